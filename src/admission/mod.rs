@@ -1,0 +1,1 @@
+//! The admission protocol, knowing no kind.

@@ -1,0 +1,1 @@
+//! Certificates of the webhook.

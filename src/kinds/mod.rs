@@ -1,0 +1,1 @@
+//! What a kind is, and the registry.

@@ -1,0 +1,7 @@
+//! The map of `my-operator`.
+
+pub mod admission;
+pub mod certs;
+pub mod kinds;
+pub mod reconcile;
+pub mod serving;

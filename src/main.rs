@@ -1,0 +1,2 @@
+//! The program's entry point.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What every reconciler uses, knowing no kind.
