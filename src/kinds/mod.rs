@@ -1,1 +1,40 @@
-//! What a kind is, and the registry.
+//! What a kind is, and the registry: one line per kind.
+
+use futures::future::BoxFuture;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use crate::reconcile::Context;
+
+/// A permission that a kind's reconciler needs, on top of what the registry gives for the kind itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Permission {
+    /// The API group; empty for the core one.
+    pub group: &'static str,
+    /// The resource, such as `pods` or `pods/status`.
+    pub resource: &'static str,
+    /// The verbs.
+    pub verbs: &'static [&'static str],
+}
+
+/// A manifest for people to try: its file name below `config/samples`, and its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Such as `cnat_v1alpha1_at.yaml`; what the webhook must refuse lies in `bad/`.
+    pub file: &'static str,
+    /// YAML.
+    pub text: &'static str,
+}
+
+/// All that the rest of the program knows of a kind.
+pub struct Kind {
+    /// The value of `--kinds`.
+    pub name: &'static str,
+    /// The CRD, built from the Rust types.
+    pub crd: fn() -> CustomResourceDefinition,
+    /// The permissions that the reconciler needs beyond the kind's own.
+    pub permissions: &'static [Permission],
+    /// Samples, good and bad.
+    pub samples: &'static [Sample],
+    /// Runs the reconciler until the context says stop.
+    pub start: fn(Context) -> BoxFuture<'static, anyhow::Result<()>>,
+}

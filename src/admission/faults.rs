@@ -1,0 +1,255 @@
+//! Field errors in the API's own words, and the `Status` that carries them.
+//!
+//! A refusal should read as a built-in kind's would, so reasons and wordings are those of
+//! Kubernetes' `k8s.io/apimachinery/pkg/util/validation/field`.
+
+use std::fmt::{self, Write as _};
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// The longest value that is repeated in a message, in characters.
+const LONGEST_VALUE: usize = 128;
+
+/// Why a field is refused: the cause types of `metav1.StatusCause`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub enum Reason {
+    /// The field must be given.
+    #[serde(rename = "FieldValueRequired")]
+    Required,
+    /// The value breaks a rule.
+    #[serde(rename = "FieldValueInvalid")]
+    Invalid,
+    /// The value is none of a fixed list.
+    #[serde(rename = "FieldValueNotSupported")]
+    NotSupported,
+    /// The field may not be given, or not be changed, here and now.
+    #[serde(rename = "FieldValueForbidden")]
+    Forbidden,
+    /// The value is longer than allowed.
+    #[serde(rename = "FieldValueTooLong")]
+    TooLong,
+    /// The value stands twice in a list of distinct values.
+    #[serde(rename = "FieldValueDuplicate")]
+    Duplicate,
+    /// The value is of another JSON type.
+    #[serde(rename = "FieldValueTypeInvalid")]
+    TypeInvalid,
+}
+
+/// One fault of an object: which field, what kind of fault, and the sentence for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The path of the field, such as `spec.template.spec.containers[0].image`.
+    pub field: String,
+    /// The kind of fault.
+    pub reason: Reason,
+    /// The whole sentence, such as `Required value: image is required`.
+    pub message: String,
+    /// The offending value in full. The message holds a cut one, and two long values must not
+    /// count as the same fault when an update is compared with the stored object.
+    value: Option<String>,
+}
+
+impl Fault {
+    /// The field must be given.
+    pub fn required(field: impl Into<String>, detail: &str) -> Self {
+        Self::build(field, Reason::Required, None, "Required value", detail)
+    }
+
+    /// The value breaks a rule, which `detail` tells.
+    pub fn invalid(field: impl Into<String>, value: impl Into<Value>, detail: &str) -> Self {
+        Self::build(
+            field,
+            Reason::Invalid,
+            Some(value.into()),
+            "Invalid value",
+            detail,
+        )
+    }
+
+    /// The value is none of the supported ones.
+    pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
+        let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
+        Self::build(
+            field,
+            Reason::NotSupported,
+            Some(value.into()),
+            "Unsupported value",
+            &format!("supported values: {}", list.join(", ")),
+        )
+    }
+
+    /// The field may not be given, or not be changed; `detail` says why.
+    pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self::build(field, Reason::Forbidden, None, "Forbidden", detail)
+    }
+
+    /// The text is longer than `most` bytes.
+    pub fn too_long(field: impl Into<String>, value: &str, most: usize) -> Self {
+        let mut fault = Self::build(
+            field,
+            Reason::TooLong,
+            None,
+            "Too long",
+            &format!("may not be more than {most} bytes"),
+        );
+        fault.value = Some(value.to_owned());
+        fault
+    }
+
+    /// The value stands there a second time.
+    pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        Self::build(
+            field,
+            Reason::Duplicate,
+            Some(value.into()),
+            "Duplicate value",
+            "",
+        )
+    }
+
+    /// The JSON type of the value is not the field's.
+    pub fn type_invalid(field: impl Into<String>, detail: &str) -> Self {
+        Self::build(field, Reason::TypeInvalid, None, "Invalid value", detail)
+    }
+
+    fn build(
+        field: impl Into<String>,
+        reason: Reason,
+        value: Option<Value>,
+        what: &str,
+        detail: &str,
+    ) -> Self {
+        let mut message = what.to_owned();
+        if let Some(value) = &value {
+            let _ = write!(message, ": {}", show(value));
+        }
+        if !detail.is_empty() {
+            let _ = write!(message, ": {}", clean(detail));
+        }
+        Self {
+            field: field.into(),
+            reason,
+            message,
+            value: value.map(|v| v.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// All faults as one line: alone as it is, several as `[a, b]`, as the API server writes them.
+pub fn join(faults: &[Fault]) -> String {
+    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [one] => one.clone(),
+        several => format!("[{}]", several.join(", ")),
+    }
+}
+
+/// A value for a message: quoted when it is a text, cut at a sane length, and with control and
+/// direction-changing characters escaped, so that a hostile value cannot rewrite a terminal.
+fn show(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{:?}", cut(text, LONGEST_VALUE)),
+        other => clean(&cut(&other.to_string(), LONGEST_VALUE)),
+    }
+}
+
+/// The text with every control or invisible character escaped.
+pub fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\'' | '\\' => out.push(c),
+            c => out.extend(c.escape_debug()),
+        }
+    }
+    out
+}
+
+/// The first `most` characters, with `...` behind them when something was left off.
+pub fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", &text[..end]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_as_the_api_servers_own() {
+        let cases = [
+            (
+                Fault::required("spec.image", "image is required"),
+                "spec.image: Required value: image is required",
+            ),
+            (
+                Fault::invalid("spec.image", "a b", "no blanks"),
+                "spec.image: Invalid value: \"a b\": no blanks",
+            ),
+            (
+                Fault::invalid("spec.n", -1, "must be at least 0"),
+                "spec.n: Invalid value: -1: must be at least 0",
+            ),
+            (
+                Fault::not_supported("spec.type", "X", &["A", "B"]),
+                "spec.type: Unsupported value: \"X\": supported values: \"A\", \"B\"",
+            ),
+            (
+                Fault::forbidden("spec.x", "the command has started"),
+                "spec.x: Forbidden: the command has started",
+            ),
+            (
+                Fault::too_long("metadata.name", "xxxx", 3),
+                "metadata.name: Too long: may not be more than 3 bytes",
+            ),
+            (
+                Fault::duplicate("spec.c[1].name", "app"),
+                "spec.c[1].name: Duplicate value: \"app\"",
+            ),
+        ];
+        for (fault, text) in cases {
+            assert_eq!(fault.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn hostile_values_are_cut_and_cleaned() {
+        let fault = Fault::invalid(
+            "spec.image",
+            format!("\u{1b}[2J\u{202e}{}", "x".repeat(4096)),
+            "no",
+        );
+        assert!(fault.message.len() < 300, "{}", fault.message);
+        assert!(
+            !fault
+                .message
+                .chars()
+                .any(|c| c.is_control() || c == '\u{202e}')
+        );
+    }
+
+    #[test]
+    fn two_long_values_are_two_faults() {
+        let long = |end: &str| Fault::invalid("f", format!("{}{end}", "x".repeat(500)), "no");
+        assert_eq!(long("a").message, long("b").message);
+        assert_ne!(long("a"), long("b"));
+    }
+
+    #[test]
+    fn several_faults_are_joined_in_brackets() {
+        let a = Fault::required("a", "");
+        let b = Fault::required("b", "");
+        assert_eq!(join(std::slice::from_ref(&a)), "a: Required value");
+        assert_eq!(join(&[a, b]), "[a: Required value, b: Required value]");
+    }
+}

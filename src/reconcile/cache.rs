@@ -1,0 +1,273 @@
+//! Views of watched objects, by key and by index.
+//!
+//! A view holds what a reconciler uses and nothing else, so that memory follows the number of
+//! objects and not their size. An index gives the views that concern one object (the pods of one
+//! owner, of one node) without a look at all the others.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use futures::{TryStreamExt, pin_mut};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::Key;
+use super::runner::Health;
+
+/// See the module.
+pub struct Cache<V> {
+    state: RwLock<State<V>>,
+    index: fn(&V) -> Vec<String>,
+    /// How many of the cache's watches have not yet brought their first whole list.
+    unsynced: watch::Sender<usize>,
+}
+
+struct State<V> {
+    views: HashMap<Key, Arc<V>>,
+    by_index: HashMap<String, BTreeSet<Key>>,
+}
+
+impl<V> Cache<V> {
+    /// An empty cache that `watches` watches will fill, whose views are found under the texts that
+    /// `index` gives.
+    pub fn new(watches: usize, index: fn(&V) -> Vec<String>) -> Self {
+        Self {
+            state: RwLock::new(State {
+                views: HashMap::new(),
+                by_index: HashMap::new(),
+            }),
+            index,
+            unsynced: watch::Sender::new(watches),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State<V>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State<V>> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The view of that object.
+    pub fn get(&self, key: &Key) -> Option<Arc<V>> {
+        self.read().views.get(key).cloned()
+    }
+
+    /// The views under that index text, in order of their keys.
+    pub fn find(&self, index: &str) -> Vec<Arc<V>> {
+        let state = self.read();
+        let keys = state.by_index.get(index).into_iter().flatten();
+        keys.filter_map(|key| state.views.get(key).cloned())
+            .collect()
+    }
+
+    /// Every view.
+    pub fn all(&self) -> Vec<Arc<V>> {
+        self.read().views.values().cloned().collect()
+    }
+
+    /// Every key.
+    pub fn keys(&self) -> Vec<Key> {
+        self.read().views.keys().cloned().collect()
+    }
+
+    /// Puts a view in and returns the one before it.
+    pub fn insert(&self, key: &Key, view: &Arc<V>) -> Option<Arc<V>> {
+        let mut state = self.write();
+        for text in (self.index)(view) {
+            state.by_index.entry(text).or_default().insert(key.clone());
+        }
+        let old = state.views.insert(key.clone(), view.clone());
+        if let Some(old) = &old {
+            let kept = (self.index)(view);
+            let gone = (self.index)(old).into_iter().filter(|t| !kept.contains(t));
+            unindex(&mut state, key, gone);
+        }
+        old
+    }
+
+    /// Takes a view out and returns it.
+    pub fn remove(&self, key: &Key) -> Option<Arc<V>> {
+        let mut state = self.write();
+        let old = state.views.remove(key)?;
+        unindex(&mut state, key, (self.index)(&old));
+        Some(old)
+    }
+
+    /// Waits until every watch has brought its first whole list.
+    pub async fn synced(&self) {
+        // The sender lives as long as the cache: this cannot fail.
+        let _ = self.unsynced.subscribe().wait_for(|left| *left == 0).await;
+    }
+}
+
+fn unindex<V>(state: &mut State<V>, key: &Key, texts: impl IntoIterator<Item = String>) {
+    for text in texts {
+        if let Some(keys) = state.by_index.get_mut(&text) {
+            keys.remove(key);
+            if keys.is_empty() {
+                state.by_index.remove(&text);
+            }
+        }
+    }
+}
+
+/// What a watch brings to a cache: the object's key, its view before and its view now.
+pub struct Touched<'a, V> {
+    /// The object.
+    pub key: &'a Key,
+    /// The view before; none when the object is new.
+    pub old: Option<&'a V>,
+    /// The view now; none when the object is gone.
+    pub new: Option<&'a V>,
+}
+
+/// Watches objects for ever, keeps their views in the cache and tells of each change.
+///
+/// A watch that fails is taken up again with a growing pause; `health` holds the reason meanwhile
+/// (a missing CRD or permission, most often), and each new reason is logged once.
+pub async fn follow<K, V>(
+    api: Api<K>,
+    config: watcher::Config,
+    cache: Arc<Cache<V>>,
+    health: Health,
+    view: impl Fn(K) -> V,
+    touched: impl Fn(&Touched<'_, V>),
+) where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let what = K::plural(&()).into_owned();
+    let scope = api.namespace().map(str::to_owned);
+    let source = match &scope {
+        Some(namespace) => format!("{what}.{}/{namespace}", K::group(&())),
+        None => format!("{what}.{}", K::group(&())),
+    };
+    let put = |object: K| -> Key {
+        let key = Key::of(object.meta());
+        let new = Arc::new(view(object));
+        let old = cache.insert(&key, &new);
+        touched(&Touched {
+            key: &key,
+            old: old.as_deref(),
+            new: Some(&new),
+        });
+        key
+    };
+    let drop = |key: &Key| {
+        if let Some(old) = cache.remove(key) {
+            touched(&Touched {
+                key,
+                old: Some(&old),
+                new: None,
+            });
+        }
+    };
+    let mut seen = HashSet::new();
+    let mut first = true;
+    let events = watcher(api, config).default_backoff();
+    pin_mut!(events);
+    loop {
+        match events.try_next().await {
+            Ok(Some(event)) => match event {
+                watcher::Event::Init => seen.clear(),
+                watcher::Event::InitApply(object) => {
+                    seen.insert(put(object));
+                }
+                watcher::Event::InitDone => {
+                    for key in cache.keys() {
+                        let mine = scope.as_ref().is_none_or(|ns| *ns == key.namespace);
+                        if mine && !seen.contains(&key) {
+                            drop(&key);
+                        }
+                    }
+                    seen = HashSet::new();
+                    if first {
+                        first = false;
+                        cache
+                            .unsynced
+                            .send_modify(|left| *left = left.saturating_sub(1));
+                    }
+                    health.well(&source);
+                }
+                watcher::Event::Apply(object) => {
+                    put(object);
+                    health.well(&source);
+                }
+                watcher::Event::Delete(object) => drop(&Key::of(object.meta())),
+            },
+            Ok(None) => return,
+            Err(error) => health.ill(&source, &explain(&what, &error)),
+        }
+    }
+}
+
+/// A watch's error as one line that says what to do.
+fn explain(what: &str, error: &watcher::Error) -> String {
+    let cause = match error {
+        watcher::Error::InitialListFailed(cause)
+        | watcher::Error::WatchStartFailed(cause)
+        | watcher::Error::WatchFailed(cause) => cause,
+        watcher::Error::WatchError(status) => {
+            return format!("cannot watch {what}: {}", status.message);
+        }
+        watcher::Error::NoResourceVersion => {
+            return format!("cannot watch {what}: the API server gave no resourceVersion");
+        }
+    };
+    match cause {
+        kube::Error::Api(status) if status.is_not_found() => {
+            format!(
+                "the CRD of {what} is not installed (kubectl apply -k config/crd); waiting for it"
+            )
+        }
+        kube::Error::Api(status) if status.is_forbidden() => {
+            format!("not allowed to list and watch {what}: {}", status.message)
+        }
+        other => format!("cannot watch {what}: {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new("ns", name)
+    }
+
+    fn words(text: &String) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    fn found(cache: &Cache<String>, index: &str) -> Vec<String> {
+        cache
+            .find(index)
+            .iter()
+            .map(|v| v.as_ref().clone())
+            .collect()
+    }
+
+    #[test]
+    fn views_are_found_under_their_present_index_texts_only() {
+        let cache = Cache::new(0, words);
+        cache.insert(&key("1"), &Arc::new("red round".to_owned()));
+        cache.insert(&key("2"), &Arc::new("red square".to_owned()));
+        assert_eq!(found(&cache, "red"), ["red round", "red square"]);
+        cache.insert(&key("1"), &Arc::new("blue round".to_owned()));
+        assert_eq!(found(&cache, "red"), ["red square"]);
+        assert_eq!(found(&cache, "round"), ["blue round"]);
+        cache.remove(&key("1"));
+        assert!(found(&cache, "round").is_empty() && found(&cache, "blue").is_empty());
+        assert!(cache.get(&key("1")).is_none() && cache.get(&key("2")).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_cache_without_watches_is_synced() {
+        Cache::<String>::new(0, words).synced().await;
+    }
+}

@@ -1,0 +1,107 @@
+//! What can go wrong in a reconcile, and whether it is worth trying again soon.
+
+use std::time::Duration;
+
+use crate::reconcile::Key;
+
+/// No single call to the API server may take longer than this.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A step of a reconcile that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused a call, or could not be reached.
+    #[error("cannot {step} for {object}: {source}")]
+    Api {
+        /// What was tried, such as `create the pod`.
+        step: &'static str,
+        /// The object that was reconciled.
+        object: Key,
+        /// The API server's answer.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The API server did not answer in time. The call may have been carried out all the same.
+    #[error("cannot {step} for {object}: the API server did not answer within {} s", CALL_TIMEOUT.as_secs())]
+    Timeout {
+        /// What was tried.
+        step: &'static str,
+        /// The object that was reconciled.
+        object: Key,
+    },
+    /// What is stored cannot be read. Nothing is done until it changes.
+    #[error("cannot read {object}: {reason}")]
+    Unreadable {
+        /// The object that was reconciled.
+        object: Key,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// A static name of the kind of fault: metric label and Event reason.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } => "Timeout",
+            Self::Unreadable { .. } => "Unreadable",
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => match status.code {
+                    403 => "Forbidden",
+                    404 => "NotFound",
+                    409 => "Conflict",
+                    422 => "Invalid",
+                    429 => "TooManyRequests",
+                    500.. => "ServerError",
+                    _ => "Refused",
+                },
+                _ => "Unreachable",
+            },
+        }
+    }
+
+    /// Somebody else wrote first: an ordinary event, cured by the watch that brings the news.
+    pub fn is_conflict(&self) -> bool {
+        self.category() == "Conflict"
+    }
+
+    /// Trying again changes nothing before the object does.
+    pub fn is_permanent(&self) -> bool {
+        matches!(self, Self::Unreadable { .. })
+    }
+
+    /// The API server's answer, where there was one.
+    pub fn status(&self) -> Option<&kube::core::Status> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Makes one call to the API server: with a time limit, and with an error that names the step and
+/// the object.
+///
+/// # Errors
+/// [`Error::Api`] or [`Error::Timeout`].
+pub async fn call<T>(
+    step: &'static str,
+    object: &Key,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(CALL_TIMEOUT, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => Err(Error::Api {
+            step,
+            object: object.clone(),
+            source: Box::new(source),
+        }),
+        Err(_) => Err(Error::Timeout {
+            step,
+            object: object.clone(),
+        }),
+    }
+}

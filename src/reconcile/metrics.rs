@@ -1,0 +1,175 @@
+//! Metrics of queues and reconcilers, under controller-runtime's names so that dashboards made
+//! for it work here.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::{
+    counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
+};
+use prometheus_client::registry::Registry;
+
+/// The reconciler that a figure is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Controller {
+    controller: &'static str,
+}
+
+/// The reconciler and how its reconciles ended: success, `requeue_after` or error.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Ended {
+    controller: &'static str,
+    result: &'static str,
+}
+
+/// The reconciler and the category of an error.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Failed {
+    controller: &'static str,
+    category: &'static str,
+}
+
+/// The queue that a figure is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Queue {
+    name: &'static str,
+}
+
+type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// Every figure of this room. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    reconciles: Family<Ended, Counter>,
+    errors: Family<Controller, Counter>,
+    error_categories: Family<Failed, Counter>,
+    seconds: Seconds<Controller>,
+    active: Family<Controller, Gauge>,
+    depth: Family<Queue, Gauge>,
+    adds: Family<Queue, Counter>,
+    retries: Family<Queue, Counter>,
+    waited: Seconds<Queue>,
+}
+
+fn histogram() -> Histogram {
+    Histogram::new([
+        0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
+    ])
+}
+
+impl Metrics {
+    /// Registers the figures.
+    pub fn new(registry: &mut Registry) -> Self {
+        let this = Self {
+            reconciles: Family::default(),
+            errors: Family::default(),
+            error_categories: Family::default(),
+            seconds: Family::new_with_constructor(histogram),
+            active: Family::default(),
+            depth: Family::default(),
+            adds: Family::default(),
+            retries: Family::default(),
+            waited: Family::new_with_constructor(histogram),
+        };
+        registry.register(
+            "controller_runtime_reconcile",
+            "Reconciles by controller and result",
+            this.reconciles.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_errors",
+            "Failed reconciles by controller",
+            this.errors.clone(),
+        );
+        registry.register(
+            "my_operator_reconcile_errors",
+            "Failed reconciles by controller and category of the error",
+            this.error_categories.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_time_seconds",
+            "Duration of reconciles",
+            this.seconds.clone(),
+        );
+        registry.register(
+            "controller_runtime_active_workers",
+            "Workers at work",
+            this.active.clone(),
+        );
+        registry.register(
+            "workqueue_depth",
+            "Keys waiting to be looked at now",
+            this.depth.clone(),
+        );
+        registry.register(
+            "workqueue_adds",
+            "Keys put into the queue",
+            this.adds.clone(),
+        );
+        registry.register(
+            "workqueue_retries",
+            "Keys put back after an error",
+            this.retries.clone(),
+        );
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "How long a key waited for a worker",
+            this.waited.clone(),
+        );
+        this
+    }
+
+    /// The figures of one reconciler, looked up once.
+    pub fn of(&self, controller: &'static str) -> ControllerMetrics {
+        let by = Controller { controller };
+        let queue = Queue { name: controller };
+        let ended = |result| {
+            self.reconciles
+                .get_or_create(&Ended { controller, result })
+                .clone()
+        };
+        ControllerMetrics {
+            controller,
+            success: ended("success"),
+            requeue_after: ended("requeue_after"),
+            error: ended("error"),
+            errors: self.errors.get_or_create(&by).clone(),
+            error_categories: self.error_categories.clone(),
+            seconds: self.seconds.get_or_create(&by).clone(),
+            active: self.active.get_or_create(&by).clone(),
+            depth: self.depth.get_or_create(&queue).clone(),
+            adds: self.adds.get_or_create(&queue).clone(),
+            retries: self.retries.get_or_create(&queue).clone(),
+            waited: self.waited.get_or_create(&queue).clone(),
+        }
+    }
+}
+
+/// The figures of one reconciler and its queue.
+#[derive(Clone, Debug)]
+pub struct ControllerMetrics {
+    controller: &'static str,
+    pub(super) success: Counter,
+    pub(super) requeue_after: Counter,
+    pub(super) error: Counter,
+    pub(super) errors: Counter,
+    error_categories: Family<Failed, Counter>,
+    pub(super) seconds: Histogram,
+    pub(super) active: Gauge,
+    pub(super) depth: Gauge,
+    pub(super) adds: Counter,
+    pub(super) retries: Counter,
+    pub(super) waited: Histogram,
+}
+
+impl ControllerMetrics {
+    pub(super) fn failed(&self, category: &'static str) {
+        self.error.inc();
+        self.errors.inc();
+        let controller = self.controller;
+        self.error_categories
+            .get_or_create(&Failed {
+                controller,
+                category,
+            })
+            .inc();
+    }
+}

@@ -1,0 +1,267 @@
+//! Workers that take keys from a queue and let a reconciler look at them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures::FutureExt;
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::{ControllerMetrics, Metrics};
+use super::queue::{Clock, Queue};
+use super::{Error, Key, event::Events};
+
+/// The pause after the first failure of an object; each further one doubles it.
+const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
+/// The longest pause between two attempts at one object.
+const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
+/// The pause after a write that met a newer version: the news of it is on its way.
+const CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
+/// A lasting fault gives at most one line in this time.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a reconcile came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// When to look again if nothing happens before.
+    pub next: Option<DateTime<Utc>>,
+    /// What was done, for the log; `None` when there was nothing to do.
+    pub did: Option<String>,
+}
+
+/// Brings the cluster closer to what one object says.
+pub trait Reconciler: Send + Sync + 'static {
+    /// Looks at one object and does what its state demands. Called again after every change that
+    /// concerns it, never twice at a time for one key.
+    fn reconcile(
+        &self,
+        key: &Key,
+        now: DateTime<Utc>,
+    ) -> impl Future<Output = Result<Outcome, Error>> + Send;
+}
+
+/// What a kind gets when its reconciler is started.
+#[derive(Clone)]
+pub struct Context {
+    /// The API server.
+    pub client: Client,
+    /// The namespaces to work in; all of them when empty.
+    pub namespaces: Vec<String>,
+    /// How many objects of one kind may be worked on at a time.
+    pub workers: usize,
+    /// The wall clock.
+    pub clock: Clock,
+    /// Where Events go.
+    pub events: Events,
+    /// Where figures go.
+    pub metrics: Metrics,
+    /// Where lasting faults go.
+    pub health: Health,
+    /// Cancelled when the reconcilers are to end.
+    pub stop: CancellationToken,
+}
+
+impl Context {
+    /// The API of a namespaced kind: one per namespace to work in.
+    pub fn apis<K>(&self) -> Vec<Api<K>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        if self.namespaces.is_empty() {
+            return vec![Api::all(self.client.clone())];
+        }
+        self.namespaces
+            .iter()
+            .map(|namespace| Api::namespaced(self.client.clone(), namespace))
+            .collect()
+    }
+
+    /// A queue for one kind's keys.
+    pub fn queue(&self, controller: &'static str) -> Arc<Queue> {
+        Arc::new(Queue::new(self.clock.clone(), self.metrics.of(controller)))
+    }
+}
+
+/// Faults that last, by their source: shown by the probes, logged when they appear or change.
+#[derive(Clone, Debug, Default)]
+pub struct Health {
+    problems: Arc<Mutex<BTreeMap<String, String>>>,
+}
+
+impl Health {
+    /// The source works.
+    pub fn well(&self, source: &str) {
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        if !problems.is_empty() && problems.remove(source).is_some() {
+            tracing::info!(source, "works again");
+        }
+    }
+
+    /// The source does not work, and why.
+    pub fn ill(&self, source: &str, problem: &str) {
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        if problems.get(source).is_none_or(|known| known != problem) {
+            tracing::warn!(source, "{problem}");
+            problems.insert(source.to_owned(), problem.to_owned());
+        }
+    }
+
+    /// What does not work now: (source, problem).
+    pub fn problems(&self) -> Vec<(String, String)> {
+        let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        problems
+            .iter()
+            .map(|(s, p)| (s.clone(), p.clone()))
+            .collect()
+    }
+}
+
+/// Runs workers until the context says stop, then lets them finish what they have in hand.
+///
+/// # Errors
+/// When a worker dies, which is a bug.
+pub async fn run<R: Reconciler>(
+    controller: &'static str,
+    reconciler: Arc<R>,
+    queue: Arc<Queue>,
+    context: &Context,
+) -> anyhow::Result<()> {
+    let work = Arc::new(Work {
+        controller,
+        reconciler,
+        queue: queue.clone(),
+        clock: context.clock.clone(),
+        metrics: context.metrics.of(controller),
+        failures: Mutex::default(),
+        quiet: Mutex::default(),
+    });
+    let mut tasks = JoinSet::new();
+    let timer = queue.clone();
+    tasks.spawn(async move { timer.run_timer().await });
+    for _ in 0..context.workers.max(1) {
+        let work = work.clone();
+        tasks.spawn(async move { work.run().await });
+    }
+    context.stop.cancelled().await;
+    queue.close();
+    while let Some(ended) = tasks.join_next().await {
+        ended?;
+    }
+    Ok(())
+}
+
+/// Waits for the tasks of a kind: watches, which never end by themselves, and workers. When told to
+/// stop, the workers finish what they have in hand and the watches are dropped.
+///
+/// # Errors
+/// When a task fails, or ends without having been told to.
+pub async fn join(
+    watches: JoinSet<()>,
+    workers: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    let mut watches = watches;
+    tokio::select! {
+        ended = workers => ended,
+        Some(ended) = watches.join_next() => {
+            ended?;
+            anyhow::bail!("a watch ended by itself")
+        }
+    }
+}
+
+struct Work<R> {
+    controller: &'static str,
+    reconciler: Arc<R>,
+    queue: Arc<Queue>,
+    clock: Clock,
+    metrics: ControllerMetrics,
+    /// How often each object has failed in a row.
+    failures: Mutex<HashMap<Key, u32>>,
+    /// When a failure of a category was last logged, and how many were left out since.
+    quiet: Mutex<HashMap<&'static str, (Instant, u64)>>,
+}
+
+impl<R: Reconciler> Work<R> {
+    async fn run(&self) {
+        while let Some(key) = self.queue.take().await {
+            self.metrics.active.inc();
+            let start = Instant::now();
+            let now = (self.clock)();
+            // A bug that one object wakes must not end the work for all the others.
+            let caught = AssertUnwindSafe(self.reconciler.reconcile(&key, now))
+                .catch_unwind()
+                .await;
+            let took = start.elapsed();
+            let next = match caught {
+                Ok(Ok(outcome)) => self.succeeded(&key, outcome, took),
+                Ok(Err(error)) => self.failed(&key, &error, now),
+                Err(_) => {
+                    tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
+                    self.metrics.failed("Panic");
+                    Some(now + LONGEST_PAUSE)
+                }
+            };
+            self.metrics.seconds.observe(took.as_secs_f64());
+            self.metrics.active.dec();
+            self.queue.done(&key, next);
+        }
+    }
+
+    fn succeeded(&self, key: &Key, outcome: Outcome, took: Duration) -> Option<DateTime<Utc>> {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.remove(key);
+        drop(failures);
+        if let Some(did) = outcome.did {
+            tracing::info!(
+                controller = self.controller,
+                object = %key,
+                ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+                "{did}"
+            );
+        }
+        match outcome.next {
+            Some(_) => self.metrics.requeue_after.inc(),
+            None => self.metrics.success.inc(),
+        };
+        outcome.next
+    }
+
+    fn failed(&self, key: &Key, error: &Error, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        self.metrics.failed(error.category());
+        if error.is_conflict() {
+            tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
+            self.metrics.retries.inc();
+            return Some(now + CONFLICT_PAUSE);
+        }
+        self.log(key, error);
+        if error.is_permanent() {
+            return None;
+        }
+        self.metrics.retries.inc();
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = failures.entry(key.clone()).or_default();
+        let pause = FIRST_PAUSE * 2_i32.saturating_pow(*count);
+        *count = (*count + 1).min(10);
+        Some((self.clock)() + pause.min(LONGEST_PAUSE))
+    }
+
+    /// One line a second at most for each category: a fault that lasts often befalls every object.
+    fn log(&self, key: &Key, error: &Error) {
+        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let left_out = match quiet.get_mut(error.category()) {
+            Some((last, left_out)) if last.elapsed() < LOG_INTERVAL => {
+                *left_out += 1;
+                return;
+            }
+            Some((_, left_out)) => *left_out,
+            None => 0,
+        };
+        quiet.insert(error.category(), (Instant::now(), 0));
+        tracing::warn!(controller = self.controller, object = %key, category = error.category(), left_out, "{error}");
+    }
+}
