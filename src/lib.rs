@@ -2,6 +2,9 @@
 
 pub mod admission;
 pub mod certs;
+pub mod client;
+pub mod clock;
 pub mod kinds;
 pub mod reconcile;
 pub mod serving;
+pub mod telemetry;

@@ -1,5 +1,13 @@
-//! The admission protocol, knowing no kind: faults and their wording, what a kind's rules are,
-//! the wire form of a review, the patch, and the router.
+//! The admission protocol, knowing no kind.
+//!
+//! [`router`] takes a request to the judges of its kind; [`review`] is the wire form, decoded once
+//! with the object kept raw; [`judge`] defaults and validates by the [`rules`] of the kind;
+//! [`patch`] carries defaults, and [`faults`] carry refusals in the API's own words.
 
 pub mod faults;
+pub mod judge;
+pub mod metrics;
+pub mod patch;
+pub mod review;
+pub mod router;
 pub mod rules;

@@ -3,6 +3,7 @@
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
+use crate::admission::judge::Admission;
 use crate::reconcile::Context;
 
 /// A permission that a kind's reconciler needs, on top of what the registry gives for the kind itself.
@@ -31,6 +32,8 @@ pub struct Kind {
     pub name: &'static str,
     /// The CRD, built from the Rust types.
     pub crd: fn() -> CustomResourceDefinition,
+    /// Defaulting and validation.
+    pub admission: Admission,
     /// The permissions that the reconciler needs beyond the kind's own.
     pub permissions: &'static [Permission],
     /// Samples, good and bad.

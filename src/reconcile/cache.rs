@@ -240,6 +240,8 @@ mod tests {
         Key::new("ns", name)
     }
 
+    // An index function gets a view, here a `String`.
+    #[allow(clippy::ptr_arg)]
     fn words(text: &String) -> Vec<String> {
         text.split(' ').map(str::to_owned).collect()
     }

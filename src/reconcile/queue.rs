@@ -10,13 +10,11 @@ use tokio::sync::Notify;
 
 use super::Key;
 use super::metrics::ControllerMetrics;
+use crate::clock::Clock;
 
 /// How often the wall clock is looked at while something waits for an instant. A timer that sleeps
 /// until the instant would not notice that the clock was set, or that the machine was suspended.
 const TICK: Duration = Duration::from_millis(500);
-
-/// Source of the wall clock's time. Tests set their own.
-pub type Clock = std::sync::Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
 /// See the module.
 pub struct Queue {
@@ -221,7 +219,7 @@ mod tests {
         queue.take().await;
         queue.done(&key("a"), Some(second(2_000)));
         // An hour of the monotonic clock passes while the wall clock stands still.
-        let early = tokio::time::timeout(Duration::from_secs(3_600), queue.take()).await;
+        let early = tokio::time::timeout(Duration::from_hours(1), queue.take()).await;
         assert!(early.is_err());
         // The wall clock jumps (a suspended machine): noticed within a second.
         clock.store(2_000, Ordering::SeqCst);

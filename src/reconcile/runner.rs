@@ -13,8 +13,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::{ControllerMetrics, Metrics};
-use super::queue::{Clock, Queue};
+use super::queue::Queue;
 use super::{Error, Key, event::Events};
+use crate::clock::Clock;
 
 /// The pause after the first failure of an object; each further one doubles it.
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);

@@ -1,0 +1,252 @@
+//! Judges one request by the rules of one kind.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use kube::core::ApiResource;
+use serde_json::json;
+
+use super::faults::Fault;
+use super::patch::{self, Change};
+use super::review::{Object, Request, Response};
+use super::rules::{self, Findings, Rules, Subject, decode};
+
+/// An answer, and what the log says of it.
+#[derive(Debug)]
+pub struct Verdict {
+    /// The answer.
+    pub response: Response,
+    /// The object's name, where it could be read.
+    pub name: String,
+    /// Why the object was refused.
+    pub faults: Vec<Fault>,
+}
+
+/// Judges a request at an instant.
+pub type Judge = fn(&Request<'_>, DateTime<Utc>) -> Verdict;
+
+/// What admission knows of a kind: its names and its two judges.
+#[derive(Clone, Copy)]
+pub struct Admission {
+    /// Group, version, kind and plural.
+    pub resource: fn() -> ApiResource,
+    /// The annotations that only the webhook writes.
+    pub recorded: &'static [&'static str],
+    /// Fills in defaults. Never refuses.
+    pub mutate: Judge,
+    /// Accepts or refuses.
+    pub validate: Judge,
+}
+
+impl Admission {
+    /// Admission by these rules.
+    pub const fn of<R: Rules>() -> Self {
+        Self {
+            resource: || ApiResource::erase::<R::Object>(&()),
+            recorded: R::RECORDED,
+            mutate: mutate::<R>,
+            validate: validate::<R>,
+        }
+    }
+
+    /// The path of the webhook of that verb (`mutate` or `validate`), as kubebuilder names it.
+    pub fn path(&self, verb: &str) -> String {
+        let resource = (self.resource)();
+        format!(
+            "/{verb}-{}-{}-{}",
+            resource.group.replace('.', "-"),
+            resource.version,
+            resource.kind.to_lowercase()
+        )
+    }
+}
+
+/// The part of a request that both judges read first, or the answer if there is nothing to judge.
+fn open<'a, R: Rules>(request: &'a Request<'_>) -> Result<(Object, Option<Object>), Cow<'a, str>> {
+    let kind = <R::Object as kube::Resource>::kind(&());
+    let group = <R::Object as kube::Resource>::group(&());
+    if request.kind.kind != kind || request.kind.group != group {
+        return Err(Cow::Owned(format!(
+            "this path judges {kind}.{group}, not {}.{}",
+            request.kind.kind, request.kind.group
+        )));
+    }
+    let object = request.object.ok_or("the request has no object")?;
+    let object =
+        serde_json::from_str(object.get()).map_err(|e| format!("unreadable object: {e}"))?;
+    let old = match request.old_object {
+        Some(old) if request.operation == "UPDATE" => Some(
+            serde_json::from_str(old.get()).map_err(|e| format!("unreadable oldObject: {e}"))?,
+        ),
+        _ => None,
+    };
+    Ok((object, old))
+}
+
+/// Only these are judged, and only for the object itself.
+fn is_judged(request: &Request<'_>) -> bool {
+    matches!(request.operation.as_ref(), "CREATE" | "UPDATE") && request.sub_resource.is_empty()
+}
+
+fn subject<'a, S>(
+    object: &'a Object,
+    annotations: &'a BTreeMap<String, String>,
+    spec: &'a S,
+) -> Subject<'a, S> {
+    Subject {
+        name: object.metadata.name(),
+        annotations: object.metadata.annotations.as_ref().unwrap_or(annotations),
+        created: object.metadata.creation_timestamp,
+        spec,
+    }
+}
+
+fn passed(request: &Request<'_>, name: &str) -> Verdict {
+    Verdict {
+        response: Response::allow(&request.uid),
+        name: name.to_owned(),
+        faults: Vec::new(),
+    }
+}
+
+fn misdirected(request: &Request<'_>, message: &str) -> Verdict {
+    Verdict {
+        response: Response::bad_request(&request.uid, message),
+        name: String::new(),
+        faults: Vec::new(),
+    }
+}
+
+/// The defaulting side. What it cannot read it leaves to the validating side to refuse.
+fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
+    if !is_judged(request) {
+        return passed(request, "");
+    }
+    let (object, old) = match open::<R>(request) {
+        Ok(opened) => opened,
+        Err(message) => return misdirected(request, &message),
+    };
+    let mut verdict = passed(request, object.metadata.name());
+    let Ok(mut spec) = decode::<R::Spec>("spec", object.spec.as_ref()) else {
+        return verdict;
+    };
+    let before = serde_json::to_value(&spec);
+    R::default(&mut spec);
+    let (Ok(before), Ok(after)) = (before, serde_json::to_value(&spec)) else {
+        return verdict;
+    };
+    let mut changes = patch::additions(&["spec"], &before, &after);
+
+    let none = BTreeMap::new();
+    let old_spec = old.as_ref().and_then(|old| {
+        let mut spec = decode::<R::Spec>("spec", old.spec.as_ref()).ok()?;
+        R::default(&mut spec);
+        Some(spec)
+    });
+    let old = old.as_ref().zip(old_spec.as_ref());
+    let recorded = R::record(&rules::Request {
+        user: &request.user_info.username,
+        old: old.map(|(old, spec)| subject(old, &none, spec)),
+        new: subject(&object, &none, &spec),
+        now,
+    });
+    let present = object.metadata.annotations.as_ref().unwrap_or(&none);
+    for (key, value) in recorded {
+        if present.get(key) != value.as_ref() {
+            let path = vec![
+                "metadata".to_owned(),
+                "annotations".to_owned(),
+                key.to_owned(),
+            ];
+            changes.push(match value {
+                Some(value) => Change::Set(path, value.into()),
+                None => Change::Remove(path),
+            });
+        }
+    }
+
+    let looked_at = json!({
+        "metadata": { "annotations": object.metadata.annotations },
+        "spec": object.spec,
+    });
+    verdict.response = verdict
+        .response
+        .with_patch(&patch::operations(&looked_at, &changes));
+    verdict
+}
+
+/// One version of an object with its findings; the spec only where it could be decoded.
+struct Judged<S> {
+    spec: Option<S>,
+    findings: Findings,
+}
+
+fn examine<R: Rules>(object: &Object, now: DateTime<Utc>) -> Judged<R::Spec> {
+    match decode::<R::Spec>("spec", object.spec.as_ref()) {
+        Err(fault) => Judged {
+            spec: None,
+            findings: Findings {
+                faults: vec![fault],
+                warnings: Vec::new(),
+            },
+        },
+        Ok(mut spec) => {
+            R::default(&mut spec);
+            let findings = R::check(&subject(object, &BTreeMap::new(), &spec), now);
+            Judged {
+                spec: Some(spec),
+                findings,
+            }
+        }
+    }
+}
+
+/// The validating side.
+fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
+    if !is_judged(request) {
+        return passed(request, "");
+    }
+    let (object, old) = match open::<R>(request) {
+        Ok(opened) => opened,
+        Err(message) => return misdirected(request, &message),
+    };
+    let new = examine::<R>(&object, now);
+    let Findings {
+        mut faults,
+        mut warnings,
+    } = new.findings;
+    if let Some(old) = &old {
+        let before = examine::<R>(old, now);
+        // Ratcheting: what is stored already must not keep anybody from changing something else.
+        let (known, fresh) = faults
+            .into_iter()
+            .partition(|fault| before.findings.faults.contains(fault));
+        faults = fresh;
+        let known: Vec<Fault> = known;
+        warnings.extend(known.iter().map(|fault| format!("already stored: {fault}")));
+        let status = decode::<R::Status>("status", old.status.as_ref()).unwrap_or_default();
+        if let (Some(old_spec), Some(new_spec)) = (&before.spec, &new.spec) {
+            let none = BTreeMap::new();
+            let found = R::check_update(
+                &subject(old, &none, old_spec),
+                &status,
+                &subject(&object, &none, new_spec),
+            );
+            faults.extend(found.faults);
+            warnings.extend(found.warnings);
+        }
+    }
+    let name = object.metadata.name();
+    let response = if faults.is_empty() {
+        Response::allow(&request.uid)
+    } else {
+        let resource = ApiResource::erase::<R::Object>(&());
+        Response::refuse(&request.uid, &resource.group, &resource.kind, name, &faults)
+    };
+    Verdict {
+        response: response.with_warnings(&warnings),
+        name: name.to_owned(),
+        faults,
+    }
+}

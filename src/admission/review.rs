@@ -1,0 +1,270 @@
+//! The wire form of `admission.k8s.io/v1` `AdmissionReview`.
+//!
+//! Own types and not those of the `kube` crate: a review whose spec cannot be decoded must still
+//! give its uid, and a patch must go out as base64.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::faults::{self, Fault, Reason, clean, cut};
+
+/// The version of the review that is understood.
+pub const API_VERSION: &str = "admission.k8s.io/v1";
+/// Its kind.
+pub const KIND: &str = "AdmissionReview";
+
+/// The API server hands on no more of a warning than this many characters.
+const LONGEST_WARNING: usize = 256;
+
+/// What the API server sends.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Review<'a> {
+    /// The version of the review.
+    #[serde(borrow, default)]
+    pub api_version: Cow<'a, str>,
+    /// `AdmissionReview`.
+    #[serde(borrow, default)]
+    pub kind: Cow<'a, str>,
+    /// What is asked.
+    #[serde(borrow)]
+    pub request: Option<Request<'a>>,
+}
+
+/// What is asked: may this operation on this object go on?
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request<'a> {
+    /// Repeated in the answer.
+    #[serde(borrow)]
+    pub uid: Cow<'a, str>,
+    /// The kind of the object.
+    #[serde(borrow, default)]
+    pub kind: GroupVersionKind<'a>,
+    /// The namespace of the object.
+    #[serde(borrow, default)]
+    pub namespace: Cow<'a, str>,
+    /// CREATE, UPDATE, DELETE or CONNECT.
+    #[serde(borrow, default)]
+    pub operation: Cow<'a, str>,
+    /// `status`, `scale`; empty for the object itself.
+    #[serde(borrow, default)]
+    pub sub_resource: Cow<'a, str>,
+    /// Who asks.
+    #[serde(default)]
+    pub user_info: UserInfo,
+    /// The object as it would be stored.
+    #[serde(borrow, default)]
+    pub object: Option<&'a RawValue>,
+    /// The object as it is stored, on UPDATE.
+    #[serde(borrow, default)]
+    pub old_object: Option<&'a RawValue>,
+}
+
+/// A kind by its full name.
+#[derive(Debug, Default, Deserialize)]
+pub struct GroupVersionKind<'a> {
+    /// The API group.
+    #[serde(borrow, default)]
+    pub group: Cow<'a, str>,
+    /// The version.
+    #[serde(borrow, default)]
+    pub version: Cow<'a, str>,
+    /// The kind.
+    #[serde(borrow, default)]
+    pub kind: Cow<'a, str>,
+}
+
+/// Who asks.
+#[derive(Debug, Default, Deserialize)]
+pub struct UserInfo {
+    /// The user's name.
+    #[serde(default)]
+    pub username: String,
+}
+
+/// An object as far as admission looks at it. The rest is neither parsed nor copied.
+#[derive(Debug, Deserialize)]
+pub struct Object {
+    /// Names and annotations.
+    #[serde(default)]
+    pub metadata: Metadata,
+    /// The spec as it was sent.
+    pub spec: Option<Value>,
+    /// The status as it is stored.
+    pub status: Option<Value>,
+}
+
+/// The part of `metadata` that admission looks at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Empty until the API server has made one out of `generate_name`.
+    #[serde(default)]
+    pub name: String,
+    /// The beginning of the name to be.
+    #[serde(default)]
+    pub generate_name: String,
+    /// Annotations; `null` when the client wrote that.
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// Absent in the mutating review of a CREATE.
+    pub creation_timestamp: Option<DateTime<Utc>>,
+}
+
+impl Metadata {
+    /// The name, or its beginning while there is none yet.
+    pub fn name(&self) -> &str {
+        if self.name.is_empty() {
+            &self.generate_name
+        } else {
+            &self.name
+        }
+    }
+}
+
+/// What is answered.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Response {
+    /// The request's uid.
+    pub uid: String,
+    /// Whether the operation may go on.
+    pub allowed: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+    /// `JSONPatch`, where there is a patch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch_type: Option<&'static str>,
+    /// The patch, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    /// Told to the user, who goes on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Written into the audit log.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub audit_annotations: BTreeMap<&'static str, String>,
+}
+
+/// `metav1.Status`, as far as a refusal needs it.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    #[serde(rename = "status")]
+    outcome: &'static str,
+    code: u16,
+    reason: &'static str,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<Details>,
+}
+
+#[derive(Debug, Serialize)]
+struct Details {
+    name: String,
+    group: String,
+    kind: String,
+    causes: Vec<Cause>,
+}
+
+#[derive(Debug, Serialize)]
+struct Cause {
+    reason: Reason,
+    message: String,
+    field: String,
+}
+
+impl Response {
+    /// The operation may go on.
+    pub fn allow(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            allowed: true,
+            ..Self::default()
+        }
+    }
+
+    /// The object breaks rules: answered as the API server answers for its own kinds.
+    pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, faults: &[Fault]) -> Self {
+        let name = clean(&cut(name, 253));
+        let joined = faults::join(faults);
+        let causes = faults.iter().map(|fault| Cause {
+            reason: fault.reason,
+            message: fault.message.clone(),
+            field: fault.field.clone(),
+        });
+        Self {
+            uid: uid.to_owned(),
+            status: Some(Status {
+                outcome: "Failure",
+                code: 422,
+                reason: "Invalid",
+                message: format!("{kind}.{group} \"{name}\" is invalid: {joined}"),
+                details: Some(Details {
+                    name,
+                    group: group.to_owned(),
+                    kind: kind.to_owned(),
+                    causes: causes.collect(),
+                }),
+            }),
+            audit_annotations: BTreeMap::from([("faults", joined)]),
+            ..Self::default()
+        }
+    }
+
+    /// The request should not have come here.
+    pub fn bad_request(uid: &str, message: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            status: Some(Status {
+                outcome: "Failure",
+                code: 400,
+                reason: "BadRequest",
+                message: clean(message),
+                details: None,
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// Adds warnings, cleaned and cut to what the API server hands on.
+    #[must_use]
+    pub fn with_warnings(mut self, warnings: &[String]) -> Self {
+        let short = |w: &String| cut(&clean(w), LONGEST_WARNING - 3);
+        self.warnings = warnings.iter().map(short).collect();
+        self
+    }
+
+    /// Adds a patch, unless it is empty.
+    #[must_use]
+    pub fn with_patch(mut self, operations: &[Value]) -> Self {
+        if !operations.is_empty() {
+            self.patch_type = Some("JSONPatch");
+            let text = Value::from(operations.to_vec()).to_string();
+            self.patch = Some(BASE64_STANDARD.encode(text));
+        }
+        self
+    }
+
+    /// The review that carries this answer.
+    pub fn into_review(self) -> impl Serialize {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Answer {
+            api_version: &'static str,
+            kind: &'static str,
+            response: Response,
+        }
+        Answer {
+            api_version: API_VERSION,
+            kind: KIND,
+            response: self,
+        }
+    }
+}

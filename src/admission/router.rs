@@ -1,0 +1,145 @@
+//! The paths of the webhooks.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde::Serialize;
+use serde_json::json;
+
+use super::faults::join;
+use super::judge::{Admission, Judge};
+use super::metrics::{Metrics, WebhookMetrics};
+use super::review::{API_VERSION, KIND, Review};
+use crate::clock::Clock;
+
+/// The longest body. A review of an UPDATE holds two objects, and an object is at most 1.5 MiB in
+/// etcd, but JSON may be a good deal longer than what is stored.
+const LONGEST_BODY: usize = 8 * 1024 * 1024;
+
+struct Webhook {
+    path: String,
+    judge: Judge,
+    clock: Clock,
+    metrics: WebhookMetrics,
+}
+
+/// Two paths for each kind, and one-line JSON answers for everything else.
+pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
+    let mut router = Router::new();
+    for kind in kinds {
+        for (verb, judge) in [("mutate", kind.mutate), ("validate", kind.validate)] {
+            let path = kind.path(verb);
+            let webhook = Webhook {
+                metrics: metrics.of(&path),
+                path: path.clone(),
+                judge,
+                clock: clock.clone(),
+            };
+            router = router.route(&path, post(answer).with_state(Arc::new(webhook)));
+        }
+    }
+    router
+        .fallback(|| async { error(StatusCode::NOT_FOUND, "no webhook has this path") })
+        .method_not_allowed_fallback(|| async {
+            error(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "a webhook is called with POST",
+            )
+        })
+}
+
+async fn answer(State(webhook): State<Arc<Webhook>>, request: Request) -> Response {
+    let start = Instant::now();
+    webhook.metrics.in_flight.inc();
+    let (parts, body) = request.into_parts();
+    let response = match read(&parts.headers, body).await {
+        Ok(body) => judge(&webhook, &body, start),
+        Err(refusal) => refusal,
+    };
+    webhook.metrics.in_flight.dec();
+    webhook
+        .metrics
+        .latency
+        .observe(start.elapsed().as_secs_f64());
+    if response.status() == StatusCode::OK {
+        webhook.metrics.ok.inc();
+    } else {
+        webhook.metrics.bad.inc();
+    }
+    response
+}
+
+async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let media_type = text(header::CONTENT_TYPE).and_then(|value| value.split(';').next());
+    if media_type.map(str::trim) != Some("application/json")
+        || text(header::CONTENT_ENCODING).is_some()
+    {
+        let message = "the body must be application/json, not encoded";
+        return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    to_bytes(body, LONGEST_BODY).await.map_err(|cause| {
+        let too_long = std::error::Error::source(&cause)
+            .is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>);
+        if too_long {
+            error(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "the body is longer than 8 MiB",
+            )
+        } else {
+            error(StatusCode::BAD_REQUEST, "the body ended early")
+        }
+    })
+}
+
+fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
+    let review: Review<'_> = match serde_json::from_slice(body) {
+        Ok(review) => review,
+        Err(cause) => {
+            return error(
+                StatusCode::BAD_REQUEST,
+                &format!("not an AdmissionReview: {cause}"),
+            );
+        }
+    };
+    if review.api_version != API_VERSION || review.kind != KIND {
+        let got = format!("{} {}", review.api_version, review.kind);
+        let message = format!("expected {API_VERSION} {KIND}, got {got}");
+        return error(StatusCode::BAD_REQUEST, &message);
+    }
+    let Some(request) = review.request else {
+        return error(StatusCode::BAD_REQUEST, "the review has no request");
+    };
+    let verdict = (webhook.judge)(&request, (webhook.clock)());
+    tracing::info!(
+        uid = %request.uid,
+        webhook = webhook.path,
+        kind = %request.kind.kind,
+        namespace = %request.namespace,
+        name = verdict.name,
+        operation = %request.operation,
+        allowed = verdict.response.allowed,
+        faults = if verdict.faults.is_empty() { None } else { Some(join(&verdict.faults)) },
+        us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
+        "admission"
+    );
+    json_response(StatusCode::OK, &verdict.response.into_review())
+}
+
+fn error(status: StatusCode, message: &str) -> Response {
+    json_response(status, &json!({ "error": super::faults::clean(message) }))
+}
+
+fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        // Nothing that is answered has a map with keys other than texts.
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}

@@ -1,0 +1,155 @@
+//! The client of the API server: which one, with what patience, and how its calls are counted.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::http::{Request, Response};
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::{counter::Counter, family::Family};
+use prometheus_client::registry::Registry;
+use tower::{Layer, Service};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Whether the process runs in a pod: the kubelet gives every pod these.
+pub fn in_cluster() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+        && std::path::Path::new("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
+}
+
+/// Finds the API server: the kubeconfig that is named or that `KUBECONFIG` or `~/.kube/config`
+/// gives, else the pod's own ServiceAccount.
+///
+/// # Errors
+/// When there is none, or it cannot be read.
+pub async fn config(context: Option<&str>) -> anyhow::Result<Config> {
+    let mut config = match kubeconfig_paths() {
+        paths if paths.is_empty() && in_cluster() => {
+            Config::incluster().context("cannot use the pod's ServiceAccount")?
+        }
+        paths if paths.is_empty() => anyhow::bail!(
+            "no cluster is configured: set KUBECONFIG, or make ~/.kube/config (`make run` starts a local cluster)"
+        ),
+        paths => {
+            let names: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
+            let names = names.join(":");
+            let what = || format!("cannot use the kubeconfig {names}");
+            let kubeconfig = Kubeconfig::from_env()
+                .and_then(|given| given.map_or_else(Kubeconfig::read, Ok))
+                .with_context(what)?;
+            let options = KubeConfigOptions {
+                context: context.map(str::to_owned),
+                ..KubeConfigOptions::default()
+            };
+            Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .with_context(what)?
+        }
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.write_timeout = Some(WRITE_TIMEOUT);
+    // Every caller has a back-off of its own; a second one inside the client would only hide it.
+    config.default_retry = false;
+    Ok(config)
+}
+
+/// The kubeconfig files that are configured: all that `KUBECONFIG` names, whether they exist or
+/// not, or `~/.kube/config` if it exists.
+fn kubeconfig_paths() -> Vec<PathBuf> {
+    if let Some(paths) = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
+        return std::env::split_paths(&paths)
+            .filter(|path| !path.as_os_str().is_empty())
+            .collect();
+    }
+    let home = std::env::home_dir().map(|home| home.join(".kube/config"));
+    home.filter(|path| path.exists()).into_iter().collect()
+}
+
+/// A client whose calls are counted.
+///
+/// # Errors
+/// When the TLS settings of the configuration cannot be used.
+pub fn connect(config: Config, metrics: &Metrics) -> anyhow::Result<Client> {
+    let builder = ClientBuilder::try_from(config).context("cannot make a client")?;
+    Ok(builder.with_layer(metrics).build())
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Ended {
+    code: String,
+    method: String,
+}
+
+/// Counts calls by method and HTTP status, under client-go's name.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    requests: Family<Ended, Counter>,
+}
+
+impl Metrics {
+    /// Registers the figures.
+    pub fn new(registry: &mut Registry) -> Self {
+        let this = Self::default();
+        registry.register(
+            "rest_client_requests",
+            "Calls to the API server by method and HTTP status",
+            this.requests.clone(),
+        );
+        this
+    }
+}
+
+impl<S> Layer<S> for Metrics {
+    type Service = Counted<S>;
+
+    fn layer(&self, inner: S) -> Counted<S> {
+        Counted {
+            inner,
+            metrics: self.clone(),
+        }
+    }
+}
+
+/// A service whose calls are counted.
+#[derive(Clone, Debug)]
+pub struct Counted<S> {
+    inner: S,
+    metrics: Metrics,
+}
+
+impl<S, A, B> Service<Request<A>> for Counted<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let method = request.method().to_string();
+        let requests = self.metrics.requests.clone();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            let code = match &answer {
+                Ok(response) => response.status().as_str().to_owned(),
+                Err(_) => "<error>".to_owned(),
+            };
+            requests.get_or_create(&Ended { code, method }).inc();
+            answer
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! The registry of metrics, the process' own figures, and the page that shows all.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// A registry with the figures of the process in it.
+pub fn registry() -> Registry {
+    let mut registry = Registry::default();
+    registry.register(
+        "my_operator_build",
+        "The version that runs",
+        Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+    );
+    let start_seconds = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64();
+    registry.register_collector(Box::new(Process { start_seconds }));
+    registry
+}
+
+/// `GET /metrics`.
+pub fn router(registry: Registry) -> Router {
+    let registry = Arc::new(Mutex::new(registry));
+    Router::new().route(
+        "/metrics",
+        get(move || {
+            let registry = registry.clone();
+            async move {
+                let mut page = String::new();
+                let registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
+                match prometheus_client::encoding::text::encode(&mut page, &registry) {
+                    Ok(()) => {
+                        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                        ([(header::CONTENT_TYPE, kind)], page).into_response()
+                    }
+                    Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+                }
+            }
+        }),
+    )
+}
+
+/// The `process_*` figures that every Prometheus client library gives, read from `/proc`.
+#[derive(Debug)]
+struct Process {
+    start_seconds: f64,
+}
+
+impl Collector for Process {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut gauge = |name: &str, help: &str, value: f64| {
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+        };
+        gauge(
+            "process_start_time_seconds",
+            "When the process started, in seconds since 1970",
+            self.start_seconds,
+        )?;
+        if let Some(bytes) = resident_bytes() {
+            gauge("process_resident_memory_bytes", "Resident memory", bytes)?;
+        }
+        if let Ok(files) = std::fs::read_dir("/proc/self/fd") {
+            let open = i32::try_from(files.count()).unwrap_or(i32::MAX);
+            gauge("process_open_fds", "Open files", f64::from(open))?;
+        }
+        if let Some(seconds) = cpu_seconds() {
+            let counter = ConstCounter::new(seconds);
+            let kind = counter.metric_type();
+            let help = "Processor time used, user and system";
+            counter.encode(encoder.encode_descriptor(
+                "process_cpu_seconds",
+                help,
+                None,
+                kind,
+            )?)?;
+        }
+        Ok(())
+    }
+}
+
+/// Field 2 of `/proc/self/statm` is resident pages (proc(5)).
+fn resident_bytes() -> Option<f64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = statm.split(' ').nth(1)?.parse().ok()?;
+    let page = u32::try_from(rustix::param::page_size()).ok()?;
+    Some(pages * f64::from(page))
+}
+
+/// Fields 14 and 15 of `/proc/self/stat` are user and system ticks (proc(5)), counted after the
+/// command in parentheses, which may hold blanks.
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    let per_second = u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
+    Some((user + system) / f64::from(per_second))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_page_shows_the_process() {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry()).unwrap();
+        for name in [
+            "process_start_time_seconds ",
+            "process_resident_memory_bytes ",
+            "process_open_fds ",
+            "process_cpu_seconds_total ",
+            "my_operator_build_info{version=",
+        ] {
+            assert!(page.contains(name), "{name} is not in\n{page}");
+        }
+    }
+}

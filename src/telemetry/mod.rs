@@ -1,0 +1,5 @@
+//! What the operator tells of itself: logs, metrics, probes.
+
+pub mod logs;
+pub mod metrics;
+pub mod probes;

@@ -1,0 +1,162 @@
+//! `/healthz` and `/readyz`: named gates, in the form that the API server's own probes have.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use axum::routing::get;
+
+/// Tells of lasting faults that do not make the process unready: (source, problem).
+pub type Notes = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+
+/// A gate's name, and why it is closed.
+type GateState = (&'static str, Option<String>);
+
+/// The gates of `/readyz`. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Gates {
+    gates: Arc<Mutex<Vec<GateState>>>,
+}
+
+/// One named gate.
+#[derive(Clone)]
+pub struct Gate {
+    name: &'static str,
+    gates: Gates,
+}
+
+impl Gates {
+    /// Adds a gate, closed for that reason.
+    pub fn add(&self, name: &'static str, reason: &str) -> Gate {
+        let gate = Gate {
+            name,
+            gates: self.clone(),
+        };
+        gate.close(reason);
+        gate
+    }
+
+    /// Whether every gate is open.
+    pub fn ready(&self) -> bool {
+        self.list().iter().all(|(_, closed)| closed.is_none())
+    }
+
+    fn list(&self) -> Vec<GateState> {
+        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.clone()
+    }
+}
+
+impl Gate {
+    /// Lets pass.
+    pub fn open(&self) {
+        self.set(None);
+    }
+
+    /// Holds up, for that reason.
+    pub fn close(&self, reason: &str) {
+        self.set(Some(reason.to_owned()));
+    }
+
+    fn set(&self, closed: Option<String>) {
+        let mut gates = self
+            .gates
+            .gates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        match gates.iter_mut().find(|(name, _)| *name == self.name) {
+            Some((_, state)) => *state = closed,
+            None => gates.push((self.name, closed)),
+        }
+    }
+}
+
+/// `GET /healthz` is 200 while the process answers; `GET /readyz` is 200 when every gate is open,
+/// and with `?verbose`, or when it is not, a line per gate.
+pub fn router(gates: Gates, notes: Notes) -> Router {
+    Router::new()
+        .route("/healthz", get(|| async { "ok" }))
+        .route("/readyz", get(readyz).with_state((gates, notes)))
+}
+
+async fn readyz(
+    State((gates, notes)): State<(Gates, Notes)>,
+    RawQuery(query): RawQuery,
+) -> (StatusCode, String) {
+    let verbose = query.is_some_and(|query| {
+        query
+            .split('&')
+            .any(|part| part == "verbose" || part.starts_with("verbose="))
+    });
+    let list = gates.list();
+    let ready = list.iter().all(|(_, closed)| closed.is_none());
+    if ready && !verbose {
+        return (StatusCode::OK, "ok".to_owned());
+    }
+    let mut page = String::new();
+    for (name, closed) in list {
+        let _ = match closed {
+            None => writeln!(page, "[+]{name} ok"),
+            Some(reason) => writeln!(page, "[-]{name} failed: {reason}"),
+        };
+    }
+    for (source, problem) in notes() {
+        let _ = writeln!(page, "[!]{source}: {problem}");
+    }
+    let _ = writeln!(
+        page,
+        "readyz check {}",
+        if ready { "passed" } else { "failed" }
+    );
+    let status = if ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    (status, page)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use axum::body::{Body, to_bytes};
+    use axum::http::Request;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn get(router: &Router, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = to_bytes(response.into_body(), 10_000).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn readiness_names_each_gate() {
+        let gates = Gates::default();
+        let first = gates.add("api-server", "not reached yet");
+        let second = gates.add("certificate", "not signed yet");
+        let notes: Notes = Arc::new(|| vec![("ats".into(), "no CRD".into())]);
+        let router = router(gates, notes);
+        assert_eq!(
+            get(&router, "/healthz").await,
+            (StatusCode::OK, "ok".into())
+        );
+        first.open();
+        let (status, page) = get(&router, "/readyz").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(
+            page,
+            "[+]api-server ok\n[-]certificate failed: not signed yet\n[!]ats: no CRD\nreadyz check failed\n"
+        );
+        second.open();
+        assert_eq!(get(&router, "/readyz").await, (StatusCode::OK, "ok".into()));
+        let (status, page) = get(&router, "/readyz?verbose").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(page.contains("[!]ats: no CRD"), "{page}");
+    }
+}
