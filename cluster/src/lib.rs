@@ -1,1 +1,40 @@
-//! A real local Kubernetes control plane for development, tests and benchmarks.
+//! A real local Kubernetes control plane for development, tests and benchmarks: etcd, kube-apiserver,
+//! kube-controller-manager and kube-scheduler on loopback ports, with fake nodes whose pods kwok plays.
+//!
+//! - [`binaries`] finds the programs: `KUBEBUILDER_ASSETS`, the user's cache, or (the `go` module) a build with Go;
+//! - `pki`, `kubeconfig`, `ports`, `components`: certificates, identities, ports and flags of one control plane;
+//! - `guard` and `process`: how children are started, stopped, and never outlive this process (the why is in `guard`);
+//! - `cluster` puts these together: [`Cluster`]; `nodes` adds [`FakeNode`]s; [`shared`] is one cluster per test binary.
+//!
+//! What kwok does with the pods of fake nodes is in `kwok/stages.yaml`. The command line is in `main.rs` and `cli`.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use my_operator_cluster::{Cluster, Options};
+//!
+//! let cluster = Cluster::start(Options::with_nodes(&["node-1", "node-2"])).await?;
+//! assert!(cluster.kubectl().args(["get", "nodes"]).status()?.success());
+//! cluster.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod binaries;
+mod cluster;
+mod components;
+mod error;
+mod go;
+mod guard;
+mod kubeconfig;
+mod nodes;
+mod pki;
+mod ports;
+mod process;
+mod shared;
+
+pub use cluster::{Cluster, Options};
+pub use error::Error;
+pub use nodes::FakeNode;
+pub use ports::free_ports;
+pub use process::Process;
+pub use shared::shared;

@@ -1,0 +1,438 @@
+//! A running control plane.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, ObjectMeta, PostParams};
+
+use crate::binaries::Programs;
+use crate::components::{API_SERVER, COMPONENTS, ETCD, Plan, STAGES};
+use crate::guard::Guard;
+use crate::nodes::FakeNode;
+use crate::pki::{self, Credentials};
+use crate::process::{self, Process};
+use crate::{Error, kubeconfig};
+
+/// For everything that is waited for: generous, because a machine that also compiles is slow, and because nobody
+/// waits that long unless something is broken.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Between two looks at something that is waited for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// How long a component may take to end before it is killed. Its data is thrown away anyway.
+const STOP_PATIENCE: Duration = Duration::from_millis(1200);
+
+/// What a cluster is to have.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Its fake nodes; none by default.
+    pub nodes: Vec<FakeNode>,
+    /// Further flags of the API server, such as `--feature-gates=...`.
+    pub api_server_args: Vec<String>,
+}
+
+impl Options {
+    /// A cluster with fake nodes of these names.
+    pub fn with_nodes<S: AsRef<str>>(names: &[S]) -> Self {
+        let nodes = names
+            .iter()
+            .map(|name| FakeNode::new(name.as_ref()))
+            .collect();
+        Self {
+            nodes,
+            ..Self::default()
+        }
+    }
+}
+
+/// A running control plane. When it is dropped, or this process ends in whatever way, all its processes are killed
+/// and its directory is removed; [`Cluster::stop`] does the same in order.
+///
+/// Nothing in it depends on the tokio runtime that started it, so tests with a runtime each can share one.
+#[derive(Debug)]
+pub struct Cluster {
+    plan: Plan,
+    credentials: Credentials,
+    server: String,
+    kubeconfig: PathBuf,
+    namespaces: AtomicU64,
+    // Before the guard: fields are dropped in this order, and the guard's end removes the directory.
+    components: Mutex<BTreeMap<&'static str, Arc<Process>>>,
+    guard: Guard,
+}
+
+impl Cluster {
+    /// Starts a control plane and its fake nodes; returns when the nodes are ready and pods can be created.
+    ///
+    /// The first use on a machine builds the programs, with progress on standard error.
+    pub async fn start(options: Options) -> Result<Self, Error> {
+        // kube needs a default provider; whoever installed one first wins.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let programs = tokio::task::spawn_blocking(Programs::ensure)
+            .await
+            .map_err(|error| Error::Internal(error.to_string()))??;
+
+        let mut attempts = 5;
+        let cluster = loop {
+            attempts -= 1;
+            match Self::attempt(&programs, &options).await {
+                // Somebody took a port between our choice and the component's bind.
+                Err(Error::Died { log, .. })
+                    if attempts > 0 && log.contains("address already in use") => {}
+                other => break other?,
+            }
+        };
+        futures::future::try_join_all(options.nodes.into_iter().map(|node| cluster.add_node(node)))
+            .await?;
+        Ok(cluster)
+    }
+
+    async fn attempt(programs: &Programs, options: &Options) -> Result<Self, Error> {
+        let plan = Plan::new(programs.clone(), options.api_server_args.clone())?;
+        let guard = Guard::new()?;
+        let directory = guard.directory();
+        let credentials = pki::write(directory)?;
+        let server = plan.server();
+        let kubeconfig = directory.join("kubeconfig");
+        kubeconfig::write(
+            &kubeconfig,
+            &server,
+            &credentials.ca,
+            "admin",
+            &credentials.token,
+            "default",
+        )?;
+        let stages = directory.join("kwok.yaml");
+        std::fs::write(&stages, STAGES).map_err(Error::file("write", stages))?;
+
+        let cluster = Self {
+            plan,
+            credentials,
+            server,
+            kubeconfig,
+            namespaces: AtomicU64::new(0),
+            components: Mutex::default(),
+            guard,
+        };
+        // The API server waits for etcd by itself; the others give up early when there is no API server.
+        cluster.spawn_component(ETCD)?;
+        cluster.spawn_component(API_SERVER)?;
+        cluster.until_ready().await?;
+        for component in COMPONENTS {
+            if component != ETCD && component != API_SERVER {
+                cluster.spawn_component(component)?;
+            }
+        }
+        // The controller manager makes it; without it no pod is admitted.
+        cluster.default_service_account("default").await?;
+        Ok(cluster)
+    }
+
+    /// The administrator's kubeconfig: certificate authority and token inside, current context set.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The work directory: logs as `<name>.log`, and whatever a test wants to put there. Removed with the cluster.
+    pub fn directory(&self) -> &Path {
+        self.guard.directory()
+    }
+
+    /// The API server's address, like `https://127.0.0.1:20000`.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The path of a program of the control plane, like `kubectl`.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.plan.programs.path(name)
+    }
+
+    /// A `kubectl` of the same release that talks to this cluster and keeps its caches in [`Cluster::directory`].
+    pub fn kubectl(&self) -> Command {
+        let mut command = Command::new(self.program("kubectl"));
+        command
+            .env("KUBECONFIG", &self.kubeconfig)
+            .env("HOME", self.directory())
+            .env("KUBECACHEDIR", self.directory().join("kubectl-cache"))
+            // The user's kubectl preferences are for the user's clusters.
+            .env("KUBERC", "off");
+        command
+    }
+
+    /// A new client with the administrator's rights. Clients belong to a runtime: make one per test.
+    pub async fn client(&self) -> Result<kube::Client, Error> {
+        kubeconfig::client(&self.kubeconfig).await
+    }
+
+    /// Starts any program, such as the operator under test. It dies with this process; its output is appended to
+    /// `<directory>/<name>.log`, its standard input is empty.
+    pub fn spawn(&self, name: &str, command: &mut Command) -> Result<Process, Error> {
+        self.guard.spawn(name, command)
+    }
+
+    /// Runs a program with the standard streams it was given, until it ends. It dies with this process. A
+    /// `foreground` program is one that reads the terminal; there can be one at a time.
+    ///
+    /// `signals` yields signal numbers that are passed on to it.
+    pub async fn run_through(
+        &self,
+        command: &mut Command,
+        foreground: bool,
+        mut signals: tokio::sync::mpsc::Receiver<i32>,
+    ) -> Result<std::process::ExitStatus, Error> {
+        let process = Process::new(self.guard.run(command, foreground)?, PathBuf::new());
+        let status = loop {
+            tokio::select! {
+                status = process.wait() => break status,
+                Some(signal) = signals.recv() => process.signal_number(signal),
+            }
+        };
+        if foreground {
+            self.guard.release();
+        }
+        Ok(status)
+    }
+
+    /// Creates a fresh namespace `<prefix>-<n>` and returns its name when pods can be created in it.
+    pub async fn namespace(&self, prefix: &str) -> Result<String, Error> {
+        let name = format!(
+            "{prefix}-{}",
+            self.namespaces.fetch_add(1, Ordering::Relaxed) + 1
+        );
+        let namespace = Namespace {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        Api::all(self.client().await?)
+            .create(&PostParams::default(), &namespace)
+            .await
+            .map_err(Error::api(format!("create namespace {name}")))?;
+        self.default_service_account(&name).await?;
+        Ok(name)
+    }
+
+    /// Writes a kubeconfig with a token of a `ServiceAccount`, so that a program runs with the rights that this one has.
+    /// The `ServiceAccount` is created if it is not there. The token is valid for a day.
+    pub async fn service_account_kubeconfig(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<PathBuf, Error> {
+        let action = || format!("get a token of ServiceAccount {namespace}/{name}");
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, namespace);
+        if accounts
+            .get_opt(name)
+            .await
+            .map_err(Error::api(action()))?
+            .is_none()
+        {
+            let account = ServiceAccount {
+                metadata: ObjectMeta {
+                    name: Some(name.to_owned()),
+                    ..ObjectMeta::default()
+                },
+                ..ServiceAccount::default()
+            };
+            accounts
+                .create(&PostParams::default(), &account)
+                .await
+                .map_err(Error::api(action()))?;
+        }
+        let request = TokenRequest {
+            spec: TokenRequestSpec {
+                expiration_seconds: Some(86_400),
+                ..TokenRequestSpec::default()
+            },
+            ..TokenRequest::default()
+        };
+        let answer = accounts
+            .create_token_request(name, &PostParams::default(), &request)
+            .await
+            .map_err(Error::api(action()))?;
+        let token = answer
+            .status
+            .ok_or_else(|| {
+                Error::Internal(format!(
+                    "no token in the API server's answer to {}",
+                    action()
+                ))
+            })?
+            .token;
+        let path = self
+            .directory()
+            .join(format!("kubeconfig-{namespace}-{name}"));
+        kubeconfig::write(
+            &path,
+            &self.server,
+            &self.credentials.ca,
+            name,
+            &token,
+            namespace,
+        )?;
+        Ok(path)
+    }
+
+    /// Stops one component (`etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler` or `kwok`) and
+    /// returns when it has ended.
+    pub async fn stop_component(&self, name: &str) -> Result<(), Error> {
+        known(name)?;
+        let process = self.components().remove(name);
+        if let Some(process) = process {
+            process.stop(STOP_PATIENCE).await;
+        }
+        Ok(())
+    }
+
+    /// Starts a component that was stopped, on the same ports and with the same data, and returns when it answers.
+    /// Does nothing if it is running.
+    pub async fn start_component(&self, name: &str) -> Result<(), Error> {
+        let name = known(name)?;
+        if self
+            .components()
+            .get(name)
+            .is_some_and(|process| process.is_running())
+        {
+            return Ok(());
+        }
+        self.spawn_component(name)?;
+        if name == API_SERVER {
+            return self.until_ready().await;
+        }
+        if let Some(port) = self.plan.port(name) {
+            let answers = || async {
+                Ok(TcpStream::connect(("127.0.0.1", port))
+                    .is_ok()
+                    .then_some(()))
+            };
+            self.wait_for(&format!("{name} to answer"), answers).await?;
+        }
+        Ok(())
+    }
+
+    /// The process of a component, if it was not stopped.
+    pub fn component(&self, name: &str) -> Option<Arc<Process>> {
+        self.components().get(name).cloned()
+    }
+
+    /// Ends everything in order (the API server before etcd, which it would otherwise wait for) and removes the
+    /// directory. Takes less than three seconds.
+    pub async fn stop(self) {
+        let components = std::mem::take(&mut *self.components());
+        let (etcd, others): (Vec<_>, Vec<_>) =
+            components.into_iter().partition(|(name, _)| *name == ETCD);
+        for group in [others, etcd] {
+            futures::future::join_all(group.iter().map(|(_, process)| process.stop(STOP_PATIENCE)))
+                .await;
+        }
+    }
+
+    /// Looks again and again until `look` finds something; gives up when a component has died or patience ends.
+    pub(crate) async fn wait_for<T, F>(
+        &self,
+        what: &str,
+        mut look: impl FnMut() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Option<T>, Error>>,
+    {
+        let begin = Instant::now();
+        loop {
+            if let Some(found) = look().await? {
+                return Ok(found);
+            }
+            self.check_components()?;
+            if begin.elapsed() > PATIENCE {
+                let logs = self.directory().to_owned();
+                return Err(Error::TimedOut {
+                    what: what.to_owned(),
+                    seconds: PATIENCE.as_secs(),
+                    logs,
+                });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn check_components(&self) -> Result<(), Error> {
+        for (name, process) in self.components().iter() {
+            if let Some(status) = process.try_wait() {
+                return Err(Error::Died {
+                    component: (*name).to_owned(),
+                    status,
+                    log: process.log_tail(12),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn_component(&self, name: &'static str) -> Result<(), Error> {
+        let process = self
+            .guard
+            .spawn(name, &mut self.plan.command(name, self.directory()))?;
+        self.components().insert(name, Arc::new(process));
+        Ok(())
+    }
+
+    async fn until_ready(&self) -> Result<(), Error> {
+        let client = self.client().await?;
+        self.wait_for("the API server to be ready", || async {
+            let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
+                return Ok(None);
+            };
+            // Refused connections and failing checks alike: not yet.
+            Ok(client.request_text(request).await.ok().map(|_| ()))
+        })
+        .await
+    }
+
+    async fn default_service_account(&self, namespace: &str) -> Result<(), Error> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client().await?, namespace);
+        self.wait_for(
+            &format!("the default ServiceAccount of namespace {namespace}"),
+            || async {
+                let found = accounts.get_opt("default").await;
+                Ok(found
+                    .map_err(Error::api(format!(
+                        "read the ServiceAccounts of {namespace}"
+                    )))?
+                    .map(|_| ()))
+            },
+        )
+        .await
+    }
+
+    fn components(&self) -> MutexGuard<'_, BTreeMap<&'static str, Arc<Process>>> {
+        self.components
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last lines of a component's log.
+    pub fn log_tail(&self, name: &str, lines: usize) -> String {
+        process::tail(&self.directory().join(format!("{name}.log")), lines)
+    }
+}
+
+fn known(name: &str) -> Result<&'static str, Error> {
+    COMPONENTS
+        .into_iter()
+        .find(|component| *component == name)
+        .ok_or_else(|| Error::UnknownComponent {
+            name: name.to_owned(),
+            known: COMPONENTS.join(", "),
+        })
+}

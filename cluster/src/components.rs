@@ -1,0 +1,155 @@
+//! The components of the control plane and their flags.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::binaries::Programs;
+use crate::{Error, ports};
+
+/// What a component's command line needs to know.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) programs: Programs,
+    etcd: u16,
+    etcd_peer: u16,
+    api_server: u16,
+    extra_api_server_args: Vec<String>,
+}
+
+/// The components in the order in which they are started.
+pub(crate) const COMPONENTS: [&str; 5] = [
+    ETCD,
+    API_SERVER,
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+];
+pub(crate) const ETCD: &str = "etcd";
+pub(crate) const API_SERVER: &str = "kube-apiserver";
+
+/// The stages of the fake kubelet, for kwok's `--config`.
+pub(crate) const STAGES: &str = include_str!("../kwok/stages.yaml");
+
+impl Plan {
+    /// A plan with ports that are free now.
+    pub(crate) fn new(
+        programs: Programs,
+        extra_api_server_args: Vec<String>,
+    ) -> Result<Self, Error> {
+        let [etcd, etcd_peer, api_server] = ports::free_ports()?;
+        Ok(Self {
+            programs,
+            etcd,
+            etcd_peer,
+            api_server,
+            extra_api_server_args,
+        })
+    }
+
+    /// Where the API server listens.
+    pub(crate) fn server(&self) -> String {
+        format!("https://127.0.0.1:{}", self.api_server)
+    }
+
+    /// The port that tells whether a component answers, for those that have one.
+    pub(crate) fn port(&self, component: &str) -> Option<u16> {
+        match component {
+            ETCD => Some(self.etcd),
+            API_SERVER => Some(self.api_server),
+            _ => None,
+        }
+    }
+
+    /// The command line of a component whose files are in `directory`.
+    pub(crate) fn command(&self, component: &str, directory: &Path) -> Command {
+        let mut command = Command::new(self.programs.path(component));
+        // Nothing of the user's environment: ETCD_* variables, ~/.kwok and the like change what these programs do.
+        command
+            .env_clear()
+            .env("HOME", directory)
+            .env("PATH", "/usr/bin:/bin")
+            .current_dir(directory);
+        let file = |name: &str| directory.join(name).display().to_string();
+        let kubeconfig = format!("--kubeconfig={}", file("kubeconfig"));
+        let args = match component {
+            ETCD => {
+                let client = format!("http://127.0.0.1:{}", self.etcd);
+                let peer = format!("http://127.0.0.1:{}", self.etcd_peer);
+                vec![
+                    format!("--data-dir={}", file("etcd")),
+                    // Nobody needs this data after a power cut.
+                    "--unsafe-no-fsync".to_owned(),
+                    "--log-level=error".to_owned(),
+                    "--quota-backend-bytes=8589934592".to_owned(),
+                    format!("--listen-client-urls={client}"),
+                    format!("--advertise-client-urls={client}"),
+                    format!("--listen-peer-urls={peer}"),
+                    format!("--initial-advertise-peer-urls={peer}"),
+                    format!("--initial-cluster=default={peer}"),
+                ]
+            }
+            API_SERVER => {
+                let mut args = vec![
+                    format!("--etcd-servers=http://127.0.0.1:{}", self.etcd),
+                    "--bind-address=127.0.0.1".to_owned(),
+                    format!("--secure-port={}", self.api_server),
+                    format!("--tls-cert-file={}", file("apiserver.crt")),
+                    format!("--tls-private-key-file={}", file("apiserver.key")),
+                    format!("--cert-dir={}", file("apiserver-certs")),
+                    format!("--token-auth-file={}", file("tokens.csv")),
+                    "--authorization-mode=RBAC".to_owned(),
+                    "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+                    format!("--service-account-key-file={}", file("service-account.pub")),
+                    format!(
+                        "--service-account-signing-key-file={}",
+                        file("service-account.key")
+                    ),
+                    "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+                    // Loopback addresses cannot be endpoints of the kubernetes Service.
+                    "--endpoint-reconciler-type=none".to_owned(),
+                    "--allow-privileged=true".to_owned(),
+                    "--shutdown-delay-duration=0s".to_owned(),
+                    // A burst of a load test is to meet the operator's limits, not these.
+                    "--max-requests-inflight=4000".to_owned(),
+                    "--max-mutating-requests-inflight=2000".to_owned(),
+                ];
+                args.extend(self.extra_api_server_args.iter().cloned());
+                args
+            }
+            "kube-controller-manager" => vec![
+                kubeconfig,
+                format!(
+                    "--service-account-private-key-file={}",
+                    file("service-account.key")
+                ),
+                format!("--root-ca-file={}", file("ca.crt")),
+                "--leader-elect=false".to_owned(),
+                // No metrics: one port less to find.
+                "--secure-port=0".to_owned(),
+                "--kube-api-qps=2000".to_owned(),
+                "--kube-api-burst=4000".to_owned(),
+                // Fake nodes send no heartbeats.
+                "--node-monitor-grace-period=1h".to_owned(),
+            ],
+            "kube-scheduler" => vec![
+                kubeconfig,
+                "--leader-elect=false".to_owned(),
+                "--secure-port=0".to_owned(),
+                "--kube-api-qps=2000".to_owned(),
+                "--kube-api-burst=4000".to_owned(),
+            ],
+            "kwok" => vec![
+                kubeconfig,
+                format!("--config={}", file("kwok.yaml")),
+                "--manage-all-nodes=false".to_owned(),
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".to_owned(),
+                "--cidr=10.244.0.1/16".to_owned(),
+                // An address of RFC 5737, which is nobody's.
+                "--node-ip=192.0.2.1".to_owned(),
+            ],
+            _ => Vec::new(),
+        };
+        command.args(args);
+        command
+    }
+}

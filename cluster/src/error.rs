@@ -1,0 +1,146 @@
+//! What can go wrong, each as one line that says what to do (a log's or compiler's last lines come before it).
+
+use std::path::PathBuf;
+use std::process::ExitStatus;
+
+/// Why a cluster could not be built, started or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// There is no Go toolchain, nothing in the cache and no complete `KUBEBUILDER_ASSETS`.
+    #[error(
+        "cannot build the control plane ({missing}): install Go 1.26 or newer (https://go.dev/dl) and put it on PATH, or set KUBEBUILDER_ASSETS to a directory that holds these programs"
+    )]
+    NoGo {
+        /// The programs that are neither in `KUBEBUILDER_ASSETS` nor in the cache.
+        missing: String,
+    },
+    /// The Go toolchain is too old for this Kubernetes.
+    #[error(
+        "{found} is too old to build the control plane: install Go 1.26 or newer (https://go.dev/dl), or set KUBEBUILDER_ASSETS"
+    )]
+    GoTooOld {
+        /// What the toolchain calls itself.
+        found: String,
+    },
+    /// There is no home directory to derive a cache or state directory from.
+    #[error("no place for {what}: set HOME or {variable}")]
+    NoHome {
+        /// What is to be kept there.
+        what: &'static str,
+        /// The environment variable that would name the place.
+        variable: &'static str,
+    },
+    /// A file or directory cannot be written or read.
+    #[error("cannot {action} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// With which path.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// `go build` failed.
+    #[error("{output}\ngo build of {program} into {} failed: the lines above are the end of its output", directory.display())]
+    Build {
+        /// Which program.
+        program: String,
+        /// Where it was to go.
+        directory: PathBuf,
+        /// The last lines of what `go` printed.
+        output: String,
+    },
+    /// A program cannot be started at all.
+    #[error("cannot start {program}: {source}")]
+    Spawn {
+        /// Which program.
+        program: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A component of the control plane ended while the cluster was starting.
+    #[error(
+        "{log}\n{component} ended during start ({status}): the lines above are the end of its log"
+    )]
+    Died {
+        /// Its name.
+        component: String,
+        /// How it ended.
+        status: ExitStatus,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// Something that should have happened did not.
+    #[error("waited {seconds} s for {what}, which did not happen; the logs are in {}", logs.display())]
+    TimedOut {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        seconds: u64,
+        /// Where the components' logs are (while the cluster lives).
+        logs: PathBuf,
+    },
+    /// The API server refused a request or could not be reached.
+    #[error("cannot {action}: {source}")]
+    Api {
+        /// What was tried.
+        action: String,
+        /// Why it failed.
+        source: Box<kube::Error>,
+    },
+    /// The cluster's own kubeconfig was not understood.
+    #[error("cannot use {}: {message}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A certificate could not be made.
+    #[error("cannot make the cluster's certificates: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// No free port was found on the loopback interface.
+    #[error("no free port on 127.0.0.1 between {first} and {last}")]
+    NoPort {
+        /// The lowest port tried.
+        first: u16,
+        /// The highest port tried.
+        last: u16,
+    },
+    /// A component's name that this cluster does not have.
+    #[error("no component {name}: the cluster's components are {known}")]
+    UnknownComponent {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// Something else of this process failed (a task that panicked).
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// Wraps an I/O error with what was tried on which path.
+    pub(crate) fn file(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File {
+            action,
+            path,
+            source,
+        }
+    }
+
+    /// Wraps an API error with what was tried.
+    pub(crate) fn api(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
+        let action = action.into();
+        move |source| Self::Api {
+            action,
+            source: Box::new(source),
+        }
+    }
+}

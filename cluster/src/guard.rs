@@ -1,0 +1,171 @@
+//! Why nothing of a cluster outlives the process that started it, not even after `kill -9`.
+//!
+//! Two small processes are started before anything else, each holding the read end of a pipe whose write end only
+//! this process has (close-on-exec, so no other child inherits it). However this process ends, the kernel closes the
+//! write ends:
+//!
+//! - the **anchor** (`cat`) is the leader of a process group that every child joins before it is executed
+//!   (`setpgid` between fork and exec, so there is no moment in which a child is not yet accounted for). Because the
+//!   anchor lives as long as this process, the group's number cannot be given to somebody else;
+//! - the **watchdog** (`sh`, in a group of its own) reads end-of-file, kills that group and removes the work directory.
+//!
+//! The orderly way is the same way: when a cluster is dropped the pipes are closed and the watchdog is waited for.
+//!
+//! `PR_SET_PDEATHSIG` (util-linux `setpriv --pdeathsig`) was the other candidate. It is Linux only, fires when the
+//! *thread* that started the child ends, misses grandchildren and a parent that dies between fork and prctl, and
+//! removes no directory, so that it would have needed a watchdog besides.
+//!
+//! The separate group also means that Ctrl-C in a terminal reaches this process alone, which then stops things in
+//! their order. Killing this process *and* its watchdog with SIGKILL is the one case that leaves something behind.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use crate::process::Process;
+use crate::{Error, process};
+
+/// `$1` is the work directory, `$2` the process group. Lines read are pids of processes outside the group that must go
+/// with it (an empty line: none any more). The loop is for processes that are just being born or still writing.
+const WATCHDOG: &str = r#"
+trap '' HUP INT TERM
+guest=
+while read -r line; do guest=$line; done
+tries=0
+while [ "$tries" -lt 50 ]; do
+  kill -s KILL -- "-$2" 2>/dev/null
+  [ -z "$guest" ] || kill -s KILL "$guest" 2>/dev/null
+  rm -rf -- "$1" 2>/dev/null
+  [ -e "$1" ] || exit 0
+  tries=$((tries + 1))
+  sleep 0.1
+done
+"#;
+
+/// The work directory and the process group of one cluster; both go when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    directory: PathBuf,
+    group: i32,
+    anchor: Child,
+    watchdog: Mutex<Child>,
+}
+
+impl Guard {
+    /// Makes a fresh work directory under `TMPDIR` and the two processes that watch over it.
+    pub(crate) fn new() -> Result<Self, Error> {
+        let parent = std::env::temp_dir();
+        let directory = tempfile::Builder::new()
+            .prefix("my-operator-cluster-")
+            .tempdir_in(&parent)
+            .map_err(Error::file("make a directory in", parent))?;
+        let anchor = helper("cat", &[])?;
+        let group = i32::try_from(anchor.id())
+            .map_err(|_| Error::Internal("a pid beyond 2^31".to_owned()))?;
+        let path = directory.path().display().to_string();
+        let watchdog = helper(
+            "sh",
+            &[
+                "-c",
+                WATCHDOG,
+                "my-operator-cluster-watchdog",
+                &path,
+                &group.to_string(),
+            ],
+        )?;
+        // From here on the directory is the watchdog's to remove.
+        Ok(Self {
+            directory: directory.keep(),
+            group,
+            anchor,
+            watchdog: Mutex::new(watchdog),
+        })
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Starts `command` in the guarded group, its output appended to `<directory>/<name>.log`.
+    pub(crate) fn spawn(&self, name: &str, command: &mut Command) -> Result<Process, Error> {
+        let log = self.directory.join(format!("{name}.log"));
+        let output = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(Error::file("write", log.clone()))?;
+        let errors = output
+            .try_clone()
+            .map_err(Error::file("write", log.clone()))?;
+        command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(self.group);
+        let child = command
+            .spawn()
+            .map_err(|source| process::cannot_spawn(command, source))?;
+        Ok(Process::new(child, log))
+    }
+
+    /// Starts `command` with the standard streams it was given: in the guarded group, or, for a `foreground` program
+    /// that reads the terminal, in this process's own group (the terminal would stop it in any other) and then killed
+    /// by its pid if this process dies. At most one such program at a time; [`Guard::release`] it when it has ended.
+    pub(crate) fn run(&self, command: &mut Command, foreground: bool) -> Result<Child, Error> {
+        if !foreground {
+            command.process_group(self.group);
+        }
+        let child = command
+            .spawn()
+            .map_err(|source| process::cannot_spawn(command, source))?;
+        if foreground {
+            self.tell(&child.id().to_string());
+        }
+        Ok(child)
+    }
+
+    /// The foreground program has ended; its pid may soon be somebody else's.
+    pub(crate) fn release(&self) {
+        self.tell("");
+    }
+
+    fn tell(&self, line: &str) {
+        let mut watchdog = self.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipe) = watchdog.stdin.as_mut() {
+            // A watchdog that was killed cannot be told; there is nothing better to do then.
+            let _ = pipe.write_all(format!("{line}\n").as_bytes());
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let watchdog = self
+            .watchdog
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        drop(watchdog.stdin.take());
+        // Reaped only after the watchdog is done: until then the group's number stays taken.
+        let _ = watchdog.wait();
+        let _ = self.anchor.kill();
+        let _ = self.anchor.wait();
+    }
+}
+
+/// Starts a helper in its own group, at the other end of a pipe, holding on to nothing of ours.
+fn helper(program: &str, args: &[&str]) -> Result<Child, Error> {
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.process_group(0);
+    command
+        .spawn()
+        .map_err(|source| process::cannot_spawn(&command, source))
+}

@@ -1,0 +1,98 @@
+//! The cluster's certificate authority, serving certificate, ServiceAccount key and admin token.
+
+use std::fs;
+use std::path::Path;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+use time::{Duration, OffsetDateTime};
+
+use crate::Error;
+
+/// Valid for as long as anybody leaves a development cluster running.
+const LIFETIME: Duration = Duration::days(365);
+
+/// What the kubeconfigs need to know of the files that [`write`] made.
+#[derive(Debug)]
+pub(crate) struct Credentials {
+    /// The certificate authority of the API server, PEM.
+    pub(crate) ca: String,
+    /// The bearer token of the administrator (group `system:masters`).
+    pub(crate) token: String,
+}
+
+/// Writes `ca.crt`, `apiserver.crt`, `apiserver.key`, `service-account.key`, `service-account.pub` and `tokens.csv`
+/// (the arguments of the API server and the controller manager) into `directory`.
+pub(crate) fn write(directory: &Path) -> Result<Credentials, Error> {
+    let mut params = CertificateParams::default();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "my-operator-cluster");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::CrlSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
+    validity(&mut params);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+
+    let key = KeyPair::generate()?;
+    let names = [
+        "127.0.0.1",
+        "10.0.0.1",
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+    ];
+    let mut params = CertificateParams::new(names.map(String::from))?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "kube-apiserver");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    validity(&mut params);
+    let serving = params.signed_by(&key, &authority)?;
+
+    let service_account = KeyPair::generate()?;
+    let token = token()?;
+    let files = [
+        ("ca.crt", authority.pem()),
+        ("apiserver.crt", serving.pem()),
+        ("apiserver.key", key.serialize_pem()),
+        ("service-account.key", service_account.serialize_pem()),
+        ("service-account.pub", service_account.public_key_pem()),
+        (
+            "tokens.csv",
+            format!("{token},admin,admin,system:masters\n"),
+        ),
+    ];
+    for (name, content) in files {
+        let path = directory.join(name);
+        fs::write(&path, content).map_err(Error::file("write", path))?;
+    }
+    Ok(Credentials {
+        ca: authority.pem(),
+        token,
+    })
+}
+
+/// From an hour ago, so that a clock which is set back a little does no harm.
+fn validity(params: &mut CertificateParams) {
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - Duration::hours(1);
+    params.not_after = now + LIFETIME;
+}
+
+/// 128 random bits in hexadecimal, from the TLS library's source of randomness.
+fn token() -> Result<String, Error> {
+    let mut bytes = [0_u8; 16];
+    rustls::crypto::aws_lc_rs::default_provider()
+        .secure_random
+        .fill(&mut bytes)
+        .map_err(|_| Error::Internal("no randomness for the administrator's token".to_owned()))?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
+}

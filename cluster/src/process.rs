@@ -1,0 +1,150 @@
+//! One child process of a cluster.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal};
+
+use crate::Error;
+
+/// How often a child is asked whether it has ended. Asking is one cheap system call; a notification would need a
+/// runtime, and a process here must not depend on the runtime that happened to start it.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A running program of the cluster. Killed when dropped, and when this process dies in whatever way.
+#[derive(Debug)]
+pub struct Process {
+    child: Mutex<Child>,
+    pid: u32,
+    log: PathBuf,
+}
+
+impl Process {
+    pub(crate) fn new(child: Child, log: PathBuf) -> Self {
+        Self {
+            pid: child.id(),
+            child: Mutex::new(child),
+            log,
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The file that its standard output and standard error are appended to.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&self) -> bool {
+        self.try_wait().is_none()
+    }
+
+    /// How it ended, if it has.
+    pub fn try_wait(&self) -> Option<ExitStatus> {
+        match self.child().try_wait() {
+            Ok(status) => status,
+            // Only possible if somebody else reaped the child: it has ended, how is not known.
+            Err(_) => Some(ExitStatus::from_raw(255 << 8)),
+        }
+    }
+
+    /// Sends SIGKILL. Nothing happens if it has ended already.
+    pub fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    /// Sends SIGTERM. Nothing happens if it has ended already.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Waits until it has ended.
+    pub async fn wait(&self) -> ExitStatus {
+        loop {
+            if let Some(status) = self.try_wait() {
+                return status;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Asks it to end with SIGTERM and insists with SIGKILL after `patience`; returns when it has ended.
+    pub async fn stop(&self, patience: Duration) -> ExitStatus {
+        self.terminate();
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            if let Some(status) = self.try_wait() {
+                return status;
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        self.kill();
+        self.wait().await
+    }
+
+    /// The last `lines` lines of its log.
+    pub fn log_tail(&self, lines: usize) -> String {
+        tail(&self.log, lines)
+    }
+
+    /// Sends any signal, for those that are passed on.
+    pub(crate) fn signal_number(&self, number: i32) {
+        if let Some(signal) = Signal::from_named_raw(number) {
+            self.signal(signal);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // Under the lock, and only while the child is not reaped: its pid cannot be somebody else's.
+        let mut child = self.child();
+        if let Ok(None) = child.try_wait()
+            && let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child().wait();
+    }
+}
+
+/// The error of a program that could not be started, naming it.
+pub(crate) fn cannot_spawn(command: &Command, source: std::io::Error) -> Error {
+    Error::Spawn {
+        program: command.get_program().to_string_lossy().into_owned(),
+        source,
+    }
+}
+
+/// The last `lines` lines of a file, empty if it cannot be read. Looks at no more than its last 64 KiB.
+pub(crate) fn tail(path: &Path, lines: usize) -> String {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|mut file| {
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(64 * 1024)))?;
+        file.read_to_end(&mut bytes)
+    });
+    if read.is_err() {
+        return String::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let all: Vec<&str> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}

@@ -1,0 +1,363 @@
+//! What the fake kubelet does with pods on fake nodes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use my_operator_cluster::{Cluster, FakeNode, Options, shared};
+use serde_json::{Value, json};
+
+async fn cluster() -> &'static Cluster {
+    let tainted = FakeNode::new("tainted")
+        .taint("reserved", "yes", "NoSchedule")
+        .label("kind", "special");
+    let nodes = vec![FakeNode::new("node-1"), FakeNode::new("node-2"), tainted];
+    shared(Options {
+        nodes,
+        ..Options::default()
+    })
+    .await
+}
+
+/// Creates a pod with one container and these annotations.
+async fn create(
+    pods: &Api<Pod>,
+    name: &str,
+    restart_policy: &str,
+    annotations: Value,
+    spec: Value,
+) {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "restartPolicy": restart_policy,
+            "containers": [{"name": "main", "image": "registry.example.org/busybox:1"}],
+        },
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        pod["spec"][key] = value.clone();
+    }
+    pods.create(
+        &PostParams::default(),
+        &serde_json::from_value(pod).unwrap(),
+    )
+    .await
+    .unwrap();
+}
+
+async fn pods(prefix: &str) -> Api<Pod> {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace(prefix).await.unwrap();
+    Api::namespaced(cluster.client().await.unwrap(), &namespace)
+}
+
+async fn until(pods: &Api<Pod>, name: &str, what: &str, is: impl Fn(&Pod) -> bool) -> Pod {
+    let begin = Instant::now();
+    loop {
+        let pod = pods.get(name).await.unwrap();
+        if is(&pod) {
+            return pod;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "pod {name} is not {what}: {:#?}",
+            pod.status
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+fn ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn terminated(pod: &Pod) -> ContainerStateTerminated {
+    let statuses = pod
+        .status
+        .as_ref()
+        .unwrap()
+        .container_statuses
+        .as_ref()
+        .unwrap();
+    statuses[0]
+        .state
+        .as_ref()
+        .unwrap()
+        .terminated
+        .clone()
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_pod_that_runs_once_succeeds_without_any_annotation() {
+    let pods = pods("succeed").await;
+    create(&pods, "once", "Never", Value::Null, json!({})).await;
+    until(&pods, "once", "Running", |pod| {
+        phase(pod) == "Running" && ready(pod)
+    })
+    .await;
+    let pod = until(&pods, "once", "Succeeded", |pod| phase(pod) == "Succeeded").await;
+    let end = terminated(&pod);
+    assert_eq!(
+        (end.exit_code, end.reason.as_deref(), end.message),
+        (0, Some("Completed"), None)
+    );
+    assert!(end.started_at.is_some() && end.finished_at.is_some());
+    assert!(!ready(&pod));
+}
+
+#[tokio::test]
+async fn a_pod_ends_with_the_chosen_code_and_message_after_the_chosen_time() {
+    let pods = pods("code").await;
+    let annotations = json!({
+        "kwok.my-operator.dev/exit-code": "3",
+        "kwok.my-operator.dev/message": "it said: \"no\"\nand more",
+        "kwok.my-operator.dev/run-seconds": "2.5",
+    });
+    create(&pods, "code", "Never", annotations, json!({})).await;
+    until(&pods, "code", "Running", |pod| phase(pod) == "Running").await;
+    let running = Instant::now();
+    let pod = until(&pods, "code", "Failed", |pod| phase(pod) == "Failed").await;
+    assert!(
+        running.elapsed() > Duration::from_secs(2),
+        "{:?}",
+        running.elapsed()
+    );
+    let end = terminated(&pod);
+    assert_eq!((end.exit_code, end.reason.as_deref()), (3, Some("Error")));
+    assert_eq!(end.message.as_deref(), Some("it said: \"no\"\nand more"));
+}
+
+#[tokio::test]
+async fn a_held_pod_runs_until_its_code_is_set() {
+    let pods = pods("hold").await;
+    let annotations = json!({
+        "kwok.my-operator.dev/exit-code": "hold", "kwok.my-operator.dev/run-seconds": "0",
+    });
+    create(&pods, "held", "Never", annotations, json!({})).await;
+    until(&pods, "held", "Running", |pod| phase(pod) == "Running").await;
+    // Another pod with the same seconds goes all the way meanwhile.
+    create(
+        &pods,
+        "other",
+        "Never",
+        json!({"kwok.my-operator.dev/run-seconds": "0"}),
+        json!({}),
+    )
+    .await;
+    until(&pods, "other", "Succeeded", |pod| phase(pod) == "Succeeded").await;
+    assert_eq!(phase(&pods.get("held").await.unwrap()), "Running");
+    annotate(&pods, "held", "exit-code", "7").await;
+    let pod = until(&pods, "held", "Failed", |pod| phase(pod) == "Failed").await;
+    assert_eq!(terminated(&pod).exit_code, 7);
+}
+
+async fn annotate(pods: &Api<Pod>, name: &str, key: &str, value: &str) {
+    let patch =
+        json!({"metadata": {"annotations": {format!("kwok.my-operator.dev/{key}"): value}}});
+    pods.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_gated_pod_is_left_alone_until_its_gate_is_removed() {
+    let pods = pods("gate").await;
+    let gate = json!({"schedulingGates": [{"name": "example.org/not-yet"}]});
+    create(
+        &pods,
+        "gated",
+        "Never",
+        json!({"kwok.my-operator.dev/run-seconds": "0"}),
+        gate,
+    )
+    .await;
+    create(
+        &pods,
+        "free",
+        "Never",
+        json!({"kwok.my-operator.dev/run-seconds": "0"}),
+        json!({}),
+    )
+    .await;
+    until(&pods, "free", "Succeeded", |pod| phase(pod) == "Succeeded").await;
+    let gated = pods.get("gated").await.unwrap();
+    assert_eq!(
+        (phase(&gated), &gated.spec.as_ref().unwrap().node_name),
+        ("Pending", &None)
+    );
+    let patch = json!({"spec": {"schedulingGates": null}});
+    pods.patch("gated", &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+    until(&pods, "gated", "Succeeded", |pod| phase(pod) == "Succeeded").await;
+}
+
+#[tokio::test]
+async fn a_long_running_pod_is_ready_on_the_node_it_was_born_to() {
+    let pods = pods("born").await;
+    create(
+        &pods,
+        "born",
+        "Always",
+        Value::Null,
+        json!({"nodeName": "tainted"}),
+    )
+    .await;
+    let pod = until(&pods, "born", "Ready", ready).await;
+    assert_eq!(
+        (phase(&pod), pod.spec.as_ref().unwrap().node_name.as_deref()),
+        ("Running", Some("tainted"))
+    );
+    assert!(pod.status.unwrap().pod_ip.is_some());
+}
+
+#[tokio::test]
+async fn readiness_follows_its_annotation() {
+    let pods = pods("ready").await;
+    create(
+        &pods,
+        "slow",
+        "Always",
+        json!({"kwok.my-operator.dev/ready": "false"}),
+        json!({}),
+    )
+    .await;
+    let pod = until(&pods, "slow", "Running", |pod| phase(pod) == "Running").await;
+    assert!(!ready(&pod));
+    annotate(&pods, "slow", "ready", "true").await;
+    until(&pods, "slow", "Ready", ready).await;
+    annotate(&pods, "slow", "ready", "false").await;
+    until(&pods, "slow", "not Ready", |pod| {
+        !ready(pod) && phase(pod) == "Running"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_long_running_pod_can_be_made_to_fail() {
+    let pods = pods("fail").await;
+    create(
+        &pods,
+        "told",
+        "Always",
+        json!({"kwok.my-operator.dev/phase": "Failed"}),
+        json!({}),
+    )
+    .await;
+    let image = json!({"containers": [{"name": "main", "image": "registry.example.org/fail:1"}]});
+    create(&pods, "image", "Always", Value::Null, image).await;
+    create(&pods, "later", "Always", Value::Null, json!({})).await;
+    for name in ["told", "image"] {
+        let pod = until(&pods, name, "Failed", |pod| phase(pod) == "Failed").await;
+        assert_eq!(terminated(&pod).exit_code, 1);
+    }
+    until(&pods, "later", "Ready", ready).await;
+    annotate(&pods, "later", "phase", "Failed").await;
+    until(&pods, "later", "Failed", |pod| {
+        phase(pod) == "Failed" && !ready(pod)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pod_can_be_kept_pending_on_its_node() {
+    let pods = pods("pending").await;
+    create(
+        &pods,
+        "stuck",
+        "Always",
+        json!({"kwok.my-operator.dev/phase": "Pending"}),
+        json!({}),
+    )
+    .await;
+    create(&pods, "other", "Always", Value::Null, json!({})).await;
+    until(&pods, "other", "Ready", ready).await;
+    let bound = |pod: &Pod| pod.spec.as_ref().unwrap().node_name.is_some();
+    let pod = until(&pods, "stuck", "bound", bound).await;
+    assert_eq!(phase(&pod), "Pending");
+}
+
+#[tokio::test]
+async fn deleted_pods_vanish_at_once_and_finalizers_keep_them_stopped() {
+    let pods = pods("delete").await;
+    create(&pods, "plain", "Always", Value::Null, json!({})).await;
+    create(
+        &pods,
+        "kept",
+        "Never",
+        json!({"kwok.my-operator.dev/exit-code": "hold"}),
+        json!({}),
+    )
+    .await;
+    let finalizers = |list: Value| Patch::Merge(json!({"metadata": {"finalizers": list}}));
+    pods.patch(
+        "kept",
+        &PatchParams::default(),
+        &finalizers(json!(["example.org/keep"])),
+    )
+    .await
+    .unwrap();
+    until(&pods, "plain", "Ready", ready).await;
+    until(&pods, "kept", "Running", |pod| phase(pod) == "Running").await;
+
+    let begin = Instant::now();
+    pods.delete("plain", &DeleteParams::default())
+        .await
+        .unwrap();
+    while pods.get_opt("plain").await.unwrap().is_some() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "the deleted pod is still there"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+
+    pods.delete("kept", &DeleteParams::default()).await.unwrap();
+    let pod = until(&pods, "kept", "stopped", |pod| phase(pod) == "Failed").await;
+    assert_eq!(terminated(&pod).exit_code, 143);
+    let deleted = |pod: &Pod| pod.metadata.deletion_grace_period_seconds == Some(0);
+    until(&pods, "kept", "deleted with grace 0", deleted).await;
+    pods.patch("kept", &PatchParams::default(), &finalizers(Value::Null))
+        .await
+        .unwrap();
+    assert!(pods.get_opt("kept").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn nodes_come_go_and_become_not_ready() {
+    let cluster = cluster().await;
+    cluster
+        .add_node(FakeNode::new("cordoned").unschedulable())
+        .await
+        .unwrap();
+    cluster
+        .add_node(FakeNode::new("brief").label("zone", "a"))
+        .await
+        .unwrap();
+    cluster.set_node_ready("brief", false).await.unwrap();
+    cluster.set_node_ready("brief", true).await.unwrap();
+    let output = cluster
+        .kubectl()
+        .args(["get", "nodes", "-l", "zone=a", "-o", "name"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "node/brief\n");
+    cluster.remove_node("brief").await.unwrap();
+    cluster.remove_node("cordoned").await.unwrap();
+}
