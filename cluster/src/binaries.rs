@@ -148,8 +148,17 @@ pub fn cache_directory() -> Result<PathBuf, Error> {
     Ok(base.join("my-operator/cluster").join(key))
 }
 
+/// `$XDG_STATE_HOME/my-operator/cluster` (`~/.local/state/...`): what there is to know of a cluster in the background.
+pub fn state_directory() -> Result<PathBuf, Error> {
+    let base = base_directory("XDG_STATE_HOME", ".local/state").ok_or(Error::NoHome {
+        what: "a cluster in the background",
+        variable: "XDG_STATE_HOME",
+    })?;
+    Ok(base.join("my-operator/cluster"))
+}
+
 /// A directory of the XDG base directory specification, which ignores relative paths.
-pub(crate) fn base_directory(variable: &str, below_home: &str) -> Option<PathBuf> {
+fn base_directory(variable: &str, below_home: &str) -> Option<PathBuf> {
     let absolute = |path: PathBuf| Path::is_absolute(&path).then_some(path);
     env::var_os(variable)
         .and_then(|value| absolute(value.into()))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -180,26 +180,27 @@ impl Cluster {
         self.guard.spawn(name, command)
     }
 
-    /// Runs a program with the standard streams it was given, until it ends. It dies with this process. A
-    /// `foreground` program is one that reads the terminal; there can be one at a time.
-    ///
-    /// `signals` yields signal numbers that are passed on to it.
-    pub async fn run_through(
+    /// Starts any program like [`Cluster::spawn`], but with the standard streams that `command` has.
+    pub fn attach(&self, command: &mut Command) -> Result<Process, Error> {
+        Ok(Process::new(self.guard.run(command)?, PathBuf::new()))
+    }
+
+    /// Runs a program that may read the terminal until it ends; one at a time. It dies with this process. When `stop`
+    /// completes it is sent SIGTERM.
+    pub async fn run_in_foreground(
         &self,
         command: &mut Command,
-        foreground: bool,
-        mut signals: tokio::sync::mpsc::Receiver<i32>,
-    ) -> Result<std::process::ExitStatus, Error> {
-        let process = Process::new(self.guard.run(command, foreground)?, PathBuf::new());
-        let status = loop {
-            tokio::select! {
-                status = process.wait() => break status,
-                Some(signal) = signals.recv() => process.signal_number(signal),
+        stop: impl Future<Output = ()>,
+    ) -> Result<ExitStatus, Error> {
+        let process = Process::new(self.guard.run_in_foreground(command)?, PathBuf::new());
+        let status = tokio::select! {
+            status = process.wait() => status,
+            () = stop => {
+                process.terminate();
+                process.wait().await
             }
         };
-        if foreground {
-            self.guard.release();
-        }
+        self.guard.release();
         Ok(status)
     }
 

@@ -1,4 +1,6 @@
 //! What can go wrong, each as one line that says what to do (a log's or compiler's last lines come before it).
+//!
+//! The line holds the cause's text, so causes are fields and not `source()`s, which would be printed twice.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -32,14 +34,14 @@ pub enum Error {
         variable: &'static str,
     },
     /// A file or directory cannot be written or read.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {cause}", path.display())]
     File {
         /// What was tried.
         action: &'static str,
         /// With which path.
         path: PathBuf,
         /// Why it failed.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// `go build` failed.
     #[error("{output}\ngo build of {program} into {} failed: the lines above are the end of its output", directory.display())]
@@ -52,12 +54,12 @@ pub enum Error {
         output: String,
     },
     /// A program cannot be started at all.
-    #[error("cannot start {program}: {source}")]
+    #[error("cannot start {program}: {cause}")]
     Spawn {
         /// Which program.
         program: String,
         /// Why.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A component of the control plane ended while the cluster was starting.
     #[error(
@@ -82,12 +84,12 @@ pub enum Error {
         logs: PathBuf,
     },
     /// The API server refused a request or could not be reached.
-    #[error("cannot {action}: {source}")]
+    #[error("cannot {action}: {cause}")]
     Api {
         /// What was tried.
         action: String,
         /// Why it failed.
-        source: Box<kube::Error>,
+        cause: Box<kube::Error>,
     },
     /// The cluster's own kubeconfig was not understood.
     #[error("cannot use {}: {message}", path.display())]
@@ -128,19 +130,19 @@ impl Error {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |source| Self::File {
+        move |cause| Self::File {
             action,
             path,
-            source,
+            cause,
         }
     }
 
     /// Wraps an API error with what was tried.
     pub(crate) fn api(action: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let action = action.into();
-        move |source| Self::Api {
+        move |cause| Self::Api {
             action,
-            source: Box::new(source),
+            cause: Box::new(cause),
         }
     }
 }

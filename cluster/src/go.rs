@@ -154,11 +154,11 @@ fn build_one(
     progress.started();
     let mut child = command
         .spawn()
-        .map_err(|source| cannot_spawn(&command, source))?;
+        .map_err(|cause| cannot_spawn(&command, cause))?;
     let status = loop {
         if let Some(status) = child
             .try_wait()
-            .map_err(|source| cannot_spawn(&command, source))?
+            .map_err(|cause| cannot_spawn(&command, cause))?
         {
             break status;
         }
@@ -202,11 +202,11 @@ fn check_toolchain(missing: &str) -> Result<(), Error> {
         .args(["env", "GOVERSION", "GOTOOLCHAIN"])
         .stdin(Stdio::null())
         .current_dir("/");
-    let output = command.output().map_err(|source| match source.kind() {
+    let output = command.output().map_err(|cause| match cause.kind() {
         ErrorKind::NotFound => Error::NoGo {
             missing: missing.to_owned(),
         },
-        _ => cannot_spawn(&command, source),
+        _ => cannot_spawn(&command, cause),
     })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines();

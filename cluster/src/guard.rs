@@ -107,23 +107,25 @@ impl Guard {
             .process_group(self.group);
         let child = command
             .spawn()
-            .map_err(|source| process::cannot_spawn(command, source))?;
+            .map_err(|cause| process::cannot_spawn(command, cause))?;
         Ok(Process::new(child, log))
     }
 
-    /// Starts `command` with the standard streams it was given: in the guarded group, or, for a `foreground` program
-    /// that reads the terminal, in this process's own group (the terminal would stop it in any other) and then killed
-    /// by its pid if this process dies. At most one such program at a time; [`Guard::release`] it when it has ended.
-    pub(crate) fn run(&self, command: &mut Command, foreground: bool) -> Result<Child, Error> {
-        if !foreground {
-            command.process_group(self.group);
-        }
+    /// Starts `command` in the guarded group with the standard streams it was given.
+    pub(crate) fn run(&self, command: &mut Command) -> Result<Child, Error> {
+        command.process_group(self.group);
+        command
+            .spawn()
+            .map_err(|cause| process::cannot_spawn(command, cause))
+    }
+
+    /// Starts `command` in this process's own group, because a terminal stops whoever reads it from another, and has
+    /// it killed by its pid if this process dies. One at a time; [`Guard::release`] it when it has ended.
+    pub(crate) fn run_in_foreground(&self, command: &mut Command) -> Result<Child, Error> {
         let child = command
             .spawn()
-            .map_err(|source| process::cannot_spawn(command, source))?;
-        if foreground {
-            self.tell(&child.id().to_string());
-        }
+            .map_err(|cause| process::cannot_spawn(command, cause))?;
+        self.tell(&child.id().to_string());
         Ok(child)
     }
 
@@ -167,5 +169,5 @@ fn helper(program: &str, args: &[&str]) -> Result<Child, Error> {
     command.process_group(0);
     command
         .spawn()
-        .map_err(|source| process::cannot_spawn(&command, source))
+        .map_err(|cause| process::cannot_spawn(&command, cause))
 }

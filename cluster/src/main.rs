@@ -1,4 +1,8 @@
-//! The command line of the local cluster.
+//! `my-operator-cluster`: a real local Kubernetes control plane from the command line.
 #![allow(clippy::print_stdout)]
 
-fn main() {}
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -96,13 +96,6 @@ impl Process {
         tail(&self.log, lines)
     }
 
-    /// Sends any signal, for those that are passed on.
-    pub(crate) fn signal_number(&self, number: i32) {
-        if let Some(signal) = Signal::from_named_raw(number) {
-            self.signal(signal);
-        }
-    }
-
     fn signal(&self, signal: Signal) {
         // Under the lock, and only while the child is not reaped: its pid cannot be somebody else's.
         let mut child = self.child();
@@ -126,10 +119,10 @@ impl Drop for Process {
 }
 
 /// The error of a program that could not be started, naming it.
-pub(crate) fn cannot_spawn(command: &Command, source: std::io::Error) -> Error {
+pub(crate) fn cannot_spawn(command: &Command, cause: std::io::Error) -> Error {
     Error::Spawn {
         program: command.get_program().to_string_lossy().into_owned(),
-        source,
+        cause,
     }
 }
 

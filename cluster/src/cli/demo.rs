@@ -1,0 +1,425 @@
+//! `demo`: the operator on a cluster of its own, showing what it does. What `make run` is without a kubeconfig.
+//!
+//! Everything here that knows the product (kinds, the operator's flags, where its samples are) is in this file.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use my_operator_cluster::binaries::kubernetes_version;
+use my_operator_cluster::{Cluster, Options, Process, free_ports};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::exec::exit_code;
+use super::follow::Follower;
+use super::stop::Stop;
+
+/// For the operator to become ready, and for the API server to ask its webhooks.
+const READY_PATIENCE: Duration = Duration::from_mins(1);
+
+/// For what the samples are to show; afterwards the demo goes on without it.
+const SHOW_PATIENCE: Duration = Duration::from_secs(45);
+
+/// For the operator's end after SIGTERM; with the cluster's own end less than five seconds.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
+const POLL: Duration = Duration::from_millis(100);
+
+/// What to demonstrate.
+pub(crate) struct Demo {
+    /// The operator's binary.
+    pub(crate) operator: PathBuf,
+    /// The directory with `crd/bases` and `samples`.
+    pub(crate) config: PathBuf,
+    /// Further arguments of the operator.
+    pub(crate) arguments: Vec<OsString>,
+}
+
+impl Demo {
+    /// Runs the demonstration until the operator ends, something fails or somebody asks to stop.
+    pub(crate) async fn run(&self, options: Options) -> anyhow::Result<ExitCode> {
+        // Before a cluster is started: a wrong path should not take seconds to be told.
+        let operator = fs::canonicalize(&self.operator)
+            .with_context(|| format!("no operator at {}", self.operator.display()))?;
+        let crds = self.config.join("crd/bases");
+        if manifests(&crds)?.is_empty() {
+            bail!("no CRDs in {}", crds.display());
+        }
+        let nodes = options.nodes.len();
+        println!(
+            "Starting a local control plane: Kubernetes {}, {nodes} fake nodes",
+            kubernetes_version()
+        );
+        let begin = Instant::now();
+        let cluster = Cluster::start(options).await?;
+        println!(
+            "Ready after {:.1} s at {}",
+            begin.elapsed().as_secs_f64(),
+            cluster.server()
+        );
+
+        let mut stop = Stop::new()?;
+        let prepared = tokio::select! {
+            prepared = prepare(&cluster, &crds) => Some(prepared),
+            () = stop.asked() => None,
+        };
+        let outcome = match prepared {
+            None => Ok(ExitCode::SUCCESS),
+            Some(Err(error)) => Err(error),
+            Some(Ok(())) => {
+                self.with_operator(&cluster, &operator, nodes, &mut stop)
+                    .await
+            }
+        };
+        stop.at_once_when_asked_again();
+        cluster.stop().await;
+        outcome
+    }
+
+    /// Starts the operator, performs, and stops the operator again.
+    async fn with_operator(
+        &self,
+        cluster: &Cluster,
+        operator: &Path,
+        nodes: usize,
+        stop: &mut Stop,
+    ) -> anyhow::Result<ExitCode> {
+        let [webhooks, probes, metrics] = free_ports()?;
+        let mut command = Command::new(operator);
+        command.args([
+            "run",
+            "--webhook-bind-address",
+            &format!("127.0.0.1:{webhooks}"),
+        ]);
+        command.args(["--webhook-url", &format!("https://127.0.0.1:{webhooks}")]);
+        command.args([
+            "--health-probe-bind-address",
+            &format!("127.0.0.1:{probes}"),
+        ]);
+        for (flag, value) in [
+            ("--metrics-bind-address", format!("127.0.0.1:{metrics}")),
+            ("--leader-elect", "false".into()),
+        ] {
+            // What the caller chose differently wins; twice would be an error.
+            if !self
+                .arguments
+                .iter()
+                .any(|argument| argument.to_string_lossy().starts_with(flag))
+            {
+                command.arg(format!("{flag}={value}"));
+            }
+        }
+        command
+            .args(&self.arguments)
+            .env("KUBECONFIG", cluster.kubeconfig());
+
+        println!("\nStarting the operator; its log lines begin with a bar");
+        let operator = cluster.spawn("operator", &mut command)?;
+        let follower = Follower::start(operator.log(), "| ");
+        let outcome = tokio::select! {
+            failed = self.perform(cluster, &operator, nodes, probes) => match failed {
+                Ok(never) => match never {},
+                Err(error) => Err(error),
+            },
+            status = operator.wait() => {
+                follower.finish().await;
+                eprintln!("my-operator-cluster: the operator ended by itself ({status})");
+                return Ok(exit_code(status));
+            }
+            () = stop.asked() => {
+                println!("\nStopping");
+                Ok(ExitCode::SUCCESS)
+            }
+        };
+        operator.stop(STOP_PATIENCE).await;
+        follower.finish().await;
+        outcome
+    }
+
+    /// Everything there is to see; then waits for ever. Only a failure ends it.
+    async fn perform(
+        &self,
+        cluster: &Cluster,
+        operator: &Process,
+        nodes: usize,
+        probes: u16,
+    ) -> anyhow::Result<Infallible> {
+        let begin = Instant::now();
+        until_ready(probes).await?;
+        println!(
+            "The operator (pid {}) is ready after {:.1} s",
+            operator.pid(),
+            begin.elapsed().as_secs_f64()
+        );
+
+        let samples = self.config.join("samples");
+        let (bad, good) = samples_of(&samples)?;
+        if good.is_empty() {
+            bail!("no samples in {}", samples.display());
+        }
+        until_judged(cluster, &bad).await?;
+        println!("\nThe samples, as a user would apply them:");
+        for sample in &good {
+            if !show(cluster, &["apply", "-f", sample]).await? {
+                bail!("{sample} was refused");
+            }
+        }
+        println!("\nAnd objects that the webhooks refuse:");
+        for sample in &bad {
+            if show(cluster, &["apply", "-f", sample]).await? {
+                bail!("{sample} was accepted, but must be refused");
+            }
+        }
+
+        println!("\nA MyDaemonSet has one pod on every node:");
+        until_pods_run(cluster, nodes).await?;
+        show(cluster, &["get", "mds"]).await?;
+        show(cluster, &["get", "pods", "-o", "wide"]).await?;
+        println!("\nAn At runs once, at its time:");
+        watch_ats(cluster).await?;
+        show(cluster, &["get", "at,pods"]).await?;
+
+        println!("\nThe operator goes on running. From another terminal:\n");
+        println!("  export KUBECONFIG={}", cluster.kubeconfig().display());
+        if let Some(directory) = cluster.program("kubectl").parent() {
+            println!("  export PATH={}:$PATH", directory.display());
+        }
+        println!("  kubectl get mds,at,pods\n\nCtrl-C stops everything and leaves nothing behind.");
+        std::future::pending().await
+    }
+}
+
+/// Installs the CRDs and makes the operator's namespace, where it keeps its certificates.
+async fn prepare(cluster: &Cluster, crds: &Path) -> anyhow::Result<()> {
+    let crds = crds.display().to_string();
+    if !show(cluster, &["apply", "-f", &crds]).await? {
+        bail!("the CRDs in {crds} were refused");
+    }
+    let (established, output) = kubectl(
+        cluster,
+        &[
+            "wait",
+            "--for=condition=Established",
+            "--timeout=60s",
+            "-f",
+            &crds,
+        ],
+    )
+    .await?;
+    if !established {
+        bail!(
+            "the CRDs in {crds} are not established: {}",
+            output.trim().replace('\n', "; ")
+        );
+    }
+    let (made, output) = kubectl(cluster, &["create", "namespace", "my-operator-system"]).await?;
+    if !made {
+        bail!("cannot make the operator's namespace: {}", output.trim());
+    }
+    Ok(())
+}
+
+/// Waits for the operator's `/readyz`, and says which gates are missing if that takes long.
+async fn until_ready(port: u16) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let mut told = Duration::ZERO;
+    loop {
+        let answer = readyz(port).await;
+        if matches!(answer, Ok((200, _))) {
+            return Ok(());
+        }
+        let missing = match answer {
+            Ok((_, page)) => {
+                let gates: Vec<_> = page
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("[-]"))
+                    .collect();
+                if gates.is_empty() {
+                    page.trim().replace('\n', "; ")
+                } else {
+                    gates.join("; ")
+                }
+            }
+            Err(error) => format!("no answer from 127.0.0.1:{port}/readyz ({error})"),
+        };
+        let elapsed = begin.elapsed();
+        if elapsed > READY_PATIENCE {
+            bail!(
+                "the operator is not ready after {} s: {missing}",
+                READY_PATIENCE.as_secs()
+            );
+        }
+        if elapsed > told + Duration::from_secs(5) {
+            told = elapsed;
+            println!(
+                "Waiting for the operator for {} s: {missing}",
+                elapsed.as_secs()
+            );
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Status code and page of the operator's `/readyz?verbose`, asked in the few words of HTTP that it takes.
+async fn readyz(port: u16) -> std::io::Result<(u16, String)> {
+    let ask = async {
+        let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
+        stream
+            .write_all(
+                b"GET /readyz?verbose HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+            )
+            .await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    let answer = tokio::time::timeout(Duration::from_secs(3), ask)
+        .await
+        .map_err(std::io::Error::other)??;
+    let status = answer
+        .split_whitespace()
+        .nth(1)
+        .and_then(|code| code.parse().ok())
+        .unwrap_or(0);
+    let page = answer.split_once("\r\n\r\n").map_or("", |(_, page)| page);
+    Ok((status, page.to_owned()))
+}
+
+/// Waits until the API server asks the webhooks: it notices their configuration about a second after it was made, and
+/// what it is given before that is not judged.
+async fn until_judged(cluster: &Cluster, bad: &[String]) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    for sample in bad {
+        while kubectl(cluster, &["apply", "--dry-run=server", "-f", sample])
+            .await?
+            .0
+        {
+            if begin.elapsed() > READY_PATIENCE {
+                bail!(
+                    "{sample} is accepted after {} s, but must be refused",
+                    READY_PATIENCE.as_secs()
+                );
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+    Ok(())
+}
+
+/// Waits until the MyDaemonSets have a running pod on every node, or patience ends: what is there is shown anyway.
+async fn until_pods_run(cluster: &Cluster, nodes: usize) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
+    let begin = Instant::now();
+    while begin.elapsed() < SHOW_PATIENCE {
+        let running = pods
+            .list(&ListParams::default())
+            .await?
+            .items
+            .into_iter()
+            .filter(|pod| {
+                let owners = pod.metadata.owner_references.iter().flatten();
+                let phase = pod
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.phase.as_deref());
+                owners.into_iter().any(|owner| owner.kind == "MyDaemonSet")
+                    && phase == Some("Running")
+            });
+        if running.count() >= nodes {
+            return Ok(());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// Shows the phases of the Ats as they change, until all are done or patience ends.
+async fn watch_ats(cluster: &Cluster) -> anyhow::Result<()> {
+    let kind = GroupVersionKind::gvk("cnat.programming-kubernetes.info", "v1alpha1", "At");
+    let ats: Api<DynamicObject> = Api::default_namespaced_with(
+        cluster.client().await?,
+        &ApiResource::from_gvk_with_plural(&kind, "ats"),
+    );
+    println!("$ kubectl get at -w");
+    let mut command = cluster.kubectl();
+    command
+        .args(["get", "at", "-w"])
+        .stdin(std::process::Stdio::null());
+    // Killed when it is dropped.
+    let _watch = cluster.attach(&mut command)?;
+    let begin = Instant::now();
+    while begin.elapsed() < SHOW_PATIENCE {
+        let items = ats.list(&ListParams::default()).await?.items;
+        if items.iter().all(|at| at.data["status"]["phase"] == "DONE") {
+            // The watch gets to show it too.
+            tokio::time::sleep(POLL * 5).await;
+            break;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// The bad samples (in `bad/`, or with it in their name) and the good ones, in the order of their names.
+fn samples_of(directory: &Path) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    let (mut bad, good): (Vec<_>, Vec<_>) = manifests(directory)?
+        .into_iter()
+        .partition(|path| path.rsplit('/').next().unwrap_or(path).contains("bad"));
+    let folder = directory.join("bad");
+    if folder.is_dir() {
+        bad.extend(manifests(&folder)?);
+    }
+    Ok((bad, good))
+}
+
+/// The manifests in a directory, sorted.
+fn manifests(directory: &Path) -> anyhow::Result<Vec<String>> {
+    let read = || -> std::io::Result<Vec<String>> {
+        let mut paths = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let is_manifest = path
+                .extension()
+                .is_some_and(|extension| extension == "yaml")
+                && path
+                    .file_name()
+                    .is_some_and(|name| name != "kustomization.yaml");
+            if is_manifest {
+                paths.push(path.display().to_string());
+            }
+        }
+        paths.sort();
+        Ok(paths)
+    };
+    read().with_context(|| format!("cannot read {}", directory.display()))
+}
+
+/// Shows a kubectl command as typed, and what it says. Returns whether it succeeded.
+async fn show(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<bool> {
+    println!("$ kubectl {}", arguments.join(" "));
+    let (success, output) = kubectl(cluster, arguments).await?;
+    print!("{output}");
+    Ok(success)
+}
+
+/// Runs kubectl; returns whether it succeeded, and what it printed.
+async fn kubectl(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
+    let mut command = tokio::process::Command::from(cluster.kubectl());
+    let output = command
+        .args(arguments)
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("cannot run kubectl")?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok((
+        output.status.success(),
+        String::from_utf8_lossy(&text).into_owned(),
+    ))
+}

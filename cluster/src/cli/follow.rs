@@ -1,0 +1,75 @@
+//! Shows a growing log file on standard error, line by line.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Shows a log until it is finished or dropped.
+pub(crate) struct Follower {
+    log: Arc<Mutex<Log>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Follower {
+    /// Shows what is appended to the file at `path`, each line after `prefix`.
+    pub(crate) fn start(path: &Path, prefix: &'static str) -> Self {
+        let log = Arc::new(Mutex::new(Log {
+            file: File::open(path).ok(),
+            unfinished: Vec::new(),
+            prefix,
+        }));
+        let shared = Arc::clone(&log);
+        let task = tokio::spawn(async move {
+            loop {
+                shared
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .show_more();
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        Self { log, task }
+    }
+
+    /// Shows the rest.
+    pub(crate) async fn finish(self) {
+        self.task.abort();
+        let _ = self.task.await;
+        self.log
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .show_more();
+    }
+}
+
+struct Log {
+    file: Option<File>,
+    /// The beginning of a line whose end is not written yet.
+    unfinished: Vec<u8>,
+    prefix: &'static str,
+}
+
+impl Log {
+    fn show_more(&mut self) {
+        let Some(file) = self.file.as_mut() else {
+            return;
+        };
+        if file.read_to_end(&mut self.unfinished).is_err() {
+            return;
+        }
+        let Some(end) = self.unfinished.iter().rposition(|byte| *byte == b'\n') else {
+            return;
+        };
+        let rest = self.unfinished.split_off(end + 1);
+        let lines = std::mem::replace(&mut self.unfinished, rest);
+        let mut errors = std::io::stderr().lock();
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            // A terminal that is gone is no reason to stop the operator.
+            let _ = errors
+                .write_all(self.prefix.as_bytes())
+                .and_then(|()| errors.write_all(line));
+        }
+    }
+}

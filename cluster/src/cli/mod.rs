@@ -1,0 +1,136 @@
+//! The command line: what it is, and how it ends.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use my_operator_cluster::binaries::{self, Programs};
+use my_operator_cluster::{FakeNode, Options};
+
+mod background;
+mod demo;
+mod exec;
+mod follow;
+mod stop;
+
+/// A real local Kubernetes control plane with fake nodes, on loopback ports.
+#[derive(Debug, Parser)]
+#[command(name = "my-operator-cluster", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Build the programs of the control plane if they are not there yet
+    Build,
+    /// Start a cluster in the background
+    Up(Nodes),
+    /// Say whether a cluster is up in the background (exit code 1: no)
+    Status,
+    /// Stop the cluster in the background and remove everything of it
+    Down,
+    /// Run a command with a cluster of its own: KUBECONFIG set, kubectl on PATH, its exit code passed on
+    Exec {
+        #[command(flatten)]
+        nodes: Nodes,
+        /// The command and its arguments
+        #[arg(last = true, required = true, value_name = "COMMAND")]
+        command: Vec<std::ffi::OsString>,
+    },
+    /// Run the operator on a cluster of its own and show what it does
+    Demo {
+        #[command(flatten)]
+        nodes: Nodes,
+        /// The operator's binary
+        #[arg(long, value_name = "FILE")]
+        operator: PathBuf,
+        /// The directory with crd/bases and samples
+        #[arg(long, value_name = "DIR")]
+        config: PathBuf,
+        /// Further arguments of the operator's `run`
+        #[arg(last = true, value_name = "ARGUMENTS")]
+        arguments: Vec<std::ffi::OsString>,
+    },
+    /// What `up` starts
+    #[command(hide = true)]
+    Serve(Nodes),
+}
+
+#[derive(Debug, clap::Args)]
+struct Nodes {
+    /// How many fake nodes, named node-1, node-2 and so on
+    #[arg(long = "nodes", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=5000))]
+    count: u16,
+}
+
+impl Nodes {
+    fn options(&self) -> Options {
+        let nodes = (1..=self.count)
+            .map(|number| FakeNode::new(format!("node-{number}")))
+            .collect();
+        Options {
+            nodes,
+            ..Options::default()
+        }
+    }
+}
+
+/// Runs the command line. A wrong one ends the process with exit code 2 here.
+pub(crate) fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments.command) {
+        Ok(code) => code,
+        Err(error) => {
+            report(&format!("{error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    // Before a runtime exists, and so that Ctrl-C ends a build of minutes as it ends any program.
+    if !matches!(command, Command::Status | Command::Down) {
+        Programs::ensure()?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        match command {
+            Command::Build => {
+                println!("{}", binaries::cache_directory()?.display());
+                Ok(ExitCode::SUCCESS)
+            }
+            Command::Up(nodes) => background::up(nodes.count).await,
+            Command::Status => background::status(),
+            Command::Down => background::down().await,
+            Command::Serve(nodes) => background::serve(nodes.options()).await,
+            Command::Exec { nodes, command } => exec::exec(nodes.options(), &command).await,
+            Command::Demo {
+                nodes,
+                operator,
+                config,
+                arguments,
+            } => {
+                demo::Demo {
+                    operator,
+                    config,
+                    arguments,
+                }
+                .run(nodes.options())
+                .await
+            }
+        }
+    })
+}
+
+/// Prints an error: what it quotes (the end of a log) as it is, and the line that says what it is under our name.
+fn report(text: &str) {
+    let (quoted, line) = text.rsplit_once('\n').unwrap_or(("", text));
+    if !quoted.is_empty() {
+        eprintln!("{quoted}");
+    }
+    eprintln!("my-operator-cluster: {line}");
+}
