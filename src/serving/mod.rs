@@ -1,1 +1,85 @@
-//! The TLS listener.
+//! The listeners: HTTPS for the API server, plain HTTP for probes and metrics.
+//!
+//! The way of a connection: accepted ([`listener`]) -> admitted, if there is room -> TLS handshake,
+//! if it is that listener -> requests one after another ([`connection`]), each with a bounded body,
+//! answered by the router. Every wait on the way is bounded, and every connection is a task of its
+//! own, so one silent, slow or resetting peer never delays others.
+
+mod connection;
+mod counters;
+mod listener;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::crypto::CryptoProvider;
+use rustls::server::ResolvesServerCert;
+use rustls::version::{TLS12, TLS13};
+use tokio_util::sync::CancellationToken;
+
+pub use counters::{Counters, Rejection};
+pub use listener::{serve, serve_plain};
+
+/// The bounds of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// From the handshake to the end of the first request's head.
+    pub first_request: Duration,
+    /// From one answer to the end of the next request's head. It also cuts idle connections, and the
+    /// API server keeps those for 90 s: a shorter time would cut calls that it just begins.
+    pub idle: Duration,
+    /// For a request's whole body.
+    pub body: Duration,
+    /// Size of a request's body.
+    pub body_bytes: usize,
+    /// Connections at once, those in the handshake included.
+    pub connections: usize,
+    /// For the requests in work when the listener stops.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            first_request: Duration::from_secs(10),
+            idle: Duration::from_mins(2),
+            body: Duration::from_secs(5),
+            body_bytes: 8 * 1024 * 1024,
+            connections: 1000,
+            drain: Duration::from_secs(20),
+        }
+    }
+}
+
+/// How a listener ends, in two phases.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    /// First: go on answering, but every answer says `Connection: close`, so that peers move away by
+    /// themselves. (To close idle connections instead would race with requests on their way.)
+    pub draining: CancellationToken,
+    /// Then: accept nothing more, finish what is in work, and end.
+    pub stop: CancellationToken,
+}
+
+/// How our listener speaks TLS: 1.2 and 1.3, HTTP/1.1 alone (all that an API server offers to a
+/// webhook), no client certificates.
+///
+/// # Errors
+/// When the provider supports neither version, which ours does.
+pub fn tls_config(
+    resolver: Arc<dyn ResolvesServerCert>,
+) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
+    let provider: CryptoProvider = rustls::crypto::aws_lc_rs::default_provider();
+    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&TLS13, &TLS12])?
+        .with_no_client_auth()
+        .with_cert_resolver(resolver);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests;

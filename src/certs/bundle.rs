@@ -1,0 +1,369 @@
+//! The `caBundle` of the webhook configurations: reads it back, and writes it.
+//!
+//! Every write is a server-side apply that names the resource version which was read **before** the
+//! Secret was. So a replica that slept cannot put an old bundle over a newer one: its write fails,
+//! and it looks again. All entries of a configuration are written in one apply, because an entry
+//! that a field manager leaves out loses what that manager owned.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures::stream::{self, BoxStream, StreamExt};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+
+use super::authority::{Anchor, Fingerprint};
+use super::call::{Call, Error};
+use super::rotation::Published;
+
+const BUNDLE_MANAGER: &str = "my-operator-ca-bundle";
+const OWN_MANAGER: &str = "my-operator";
+
+/// A webhook configuration that someone else creates.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Its name.
+    pub name: String,
+    /// The names of the entries that it should have; one that is missing is reported.
+    pub entries: Vec<String>,
+}
+
+/// Where the bundle goes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BundleTarget {
+    /// Nowhere: someone else writes it.
+    None,
+    /// Into configurations that exist. They are never created.
+    Patch {
+        /// The `MutatingWebhookConfiguration`.
+        mutating: Named,
+        /// The `ValidatingWebhookConfiguration`.
+        validating: Named,
+    },
+    /// Into these configurations, which are applied as a whole (`--webhook-url`). Each is a complete
+    /// object, `apiVersion` and `kind` included, without any `caBundle`.
+    Own(Vec<Value>),
+}
+
+/// Writes the bundle to one target.
+pub struct Writer {
+    configurations: Vec<Configuration>,
+    applied: bool,
+}
+
+struct Configuration {
+    api: Api<DynamicObject>,
+    resource: ApiResource,
+    name: String,
+    entries: Vec<String>,
+    /// The whole object, where it is ours.
+    own: Option<Value>,
+}
+
+/// What stood in the configurations when they were read.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// What they trust.
+    pub published: Published,
+    /// Configurations and entries that should be there and are not, for people to read.
+    pub missing: Vec<String>,
+    live: Vec<Option<DynamicObject>>,
+}
+
+/// The trust of one entry.
+#[derive(Default)]
+struct Trust {
+    anchors: Vec<Anchor>,
+    stray: bool,
+}
+
+impl Writer {
+    /// A writer for `target`; `None` where there is nothing to write.
+    pub fn new(client: &Client, target: &BundleTarget) -> Option<Self> {
+        let configurations = match target {
+            BundleTarget::None => return None,
+            BundleTarget::Patch {
+                mutating,
+                validating,
+            } => vec![
+                Configuration::new(
+                    client,
+                    "MutatingWebhookConfiguration",
+                    mutating.clone(),
+                    None,
+                ),
+                Configuration::new(
+                    client,
+                    "ValidatingWebhookConfiguration",
+                    validating.clone(),
+                    None,
+                ),
+            ],
+            BundleTarget::Own(objects) => objects
+                .iter()
+                .map(|object| Configuration::own(client, object))
+                .collect(),
+        };
+        Some(Self {
+            configurations,
+            applied: false,
+        })
+    }
+
+    /// Whether configurations of our own have not been applied by this process yet: their content
+    /// (rules, URL) may have changed with the program, even if the bundle did not.
+    pub fn must_apply(&self) -> bool {
+        !self.applied && self.creates()
+    }
+
+    /// Whether it creates configurations that are missing.
+    pub fn creates(&self) -> bool {
+        self.configurations.iter().any(|c| c.own.is_some())
+    }
+
+    /// Reads what the configurations trust.
+    ///
+    /// # Errors
+    /// When the API server cannot be asked. What is missing is part of the answer.
+    pub async fn read(&self) -> Result<Snapshot, Error> {
+        let mut snapshot = Snapshot::default();
+        let mut trusts = Vec::new();
+        for configuration in &self.configurations {
+            let call = configuration.call("get");
+            let live = call
+                .run(configuration.api.get_opt(&configuration.name))
+                .await?;
+            trusts.extend(configuration.trusts(live.as_ref(), &mut snapshot.missing));
+            snapshot.live.push(live);
+        }
+        snapshot.published = combine(&trusts);
+        Ok(snapshot)
+    }
+
+    /// Writes `bundle` into every configuration that was read with another one.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`]: a configuration has changed since it was read. Whatever else the API
+    /// server refuses. A missing configuration is not an error here: the snapshot reports it.
+    pub async fn publish(&mut self, read: &Snapshot, bundle: &[Anchor]) -> Result<(), Error> {
+        let all = self.must_apply();
+        let wanted = fingerprints(bundle);
+        let encoded = encode(bundle);
+        for (configuration, live) in self.configurations.iter().zip(&read.live) {
+            let trusts = configuration.trusts(live.as_ref(), &mut Vec::new());
+            let differs = trusts
+                .iter()
+                .any(|t| t.stray || fingerprints(&t.anchors) != wanted);
+            if !differs && !all {
+                continue;
+            }
+            let Some(object) = configuration.object(live.as_ref(), &encoded) else {
+                continue;
+            };
+            let manager = if configuration.own.is_some() {
+                OWN_MANAGER
+            } else {
+                BUNDLE_MANAGER
+            };
+            let params = PatchParams::apply(manager).force();
+            let patch = Patch::Apply(&object);
+            let answer = configuration
+                .api
+                .patch(&configuration.name, &params, &patch);
+            configuration.call("patch").run(answer).await?;
+        }
+        self.applied = true;
+        Ok(())
+    }
+
+    /// Ticks whenever one of the configurations may have changed. Watch errors are no ticks: the
+    /// caller looks from time to time anyway.
+    pub fn changes(&self) -> BoxStream<'static, ()> {
+        stream::select_all(self.configurations.iter().map(Configuration::changes)).boxed()
+    }
+}
+
+impl Configuration {
+    fn new(client: &Client, kind: &str, named: Named, own: Option<Value>) -> Self {
+        let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+        let resource = ApiResource::from_gvk(&kind);
+        Self {
+            api: Api::all_with(client.clone(), &resource),
+            resource,
+            name: named.name,
+            entries: named.entries,
+            own,
+        }
+    }
+
+    fn own(client: &Client, object: &Value) -> Self {
+        let text = |pointer| {
+            object
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let entries = entries(object)
+            .map(|entry| name(entry).to_owned())
+            .collect();
+        let named = Named {
+            name: text("/metadata/name").to_owned(),
+            entries,
+        };
+        Self::new(client, text("/kind"), named, Some(object.clone()))
+    }
+
+    fn call(&self, verb: &'static str) -> Call {
+        let resource = match self.resource.kind.as_str() {
+            "MutatingWebhookConfiguration" => "mutatingwebhookconfigurations",
+            _ => "validatingwebhookconfigurations",
+        };
+        Call {
+            verb,
+            resource,
+            namespace: None,
+            name: self.name.clone(),
+        }
+    }
+
+    /// What each entry trusts. An entry that should be there and is not trusts nothing.
+    fn trusts(&self, live: Option<&DynamicObject>, missing: &mut Vec<String>) -> Vec<Trust> {
+        let kind = &self.resource.kind;
+        let Some(live) = live else {
+            missing.push(format!("{kind} {} does not exist", self.name));
+            return vec![Trust::default()];
+        };
+        let mut trusts: Vec<_> = entries(&live.data).map(Trust::of).collect();
+        for expected in &self.entries {
+            if !entries(&live.data).any(|entry| name(entry) == expected) {
+                missing.push(format!("{kind} {} has no entry {expected}", self.name));
+                trusts.push(Trust::default());
+            }
+        }
+        trusts
+    }
+
+    /// What to apply; nothing where there is nothing that a bundle could be written into.
+    fn object(&self, live: Option<&DynamicObject>, bundle: &str) -> Option<Value> {
+        let mut object = if let Some(own) = &self.own {
+            let mut own = own.clone();
+            if !bundle.is_empty() {
+                for entry in own.get_mut("webhooks")?.as_array_mut()? {
+                    entry["clientConfig"]["caBundle"] = bundle.into();
+                }
+            }
+            own
+        } else {
+            let webhooks: Vec<_> = entries(&live?.data)
+                .map(|entry| json!({"name": name(entry), "clientConfig": {"caBundle": bundle}}))
+                .collect();
+            if webhooks.is_empty() {
+                return None;
+            }
+            json!({
+                "apiVersion": self.resource.api_version,
+                "kind": self.resource.kind,
+                "metadata": {"name": self.name},
+                "webhooks": webhooks,
+            })
+        };
+        if let Some(version) = live.and_then(ResourceExt::resource_version) {
+            object["metadata"]["resourceVersion"] = version.into();
+        }
+        Some(object)
+    }
+
+    fn changes(&self) -> BoxStream<'static, ()> {
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        watcher(self.api.clone(), config)
+            .default_backoff()
+            .filter_map(|event| async {
+                match event {
+                    Ok(
+                        watcher::Event::Apply(_)
+                        | watcher::Event::Delete(_)
+                        | watcher::Event::InitDone,
+                    ) => Some(()),
+                    Ok(_) => None,
+                    Err(error) => {
+                        tracing::debug!(%error, "watching a webhook configuration failed");
+                        None
+                    }
+                }
+            })
+            .boxed()
+    }
+}
+
+impl Trust {
+    fn of(entry: &Value) -> Self {
+        let encoded = entry
+            .pointer("/clientConfig/caBundle")
+            .and_then(Value::as_str);
+        let Ok(pem) = BASE64.decode(encoded.unwrap_or_default()) else {
+            return Self {
+                anchors: Vec::new(),
+                stray: true,
+            };
+        };
+        let anchors = Anchor::read_all(&pem);
+        let all_read = CertificateDer::pem_slice_iter(&pem).all(|der| {
+            der.is_ok_and(|der| {
+                anchors
+                    .iter()
+                    .any(|a| a.fingerprint() == Fingerprint::of(&der))
+            })
+        });
+        Self {
+            anchors,
+            stray: !all_read,
+        }
+    }
+}
+
+fn combine(trusts: &[Trust]) -> Published {
+    let everywhere = trusts
+        .iter()
+        .map(|trust| fingerprints(&trust.anchors))
+        .reduce(|all, some| all.intersection(&some).copied().collect())
+        .unwrap_or_default();
+    let mut anywhere: Vec<Anchor> = Vec::new();
+    for anchor in trusts.iter().flat_map(|trust| &trust.anchors) {
+        if !anywhere.contains(anchor) {
+            anywhere.push(anchor.clone());
+        }
+    }
+    Published {
+        everywhere,
+        anywhere,
+        stray: trusts.iter().any(|trust| trust.stray),
+    }
+}
+
+fn fingerprints(anchors: &[Anchor]) -> BTreeSet<Fingerprint> {
+    anchors.iter().map(Anchor::fingerprint).collect()
+}
+
+fn encode(bundle: &[Anchor]) -> String {
+    BASE64.encode(bundle.iter().map(Anchor::pem).collect::<String>())
+}
+
+fn entries(object: &Value) -> impl Iterator<Item = &Value> {
+    object
+        .get("webhooks")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+}
+
+fn name(entry: &Value) -> &str {
+    entry
+        .get("name")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}

@@ -1,0 +1,250 @@
+//! Certificates that someone else puts into a folder (cert-manager, or a person), and the folder of
+//! development certificates.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures::stream::{self, StreamExt};
+use kube::Client;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::Error;
+use super::authority::{self, Anchor, Authority, validity_of};
+use super::bundle::{BundleTarget, Writer};
+use super::served::{self, ServedCertificate, State};
+
+/// The certificate chain, leaf first.
+const CERTIFICATE: &str = "tls.crt";
+/// Its private key.
+const KEY: &str = "tls.key";
+/// Whom to trust, if the folder says so.
+const AUTHORITY: &str = "ca.crt";
+
+/// How often the files are read. The kubelet swaps a symbolic link of a folder further up, which no
+/// file watch sees; a few kilobytes every few seconds cost nothing.
+const TICK: Duration = Duration::from_secs(5);
+
+/// How many ticks pass before the bundle is looked at without any sign of a change.
+const LOOK_EVERY: u32 = 12;
+
+/// Development certificates are not renewed by anyone.
+const DEVELOPMENT_VALIDITY: TimeDelta = TimeDelta::days(365);
+
+/// Serves the pair `tls.crt` and `tls.key` of a folder, whatever becomes of it.
+pub struct Files {
+    folder: PathBuf,
+    writer: Option<Writer>,
+    provider: CryptoProvider,
+    served: Arc<ServedCertificate>,
+    state: watch::Sender<State>,
+    /// The bytes that the served pair was made from.
+    taken: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Files {
+    /// Prepares everything; nothing happens before [`run`](Self::run). Where `target` is not `None`,
+    /// the folder's `ca.crt` is what gets published; without one, no bundle is.
+    pub fn new(client: &Client, folder: PathBuf, target: &BundleTarget) -> Self {
+        Self {
+            folder,
+            writer: Writer::new(client, target),
+            provider: rustls::crypto::aws_lc_rs::default_provider(),
+            served: Arc::default(),
+            state: watch::Sender::default(),
+            taken: None,
+        }
+    }
+
+    /// What the TLS listener presents. Empty until the first good pair is read.
+    pub fn resolver(&self) -> Arc<ServedCertificate> {
+        self.served.clone()
+    }
+
+    /// How the certificates are, now and at every change.
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// Keeps at it until `shutdown`. Bad files are waited out, as is trouble with the API server.
+    ///
+    /// # Errors
+    /// None at present; the type leaves room for what cannot be waited out.
+    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
+        let mut changes = match &self.writer {
+            Some(writer) => writer.changes(),
+            None => stream::pending().boxed(),
+        };
+        let mut published: Option<Vec<Anchor>> = None;
+        let mut ticks = 0_u32;
+        loop {
+            let mut problems = Vec::new();
+            if let Err(error) = self.take_pair().await {
+                problems.push(error.to_string());
+            }
+            let bundle = self.bundle().await;
+            if published.as_ref() != Some(&bundle) || ticks >= LOOK_EVERY {
+                ticks = 0;
+                published = match self.publish(&bundle).await {
+                    Ok(missing) if missing.is_empty() => Some(bundle.clone()),
+                    Ok(missing) => {
+                        problems.extend(missing);
+                        None
+                    }
+                    Err(error) => {
+                        problems.push(error.to_string());
+                        None
+                    }
+                };
+            }
+            self.conclude(&problems, &bundle, published.is_some());
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = tokio::time::sleep(TICK) => ticks += 1,
+                Some(()) = changes.next() => published = None,
+            }
+        }
+    }
+
+    /// Reads the pair and serves it if it is new and good.
+    async fn take_pair(&mut self) -> Result<(), Error> {
+        let pair = (self.read(CERTIFICATE).await?, self.read(KEY).await?);
+        if self.taken.as_ref() == Some(&pair) {
+            return Ok(());
+        }
+        let (key, not_after) = parse_pair(&pair.0, &pair.1, &self.provider)?;
+        self.served.set(Arc::new(key));
+        self.taken = Some(pair);
+        self.state
+            .send_modify(|state| state.leaf_not_after = Some(not_after));
+        tracing::info!(folder = %self.folder.display(), %not_after, "serving certificate read");
+        Ok(())
+    }
+
+    /// The folder's `ca.crt`. There need not be one.
+    async fn bundle(&self) -> Vec<Anchor> {
+        self.read(AUTHORITY)
+            .await
+            .map_or_else(|_| Vec::new(), |pem| Anchor::read_all(&pem))
+    }
+
+    /// Publishes `bundle` where it is not published yet, and returns what is missing for it.
+    async fn publish(&mut self, bundle: &[Anchor]) -> Result<Vec<String>, Error> {
+        let Some(writer) = &mut self.writer else {
+            return Ok(Vec::new());
+        };
+        let snapshot = writer.read().await?;
+        writer.publish(&snapshot, bundle).await?;
+        // Configurations of our own exist from now on.
+        Ok(if writer.creates() {
+            Vec::new()
+        } else {
+            snapshot.missing
+        })
+    }
+
+    fn conclude(&self, problems: &[String], bundle: &[Anchor], published: bool) {
+        let now = Utc::now();
+        served::update(&self.state, |state| {
+            state.leaf_ready = state.leaf_not_after.is_some_and(|at| at > now);
+            state.ca_not_after = bundle.iter().map(Anchor::not_after).min();
+            state.bundle_published = published;
+            state.problem = (!problems.is_empty()).then(|| problems.join("; "));
+        });
+    }
+
+    async fn read(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let path = self.folder.join(name);
+        match tokio::fs::read(&path).await {
+            Ok(bytes) => Ok(bytes),
+            Err(source) => Err(Error::File { path, source }),
+        }
+    }
+}
+
+fn parse_pair(
+    certificate: &[u8],
+    key: &[u8],
+    provider: &CryptoProvider,
+) -> Result<(CertifiedKey, DateTime<Utc>), authority::Error> {
+    let unreadable =
+        |text: String| authority::Error::NotACertificate(format!("{CERTIFICATE}: {text}"));
+    let chain = CertificateDer::pem_slice_iter(certificate)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| unreadable(error.to_string()))?;
+    let leaf = chain
+        .first()
+        .ok_or_else(|| unreadable("it holds none".to_owned()))?;
+    let (_, not_after) = validity_of(leaf)?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| authority::Error::NotAKey)?;
+    Ok((CertifiedKey::from_der(chain, key, provider)?, not_after))
+}
+
+/// Where [`development`] put its three files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Development {
+    /// The CA's certificate. Its key is kept nowhere.
+    pub authority: PathBuf,
+    /// The serving certificate.
+    pub certificate: PathBuf,
+    /// Its private key, readable by the owner alone.
+    pub key: PathBuf,
+}
+
+/// Makes a CA and a serving certificate for `hosts`, valid for a year, and writes them into
+/// `folder`, which is made when missing. What is there already is replaced, file by file and each
+/// at once; a reader that takes only matching pairs never sees half a change.
+///
+/// # Errors
+/// When a host is no host, or a file cannot be written.
+pub fn development(
+    folder: &Path,
+    hosts: &[String],
+    now: DateTime<Utc>,
+) -> Result<Development, Error> {
+    let authority = Authority::generate(now, DEVELOPMENT_VALIDITY)?;
+    let leaf = authority.issue(hosts, now, DEVELOPMENT_VALIDITY)?;
+    fs::create_dir_all(folder).map_err(|source| Error::File {
+        path: folder.to_owned(),
+        source,
+    })?;
+    let put = |name: &str, mode: u32, text: String| {
+        let path = folder.join(name);
+        match replace(&path, mode, &text) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(Error::File { path, source }),
+        }
+    };
+    Ok(Development {
+        authority: put(AUTHORITY, 0o644, authority.certificate_pem())?,
+        certificate: put(CERTIFICATE, 0o644, leaf.certificate_pem())?,
+        key: put(KEY, 0o600, leaf.key_pem())?,
+    })
+}
+
+/// Writes a file beside `path` and moves it there, so that nobody ever reads half of it.
+fn replace(path: &Path, mode: u32, text: &str) -> io::Result<()> {
+    let beside = path.with_extension(format!("new-{}", std::process::id()));
+    // A rest of an earlier attempt would keep its own, perhaps wider, permissions.
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}

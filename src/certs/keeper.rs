@@ -1,0 +1,370 @@
+//! The task that keeps the certificates: observe, decide, act, and look again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures::stream::{self, StreamExt};
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder};
+use rustls::crypto::CryptoProvider;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::Error;
+use super::authority::{Fingerprint, LeafFacts};
+use super::bundle::{BundleTarget, Snapshot, Writer};
+use super::call;
+use super::rotation::{self, Authorities, Change, Held, Observed, Periods};
+use super::secret::{Found, Store};
+use super::served::{self, ServedCertificate, State};
+
+/// How often the wall clock is looked at. A timer alone would sleep with the machine.
+const TICK: Duration = Duration::from_secs(5);
+
+/// What the keeper must know.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the Secret is.
+    pub namespace: String,
+    /// Whether to make that namespace when it is missing (outside a cluster).
+    pub create_namespace: bool,
+    /// The DNS names and IP addresses under which the API server calls the webhook.
+    pub hosts: Vec<String>,
+    /// How long things last.
+    pub periods: Periods,
+    /// Where the CA bundle goes.
+    pub target: BundleTarget,
+}
+
+/// Keeps the CA, this process's leaf and the published bundle as they should be.
+pub struct Keeper {
+    settings: Settings,
+    store: Store,
+    writer: Option<Writer>,
+    recorder: Recorder,
+    provider: CryptoProvider,
+    served: Arc<ServedCertificate>,
+    state: watch::Sender<State>,
+    leaf: Option<LeafFacts>,
+    /// Since when each CA has stood in every bundle, as seen by this process.
+    trusted: BTreeMap<Fingerprint, DateTime<Utc>>,
+}
+
+impl Keeper {
+    /// Prepares everything; nothing happens before [`run`](Self::run).
+    ///
+    /// # Errors
+    /// When the periods cannot work together.
+    pub fn new(client: Client, settings: Settings) -> Result<Self, Error> {
+        settings.periods.check()?;
+        Ok(Self {
+            store: Store::new(
+                client.clone(),
+                &settings.namespace,
+                settings.create_namespace,
+            ),
+            writer: Writer::new(&client, &settings.target),
+            recorder: Recorder::new(client, "my-operator".into()),
+            provider: rustls::crypto::aws_lc_rs::default_provider(),
+            served: Arc::default(),
+            state: watch::Sender::default(),
+            leaf: None,
+            trusted: BTreeMap::new(),
+            settings,
+        })
+    }
+
+    /// What the TLS listener presents. Empty until the first leaf is signed.
+    pub fn resolver(&self) -> Arc<ServedCertificate> {
+        self.served.clone()
+    }
+
+    /// How the certificates are, now and at every change.
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// Keeps at it until `shutdown`. Trouble with the API server is waited out.
+    ///
+    /// # Errors
+    /// None at present; the type leaves room for what cannot be waited out.
+    pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
+        let mut changes = match &self.writer {
+            Some(writer) => writer.changes(),
+            None => stream::pending().boxed(),
+        };
+        let mut pace = Pace::default();
+        loop {
+            let round = tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                round = self.round() => round,
+            };
+            let pause = pace.after(&round);
+            let look_again = self.conclude(round);
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = tokio::time::sleep(pause) => {}
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return Ok(()),
+                () = self.wait_until(look_again) => {}
+                Some(()) = changes.next() => {}
+            }
+        }
+    }
+
+    /// Sleeps until the wall clock says `until`.
+    async fn wait_until(&self, until: DateTime<Utc>) {
+        loop {
+            let now = Utc::now();
+            self.refresh(now);
+            let Ok(rest) = (until - now).to_std() else {
+                return;
+            };
+            if rest.is_zero() {
+                return;
+            }
+            tokio::time::sleep(rest.min(TICK)).await;
+        }
+    }
+
+    /// One observation, one decision, and what follows from it.
+    async fn round(&mut self) -> Result<Round, Error> {
+        // Everything that this round signs or writes carries the time at which it began: what was
+        // seen was true then at the earliest.
+        let now = Utc::now();
+        // The configurations come first: see `bundle`.
+        let snapshot = match &self.writer {
+            Some(writer) => Some(writer.read().await),
+            None => None,
+        };
+        let found = self.store.read().await?;
+        let snapshot = match snapshot.transpose() {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                // Whom the API servers trust is unknown, so nothing may change; but a leaf of the same
+                // CA is as good as the one before.
+                self.renew_in_place(&found, now)?;
+                return Err(error.into());
+            }
+        };
+        self.note_trust(snapshot.as_ref(), now);
+
+        let current = match &found.held {
+            Held::Authorities(authorities) => Some(authorities),
+            _ => None,
+        };
+        let trusted_since = current
+            .and_then(|authorities| {
+                self.trusted
+                    .get(&authorities.current.anchor().fingerprint())
+            })
+            .copied();
+        let observed = Observed {
+            held: &found.held,
+            published: snapshot.as_ref().map(|snapshot| &snapshot.published),
+            trusted_since,
+            leaf: self.leaf,
+        };
+        let step = rotation::decide(observed, now, &self.settings.periods);
+        let mut acted = false;
+        let mut failure = None;
+
+        if let Some(authorities) = current {
+            if step.sign {
+                self.sign(authorities, now)?;
+            }
+            if let (Some(writer), Some(snapshot)) = (&mut self.writer, &snapshot) {
+                let first = writer.must_apply().then(|| authorities.bundle());
+                if let Some(bundle) = step.publish.or(first) {
+                    match writer.publish(snapshot, &bundle).await {
+                        Ok(()) => {
+                            let names = bundle.iter().map(|a| a.fingerprint().to_string());
+                            let names = names.collect::<Vec<_>>().join(", ");
+                            tracing::info!(bundle = names, "CA bundle published");
+                        }
+                        Err(error) => failure = Some(error),
+                    }
+                    acted = true;
+                }
+            }
+        }
+        if let Some(change) = step.change {
+            acted = true;
+            if let Err(error) = self.change_secret(change, &found, now).await? {
+                failure = failure.or(Some(error));
+            }
+        }
+        let bundle_published = match (&snapshot, self.leaf) {
+            (None, _) => true,
+            (Some(snapshot), Some(leaf)) => snapshot.published.everywhere.contains(&leaf.issuer),
+            (Some(_), None) => false,
+        };
+        match failure {
+            Some(error) if !error.lost_race() => Err(error.into()),
+            _ => Ok(Round {
+                look_again: step.look_again,
+                acted,
+                ca_not_after: current.map(|a| a.current.anchor().not_after()),
+                bundle_published,
+                problem: problem(&found.held, snapshot.as_ref()),
+            }),
+        }
+    }
+
+    async fn change_secret(
+        &self,
+        change: Change,
+        found: &Found,
+        now: DateTime<Utc>,
+    ) -> Result<Result<(), call::Error>, Error> {
+        let what = format!("{change:?}");
+        let what = what.split([' ', '{']).next().unwrap_or_default().to_owned();
+        let Some(authorities) = change.apply(&found.held, now, &self.settings.periods)? else {
+            return Ok(Ok(()));
+        };
+        if let Err(error) = self.store.write(found, &authorities).await {
+            return Ok(Err(error));
+        }
+        let signing = authorities.current.anchor().fingerprint();
+        tracing::info!(change = what, %signing, "webhook CA Secret written");
+        if let Held::Garbage { fault, .. } = &found.held {
+            tracing::warn!(
+                fault,
+                "the webhook CA Secret was unusable: a fresh CA took its place"
+            );
+            self.report(found, fault).await;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Tells those who look at the Secret what became of it.
+    async fn report(&self, found: &Found, fault: &str) {
+        let Some(reference) = found.reference() else {
+            return;
+        };
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "UnusableAuthority".to_owned(),
+            note: Some(format!("{fault}; a fresh CA took its place")),
+            action: "ReplaceAuthority".to_owned(),
+            secondary: None,
+        };
+        let publish = self.recorder.publish(&event, &reference);
+        if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(10), publish).await {
+            tracing::debug!(%error, "an Event could not be published");
+        }
+    }
+
+    fn renew_in_place(&mut self, found: &Found, now: DateTime<Utc>) -> Result<(), Error> {
+        let Held::Authorities(authorities) = &found.held else {
+            return Ok(());
+        };
+        let current = authorities.current.anchor().fingerprint();
+        let leaf = self.leaf.filter(|leaf| leaf.not_after > now);
+        if leaf.is_some_and(|leaf| leaf.issuer != current) {
+            return Ok(());
+        }
+        let observed = Observed {
+            held: &found.held,
+            published: None,
+            trusted_since: None,
+            leaf: self.leaf,
+        };
+        if rotation::decide(observed, now, &self.settings.periods).sign {
+            self.sign(authorities, now)?;
+        }
+        Ok(())
+    }
+
+    fn sign(&mut self, authorities: &Authorities, now: DateTime<Utc>) -> Result<(), Error> {
+        let Settings { hosts, periods, .. } = &self.settings;
+        let leaf = authorities
+            .current
+            .issue(hosts, now, periods.leaf_validity)?;
+        self.served.set(leaf.certified_key(&self.provider)?);
+        self.leaf = Some(leaf.facts());
+        tracing::info!(issuer = %leaf.issuer, not_after = %leaf.not_after, "serving certificate signed");
+        self.refresh(now);
+        Ok(())
+    }
+
+    fn note_trust(&mut self, snapshot: Option<&Snapshot>, now: DateTime<Utc>) {
+        let Some(snapshot) = snapshot else { return };
+        let everywhere = &snapshot.published.everywhere;
+        self.trusted
+            .retain(|fingerprint, _| everywhere.contains(fingerprint));
+        for fingerprint in everywhere {
+            self.trusted.entry(*fingerprint).or_insert(now);
+        }
+    }
+
+    /// Publishes the outcome of a round and says when the next is due.
+    fn conclude(&self, round: Result<Round, Error>) -> DateTime<Utc> {
+        let (problem, look_again) = match &round {
+            Ok(round) => (round.problem.clone(), round.look_again),
+            Err(error) => (Some(error.to_string()), Utc::now()),
+        };
+        served::update(&self.state, |state| {
+            state.problem = problem;
+            if let Ok(round) = round {
+                state.ca_not_after = round.ca_not_after;
+                state.bundle_published = round.bundle_published;
+            }
+        });
+        look_again
+    }
+
+    /// Brings what depends on leaf and clock alone up to date.
+    fn refresh(&self, now: DateTime<Utc>) {
+        served::update(&self.state, |state| {
+            state.leaf_not_after = self.leaf.map(|leaf| leaf.not_after);
+            state.leaf_ready = state.leaf_not_after.is_some_and(|at| at > now);
+        });
+    }
+}
+
+/// What came of one round.
+struct Round {
+    look_again: DateTime<Utc>,
+    acted: bool,
+    ca_not_after: Option<DateTime<Utc>>,
+    bundle_published: bool,
+    problem: Option<String>,
+}
+
+fn problem(held: &Held, snapshot: Option<&Snapshot>) -> Option<String> {
+    let missing = snapshot.iter().flat_map(|snapshot| &snapshot.missing);
+    let fault = match held {
+        Held::Garbage { fault, .. } => Some(fault),
+        _ => None,
+    };
+    let all: Vec<_> = missing.chain(fault).map(String::as_str).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// How long to pause after a round: shortly while there is work, longer and longer while it fails
+/// (1 s to 30 s) or does not end (something writes against us).
+#[derive(Default)]
+struct Pace {
+    failures: u32,
+    busy: u32,
+}
+
+impl Pace {
+    fn after(&mut self, round: &Result<Round, Error>) -> Duration {
+        match round {
+            Err(_) => {
+                self.failures += 1;
+                Duration::from_secs(1 << (self.failures - 1).min(5)).min(Duration::from_secs(30))
+            }
+            Ok(round) => {
+                self.failures = 0;
+                self.busy = if round.acted { self.busy + 1 } else { 0 };
+                Duration::from_millis(100 << self.busy.saturating_sub(3).min(6))
+            }
+        }
+    }
+}

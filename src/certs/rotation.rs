@@ -1,0 +1,428 @@
+//! When certificates change: pure decisions from what was observed and the time.
+//!
+//! A verifier must know a CA before anything signed by it is shown, and as long as anything signed
+//! by it may be shown. So the CA changes in three steps, each of which is one write to the Secret
+//! that all replicas share, and a crash between any two of them simply resumes:
+//!
+//! 1. a *next* CA is put beside the current one, and the bundle of both is published;
+//! 2. once the bundle has been out for long enough that every API server has seen it, next becomes
+//!    current, and the replicas sign new leaves with it;
+//! 3. once the last leaf of the old CA must have expired, the old CA leaves Secret and bundle.
+//!
+//! What is published follows from the Secret alone ([`Authorities::bundle`]), whoever writes it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::authority::{self, Anchor, Authority, BACKDATE, Fingerprint, LeafFacts};
+
+/// The longest time between two looks: how soon what others did to the Secret is noticed.
+const LONGEST_WAIT: TimeDelta = TimeDelta::seconds(60);
+
+/// How many old CAs are kept trusted when a new start is needed. There is one, as a rule; a Secret
+/// that something keeps breaking must not let the bundle grow without bound.
+const KEPT_AT_MOST: usize = 8;
+
+/// How long things last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Periods {
+    /// Life of a leaf; it is renewed at half of it.
+    pub leaf_validity: TimeDelta,
+    /// Life of a CA; its change begins at two thirds of it.
+    pub ca_validity: TimeDelta,
+    /// How long API servers may take to notice a changed bundle.
+    pub propagation: TimeDelta,
+}
+
+impl Default for Periods {
+    /// 7 days, 365 days and 60 seconds.
+    fn default() -> Self {
+        Self {
+            leaf_validity: TimeDelta::days(7),
+            ca_validity: TimeDelta::days(365),
+            propagation: TimeDelta::seconds(60),
+        }
+    }
+}
+
+/// Periods that cannot work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PeriodsError {
+    /// Certificates count in whole seconds, and a leaf must have a half life.
+    #[error("a leaf must be valid for at least 2 s")]
+    Leaf,
+    /// Waiting for less than no time.
+    #[error("the propagation time must not be negative")]
+    Propagation,
+    /// One change must be over before the next begins.
+    #[error(
+        "a CA must be valid for at least three times as long as a leaf and the propagation time together"
+    )]
+    Authority,
+}
+
+impl PeriodsError {
+    /// A static word for metrics and Events.
+    pub fn category(&self) -> &'static str {
+        "periods_invalid"
+    }
+}
+
+impl Periods {
+    /// Whether these periods can work together.
+    ///
+    /// # Errors
+    /// Names the period that cannot.
+    pub fn check(&self) -> Result<(), PeriodsError> {
+        if self.leaf_validity < TimeDelta::seconds(2) {
+            return Err(PeriodsError::Leaf);
+        }
+        if self.propagation < TimeDelta::zero() {
+            return Err(PeriodsError::Propagation);
+        }
+        if self.ca_validity < (self.leaf_validity + self.propagation) * 3 {
+            return Err(PeriodsError::Authority);
+        }
+        Ok(())
+    }
+}
+
+/// What a good Secret holds.
+#[derive(Clone, Debug)]
+pub struct Authorities {
+    /// The CA that signs leaves.
+    pub current: Arc<Authority>,
+    /// The CA that will sign them, during a change.
+    pub next: Option<Next>,
+    /// CAs that no longer sign but whose leaves may still be in use.
+    pub previous: Option<Previous>,
+}
+
+/// The CA that is to sign leaves once it is known everywhere.
+#[derive(Clone, Debug)]
+pub struct Next {
+    /// The CA.
+    pub authority: Arc<Authority>,
+    /// Since when it has stood in every bundle, if it does.
+    pub published_at: Option<DateTime<Utc>>,
+}
+
+/// CAs on their way out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Previous {
+    /// Their certificates; the keys are gone.
+    pub anchors: Vec<Anchor>,
+    /// When no leaf of theirs can be valid any more.
+    pub drop_at: DateTime<Utc>,
+}
+
+impl Authorities {
+    /// Every CA that verifiers must trust while the Secret looks like this.
+    pub fn bundle(&self) -> Vec<Anchor> {
+        let previous = self.previous.iter().flat_map(|previous| &previous.anchors);
+        let next = self.next.iter().map(|next| next.authority.anchor());
+        let all = previous.chain([self.current.anchor()]).chain(next);
+        distinct(all.cloned())
+    }
+}
+
+/// What was found where the Secret should be.
+#[derive(Clone, Debug)]
+pub enum Held {
+    /// There is no Secret.
+    Missing,
+    /// There is one, but it holds no CA that could sign.
+    Garbage {
+        /// What is wrong with it.
+        fault: String,
+        /// The CA certificates that can be read in it all the same.
+        readable: Vec<Anchor>,
+    },
+    /// As it should be.
+    Authorities(Authorities),
+}
+
+/// What the webhook configurations trust.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// The CAs that every entry trusts.
+    pub everywhere: BTreeSet<Fingerprint>,
+    /// The CAs that at least one entry trusts.
+    pub anywhere: Vec<Anchor>,
+    /// Some entry's bundle holds text that is no CA certificate.
+    pub stray: bool,
+}
+
+impl Published {
+    fn is_exactly(&self, bundle: &[Anchor]) -> bool {
+        let wanted: BTreeSet<_> = bundle.iter().map(Anchor::fingerprint).collect();
+        let anywhere: BTreeSet<_> = self.anywhere.iter().map(Anchor::fingerprint).collect();
+        !self.stray && self.everywhere == wanted && anywhere == wanted
+    }
+}
+
+/// Everything that a decision depends on, apart from the time.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// The Secret.
+    pub held: &'a Held,
+    /// The bundle in the webhook configurations; `None` where it is not ours to know.
+    pub published: Option<&'a Published>,
+    /// Since when this process has seen the current CA in every bundle, without a gap.
+    pub trusted_since: Option<DateTime<Utc>>,
+    /// The leaf that this process serves.
+    pub leaf: Option<LeafFacts>,
+}
+
+/// A change of the Secret. It holds only if nobody else changed the Secret meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A fresh CA signs from now on; what is trusted already stays so for a leaf's life.
+    Begin {
+        /// The CAs that leaves in use may still be signed by.
+        keep: Vec<Anchor>,
+    },
+    /// Step 1: put a fresh CA beside the current one.
+    AddNext,
+    /// The next CA stands in every bundle now: the propagation time begins.
+    MarkPublished,
+    /// It no longer does (someone emptied a bundle): the propagation time will begin anew.
+    MarkUnpublished,
+    /// Step 2: sign with the next CA.
+    Promote,
+    /// Step 3: stop trusting the old one.
+    DropPrevious,
+}
+
+/// What to do now. The three parts are independent: one that fails keeps no other from being done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Write the Secret.
+    pub change: Option<Change>,
+    /// Sign a new leaf with the current CA.
+    pub sign: bool,
+    /// Publish this bundle.
+    pub publish: Option<Vec<Anchor>>,
+    /// When to observe and decide again at the latest.
+    pub look_again: DateTime<Utc>,
+}
+
+/// Decides what to do.
+pub fn decide(observed: Observed<'_>, now: DateTime<Utc>, periods: &Periods) -> Step {
+    let Held::Authorities(authorities) = observed.held else {
+        let readable: &[Anchor] = match observed.held {
+            Held::Garbage { readable, .. } => readable,
+            _ => &[],
+        };
+        let keep = still_trusted(readable, observed.published, now);
+        let change = Some(Change::Begin { keep });
+        return Step {
+            change,
+            sign: false,
+            publish: None,
+            look_again: now,
+        };
+    };
+
+    let bundle = authorities.bundle();
+    let change = change(authorities, observed.published, now, periods);
+    let sign = must_sign(authorities, &observed, now, periods);
+    let publish = observed
+        .published
+        .filter(|published| !published.is_exactly(&bundle))
+        .map(|_| bundle);
+    let look_again = if change.is_some() || publish.is_some() {
+        now
+    } else {
+        next_look(authorities, &observed, now, periods)
+    };
+    Step {
+        change,
+        sign,
+        publish,
+        look_again,
+    }
+}
+
+fn change(
+    authorities: &Authorities,
+    published: Option<&Published>,
+    now: DateTime<Utc>,
+    periods: &Periods,
+) -> Option<Change> {
+    let expired = |authority: &Authority| authority.anchor().not_after() <= now;
+    if expired(&authorities.current) {
+        // Nobody looked for months. No leaf of this CA can be valid, so there is nothing to wait for.
+        return Some(match &authorities.next {
+            Some(next) if !expired(&next.authority) => Change::Promote,
+            _ => Change::Begin {
+                keep: still_trusted(&authorities.bundle(), published, now),
+            },
+        });
+    }
+    if let Some(next) = &authorities.next {
+        let fingerprint = next.authority.anchor().fingerprint();
+        let known = published.is_none_or(|p| p.everywhere.contains(&fingerprint));
+        return match (known, next.published_at) {
+            (false, None) => None,
+            (false, Some(_)) => Some(Change::MarkUnpublished),
+            (true, None) => Some(Change::MarkPublished),
+            // Someone's clock was wrong: do not wait until it comes true.
+            (true, Some(since)) if since > now + periods.propagation => Some(Change::MarkPublished),
+            (true, Some(since)) => (now >= since + periods.propagation).then_some(Change::Promote),
+        };
+    }
+    match &authorities.previous {
+        Some(previous) => (previous.drop_at <= now).then_some(Change::DropPrevious),
+        None => (change_due(&authorities.current) <= now).then_some(Change::AddNext),
+    }
+}
+
+fn must_sign(
+    authorities: &Authorities,
+    observed: &Observed<'_>,
+    now: DateTime<Utc>,
+    periods: &Periods,
+) -> bool {
+    let current = authorities.current.anchor();
+    if current.not_after() <= now {
+        return false;
+    }
+    let Some(leaf) = observed.leaf.filter(|leaf| leaf.not_after > now) else {
+        return true;
+    };
+    if leaf.issuer == current.fingerprint() {
+        return renewal_due(leaf) <= now;
+    }
+    // The CA has changed. The leaf at hand is good as long as its CA is trusted, so there is time to
+    // make sure that every API server knows the new one.
+    match observed.published {
+        Some(published) if published.everywhere.contains(&leaf.issuer) => observed
+            .trusted_since
+            .is_some_and(|since| since + periods.propagation <= now),
+        _ => true,
+    }
+}
+
+fn next_look(
+    authorities: &Authorities,
+    observed: &Observed<'_>,
+    now: DateTime<Utc>,
+    periods: &Periods,
+) -> DateTime<Utc> {
+    let published_at = authorities.next.as_ref().and_then(|next| next.published_at);
+    [
+        Some(change_due(&authorities.current)),
+        published_at.map(|since| since + periods.propagation),
+        observed
+            .trusted_since
+            .map(|since| since + periods.propagation),
+        authorities
+            .previous
+            .as_ref()
+            .map(|previous| previous.drop_at),
+        observed.leaf.map(renewal_due),
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|at| *at > now)
+    .fold(now + LONGEST_WAIT.min(periods.propagation), DateTime::min)
+}
+
+/// When a CA's change begins: at two thirds of its life.
+fn change_due(authority: &Authority) -> DateTime<Utc> {
+    let anchor = authority.anchor();
+    let start = (anchor.not_before() + BACKDATE).min(anchor.not_after());
+    start + (anchor.not_after() - start) * 2 / 3
+}
+
+/// When a leaf is renewed: at half of its life.
+fn renewal_due(leaf: LeafFacts) -> DateTime<Utc> {
+    leaf.issued_at + (leaf.not_after - leaf.issued_at) / 2
+}
+
+/// What a new start must not stop trusting: the newest unexpired CAs found in Secret and bundle.
+fn still_trusted(
+    readable: &[Anchor],
+    published: Option<&Published>,
+    now: DateTime<Utc>,
+) -> Vec<Anchor> {
+    let published = published.iter().flat_map(|published| &published.anywhere);
+    let all = readable
+        .iter()
+        .chain(published)
+        .filter(|anchor| anchor.not_after() > now);
+    let mut kept = distinct(all.cloned());
+    kept.sort_by_key(|anchor| std::cmp::Reverse(anchor.not_before()));
+    kept.truncate(KEPT_AT_MOST);
+    kept
+}
+
+fn distinct(anchors: impl Iterator<Item = Anchor>) -> Vec<Anchor> {
+    let mut seen = BTreeSet::new();
+    anchors
+        .filter(|anchor| seen.insert(anchor.fingerprint()))
+        .collect()
+}
+
+impl Change {
+    /// What the Secret holds after this change. Only the two changes that need one make a new CA.
+    ///
+    /// A change that does not fit what is held leaves it as it is: `None`.
+    ///
+    /// # Errors
+    /// When no CA can be made.
+    pub fn apply(
+        self,
+        held: &Held,
+        now: DateTime<Utc>,
+        periods: &Periods,
+    ) -> Result<Option<Authorities>, authority::Error> {
+        let fresh = || Authority::generate(now, periods.ca_validity).map(Arc::new);
+        // A replica that read the Secret just before this change may sign with the old CA just after
+        // it, by its own clock: hence the propagation time on top.
+        let drop_at = now + periods.leaf_validity + periods.propagation;
+        if let Self::Begin { keep } = self {
+            let previous = (!keep.is_empty()).then_some(Previous {
+                anchors: keep,
+                drop_at,
+            });
+            return Ok(Some(Authorities {
+                current: fresh()?,
+                next: None,
+                previous,
+            }));
+        }
+        let Held::Authorities(authorities) = held else {
+            return Ok(None);
+        };
+        let mut authorities = authorities.clone();
+        match (self, &mut authorities.next) {
+            (Self::AddNext, next @ None) => {
+                *next = Some(Next {
+                    authority: fresh()?,
+                    published_at: None,
+                });
+            }
+            (Self::MarkPublished, Some(next)) => next.published_at = Some(now),
+            (Self::MarkUnpublished, Some(next)) => next.published_at = None,
+            (Self::Promote, next @ Some(_)) => {
+                let old = authorities.current.anchor().clone();
+                if let Some(next) = next.take() {
+                    authorities.current = next.authority;
+                }
+                let mut anchors = authorities
+                    .previous
+                    .take()
+                    .map_or_else(Vec::new, |p| p.anchors);
+                anchors.push(old);
+                authorities.previous = Some(Previous { anchors, drop_at });
+            }
+            (Self::DropPrevious, _) => authorities.previous = None,
+            _ => return Ok(None),
+        }
+        Ok(Some(authorities))
+    }
+}

@@ -1,0 +1,265 @@
+//! The Secret through which all replicas share one CA: a thin edge round `get`, `create` and
+//! `update`.
+//!
+//! Nothing is ever written without a precondition: a create succeeds for one replica alone, and a
+//! replace names the resource version that was read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference, Secret};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, Resource};
+
+use super::authority::{Anchor, Authority};
+use super::call::{Call, Error};
+use super::rotation::{Authorities, Held, Next, Previous};
+
+/// The Secret's name.
+pub const NAME: &str = "my-operator-webhook-ca";
+
+const MANAGER: &str = "my-operator";
+
+/// The keys of the Secret's data.
+mod key {
+    pub(super) const CURRENT: &str = "ca.crt";
+    pub(super) const CURRENT_KEY: &str = "ca.key";
+    pub(super) const NEXT: &str = "next.crt";
+    pub(super) const NEXT_KEY: &str = "next.key";
+    pub(super) const NEXT_PUBLISHED: &str = "next.published-at";
+    pub(super) const PREVIOUS: &str = "previous.crt";
+    pub(super) const PREVIOUS_DROP: &str = "previous.drop-at";
+    pub(super) const ALL: [&str; 7] = [
+        CURRENT,
+        CURRENT_KEY,
+        NEXT,
+        NEXT_KEY,
+        NEXT_PUBLISHED,
+        PREVIOUS,
+        PREVIOUS_DROP,
+    ];
+}
+
+/// What a read found: the Secret as it is, and what it means.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// What it means.
+    pub held: Held,
+    /// The object, for the next write's precondition.
+    secret: Option<Secret>,
+}
+
+impl Found {
+    /// The Secret as an Event names it, if there is one.
+    pub fn reference(&self) -> Option<ObjectReference> {
+        self.secret.as_ref().map(|secret| secret.object_ref(&()))
+    }
+}
+
+/// The one Secret.
+#[derive(Clone)]
+pub struct Store {
+    secrets: Api<Secret>,
+    namespaces: Api<Namespace>,
+    namespace: String,
+    create_namespace: bool,
+}
+
+impl Store {
+    /// The Secret in `namespace`, which is made when missing if `create_namespace` says so.
+    pub fn new(client: Client, namespace: &str, create_namespace: bool) -> Self {
+        Self {
+            secrets: Api::namespaced(client.clone(), namespace),
+            namespaces: Api::all(client),
+            namespace: namespace.to_owned(),
+            create_namespace,
+        }
+    }
+
+    /// Reads the Secret.
+    ///
+    /// # Errors
+    /// When the API server cannot be asked. A missing or broken Secret is an answer, not an error.
+    pub async fn read(&self) -> Result<Found, Error> {
+        let secret = self.call("get").run(self.secrets.get_opt(NAME)).await?;
+        let held = secret.as_ref().map_or(Held::Missing, |secret| {
+            from_data(secret.data.as_ref().unwrap_or(&BTreeMap::new()))
+        });
+        Ok(Found { held, secret })
+    }
+
+    /// Writes `authorities` in the place of `found`, unless anyone else wrote since.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] and [`Error::Conflict`] say that someone else was faster.
+    pub async fn write(&self, found: &Found, authorities: &Authorities) -> Result<(), Error> {
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let data = to_data(authorities);
+        let Some(old) = &found.secret else {
+            return self.create(&params, data).await;
+        };
+        // Everything that is not ours (labels, annotations, further keys) stays as it is.
+        let mut secret = old.clone();
+        let all = secret.data.get_or_insert_default();
+        all.retain(|name, _| !key::ALL.contains(&name.as_str()));
+        all.extend(data);
+        self.call("update")
+            .run(self.secrets.replace(NAME, &params, &secret))
+            .await?;
+        Ok(())
+    }
+
+    async fn create(
+        &self,
+        params: &PostParams,
+        data: BTreeMap<String, ByteString>,
+    ) -> Result<(), Error> {
+        let secret = Secret {
+            metadata: ObjectMeta {
+                name: Some(NAME.to_owned()),
+                namespace: Some(self.namespace.clone()),
+                labels: Some(managed_by()),
+                ..ObjectMeta::default()
+            },
+            type_: Some("Opaque".to_owned()),
+            data: Some(data),
+            ..Secret::default()
+        };
+        let create = || {
+            self.call("create")
+                .run(self.secrets.create(params, &secret))
+        };
+        match create().await {
+            // A Secret that is created can be "not found" only for want of its namespace.
+            Err(Error::NotFound { .. }) if self.create_namespace => {
+                self.make_namespace(params).await?;
+                create().await?;
+            }
+            result => {
+                result?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_namespace(&self, params: &PostParams) -> Result<(), Error> {
+        let namespace = Namespace {
+            metadata: ObjectMeta {
+                name: Some(self.namespace.clone()),
+                labels: Some(managed_by()),
+                ..ObjectMeta::default()
+            },
+            ..Namespace::default()
+        };
+        let call = Call {
+            verb: "create",
+            resource: "namespaces",
+            namespace: None,
+            name: self.namespace.clone(),
+        };
+        match call.run(self.namespaces.create(params, &namespace)).await {
+            Ok(_) | Err(Error::AlreadyExists { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn call(&self, verb: &'static str) -> Call {
+        Call {
+            verb,
+            resource: "secrets",
+            namespace: Some(self.namespace.clone()),
+            name: NAME.to_owned(),
+        }
+    }
+}
+
+fn managed_by() -> BTreeMap<String, String> {
+    BTreeMap::from([(
+        "app.kubernetes.io/managed-by".to_owned(),
+        MANAGER.to_owned(),
+    )])
+}
+
+fn to_data(authorities: &Authorities) -> BTreeMap<String, ByteString> {
+    let mut data = BTreeMap::new();
+    let mut put = |name: &str, text: String| {
+        data.insert(name.to_owned(), ByteString(text.into_bytes()));
+    };
+    // Milliseconds: the periods may be seconds in a test, but never less.
+    let time = |at: DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);
+    put(key::CURRENT, authorities.current.certificate_pem());
+    put(key::CURRENT_KEY, authorities.current.key_pem());
+    if let Some(Next {
+        authority,
+        published_at,
+    }) = &authorities.next
+    {
+        put(key::NEXT, authority.certificate_pem());
+        put(key::NEXT_KEY, authority.key_pem());
+        if let Some(at) = published_at {
+            put(key::NEXT_PUBLISHED, time(*at));
+        }
+    }
+    if let Some(Previous { anchors, drop_at }) = &authorities.previous {
+        put(key::PREVIOUS, anchors.iter().map(Anchor::pem).collect());
+        put(key::PREVIOUS_DROP, time(*drop_at));
+    }
+    data
+}
+
+fn from_data(data: &BTreeMap<String, ByteString>) -> Held {
+    let text = |name: &str| {
+        data.get(name)
+            .and_then(|bytes| std::str::from_utf8(&bytes.0).ok())
+    };
+    let time = |name: &str| {
+        let at = DateTime::parse_from_rfc3339(text(name)?).ok()?;
+        Some(at.with_timezone(&Utc))
+    };
+    let pair = |certificate: &str, key: &str| match (text(certificate), text(key)) {
+        (Some(pem), Some(key_pem)) => Authority::from_pem(pem, key_pem)
+            .map(Arc::new)
+            .map_err(|error| format!("{certificate} and {key}: {error}")),
+        (None, _) => Err(format!("{certificate} is missing or no text")),
+        (_, None) => Err(format!("{key} is missing or no text")),
+    };
+    let current = match pair(key::CURRENT, key::CURRENT_KEY) {
+        Ok(current) => current,
+        Err(fault) => {
+            let all: Vec<u8> = [key::CURRENT, key::NEXT, key::PREVIOUS]
+                .iter()
+                .filter_map(|name| data.get(*name))
+                .flat_map(|bytes| bytes.0.iter().copied().chain([b'\n']))
+                .collect();
+            return Held::Garbage {
+                fault,
+                readable: Anchor::read_all(&all),
+            };
+        }
+    };
+    // A next CA that cannot be read has never signed anything: without it, the change begins anew.
+    let next = pair(key::NEXT, key::NEXT_KEY).ok().map(|authority| Next {
+        authority,
+        published_at: time(key::NEXT_PUBLISHED),
+    });
+    let previous = data.get(key::PREVIOUS).map(|bytes| Previous {
+        anchors: Anchor::read_all(&bytes.0),
+        // Without a readable time it stays for half the life of the CA that followed it: longer than
+        // any leaf lives, and over before the next change begins.
+        drop_at: time(key::PREVIOUS_DROP).unwrap_or_else(|| half_life(current.anchor())),
+    });
+    Held::Authorities(Authorities {
+        current,
+        next,
+        previous,
+    })
+}
+
+fn half_life(anchor: &Anchor) -> DateTime<Utc> {
+    anchor.not_before() + (anchor.not_after() - anchor.not_before()) / 2
+}
