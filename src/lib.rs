@@ -1,10 +1,29 @@
-//! The map of `my-operator`.
+//! The map of `my-operator`, a room per paragraph, in the order in which data meets them.
+//!
+//! [`cli`] reads the command line and [`run`] builds every part and owns the order of start-up and
+//! shutdown; [`client`] is the way to the API server and [`clock`] the source of time.
+//!
+//! A review from the API server comes in through [`serving`], the TLS listener, whose certificate
+//! [`certs`] keeps. [`admission`] speaks the protocol and asks the rules of the object's kind.
+//!
+//! An accepted object comes back as a watch event. [`reconcile`] holds what every reconciler uses:
+//! views, queue, workers, conditions, events.
+//!
+//! [`kinds`] has a room for each kind with its whole story, and the registry: one line per kind,
+//! from which router, manifests, flags and tests are made. [`manifests`] writes what a cluster must be
+//! told. [`telemetry`] is logs, metrics and probes.
+//!
+//! Arrows point one way: main -> cli -> run -> kinds -> {admission, reconcile} -> libraries. The rooms
+//! beside `kinds` know no kind, and no kind knows another; `tests/architecture.rs` holds that.
 
 pub mod admission;
 pub mod certs;
+pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod kinds;
+pub mod manifests;
 pub mod reconcile;
+pub mod run;
 pub mod serving;
 pub mod telemetry;

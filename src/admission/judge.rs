@@ -27,7 +27,7 @@ pub struct Verdict {
 pub type Judge = fn(&Request<'_>, DateTime<Utc>) -> Verdict;
 
 /// What admission knows of a kind: its names and its two judges.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Admission {
     /// Group, version, kind and plural.
     pub resource: fn() -> ApiResource,

@@ -27,6 +27,7 @@ pub struct Sample {
 }
 
 /// All that the rest of the program knows of a kind.
+#[derive(Debug)]
 pub struct Kind {
     /// The value of `--kinds`.
     pub name: &'static str,
@@ -41,3 +42,6 @@ pub struct Kind {
     /// Runs the reconciler until the context says stop.
     pub start: fn(Context) -> BoxFuture<'static, anyhow::Result<()>>,
 }
+
+/// Every kind: the one list from which all others are made.
+pub const REGISTRY: &[&Kind] = &[];

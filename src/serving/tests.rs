@@ -49,7 +49,14 @@ impl Server {
             shutdown.clone(),
             counters.clone(),
         ));
-        let server = Self { address, authority, served, shutdown, counters, task };
+        let server = Self {
+            address,
+            authority,
+            served,
+            shutdown,
+            counters,
+            task,
+        };
         server.new_leaf();
         server
     }
@@ -57,7 +64,10 @@ impl Server {
     /// Signs and serves another leaf; returns it.
     fn new_leaf(&self) -> CertificateDer<'static> {
         let hosts = ["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let leaf = self.authority.issue(&hosts, Utc::now(), TimeDelta::hours(1)).unwrap();
+        let leaf = self
+            .authority
+            .issue(&hosts, Utc::now(), TimeDelta::hours(1))
+            .unwrap();
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         self.served.set(leaf.certified_key(&provider).unwrap());
         leaf.chain[0].clone()
@@ -79,7 +89,10 @@ impl Server {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.map(Client)
+        TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await
+            .map(Client)
     }
 
     async fn rejected(&self, reason: Rejection, times: u64) {
@@ -89,14 +102,26 @@ impl Server {
 
 fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     use rustls::pki_types::pem::PemObject as _;
-    CertificateDer::pem_slice_iter(pem.as_bytes()).map(Result::unwrap).collect()
+    CertificateDer::pem_slice_iter(pem.as_bytes())
+        .map(Result::unwrap)
+        .collect()
 }
 
 fn router() -> Router {
     Router::new()
         .route("/", get(|| async { "hello" }))
-        .route("/length", post(|body: Bytes| async move { body.len().to_string() }))
-        .route("/panic", get(|| async { if true { panic!("on purpose") } }))
+        .route(
+            "/length",
+            post(|body: Bytes| async move { body.len().to_string() }),
+        )
+        .route(
+            "/panic",
+            get(|| async {
+                if true {
+                    panic!("on purpose")
+                }
+            }),
+        )
         .route(
             "/slow",
             get(|| async {
@@ -115,7 +140,8 @@ impl Client {
     }
 
     async fn get(&mut self, path: &str) -> String {
-        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n")).await;
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+            .await;
         self.answer().await
     }
 
@@ -144,12 +170,16 @@ impl Client {
     async fn closed(&mut self) {
         let mut rest = Vec::new();
         // A reset is a way to close, too.
-        let _ = tokio::time::timeout(SOON, self.0.read_to_end(&mut rest)).await.expect("closed");
+        let _ = tokio::time::timeout(SOON, self.0.read_to_end(&mut rest))
+            .await
+            .expect("closed");
         assert_eq!(String::from_utf8_lossy(&rest), "");
     }
 
     fn leaf(&self) -> CertificateDer<'static> {
-        self.0.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+        self.0.get_ref().1.peer_certificates().unwrap()[0]
+            .clone()
+            .into_owned()
     }
 }
 
@@ -178,7 +208,10 @@ async fn requests_are_answered_one_after_another_on_one_connection() {
 
 #[tokio::test]
 async fn a_peer_that_sends_its_head_too_slowly_is_cut_and_counted() {
-    let limits = Limits { first_request: Duration::from_millis(200), ..Limits::default() };
+    let limits = Limits {
+        first_request: Duration::from_millis(200),
+        ..Limits::default()
+    };
     let server = Server::start(limits).await;
     let mut client = server.connect().await;
     client.send("GET / HTTP/1.1\r\nHost: loc").await;
@@ -204,7 +237,10 @@ async fn a_connection_that_asked_in_time_lives_on_until_it_is_idle_for_too_long(
 
 #[tokio::test]
 async fn a_silent_peer_blocks_nobody_and_is_cut() {
-    let limits = Limits { handshake: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits {
+        handshake: Duration::from_millis(300),
+        ..Limits::default()
+    };
     let server = Server::start(limits).await;
     let mut silent = Vec::new();
     for _ in 0..20 {
@@ -212,7 +248,11 @@ async fn a_silent_peer_blocks_nobody_and_is_cut() {
     }
     let start = Instant::now();
     server.connect().await.get("/").await;
-    assert!(start.elapsed() < Duration::from_millis(290), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_millis(290),
+        "{:?}",
+        start.elapsed()
+    );
     server.rejected(Rejection::HandshakeTimeout, 20).await;
     let n = silent[0].read(&mut [0; 1]).await.unwrap();
     assert_eq!(n, 0);
@@ -222,9 +262,14 @@ async fn a_silent_peer_blocks_nobody_and_is_cut() {
 async fn plain_text_on_the_tls_port_is_closed_and_counted() {
     let server = Server::start(Limits::default()).await;
     let mut stream = TcpStream::connect(server.address).await.unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer)).await.expect("closed");
+    let _ = tokio::time::timeout(SOON, stream.read_to_end(&mut answer))
+        .await
+        .expect("closed");
     // A TLS alert at most.
     assert!(answer.len() < 16, "{answer:?}");
     server.rejected(Rejection::HandshakeFailed, 1).await;
@@ -238,7 +283,14 @@ async fn without_a_certificate_handshakes_fail_and_are_counted() {
     server.address = listener.local_addr().unwrap();
     let (shutdown, counters) = (Shutdown::default(), server.counters.clone());
     let tls = tls_config(Arc::new(ServedCertificate::default())).unwrap();
-    let task = serve(listener, tls, router(), Limits::default(), shutdown, counters);
+    let task = serve(
+        listener,
+        tls,
+        router(),
+        Limits::default(),
+        shutdown,
+        counters,
+    );
     let task = tokio::spawn(task);
     assert!(server.try_connect().await.is_err());
     server.rejected(Rejection::HandshakeFailed, 1).await;
@@ -266,20 +318,30 @@ async fn a_body_that_announces_too_much_is_refused_unread() {
     let mut client = server.connect().await;
     let length = Limits::default().body_bytes + 1;
     client
-        .send(&format!("POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"))
+        .send(&format!(
+            "POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+        ))
         .await;
     let answer = client.answer().await;
     assert!(answer.starts_with("http/1.1 413"), "{answer}");
-    assert!(answer.ends_with("{\"error\":\"request body too large\"}\n"), "{answer}");
+    assert!(
+        answer.ends_with("{\"error\":\"request body too large\"}\n"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
 async fn a_body_that_grows_too_large_is_refused() {
-    let limits = Limits { body_bytes: 1000, ..Limits::default() };
+    let limits = Limits {
+        body_bytes: 1000,
+        ..Limits::default()
+    };
     let server = Server::start(limits).await;
     let mut client = server.connect().await;
     let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000));
-    client.send("POST /length HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+    client
+        .send("POST /length HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .await;
     client.send(&chunk).await;
     client.send(&chunk).await;
     let answer = client.answer().await;
@@ -292,7 +354,9 @@ async fn a_body_of_exactly_the_limit_is_read() {
     let mut client = server.connect().await;
     let length = Limits::default().body_bytes;
     client
-        .send(&format!("POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"))
+        .send(&format!(
+            "POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+        ))
         .await;
     client.send(&"x".repeat(length)).await;
     let answer = client.answer().await;
@@ -301,10 +365,15 @@ async fn a_body_of_exactly_the_limit_is_read() {
 
 #[tokio::test]
 async fn a_body_that_trickles_is_cut_at_its_total_deadline() {
-    let limits = Limits { body: Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits {
+        body: Duration::from_millis(300),
+        ..Limits::default()
+    };
     let server = Server::start(limits).await;
     let mut client = server.connect().await;
-    client.send("POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n").await;
+    client
+        .send("POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+        .await;
     let start = Instant::now();
     let trickle = async {
         loop {
@@ -312,7 +381,11 @@ async fn a_body_that_trickles_is_cut_at_its_total_deadline() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_millis(250), trickle).await.is_err());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(250), trickle)
+            .await
+            .is_err()
+    );
     let answer = client.answer().await;
     assert!(answer.starts_with("http/1.1 4"), "{answer}");
     assert!(start.elapsed() < Duration::from_secs(2));
@@ -329,7 +402,10 @@ async fn a_panicking_handler_answers_500_and_harms_nothing_else() {
 
 #[tokio::test]
 async fn a_full_listener_turns_connections_away_until_there_is_room() {
-    let limits = Limits { connections: 2, ..Limits::default() };
+    let limits = Limits {
+        connections: 2,
+        ..Limits::default()
+    };
     let server = Server::start(limits).await;
     let mut first = server.connect().await;
     let mut second = server.connect().await;
@@ -353,7 +429,10 @@ async fn while_draining_answers_say_close_and_new_connections_are_still_served()
     assert!(answer.contains("connection: close"), "{answer}");
     old.closed().await;
     let answer = server.connect().await.get("/").await;
-    assert!(answer.starts_with("http/1.1 200") && answer.contains("connection: close"), "{answer}");
+    assert!(
+        answer.starts_with("http/1.1 200") && answer.contains("connection: close"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -370,23 +449,39 @@ async fn at_the_stop_what_is_in_work_is_finished_and_idle_connections_are_closed
     idle.closed().await;
     fresh.closed().await;
     let answer = busy.answer().await;
-    assert!(answer.ends_with("slow") && answer.contains("connection: close"), "{answer}");
-    tokio::time::timeout(SOON, server.task).await.expect("ends").unwrap();
+    assert!(
+        answer.ends_with("slow") && answer.contains("connection: close"),
+        "{answer}"
+    );
+    tokio::time::timeout(SOON, server.task)
+        .await
+        .expect("ends")
+        .unwrap();
     assert!(TcpStream::connect(server.address).await.is_err());
     assert_eq!(server.counters.open(), 0);
 }
 
 #[tokio::test]
 async fn what_does_not_finish_is_cut_at_the_end_of_the_drain_time() {
-    let limits = Limits { drain: Duration::from_millis(100), ..Limits::default() };
+    let limits = Limits {
+        drain: Duration::from_millis(100),
+        ..Limits::default()
+    };
     let server = Server::start(limits).await;
     let mut busy = server.connect().await;
     busy.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     let start = Instant::now();
     server.shutdown.stop.cancel();
-    tokio::time::timeout(SOON, server.task).await.expect("ends").unwrap();
-    assert!(start.elapsed() < Duration::from_millis(300), "{:?}", start.elapsed());
+    tokio::time::timeout(SOON, server.task)
+        .await
+        .expect("ends")
+        .unwrap();
+    assert!(
+        start.elapsed() < Duration::from_millis(300),
+        "{:?}",
+        start.elapsed()
+    );
     busy.closed().await;
 }
 
@@ -397,10 +492,16 @@ async fn the_plain_listener_answers_and_stops() {
     let stop = tokio_util::sync::CancellationToken::new();
     let task = tokio::spawn(serve_plain(listener, router(), stop.clone()));
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     assert!(answer.ends_with("hello"), "{answer}");
     stop.cancel();
-    tokio::time::timeout(SOON, task).await.expect("ends").unwrap();
+    tokio::time::timeout(SOON, task)
+        .await
+        .expect("ends")
+        .unwrap();
 }

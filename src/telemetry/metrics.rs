@@ -1,5 +1,6 @@
 //! The registry of metrics, the process' own figures, and the page that shows all.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,6 +10,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
@@ -28,6 +30,49 @@ pub fn registry() -> Registry {
         .as_secs_f64();
     registry.register_collector(Box::new(Process { start_seconds }));
     registry
+}
+
+/// Figures that are kept elsewhere and read when the page is asked for: one per value of a label.
+pub struct Read {
+    /// The metric's name; a counter's without `_total`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// The label.
+    pub label: &'static str,
+    /// Whether it only ever grows.
+    pub counts: bool,
+    /// Gives (value of the label, figure).
+    pub read: Box<dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync>,
+}
+
+impl fmt::Debug for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Read")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Collector for Read {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let kind = if self.counts {
+            MetricType::Counter
+        } else {
+            MetricType::Gauge
+        };
+        let mut family = encoder.encode_descriptor(self.name, self.help, None, kind)?;
+        for (value, figure) in (self.read)() {
+            let labels = [(self.label, value)];
+            let one = family.encode_family(&labels)?;
+            if self.counts {
+                ConstCounter::new(figure).encode(one)?;
+            } else {
+                ConstGauge::new(figure).encode(one)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// `GET /metrics`.
@@ -59,7 +104,7 @@ struct Process {
 }
 
 impl Collector for Process {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut gauge = |name: &str, help: &str, value: f64| {
             let gauge = ConstGauge::new(value);
             gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)

@@ -60,6 +60,14 @@ impl Gate {
         self.set(Some(reason.to_owned()));
     }
 
+    /// Whether it lets pass.
+    pub fn is_open(&self) -> bool {
+        let gates = self.gates.list();
+        gates
+            .iter()
+            .any(|(name, closed)| *name == self.name && closed.is_none())
+    }
+
     fn set(&self, closed: Option<String>) {
         let mut gates = self
             .gates

@@ -1,0 +1,100 @@
+//! The webhook configurations.
+
+use serde_json::{Value, json};
+
+use super::{MUTATING, VALIDATING};
+use crate::kinds::Kind;
+
+/// How the API server reaches the webhooks.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    /// Through a Service, port 443.
+    Service {
+        /// Its name.
+        name: &'static str,
+        /// Its namespace.
+        namespace: &'static str,
+    },
+    /// At a URL such as `https://127.0.0.1:9443`, without a path.
+    Url(String),
+}
+
+/// The two configurations, without `caBundle`. With namespaces given, only objects in them are sent.
+pub fn configurations(kinds: &[&Kind], reach: &Reach, namespaces: &[String]) -> [Value; 2] {
+    let configuration = |kind: &str, name: &str, verb: &str| {
+        let webhooks: Vec<Value> = kinds
+            .iter()
+            .map(|kind| webhook(kind, verb, reach, namespaces))
+            .collect();
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {
+                "name": name,
+                "labels": { "app.kubernetes.io/name": "my-operator" },
+            },
+            "webhooks": webhooks,
+        })
+    };
+    [
+        configuration("MutatingWebhookConfiguration", MUTATING, "mutate"),
+        configuration("ValidatingWebhookConfiguration", VALIDATING, "validate"),
+    ]
+}
+
+fn webhook(kind: &Kind, verb: &str, reach: &Reach, namespaces: &[String]) -> Value {
+    let resource = (kind.admission.resource)();
+    let path = kind.admission.path(verb);
+    let client = match reach {
+        Reach::Service { name, namespace } => {
+            json!({ "service": { "name": name, "namespace": namespace, "path": path, "port": 443 } })
+        }
+        Reach::Url(url) => json!({ "url": format!("{}{path}", url.trim_end_matches('/')) }),
+    };
+    let mut webhook = json!({
+        "name": format!("{}{}.kb.io", &verb[..1], resource.kind.to_lowercase()),
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client,
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": 10,
+        "rules": [{
+            "apiGroups": [resource.group],
+            "apiVersions": [resource.version],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": [resource.plural],
+            "scope": "Namespaced",
+        }],
+        "matchConditions": [{
+            "name": "spec-or-recorded-annotation-changed",
+            "expression": changed(kind.admission.recorded),
+        }],
+    });
+    if verb == "mutate" {
+        webhook["reinvocationPolicy"] = "IfNeeded".into();
+    }
+    if !namespaces.is_empty() {
+        webhook["namespaceSelector"] = json!({ "matchExpressions": [{
+            "key": "kubernetes.io/metadata.name",
+            "operator": "In",
+            "values": namespaces,
+        }] });
+    }
+    webhook
+}
+
+/// An UPDATE is sent only if something changed that is judged, so that labels, finalizers and the
+/// like of a stored object can change while the webhook is down.
+fn changed(recorded: &[&str]) -> String {
+    let spec = "object.?spec.orValue({}) != oldObject.?spec.orValue({})".to_owned();
+    let annotations = recorded.iter().map(|key| {
+        let of = |object: &str| format!("{object}.metadata.?annotations[?'{key}'].orValue('')");
+        format!("{} != {}", of("object"), of("oldObject"))
+    });
+    std::iter::once("request.operation != 'UPDATE'".to_owned())
+        .chain(std::iter::once(spec))
+        .chain(annotations)
+        .collect::<Vec<_>>()
+        .join(" || ")
+}

@@ -1,0 +1,44 @@
+//! The operator with its webhooks on a real control plane, driven with kubectl. All tests share one
+//! control plane and one operator; each has a namespace of its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod at;
+mod bash;
+mod mydaemonset;
+mod refusals;
+mod transcripts;
+mod webhook;
+
+use harness::{Kubectl, Operator};
+use my_operator_cluster::{Cluster, Options};
+use tokio::sync::OnceCell;
+
+struct Environment {
+    cluster: &'static Cluster,
+    operator: Operator,
+}
+
+static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
+
+async fn environment() -> &'static Environment {
+    ENVIRONMENT
+        .get_or_init(|| async {
+            let nodes = Options::with_nodes(&["node-1", "node-2", "node-3"]);
+            let cluster = my_operator_cluster::shared(nodes).await;
+            harness::install(cluster).await;
+            let operator = Operator::start(cluster, "operator", &[]).await;
+            Environment { cluster, operator }
+        })
+        .await
+}
+
+/// kubectl in a fresh namespace of that name.
+async fn kubectl(name: &str) -> Kubectl {
+    let cluster = environment().await.cluster;
+    let namespace = cluster.namespace(name).await.unwrap();
+    Kubectl::new(cluster, &namespace)
+}

@@ -1,0 +1,200 @@
+//! Bad objects are refused at `kubectl apply`, with every fault named, in the API's own words.
+
+use crate::kubectl;
+
+fn mydaemonset(name: &str, spec: &str) -> String {
+    format!(
+        "{{apiVersion: apps.zhongmingmao.io/v1beta1, kind: MyDaemonSet, metadata: {{name: {name}}}, spec: {spec}}}"
+    )
+}
+
+fn at(name: &str, spec: &str) -> String {
+    format!(
+        "{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: {name}}}, spec: {spec}}}"
+    )
+}
+
+#[tokio::test]
+async fn an_empty_image_is_refused_as_kubectl_prints_it() {
+    let kubectl = kubectl("empty-image").await;
+    let sentence =
+        "The MyDaemonSet \"bad\" is invalid: spec.image: Required value: image is required\n";
+    for spec in ["{image: ''}", "{}", "{image: null}"] {
+        assert_eq!(
+            kubectl.apply(&mydaemonset("bad", spec)).bad(),
+            sentence,
+            "{spec}"
+        );
+    }
+    // No spec at all.
+    let none =
+        "{apiVersion: apps.zhongmingmao.io/v1beta1, kind: MyDaemonSet, metadata: {name: bad}}";
+    assert_eq!(kubectl.apply(none).bad(), sentence);
+    assert_eq!(kubectl.run("get mds -o name").good(), "");
+}
+
+#[tokio::test]
+async fn several_faults_are_named_in_one_answer() {
+    let kubectl = kubectl("several").await;
+    let spec = "{image: 'Bad Image', minReadySeconds: -1, updateStrategy: {type: Sometimes}}";
+    let text = kubectl.apply(&mydaemonset("bad", spec)).bad();
+    assert!(
+        text.starts_with("The MyDaemonSet \"bad\" is invalid: \n* "),
+        "{text}"
+    );
+    for fault in [
+        "* spec.image: Invalid value: \"Bad Image\": ",
+        "* spec.minReadySeconds: Invalid value: -1: ",
+        "* spec.updateStrategy.type: Unsupported value: \"Sometimes\": supported values: \"RollingUpdate\", \"OnDelete\"",
+    ] {
+        assert!(text.contains(fault), "{fault} is not in {text}");
+    }
+    let spec = "{schedule: '2026-04-12 10:12:00Z', command: ' ', startingDeadlineSeconds: -5}";
+    let text = kubectl.apply(&at("bad", spec)).bad();
+    for fault in [
+        "* spec.schedule: Invalid value: \"2026-04-12 10:12:00Z\": at character 11: ",
+        "* spec.command: Required value",
+        "* spec.startingDeadlineSeconds: Invalid value: -5: ",
+    ] {
+        assert!(text.contains(fault), "{fault} is not in {text}");
+    }
+}
+
+#[tokio::test]
+async fn the_bad_samples_are_refused() {
+    let kubectl = kubectl("bad-samples").await;
+    for file in ["apps_v1beta1_mydaemonset.yaml", "cnat_v1alpha1_at.yaml"] {
+        let text = kubectl
+            .run(&format!("apply -f config/samples/bad/{file}"))
+            .bad();
+        assert!(text.contains("is invalid: "), "{text}");
+        assert!(text.matches("\n* ").count() >= 2, "one fault only: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_spec_of_another_type_is_refused_by_its_field() {
+    let kubectl = kubectl("types").await;
+    for (object, field) in [
+        (mydaemonset("bad", "[1]"), "spec"),
+        (mydaemonset("bad", "{image: 5}"), "spec.image"),
+        (at("bad", "{schedule: now, command: [a]}"), "spec.command"),
+        (
+            at(
+                "bad",
+                "{schedule: now, command: a, template: {spec: {containers: 7}}}",
+            ),
+            "containers",
+        ),
+    ] {
+        let text = kubectl.apply(&object).bad();
+        assert!(
+            text.contains("is invalid") && text.contains(field),
+            "{object}: {text}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn warnings_reach_the_user_who_goes_on() {
+    let kubectl = kubectl("warnings").await;
+    let said = kubectl.apply(&mydaemonset(
+        "untagged",
+        "{image: nginx, template: {spec: {nodeSelector: {no: where}}}}",
+    ));
+    assert!(said.ok && said.err.contains("Warning: "), "{said:?}");
+    let said = kubectl.apply(&at(
+        "past",
+        "{schedule: '2020-01-01T00:00:00Z', command: a, suspend: true}",
+    ));
+    assert!(said.ok && said.err.contains("past"), "{said:?}");
+}
+
+#[tokio::test]
+async fn defaults_are_added_and_nothing_else_is_touched() {
+    let kubectl = kubectl("defaults").await;
+    let spec =
+        "{image: 'nginx:1', template: {spec: {nodeSelector: {no: where}, aFieldToBe: [1, 2]}}}";
+    kubectl.apply(&mydaemonset("defaulted", spec)).good();
+    let field = |path: &str| kubectl.field("mds/defaulted", path);
+    assert_eq!(field("{.spec.updateStrategy.type}"), "RollingUpdate");
+    assert_eq!(
+        field("{.spec.updateStrategy.rollingUpdate.maxUnavailable}"),
+        "1"
+    );
+    assert_eq!(field("{.spec.revisionHistoryLimit}"), "10");
+    assert_eq!(field("{.spec.template.spec.aFieldToBe}"), "[1,2]");
+    kubectl
+        .apply(&at(
+            "defaulted",
+            "{schedule: '2099-01-01T00:00:00Z', command: a, ttlSecondsAfterFinished: 5}",
+        ))
+        .good();
+    let field = |path: &str| kubectl.field("at/defaulted", path);
+    assert_eq!(field("{.spec.image}"), "bash:5.3");
+    assert_eq!(field("{.spec.shell}"), r#"["bash","-c"]"#);
+    assert_eq!(field("{.spec.startingDeadlineSeconds}"), "3600");
+}
+
+#[tokio::test]
+async fn the_creator_annotation_cannot_be_forged() {
+    let kubectl = kubectl("forged").await;
+    let key = "cnat.programming-kubernetes.info/created-by";
+    let path = r"{.metadata.annotations.cnat\.programming-kubernetes\.info/created-by}";
+    let forged = format!(
+        "{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: x, annotations: {{{key}: mallory}}}}, spec: {{schedule: '2099-01-01T00:00:00Z', command: a}}}}"
+    );
+    kubectl.apply(&forged).good();
+    let creator = kubectl.field("at/x", path);
+    assert!(!creator.is_empty() && creator != "mallory", "{creator}");
+    kubectl
+        .run(&format!("annotate --overwrite at/x {key}=mallory"))
+        .good();
+    assert_eq!(kubectl.field("at/x", path), creator);
+    kubectl.run(&format!("annotate at/x {key}-")).good();
+    assert_eq!(kubectl.field("at/x", path), creator);
+}
+
+#[tokio::test]
+async fn what_has_started_cannot_be_changed() {
+    let kubectl = kubectl("immutable").await;
+    let spec = |command: &str| {
+        at(
+            "started",
+            &format!(
+                "{{schedule: now, command: {command}, template: {{metadata: {{annotations: {{kwok.my-operator.dev/exit-code: hold}}}}}}}}"
+            ),
+        )
+    };
+    kubectl.apply(&spec("a")).good();
+    kubectl
+        .until_field("at/started", "{.status.phase}", "RUNNING")
+        .await;
+    let text = kubectl.apply(&spec("b")).bad();
+    assert_eq!(
+        text,
+        "The At \"started\" is invalid: spec.command: Forbidden: the command has started\n"
+    );
+    kubectl.run("label at/started fine=yes").good();
+}
+
+#[tokio::test]
+async fn a_generated_name_and_a_dry_run_are_judged_alike() {
+    let kubectl = kubectl("generate-name").await;
+    let object = |image: &str| {
+        format!(
+            "{{apiVersion: apps.zhongmingmao.io/v1beta1, kind: MyDaemonSet, metadata: {{generateName: some-}}, spec: {{image: '{image}', template: {{spec: {{nodeSelector: {{no: where}}}}}}}}}}"
+        )
+    };
+    let text = kubectl.with("create -f -", &object("")).bad();
+    assert!(
+        text.contains("spec.image: Required value: image is required"),
+        "{text}"
+    );
+    let text = kubectl
+        .with("create --dry-run=server -f -", &object("nginx:1"))
+        .good();
+    assert!(text.contains("created (server dry run)"), "{text}");
+    assert_eq!(kubectl.run("get mds -o name").good(), "");
+    kubectl.with("create -f -", &object("nginx:1")).good();
+}

@@ -1,0 +1,115 @@
+//! Objects that were stored while no webhook was there, and a webhook that somebody breaks.
+
+use crate::cluster;
+use crate::harness::{Kubectl, Operator, http_get, wait_for};
+
+const INVALID: &str = "
+apiVersion: apps.zhongmingmao.io/v1beta1
+kind: MyDaemonSet
+metadata: {name: x, finalizers: [example.com/hold]}
+spec: {image: 'Bad Image', minReadySeconds: -1}
+---
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: x}
+spec: {schedule: tomorrow, command: echo YAY}
+";
+
+const VALIDATING: &str =
+    "validatingwebhookconfiguration/my-operator-validating-webhook-configuration";
+
+#[tokio::test]
+async fn a_stored_invalid_object_is_told_so_and_never_held_hostage() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("stored").await.unwrap();
+    let kubectl = Kubectl::new(cluster, &namespace);
+    kubectl.apply(INVALID).good();
+    let operator = Operator::start(cluster, "stored", &["--namespace", &namespace]).await;
+
+    for (object, fault) in [
+        ("mds/x", "spec.image: Invalid value: \"Bad Image\": "),
+        ("mds/x", "spec.minReadySeconds: Invalid value: -1: "),
+        ("at/x", "spec.schedule: Invalid value: \"tomorrow\": "),
+    ] {
+        let accepted = |field: &str| {
+            let path = format!("{{.status.conditions[?(@.type=='Accepted')].{field}}}");
+            kubectl.field(object, &path)
+        };
+        wait_for("condition Accepted=False", || {
+            (accepted("status") == "False").then_some(())
+        })
+        .await;
+        assert!(
+            accepted("message").contains(fault),
+            "{}",
+            accepted("message")
+        );
+    }
+    assert_eq!(kubectl.run("get pods -o name").good(), "");
+
+    // The webhook is up: what was stored may stay as it is, a new fault may not come in.
+    kubectl.run("label mds/x at/x fine=yes").good();
+    let said = kubectl.run("patch mds/x --type=merge -p {\"spec\":{\"revisionHistoryLimit\":5}}");
+    assert!(
+        said.ok && said.err.contains("Warning: already stored: spec.image"),
+        "{said:?}"
+    );
+    let text = kubectl
+        .run("patch mds/x --type=merge -p {\"spec\":{\"revisionHistoryLimit\":0}}")
+        .bad();
+    assert!(
+        text.contains("spec.revisionHistoryLimit") && !text.contains("spec.image"),
+        "{text}"
+    );
+
+    // The CA bundle is emptied by hand: it comes back.
+    let path = "{.webhooks[*].clientConfig.caBundle}";
+    let before = kubectl.field(VALIDATING, path);
+    assert_eq!(before.split(' ').count(), 2);
+    kubectl
+        .run(&format!(
+            "patch {VALIDATING} --type=json -p [{{\"op\":\"remove\",\"path\":\"/webhooks/0/clientConfig/caBundle\"}}]"
+        ))
+        .good();
+    wait_for("the CA bundle to come back", || {
+        (kubectl.field(VALIDATING, path) == before).then_some(())
+    })
+    .await;
+
+    // The webhook is down, and its configuration says Fail: labels, finalizers, status and deletion
+    // still pass, and the spec is held.
+    operator.process.kill();
+    operator.process.wait().await;
+    assert!(http_get(&operator.probes, "/healthz").is_none());
+    kubectl.run("label mds/x at/x still=fine").good();
+    kubectl
+        .run("patch mds/x --subresource=status --type=merge -p {\"status\":{\"numberReady\":1}}")
+        .good();
+    let text = kubectl
+        .run("patch mds/x --type=merge -p {\"spec\":{\"image\":\"a:1\"}}")
+        .bad();
+    assert!(text.contains("failed calling webhook"), "{text}");
+    let forged = "annotate at/x cnat.programming-kubernetes.info/created-by=mallory";
+    assert!(kubectl.run(forged).bad().contains("failed calling webhook"));
+    kubectl.run("delete --wait=false mds/x").good();
+    kubectl
+        .run("patch mds/x --type=merge -p {\"metadata\":{\"finalizers\":null}}")
+        .good();
+    kubectl.run("delete at/x").good();
+    assert_eq!(kubectl.run("get mds,at -o name").good(), "");
+
+    // It starts again by itself, and a good object passes.
+    let operator = Operator::start(cluster, "stored", &["--namespace", &namespace]).await;
+    wait_for("a good object to pass", || {
+        let spec = "{image: 'a:1', template: {spec: {nodeSelector: {no: where}}}}";
+        let object = format!(
+            "{{apiVersion: apps.zhongmingmao.io/v1beta1, kind: MyDaemonSet, metadata: {{name: y}}, spec: {spec}}}"
+        );
+        kubectl.apply(&object).ok.then_some(())
+    })
+    .await;
+    drop(operator);
+    kubectl
+        .run("delete mutatingwebhookconfigurations,validatingwebhookconfigurations --all")
+        .good();
+}

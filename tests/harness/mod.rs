@@ -1,0 +1,290 @@
+//! What the tests on a real control plane share: the operator as a process of its own, under the
+//! rights that `config/rbac` gives it; kubectl; waiting for conditions.
+
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use my_operator_cluster::{Cluster, Process, free_ports};
+
+/// For everything that is waited for: nobody waits that long unless something is broken.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// The ServiceAccount whose rights the operator has.
+pub const SERVICE_ACCOUNT: &str = "my-operator-controller-manager";
+/// The operator's namespace.
+pub const NAMESPACE: &str = "my-operator-system";
+
+/// The top of the checkout.
+pub fn checkout() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What a program said.
+#[derive(Debug)]
+pub struct Said {
+    pub ok: bool,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// Standard output of a program that must have succeeded.
+    #[track_caller]
+    pub fn good(self) -> String {
+        assert!(self.ok, "failed: {}{}", self.out, self.err);
+        self.out
+    }
+
+    /// Standard error of a program that must have failed.
+    #[track_caller]
+    pub fn bad(self) -> String {
+        assert!(!self.ok, "succeeded: {}{}", self.out, self.err);
+        self.err
+    }
+}
+
+/// Runs a program to its end, with that text on its standard input.
+pub fn run(command: &mut Command, input: &str) -> Said {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("cannot start the program");
+    let mut stdin = child.stdin.take().unwrap();
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    let output = child.wait_with_output().unwrap();
+    Said {
+        ok: output.status.success(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+/// kubectl in a namespace.
+#[derive(Clone)]
+pub struct Kubectl {
+    pub cluster: &'static Cluster,
+    pub namespace: String,
+}
+
+impl Kubectl {
+    pub fn new(cluster: &'static Cluster, namespace: &str) -> Self {
+        Self {
+            cluster,
+            namespace: namespace.to_owned(),
+        }
+    }
+
+    /// `kubectl ARGS`, split at blanks.
+    pub fn run(&self, args: &str) -> Said {
+        self.with(args, "")
+    }
+
+    /// `kubectl ARGS` with that text on its standard input.
+    pub fn with(&self, args: &str, input: &str) -> Said {
+        let mut command = self.cluster.kubectl();
+        command
+            .current_dir(checkout())
+            .args(["--namespace", &self.namespace])
+            .args(args.split_whitespace());
+        run(&mut command, input)
+    }
+
+    /// `kubectl apply -f -`.
+    pub fn apply(&self, yaml: &str) -> Said {
+        self.with("apply -f -", yaml)
+    }
+
+    /// One field by JSONPath; empty when it is not there.
+    pub fn field(&self, object: &str, path: &str) -> String {
+        let said = self.run(&format!(
+            "get {object} --ignore-not-found -o jsonpath={path}"
+        ));
+        said.out
+    }
+
+    /// Waits until a field has a value.
+    pub async fn until_field(&self, object: &str, path: &str, value: &str) {
+        let what = format!("{object} to have {path} = {value:?}");
+        let found = std::cell::RefCell::new(String::new());
+        let reached = try_wait(PATIENCE, || {
+            *found.borrow_mut() = self.field(object, path);
+            (*found.borrow() == value).then_some(())
+        })
+        .await;
+        assert!(
+            reached.is_some(),
+            "waited in vain for {what}: it is {:?}\n{}",
+            found.borrow(),
+            self.run(&format!("get {object} -o yaml")).out
+        );
+    }
+}
+
+/// Looks again and again until there is an answer.
+#[track_caller]
+pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
+    let place = std::panic::Location::caller();
+    async move {
+        match try_wait(PATIENCE, look).await {
+            Some(answer) => answer,
+            None => panic!("{place}: waited in vain for {what}"),
+        }
+    }
+}
+
+/// Looks again and again until there is an answer or patience ends.
+pub async fn try_wait<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = look() {
+            return Some(answer);
+        }
+        if start.elapsed() > patience {
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Installs the CRDs and the operator's own rights.
+pub async fn install(cluster: &'static Cluster) {
+    let kubectl = Kubectl::new(cluster, "default");
+    kubectl.run("apply -k config/crd").good();
+    kubectl
+        .run("wait --for=condition=Established --timeout=60s -k config/crd")
+        .good();
+    rights(cluster).await;
+}
+
+/// The operator's namespace, and the rights of `config/rbac` there. What `--webhook-url` needs more
+/// (to make webhook configurations) is added.
+pub async fn rights(cluster: &'static Cluster) {
+    let kubectl = Kubectl::new(cluster, "default");
+    kubectl.run(&format!("create namespace {NAMESPACE}")).good();
+    kubectl.run("apply -k config/rbac").good();
+    kubectl
+        .apply(&format!(
+            r"
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: webhook-url}}
+rules:
+- apiGroups: [admissionregistration.k8s.io]
+  resources: [mutatingwebhookconfigurations, validatingwebhookconfigurations]
+  verbs: [create]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: webhook-url}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: webhook-url}}
+subjects: [{{kind: ServiceAccount, name: {SERVICE_ACCOUNT}, namespace: {NAMESPACE}}}]
+"
+        ))
+        .good();
+}
+
+/// The operator under test, a process of its own.
+pub struct Operator {
+    pub process: Process,
+    pub probes: String,
+    pub metrics: String,
+    pub webhook: String,
+}
+
+/// Where the operator gets its rights from.
+pub async fn operator_kubeconfig(cluster: &'static Cluster) -> PathBuf {
+    cluster
+        .service_account_kubeconfig(NAMESPACE, SERVICE_ACCOUNT)
+        .await
+        .unwrap()
+}
+
+impl Operator {
+    /// Starts it on free ports. It has webhooks unless `extra` says otherwise.
+    pub fn spawn(cluster: &Cluster, name: &str, kubeconfig: &Path, extra: &[&str]) -> Self {
+        let [webhook, probes, metrics] = free_ports().unwrap();
+        let webhook = format!("127.0.0.1:{webhook}");
+        let (probes, metrics) = (
+            format!("127.0.0.1:{probes}"),
+            format!("127.0.0.1:{metrics}"),
+        );
+        let mut command = Command::new(env!("CARGO_BIN_EXE_my-operator"));
+        command
+            .arg("run")
+            .arg(format!("--webhook-bind-address={webhook}"))
+            .arg(format!("--webhook-url=https://{webhook}"))
+            .arg(format!("--health-probe-bind-address={probes}"))
+            .arg(format!("--metrics-bind-address={metrics}"))
+            .arg("--leader-elect=false")
+            .args(extra)
+            .env("KUBECONFIG", kubeconfig);
+        Self {
+            process: cluster.spawn(name, &mut command).unwrap(),
+            probes,
+            metrics,
+            webhook,
+        }
+    }
+
+    /// Starts it and waits until it is ready.
+    pub async fn start(cluster: &'static Cluster, name: &str, extra: &[&str]) -> Self {
+        let kubeconfig = operator_kubeconfig(cluster).await;
+        let operator = Self::spawn(cluster, name, &kubeconfig, extra);
+        operator.until_ready().await;
+        operator
+    }
+
+    /// Waits until `/readyz` says so.
+    pub async fn until_ready(&self) {
+        let ready = try_wait(PATIENCE, || {
+            assert!(
+                self.process.is_running(),
+                "the operator ended:\n{}",
+                self.log()
+            );
+            let (status, _) = http_get(&self.probes, "/readyz")?;
+            (status == 200).then_some(())
+        });
+        assert!(
+            ready.await.is_some(),
+            "the operator is not ready: {:?}\n{}",
+            http_get(&self.probes, "/readyz"),
+            self.log()
+        );
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.process.log()).unwrap_or_default()
+    }
+
+    /// The page of metrics.
+    pub fn figures(&self) -> String {
+        http_get(&self.metrics, "/metrics")
+            .map(|(_, page)| page)
+            .unwrap_or_default()
+    }
+}
+
+/// The status and body of a plain HTTP GET; none when nobody answers.
+pub fn http_get(address: &str, path: &str) -> Option<(u16, String)> {
+    use std::io::Read as _;
+    let mut stream = std::net::TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+    )
+    .ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, body.to_owned()))
+}

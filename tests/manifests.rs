@@ -1,0 +1,136 @@
+//! The generated manifests: what is committed is what the types give, and it keeps its promises.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use my_operator::{kinds, manifests};
+use serde_json::Value;
+
+#[test]
+fn committed_files_are_what_make_manifests_writes() {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    for file in manifests::files(kinds::REGISTRY).unwrap() {
+        let committed = std::fs::read_to_string(config.join(&file.path)).unwrap_or_default();
+        assert_eq!(
+            committed,
+            file.text,
+            "config/{} is stale: run `make manifests`",
+            file.path.display()
+        );
+    }
+}
+
+#[test]
+fn no_generated_file_was_left_behind() {
+    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let wanted: BTreeSet<_> = manifests::files(kinds::REGISTRY)
+        .unwrap()
+        .into_iter()
+        .map(|file| config.join(file.path))
+        .collect();
+    for folder in ["crd/bases", "rbac", "samples", "samples/bad"] {
+        for entry in std::fs::read_dir(config.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let known = path.is_dir() || wanted.contains(&path);
+            assert!(known, "{} is not generated any more", path.display());
+        }
+    }
+}
+
+/// Every schema below a property, with its path.
+fn properties<'a>(path: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        properties(&path, property, found);
+        found.push((path, property));
+    }
+    for below in ["items", "additionalProperties"] {
+        if schema[below].is_object() {
+            properties(&format!("{path}[]"), &schema[below], found);
+        }
+    }
+}
+
+#[test]
+fn crds_are_small_and_describe_every_field() {
+    for kind in kinds::REGISTRY {
+        let crd = serde_json::to_value((kind.crd)()).unwrap();
+        let yaml = manifests::files(&[kind]).unwrap().remove(0).text;
+        assert!(
+            yaml.len() < 64 * 1024,
+            "{}: {} bytes",
+            kind.name,
+            yaml.len()
+        );
+        let version = &crd["spec"]["versions"][0];
+        let schema = &version["schema"]["openAPIV3Schema"];
+        assert!(schema["description"].is_string(), "{}", kind.name);
+        assert!(
+            schema["required"].is_null(),
+            "{}: a required field in the schema hides the webhook's complete list",
+            kind.name
+        );
+        assert!(version["subresources"]["status"].is_object());
+        assert!(
+            !version["additionalPrinterColumns"]
+                .as_array()
+                .unwrap()
+                .is_empty()
+        );
+        let mut found = Vec::new();
+        properties("", schema, &mut found);
+        assert!(found.len() > 20);
+        for (path, property) in found {
+            let described = property["description"]
+                .as_str()
+                .is_some_and(|d| d.len() > 10);
+            assert!(
+                described || path == ".apiVersion" || path == ".kind" || path == ".metadata",
+                "{}{path} has no description",
+                kind.name
+            );
+        }
+    }
+}
+
+#[test]
+fn webhook_rules_name_only_our_groups_and_never_a_subresource() {
+    let groups: BTreeSet<String> = kinds::REGISTRY
+        .iter()
+        .map(|kind| (kind.admission.resource)().group)
+        .collect();
+    let reach = manifests::Reach::Url("https://x".into());
+    for configuration in manifests::configurations(kinds::REGISTRY, &reach, &["ns".into()]) {
+        let webhooks = configuration["webhooks"].as_array().unwrap();
+        assert_eq!(webhooks.len(), kinds::REGISTRY.len());
+        for webhook in webhooks {
+            assert_eq!(webhook["failurePolicy"], "Fail");
+            assert_eq!(
+                webhook["namespaceSelector"]["matchExpressions"][0]["values"][0],
+                "ns"
+            );
+            for rule in webhook["rules"].as_array().unwrap() {
+                for group in rule["apiGroups"].as_array().unwrap() {
+                    assert!(groups.contains(group.as_str().unwrap()), "{group}");
+                }
+                for resource in rule["resources"].as_array().unwrap() {
+                    assert!(
+                        !resource.as_str().unwrap().contains(['/', '*']),
+                        "{resource}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn roles_have_no_wildcards() {
+    for file in manifests::files(kinds::REGISTRY).unwrap() {
+        if file.path.starts_with("rbac") {
+            assert!(!file.text.contains('*'), "{}", file.path.display());
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What the program says when something is wrong: one line that says what to do, no hang, no hot loop.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod harness;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use harness::{Kubectl, Operator, http_get, run, wait_for};
+use my_operator_cluster::{Options, free_ports};
+
+/// `my-operator ARGS` with no cluster configured.
+fn operator(args: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_my-operator"));
+    command
+        .args(args.split_whitespace())
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent");
+    command
+}
+
+fn code(mut command: Command) -> (i32, String) {
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap_or(-1), text)
+}
+
+/// A kubeconfig for a server that speaks plain HTTP.
+fn kubeconfig(folder: &tempfile::TempDir, server: &str) -> PathBuf {
+    let path = folder.path().join("kubeconfig");
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], clusters: [{{name: c, cluster: {{server: '{server}'}}}}], users: [{{name: u, user: {{}}}}]}}"
+    );
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn wrong_flags_end_with_code_2_and_say_what_is_right() {
+    for (args, words) in [
+        ("run --no-such-flag", "--no-such-flag"),
+        ("run --metrics-bind-address=nowhere", "127.0.0.1:8080"),
+        ("run --kinds=cron", "the kinds are"),
+        ("run --leader-elect", "only --leader-elect=false"),
+        ("run --webhook-leaf-validity=soon", "7d"),
+        ("run --max-concurrent-reconciles=0", "1..=1000"),
+        ("fly", "fly"),
+    ] {
+        let (code, text) = code(operator(args));
+        assert_eq!(code, 2, "{args}: {text}");
+        assert!(text.contains(words), "{args}: {text}");
+    }
+}
+
+#[test]
+fn help_shows_every_flag_with_its_variable() {
+    let text = run(&mut operator("run --help"), "").good();
+    let flags = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("--"))
+        .count();
+    assert_eq!(text.matches("[env: MY_OPERATOR_").count(), flags, "{text}");
+}
+
+#[test]
+fn no_cluster_is_one_line() {
+    let quiet = "--health-probe-bind-address=0 --metrics-bind-address=0 --webhooks=false";
+    let (status, text) = code(operator(&format!("run {quiet}")));
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("no cluster is configured") && text.lines().count() == 1,
+        "{text}"
+    );
+
+    let mut missing = operator(&format!("run {quiet}"));
+    missing.env("KUBECONFIG", "/nonexistent/kubeconfig");
+    let (status, text) = code(missing);
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("/nonexistent/kubeconfig") && text.lines().count() == 1,
+        "{text}"
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let garbage = folder.path().join("kubeconfig");
+    std::fs::write(&garbage, "clusters: [").unwrap();
+    let mut unreadable = operator(&format!("run {quiet}"));
+    unreadable.env("KUBECONFIG", &garbage);
+    let (status, text) = code(unreadable);
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("cannot use the kubeconfig") && text.lines().count() == 1,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_one_line_that_names_the_flag() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for flag in [
+        "metrics-bind-address",
+        "health-probe-bind-address",
+        "webhook-bind-address",
+    ] {
+        let others = ["metrics-bind-address", "health-probe-bind-address"]
+            .into_iter()
+            .filter(|other| *other != flag)
+            .map(|other| format!("--{other}=0"))
+            .collect::<Vec<_>>()
+            .join(" ");
+        let (status, text) = code(operator(&format!("run --{flag}={address} {others}")));
+        assert_eq!(status, 1, "{text}");
+        assert!(
+            text.contains(&format!("--{flag}")) && text.contains("in use"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_old_server_is_one_line() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let version = serde_json::json!({
+        "major": "1", "minor": "32+", "gitVersion": "v1.32.9", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+    });
+    let router = axum::Router::new().route(
+        "/version",
+        axum::routing::get(move || async move { version.to_string() }),
+    );
+    let stop = tokio_util::sync::CancellationToken::new();
+    let serving = tokio::spawn(my_operator::serving::serve_plain(
+        listener,
+        router,
+        stop.clone(),
+    ));
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig(&folder, &server);
+    let (status, text) = tokio::task::spawn_blocking(move || {
+        let mut command = operator("run --health-probe-bind-address=0 --metrics-bind-address=0 --webhooks=false --log-level=error");
+        command.env("KUBECONFIG", kubeconfig);
+        code(command)
+    })
+    .await
+    .unwrap();
+    assert_eq!(status, 1, "{text}");
+    assert_eq!(
+        text,
+        "error: the API server is Kubernetes 1.32+; my-operator needs 1.33 or newer\n"
+    );
+    stop.cancel();
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_waited_for_in_few_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let [nobody, probes] = free_ports().unwrap();
+    let kubeconfig = kubeconfig(&folder, &format!("http://127.0.0.1:{nobody}"));
+    let probes = format!("127.0.0.1:{probes}");
+    let mut command =
+        operator("run --metrics-bind-address=0 --webhooks=false --health-probe-bind-address");
+    command.arg(&probes).env("KUBECONFIG", kubeconfig);
+    let mut child = command
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let page = wait_for("the gate to say why", || {
+        let (status, page) = http_get(&probes, "/readyz")?;
+        (status == 503 && page.contains("refused")).then_some(page)
+    })
+    .await;
+    assert!(page.contains("[-]api-server failed: "), "{page}");
+    // Long enough for several attempts.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let pid = rustix_pid(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    let mut log = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut log).unwrap();
+    assert!(status.success(), "{log}");
+    assert_eq!(
+        log.matches("cannot reach the API server").count(),
+        1,
+        "{log}"
+    );
+}
+
+fn rustix_pid(child: &std::process::Child) -> rustix::process::Pid {
+    rustix::process::Pid::from_child(child)
+}
+
+#[tokio::test]
+async fn missing_crds_and_permissions_are_named_and_waited_for() {
+    let cluster = my_operator_cluster::shared(Options::with_nodes(&["node-1"])).await;
+    let kubectl = Kubectl::new(cluster, "default");
+    kubectl
+        .run(&format!("create namespace {}", harness::NAMESPACE))
+        .good();
+    let kubeconfig = harness::operator_kubeconfig(cluster).await;
+    let operator = Operator::spawn(cluster, "bare", &kubeconfig, &["--webhooks=false"]);
+    // No CRDs and no rights: ready all the same (the Service must keep its endpoints), and said.
+    operator.until_ready().await;
+    let page = |word: &'static str| {
+        let probes = operator.probes.clone();
+        wait_for(word, move || {
+            let (_, page) = http_get(&probes, "/readyz?verbose")?;
+            page.contains(word).then_some(page)
+        })
+    };
+    let said = page("cannot list resource \"pods\"").await;
+    assert!(said.contains("[+]api-server ok"), "{said}");
+
+    harness_rights(&kubectl);
+    let said = page("the CRD of ats is not installed").await;
+    assert!(!said.contains("\"pods\""), "{said}");
+
+    let installed = kubectl.run("apply -k config/crd");
+    installed.good();
+    kubectl
+        .run("wait --for=condition=Established --timeout=60s -k config/crd")
+        .good();
+    kubectl
+        .run("apply -f config/samples/cnat_v1alpha1_at.yaml")
+        .good();
+    kubectl
+        .until_field("at/example-at", "{.status.phase}", "DONE")
+        .await;
+    wait_for("the page to be clean", || {
+        let (_, page) = http_get(&operator.probes, "/readyz?verbose")?;
+        (!page.contains("[!]")).then_some(())
+    })
+    .await;
+
+    // A lasting fault gives no more than a line a second.
+    let log = operator.log();
+    let warnings = log.lines().filter(|line| line.contains("WARN")).count();
+    assert!(warnings < 60, "{log}");
+
+    // The API server goes away and comes back: the operator goes on by itself.
+    cluster.stop_component("kube-apiserver").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(operator.process.is_running());
+    cluster.start_component("kube-apiserver").await.unwrap();
+    let object = "{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {name: after}, spec: {schedule: now, command: echo YAY}}";
+    kubectl.apply(object).good();
+    kubectl
+        .until_field("at/after", "{.status.phase}", "DONE")
+        .await;
+
+    // And it ends at once when it is told to.
+    let status = operator.process.stop(Duration::from_secs(10)).await;
+    assert!(status.success(), "{}", operator.log());
+}
+
+fn harness_rights(kubectl: &Kubectl) {
+    kubectl.run("apply -k config/rbac").good();
+}
+
+#[test]
+fn certs_writes_a_pair_that_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("certs");
+    let mut command = operator("certs --host localhost --out");
+    command.arg(&out);
+    let text = run(&mut command, "").good();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    for name in ["ca.crt", "tls.crt", "tls.key"] {
+        let pem = std::fs::read_to_string(out.join(name)).unwrap();
+        assert!(pem.starts_with("-----BEGIN "), "{name}: {pem}");
+    }
+}
+
+#[test]
+fn manifests_are_printed_as_one_stream() {
+    let text = run(&mut operator("manifests"), "").good();
+    for kind in [
+        "kind: CustomResourceDefinition",
+        "kind: ValidatingWebhookConfiguration",
+        "kind: MutatingWebhookConfiguration",
+        "kind: ClusterRole",
+    ] {
+        assert!(text.contains(kind), "{kind} is not in it");
+    }
+}
