@@ -351,10 +351,11 @@ impl Cluster {
     {
         let begin = Instant::now();
         loop {
+            // First, so that nobody's answer is taken for a dead component's (another cluster's etcd on its port).
+            self.check_components()?;
             if let Some(found) = look().await? {
                 return Ok(found);
             }
-            self.check_components()?;
             if begin.elapsed() > PATIENCE {
                 let logs = self.directory().to_owned();
                 return Err(Error::TimedOut {

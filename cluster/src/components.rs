@@ -91,6 +91,8 @@ impl Plan {
             API_SERVER => {
                 let mut args = vec![
                     format!("--etcd-servers=http://127.0.0.1:{}", self.etcd),
+                    // Should our port turn out to be another cluster's etcd, nothing of that one is touched.
+                    format!("--etcd-prefix={}", directory.display()),
                     "--bind-address=127.0.0.1".to_owned(),
                     format!("--secure-port={}", self.api_server),
                     format!("--tls-cert-file={}", file("apiserver.crt")),

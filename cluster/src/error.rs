@@ -53,6 +53,19 @@ pub enum Error {
         /// The last lines of what `go` printed.
         output: String,
     },
+    /// The disk is full, whether that of the cache, of Go's own cache or of its temporary directory.
+    #[error(
+        "the disk is full while building {program} into {}: {line}",
+        directory.display()
+    )]
+    DiskFull {
+        /// Which program.
+        program: String,
+        /// Where it was to go.
+        directory: PathBuf,
+        /// What Go said; it names the file that it could not write.
+        line: String,
+    },
     /// A program cannot be started at all.
     #[error("cannot start {program}: {cause}")]
     Spawn {

@@ -14,6 +14,9 @@ use crate::{Error, binaries::Module};
 /// The oldest Go that builds this Kubernetes (the `go` line of its go.mod).
 const OLDEST: (u32, u32) = (1, 26);
 
+/// How the directories of builds that are under way begin.
+const WORK: &str = ".build-";
+
 /// The environment of every `go` call. The user's GOPROXY, GOTOOLCHAIN and caches stay; what could change the result
 /// or break the build does not: flags like `-mod=vendor`, a workspace around us, another target.
 fn environment() -> [(&'static str, &'static str); 6] {
@@ -108,9 +111,10 @@ pub(crate) fn build(programs: &[&Program], directory: &Path) -> Result<(), Error
         "my-operator-cluster: building the Kubernetes {} control plane with Go: once, about 6 minutes on 2 cores; later starts take seconds",
         kubernetes_version()
     );
+    remove_unfinished(directory);
     // Sources, unfinished programs and logs; it is in the cache directory because a rename must not cross file systems.
     let work = tempfile::Builder::new()
-        .prefix(".build-")
+        .prefix(WORK)
         .tempdir_in(directory)
         .map_err(Error::file("make a directory in", directory))?;
     for (index, program) in missing.iter().enumerate() {
@@ -123,6 +127,15 @@ pub(crate) fn build(programs: &[&Program], directory: &Path) -> Result<(), Error
         directory.display()
     );
     Ok(())
+}
+
+/// Removes what builds left that were killed. Under the lock: nobody else is building here.
+fn remove_unfinished(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(WORK) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn build_one(
@@ -172,9 +185,20 @@ fn build_one(
             // Killed, or a disk so full that not even the reason could be written.
             output = format!("go ended with {status} and said nothing");
         }
+        let (program, directory) = (program.name.to_owned(), directory.to_owned());
+        if let Some(line) = output
+            .lines()
+            .find(|line| line.contains("no space left on device"))
+        {
+            return Err(Error::DiskFull {
+                program,
+                directory,
+                line: line.trim().to_owned(),
+            });
+        }
         return Err(Error::Build {
-            program: program.name.to_owned(),
-            directory: directory.to_owned(),
+            program,
+            directory,
             output,
         });
     }

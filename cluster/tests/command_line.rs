@@ -128,6 +128,47 @@ fn a_failed_build_shows_the_end_of_what_go_said_and_leaves_no_program() {
 }
 
 #[test]
+fn a_full_disk_is_one_line_after_the_progress() {
+    let build = "echo 'write /x/y: no space left on device' >&2; exit 1";
+    let (go, cache) = (fake_go("go1.26.0", build), tempfile::tempdir().unwrap());
+    let output = bare(go.path(), cache.path()).output().unwrap();
+    let text = stderr(&output);
+    let last = text.lines().last().unwrap();
+    assert!(
+        last.contains("the disk is full while building etcd")
+            && last.ends_with("/x/y: no space left on device"),
+        "{text}"
+    );
+    assert_eq!(text.matches("no space left").count(), 1, "{text}");
+}
+
+#[test]
+fn programs_of_kubebuilder_assets_are_taken_and_the_rest_is_built() {
+    let (assets, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for name in ["etcd", "kube-apiserver", "kubectl"] {
+        std::fs::write(assets.path().join(name), "").unwrap();
+    }
+    let with_assets = |path: &Path| {
+        bare(path, cache.path())
+            .env("KUBEBUILDER_ASSETS", assets.path())
+            .output()
+            .unwrap()
+    };
+    let text = stderr(&with_assets(assets.path()));
+    assert!(
+        text.contains("(kube-controller-manager, kube-scheduler, kwok)"),
+        "{text}"
+    );
+    let go = fake_go("go1.26.0", "echo program >\"$out\"");
+    let output = with_assets(go.path());
+    let text = stderr(&output);
+    assert!(
+        output.status.success() && text.contains("[3 of 3] kwok: done"),
+        "{text}"
+    );
+}
+
+#[test]
 fn two_builds_at_once_build_once() {
     let cache = tempfile::tempdir().unwrap();
     let count = cache.path().join("count");
@@ -171,7 +212,12 @@ fn two_builds_at_once_build_once() {
     );
     assert_eq!(std::fs::read_to_string(&count).unwrap(), "x\n".repeat(6));
     // And from then on it needs no Go.
-    assert!(bare(cache.path(), cache.path()).status().unwrap().success());
+    let third = bare(cache.path(), cache.path()).output().unwrap();
+    assert!(
+        third.status.success() && third.stderr.is_empty(),
+        "{}",
+        stderr(&third)
+    );
 }
 
 #[test]

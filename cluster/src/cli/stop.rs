@@ -31,9 +31,13 @@ impl Stop {
 
     /// Like [`Stop::asked`], but Ctrl-C is left to the program in the foreground, which gets it too.
     pub(crate) async fn asked_by_others(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+        loop {
+            tokio::select! {
+                // Taken, or it would count as asked later.
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => return,
+                _ = self.hangup.recv() => return,
+            }
         }
     }
 
