@@ -11,3 +11,6 @@ pub mod patch;
 pub mod review;
 pub mod router;
 pub mod rules;
+
+#[cfg(test)]
+mod tests;
