@@ -5,6 +5,7 @@
 //! [`patch`] carries defaults, and [`faults`] carry refusals in the API's own words.
 
 pub mod faults;
+pub mod image;
 pub mod judge;
 pub mod metrics;
 pub mod patch;

@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(10);
 struct Server {
     address: SocketAddr,
     authority: Authority,
-    served: Arc<ServedCertificate>,
+    certificate: Arc<ServedCertificate>,
     shutdown: Shutdown,
     counters: Arc<Counters>,
     task: JoinHandle<()>,
@@ -36,14 +36,14 @@ struct Server {
 impl Server {
     async fn start(limits: Limits) -> Self {
         let authority = Authority::generate(Utc::now(), TimeDelta::days(1)).unwrap();
-        let served = Arc::new(ServedCertificate::default());
+        let certificate = Arc::new(ServedCertificate::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = Shutdown::default();
         let counters = Arc::new(Counters::default());
         let task = tokio::spawn(serve(
             listener,
-            tls_config(served.clone()).unwrap(),
+            tls_config(certificate.clone()).unwrap(),
             router(),
             limits,
             shutdown.clone(),
@@ -52,7 +52,7 @@ impl Server {
         let server = Self {
             address,
             authority,
-            served,
+            certificate,
             shutdown,
             counters,
             task,
@@ -69,7 +69,7 @@ impl Server {
             .issue(&hosts, Utc::now(), TimeDelta::hours(1))
             .unwrap();
         let provider = rustls::crypto::aws_lc_rs::default_provider();
-        self.served.set(leaf.certified_key(&provider).unwrap());
+        self.certificate.set(leaf.certified_key(&provider).unwrap());
         leaf.chain[0].clone()
     }
 
@@ -107,6 +107,10 @@ fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
         .collect()
 }
 
+async fn panics() -> &'static str {
+    panic!("on purpose")
+}
+
 fn router() -> Router {
     Router::new()
         .route("/", get(|| async { "hello" }))
@@ -114,14 +118,7 @@ fn router() -> Router {
             "/length",
             post(|body: Bytes| async move { body.len().to_string() }),
         )
-        .route(
-            "/panic",
-            get(|| async {
-                if true {
-                    panic!("on purpose")
-                }
-            }),
-        )
+        .route("/panic", get(panics))
         .route(
             "/slow",
             get(|| async {
