@@ -29,7 +29,7 @@ async fn environment() -> &'static Environment {
         .get_or_init(|| async {
             let nodes = Options::with_nodes(&["node-1", "node-2", "node-3"]);
             let cluster = my_operator_cluster::shared(nodes).await;
-            harness::install(cluster).await;
+            harness::install(cluster);
             let operator = Operator::start(cluster, "operator", &[]).await;
             Environment { cluster, operator }
         })

@@ -27,6 +27,8 @@ impl Random {
     }
 }
 
+// Shown when the test fails.
+#[allow(clippy::print_stdout)]
 fn seed() -> u64 {
     let seed = match std::env::var("SEED") {
         Ok(text) => text.parse().expect("SEED is a number"),
@@ -80,9 +82,9 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     let cluster = cluster().await;
     let namespace = cluster.namespace("killed").await.unwrap();
     let kubectl = Kubectl::new(cluster, &namespace);
-    let released = Released::default();
+    let seen = Released::default();
     let pods = Api::namespaced(cluster.client().await.unwrap(), &namespace);
-    let recorder = tokio::spawn(record(pods, released.clone()));
+    let recorder = tokio::spawn(record(pods, seen.clone()));
 
     // They come due all through the time of the kills.
     let now = chrono::Utc::now();
@@ -118,7 +120,7 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     operator.process.stop(Duration::from_secs(10)).await;
     recorder.abort();
 
-    let released = released.lock().unwrap();
+    let released = seen.lock().unwrap();
     for number in 0..ATS {
         let at = format!("at/a{number}");
         let uids = released
@@ -126,11 +128,8 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
             .cloned()
             .unwrap_or_default();
         assert_eq!(uids.len(), 1, "{at}: pods released: {uids:?}");
-        let recorded = kubectl.field(&at, "{.status.podUID}");
-        assert!(
-            uids.contains(&recorded),
-            "{at}: {recorded} is not among {uids:?}"
-        );
+        let armed = kubectl.field(&at, "{.status.podUID}");
+        assert!(uids.contains(&armed), "{at}: {armed} is not among {uids:?}");
         assert_eq!(kubectl.field(&at, "{.status.result}"), "Succeeded", "{at}");
     }
 }

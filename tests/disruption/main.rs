@@ -19,7 +19,7 @@ async fn cluster() -> &'static Cluster {
     CLUSTER
         .get_or_init(|| async {
             let cluster = my_operator_cluster::shared(Options::with_nodes(&["node-1"])).await;
-            harness::install(cluster).await;
+            harness::install(cluster);
             cluster
         })
         .await

@@ -1,7 +1,13 @@
 //! What the tests on a real control plane share: the operator as a process of its own, under the
 //! rights that `config/rbac` gives it; kubectl; waiting for conditions.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -154,18 +160,18 @@ pub async fn try_wait<T>(patience: Duration, mut look: impl FnMut() -> Option<T>
 }
 
 /// Installs the CRDs and the operator's own rights.
-pub async fn install(cluster: &'static Cluster) {
+pub fn install(cluster: &'static Cluster) {
     let kubectl = Kubectl::new(cluster, "default");
     kubectl.run("apply -k config/crd").good();
     kubectl
         .run("wait --for=condition=Established --timeout=60s -k config/crd")
         .good();
-    rights(cluster).await;
+    rights(cluster);
 }
 
 /// The operator's namespace, and the rights of `config/rbac` there. What `--webhook-url` needs more
 /// (to make webhook configurations) is added.
-pub async fn rights(cluster: &'static Cluster) {
+pub fn rights(cluster: &'static Cluster) {
     let kubectl = Kubectl::new(cluster, "default");
     kubectl.run(&format!("create namespace {NAMESPACE}")).good();
     kubectl.run("apply -k config/rbac").good();
