@@ -132,8 +132,8 @@ impl Keeper {
 
     /// One observation, one decision, and what follows from it.
     async fn round(&mut self) -> Result<Round, Error> {
-        // Everything that this round signs or writes carries the time at which it began: what was
-        // seen was true then at the earliest.
+        // Decisions and leaves carry the time before anything was read, writes the time after: so
+        // whatever happens in between, this process included, every wait is long enough.
         let now = Utc::now();
         // The configurations come first: see `bundle`.
         let snapshot = match &self.writer {
@@ -150,7 +150,7 @@ impl Keeper {
                 return Err(error.into());
             }
         };
-        self.note_trust(snapshot.as_ref(), now);
+        self.note_trust(snapshot.as_ref(), Utc::now());
 
         let current = match &found.held {
             Held::Authorities(authorities) => Some(authorities),
@@ -193,7 +193,7 @@ impl Keeper {
         }
         if let Some(change) = step.change {
             acted = true;
-            if let Err(error) = self.change_secret(change, &found, now).await? {
+            if let Err(error) = self.change_secret(change, &found).await? {
                 failure = failure.or(Some(error));
             }
         }
@@ -218,11 +218,11 @@ impl Keeper {
         &self,
         change: Change,
         found: &Found,
-        now: DateTime<Utc>,
     ) -> Result<Result<(), call::Error>, Error> {
         let what = format!("{change:?}");
         let what = what.split([' ', '{']).next().unwrap_or_default().to_owned();
-        let Some(authorities) = change.apply(&found.held, now, &self.settings.periods)? else {
+        let Some(authorities) = change.apply(&found.held, Utc::now(), &self.settings.periods)?
+        else {
             return Ok(Ok(()));
         };
         if let Err(error) = self.store.write(found, &authorities).await {

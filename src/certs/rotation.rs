@@ -18,8 +18,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::authority::{self, Anchor, Authority, BACKDATE, Fingerprint, LeafFacts};
 
-/// The longest time between two looks: how soon what others did to the Secret is noticed.
-const LONGEST_WAIT: TimeDelta = TimeDelta::seconds(60);
+/// The shortest time between two looks that nothing else calls for.
+const SHORTEST_WAIT: TimeDelta = TimeDelta::seconds(1);
 
 /// How many old CAs are kept trusted when a new start is needed. There is one, as a rule; a Secret
 /// that something keeps breaking must not let the bundle grow without bound.
@@ -32,7 +32,8 @@ pub struct Periods {
     pub leaf_validity: TimeDelta,
     /// Life of a CA; its change begins at two thirds of it.
     pub ca_validity: TimeDelta,
-    /// How long API servers may take to notice a changed bundle.
+    /// How long API servers may take to notice a changed bundle; also how often to look whether
+    /// another replica changed the Secret.
     pub propagation: TimeDelta,
 }
 
@@ -328,7 +329,7 @@ fn next_look(
     .into_iter()
     .flatten()
     .filter(|at| *at > now)
-    .fold(now + LONGEST_WAIT.min(periods.propagation), DateTime::min)
+    .fold(now + periods.propagation.max(SHORTEST_WAIT), DateTime::min)
 }
 
 /// When a CA's change begins: at two thirds of its life.
@@ -426,3 +427,8 @@ impl Change {
         Ok(Some(authorities))
     }
 }
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod tests;

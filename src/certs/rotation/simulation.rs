@@ -1,0 +1,323 @@
+//! Years of several replicas that race, sleep at the worst moment, and crash.
+//!
+//! Each replica does what the keeper does, cut into the single steps between which anything may
+//! happen: read the configuration, read the Secret, sign, publish, write. An observer checks after
+//! every step what must hold at every instant.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::*;
+
+/// A small generator of random numbers (`SplitMix64`), so that a seed says everything.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: i64) -> i64 {
+        i64::try_from(self.next() % u64::try_from(limit.max(1)).unwrap()).unwrap()
+    }
+
+    fn one_in(&mut self, n: i64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// What stands in the API server.
+struct Shared {
+    held: Held,
+    held_version: u64,
+    published: Published,
+    published_version: u64,
+    /// Every bundle that was in force, with the time at which it came.
+    history: VecDeque<(DateTime<Utc>, BTreeSet<Fingerprint>)>,
+}
+
+impl Shared {
+    fn publish(&mut self, bundle: Vec<Anchor>, now: DateTime<Utc>) {
+        let everywhere: BTreeSet<_> = bundle.iter().map(Anchor::fingerprint).collect();
+        self.history.push_back((now, everywhere.clone()));
+        self.published = Published {
+            everywhere,
+            anywhere: bundle,
+            stray: false,
+        };
+        self.published_version += 1;
+    }
+
+    /// Whether even an API server that learns of every change only after `lag` trusts `issuer`.
+    fn trusted(&mut self, issuer: Fingerprint, now: DateTime<Utc>, lag: TimeDelta) -> bool {
+        while self.history.len() > 1 && self.history[1].0 <= now - lag {
+            self.history.pop_front();
+        }
+        self.history
+            .iter()
+            .all(|(_, bundle)| bundle.contains(&issuer))
+    }
+}
+
+/// Where a replica is in its round.
+enum Phase {
+    Begin,
+    ReadConfiguration(DateTime<Utc>),
+    ReadSecret(DateTime<Utc>, Published, u64),
+    Sign(Box<Seen>),
+    Publish(Box<Seen>, Step),
+    Write(Box<Seen>, Step),
+}
+
+/// What a replica saw in this round.
+struct Seen {
+    began: DateTime<Utc>,
+    published: Published,
+    published_version: u64,
+    held: Held,
+    held_version: u64,
+}
+
+struct Replica {
+    /// When its next step happens.
+    at: DateTime<Utc>,
+    /// How far its clock is ahead.
+    skew: TimeDelta,
+    phase: Phase,
+    leaf: Option<LeafFacts>,
+    trusted: BTreeMap<Fingerprint, DateTime<Utc>>,
+}
+
+impl Replica {
+    fn new(at: DateTime<Utc>, skew: TimeDelta) -> Self {
+        Self {
+            at,
+            skew,
+            phase: Phase::Begin,
+            leaf: None,
+            trusted: BTreeMap::new(),
+        }
+    }
+
+    /// Does one step, and returns how long it is until the next at the soonest, and whether the
+    /// replica then sleeps.
+    fn step(&mut self, shared: &mut Shared, periods: &Periods, random: &mut Random) -> TimeDelta {
+        let now = self.at;
+        let clock = now + self.skew;
+        let mut pause = TimeDelta::milliseconds(random.below(2000));
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Begin) {
+            Phase::Begin => Phase::ReadConfiguration(clock),
+            Phase::ReadConfiguration(began) => {
+                Phase::ReadSecret(began, shared.published.clone(), shared.published_version)
+            }
+            Phase::ReadSecret(began, published, published_version) => {
+                self.trusted
+                    .retain(|known, _| published.everywhere.contains(known));
+                for known in &published.everywhere {
+                    self.trusted.entry(*known).or_insert(clock);
+                }
+                let (held, held_version) = (shared.held.clone(), shared.held_version);
+                Phase::Sign(Box::new(Seen {
+                    began,
+                    published,
+                    published_version,
+                    held,
+                    held_version,
+                }))
+            }
+            Phase::Sign(seen) => {
+                let step = self.decide(&seen, periods);
+                if let (true, Held::Authorities(authorities)) = (step.sign, &seen.held) {
+                    let anchor = authorities.current.anchor();
+                    self.leaf = Some(LeafFacts {
+                        issuer: anchor.fingerprint(),
+                        issued_at: seen.began,
+                        not_after: (seen.began + periods.leaf_validity).min(anchor.not_after()),
+                    });
+                }
+                Phase::Publish(seen, step)
+            }
+            Phase::Publish(seen, mut step) => {
+                if let Some(bundle) = step.publish.take()
+                    && seen.published_version == shared.published_version
+                {
+                    shared.publish(bundle, now);
+                }
+                Phase::Write(seen, step)
+            }
+            Phase::Write(seen, step) => {
+                if let Some(change) = step.change
+                    && seen.held_version == shared.held_version
+                    && let Some(after) = change.apply(&seen.held, clock, periods).unwrap()
+                {
+                    shared.held = Held::Authorities(after);
+                    shared.held_version += 1;
+                }
+                // Sometimes a watch wakes it sooner.
+                let rest = step.look_again - clock;
+                pause += if random.one_in(4) { rest / 3 } else { rest }.max(TimeDelta::zero());
+                Phase::Begin
+            }
+        };
+        pause
+    }
+
+    fn decide(&self, seen: &Seen, periods: &Periods) -> Step {
+        let trusted_since = match &seen.held {
+            Held::Authorities(authorities) => self
+                .trusted
+                .get(&authorities.current.anchor().fingerprint())
+                .copied(),
+            _ => None,
+        };
+        let observed = Observed {
+            held: &seen.held,
+            published: Some(&seen.published),
+            trusted_since,
+            leaf: self.leaf,
+        };
+        decide(observed, seen.began, periods)
+    }
+}
+
+/// What may go wrong in a simulation.
+struct Mishaps {
+    /// One step in this many ends with a crash.
+    crash_one_in: Option<i64>,
+    /// The Secret vanishes about this often.
+    secret_lost_every: Option<TimeDelta>,
+}
+
+/// Runs it, and returns how many CAs have signed.
+fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) -> usize {
+    println!("seed {seed}");
+    periods.check().unwrap();
+    let mut random = Random(seed);
+    let start: DateTime<Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
+    let mut shared = Shared {
+        held: Held::Missing,
+        held_version: 0,
+        published: Published::default(),
+        published_version: 0,
+        history: VecDeque::from([(start, BTreeSet::new())]),
+    };
+    let skew = |random: &mut Random| TimeDelta::seconds(random.below(11) - 5);
+    let mut replicas: Vec<_> = (0..3)
+        .map(|_| {
+            let at = start + TimeDelta::seconds(random.below(5));
+            Replica::new(at, skew(&mut random))
+        })
+        .collect();
+    // API servers may lag by the propagation time, less what clocks and slow steps eat up of it.
+    let lag = periods.propagation - TimeDelta::seconds(15);
+    let settled = start + periods.propagation * 5;
+    let mut signers = BTreeSet::new();
+    let mut lose_at = mishaps.secret_lost_every.map(|every| settled + every);
+
+    loop {
+        let replica = replicas
+            .iter_mut()
+            .min_by_key(|replica| replica.at)
+            .unwrap();
+        let now = replica.at;
+        if now > start + length {
+            return signers.len();
+        }
+        let pause = replica.step(&mut shared, periods, &mut random);
+        replica.at += pause + TimeDelta::milliseconds(1);
+        if now > settled && mishaps.crash_one_in.is_some_and(|n| random.one_in(n)) {
+            // It comes back with an empty memory, at once or much later, perhaps elsewhere; but never
+            // are all away for so long that the CA expires.
+            let long = (periods.ca_validity / 10).num_seconds();
+            let down = TimeDelta::seconds(if random.one_in(3) {
+                random.below(long)
+            } else {
+                2
+            });
+            *replica = Replica::new(now + down, skew(&mut random));
+        }
+        if let (Some(at), Some(every)) = (lose_at, mishaps.secret_lost_every)
+            && now > at
+        {
+            shared.held = Held::Missing;
+            shared.held_version += 1;
+            lose_at = Some(now + TimeDelta::seconds(random.below(2 * every.num_seconds())));
+        }
+
+        // What must hold at every instant, for every replica that serves.
+        for replica in &replicas {
+            let Some(leaf) = replica.leaf else { continue };
+            signers.insert(leaf.issuer);
+            if now > settled {
+                let past = now - start;
+                assert!(
+                    leaf.not_after > now,
+                    "an expired leaf is served, seed {seed}, {past}"
+                );
+                assert!(
+                    shared.trusted(leaf.issuer, now, lag),
+                    "a leaf is served whose CA is not trusted everywhere, seed {seed}, {past}"
+                );
+            }
+        }
+        assert!(
+            shared.published.anywhere.len() <= KEPT_AT_MOST + 2,
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn through_years_with_crashes_every_served_leaf_is_trusted_at_every_instant() {
+    let periods = Periods {
+        propagation: TimeDelta::minutes(30),
+        ..Periods::default()
+    };
+    for seed in 0..4 {
+        let crashes = Mishaps {
+            crash_one_in: Some(200),
+            secret_lost_every: None,
+        };
+        let signers = simulate(seed, &periods, TimeDelta::days(365 * 3), &crashes);
+        assert_eq!(signers, 5, "one, and four changes in three years");
+    }
+}
+
+#[test]
+fn with_short_periods_and_many_crashes_every_served_leaf_is_trusted_at_every_instant() {
+    let periods = Periods {
+        leaf_validity: TimeDelta::hours(2),
+        ca_validity: TimeDelta::hours(7),
+        propagation: TimeDelta::seconds(60),
+    };
+    for seed in 100..110 {
+        let crashes = Mishaps {
+            crash_one_in: Some(60),
+            secret_lost_every: None,
+        };
+        let signers = simulate(seed, &periods, TimeDelta::days(4), &crashes);
+        assert!(signers >= 12, "{signers}");
+    }
+}
+
+#[test]
+fn when_the_secret_is_lost_again_and_again_every_served_leaf_stays_trusted() {
+    let periods = Periods {
+        leaf_validity: TimeDelta::hours(2),
+        ca_validity: TimeDelta::hours(7),
+        propagation: TimeDelta::seconds(60),
+    };
+    for seed in 200..210 {
+        // Without crashes: a replica that lost both its leaf and the Secret has nothing old to show.
+        let losses = Mishaps {
+            crash_one_in: None,
+            secret_lost_every: Some(TimeDelta::minutes(40)),
+        };
+        let signers = simulate(seed, &periods, TimeDelta::days(2), &losses);
+        assert!(signers >= 30, "{signers}");
+    }
+}
