@@ -136,11 +136,13 @@ impl Keeper {
         // whatever happens in between, this process included, every wait is long enough.
         let now = Utc::now();
         // The configurations come first: see `bundle`.
-        let snapshot = match &self.writer {
-            Some(writer) => Some(writer.read().await),
-            None => None,
-        };
+        let mut snapshot = self.snapshot().await;
         let found = self.store.read().await?;
+        if !matches!(found.held, Held::Authorities(_)) {
+            // A new start keeps what is trusted, as of after the Secret was last seen: another
+            // replica's CA may have come, and gone with the Secret, since the first read.
+            snapshot = self.snapshot().await;
+        }
         let snapshot = match snapshot.transpose() {
             Ok(snapshot) => snapshot,
             Err(error) => {
@@ -212,6 +214,10 @@ impl Keeper {
                 problem: problem(&found.held, snapshot.as_ref()),
             }),
         }
+    }
+
+    async fn snapshot(&self) -> Option<Result<Snapshot, call::Error>> {
+        Some(self.writer.as_ref()?.read().await)
     }
 
     async fn change_secret(
