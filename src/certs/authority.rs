@@ -151,6 +151,16 @@ impl Anchor {
         self.not_after
     }
 
+    /// Whether `leaf` names this CA as its issuer; CAs of ours all have names of their own.
+    #[cfg(test)]
+    pub(super) fn issued(&self, leaf: &CertificateDer<'_>) -> bool {
+        let issuer = parse(&self.certificate).ok();
+        let leaf = parse(leaf).ok();
+        issuer
+            .zip(leaf)
+            .is_some_and(|(issuer, leaf)| leaf.issuer() == issuer.subject())
+    }
+
     /// The certificate as PEM text.
     pub fn pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate)
@@ -396,4 +406,214 @@ fn pem(label: &str, der: &[u8]) -> String {
     text.push_str(label);
     text.push_str("-----\n");
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rustls::client::WebPkiServerVerifier;
+    use rustls::client::danger::ServerCertVerifier as _;
+    use rustls::pki_types::UnixTime;
+    use rustls::{CertificateError, RootCertStore};
+    use x509_parser::extensions::ParsedExtension;
+
+    use super::*;
+
+    fn start() -> DateTime<Utc> {
+        "2026-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn authority() -> Authority {
+        Authority::generate(start(), TimeDelta::days(365)).unwrap()
+    }
+
+    fn issue(authority: &Authority, hosts: &[&str]) -> Result<Leaf, Error> {
+        let hosts: Vec<_> = hosts.iter().map(|host| (*host).to_owned()).collect();
+        authority.issue(&hosts, start(), TimeDelta::days(7))
+    }
+
+    /// Verifies as an API server would that trusts `bundle`.
+    fn verify(
+        bundle: &[&Authority],
+        leaf: &Leaf,
+        host: &str,
+        at: DateTime<Utc>,
+    ) -> Result<(), rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        for authority in bundle {
+            roots.add(authority.anchor.certificate.clone()).unwrap();
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+            .build()
+            .unwrap();
+        let name = ServerName::try_from(host.to_owned()).unwrap();
+        let at = u64::try_from(at.timestamp()).unwrap();
+        let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(at));
+        verifier
+            .verify_server_cert(&leaf.chain[0], &[], &name, &[], now)
+            .map(|_| ())
+    }
+
+    #[test]
+    fn a_leaf_is_good_for_each_of_its_hosts_and_for_no_other() {
+        let authority = authority();
+        let leaf = issue(&authority, &["a.ns.svc", "127.0.0.1", "::1"]).unwrap();
+        for host in ["a.ns.svc", "127.0.0.1", "::1"] {
+            assert_eq!(
+                verify(&[&authority], &leaf, host, start()),
+                Ok(()),
+                "{host}"
+            );
+        }
+        for host in ["b.ns.svc", "a.ns", "127.0.0.2"] {
+            assert!(
+                verify(&[&authority], &leaf, host, start()).is_err(),
+                "{host}"
+            );
+        }
+    }
+
+    #[test]
+    fn in_a_bundle_of_several_cas_the_right_one_is_found() {
+        let (old, new) = (authority(), authority());
+        for signer in [&old, &new] {
+            let leaf = issue(signer, &["a"]).unwrap();
+            assert_eq!(leaf.issuer, signer.anchor().fingerprint());
+            for bundle in [[&old, &new], [&new, &old]] {
+                assert_eq!(verify(&bundle, &leaf, "a", start()), Ok(()));
+            }
+        }
+        let leaf = issue(&old, &["a"]).unwrap();
+        assert!(verify(&[&new], &leaf, "a", start()).is_err());
+    }
+
+    #[test]
+    fn cas_differ_in_subject_serial_and_key_identifier_and_leaves_name_their_issuer() {
+        let (one, other) = (authority(), authority());
+        let leaf = issue(&one, &["a"]).unwrap();
+        let one = parse(&one.anchor.certificate).unwrap();
+        let other = parse(&other.anchor.certificate).unwrap();
+        assert_ne!(one.subject().to_string(), other.subject().to_string());
+        assert_ne!(one.serial, other.serial);
+        let leaf = parse(&leaf.chain[0]).unwrap();
+        assert_eq!(leaf.issuer(), one.subject());
+        let subject_key = one
+            .iter_extensions()
+            .find_map(|e| match e.parsed_extension() {
+                ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+                _ => None,
+            });
+        let authority_key = leaf
+            .iter_extensions()
+            .find_map(|e| match e.parsed_extension() {
+                ParsedExtension::AuthorityKeyIdentifier(id) => {
+                    id.key_identifier.as_ref().map(|id| id.0.to_vec())
+                }
+                _ => None,
+            });
+        assert!(subject_key.is_some());
+        assert_eq!(subject_key, authority_key);
+        assert!(
+            leaf.extended_key_usage()
+                .unwrap()
+                .unwrap()
+                .value
+                .server_auth
+        );
+        assert!(one.is_ca() && !leaf.is_ca());
+    }
+
+    #[test]
+    fn certificates_are_valid_from_a_little_before_they_are_made_until_their_time_is_over() {
+        let authority = authority();
+        let leaf = issue(&authority, &["a"]).unwrap();
+        assert_eq!(leaf.not_before, start() - BACKDATE);
+        assert_eq!(leaf.not_after, start() + TimeDelta::days(7));
+        assert_eq!(leaf.issued_at, start());
+        let at = |at| verify(&[&authority], &leaf, "a", at);
+        let second = TimeDelta::seconds(1);
+        assert_eq!(at(leaf.not_before), Ok(()));
+        assert_eq!(at(leaf.not_after), Ok(()));
+        assert!(at(leaf.not_before - second).is_err());
+        let error = at(leaf.not_after + second).unwrap_err();
+        let rustls::Error::InvalidCertificate(error) = error else {
+            unreachable!("{error}")
+        };
+        assert!(matches!(error, CertificateError::ExpiredContext { .. }));
+    }
+
+    #[test]
+    fn a_leaf_never_outlives_its_ca() {
+        let authority = Authority::generate(start(), TimeDelta::days(3)).unwrap();
+        let leaf = issue(&authority, &["a"]).unwrap();
+        assert_eq!(leaf.not_after, authority.anchor().not_after());
+        let late = authority.anchor().not_after();
+        let error = authority
+            .issue(&["a".to_owned()], late, TimeDelta::days(7))
+            .unwrap_err();
+        assert!(matches!(error, Error::Expired(_)), "{error}");
+    }
+
+    #[test]
+    fn what_is_written_as_pem_reads_back_the_same() {
+        let authority = authority();
+        let read = Authority::from_pem(&authority.certificate_pem(), &authority.key_pem()).unwrap();
+        assert_eq!(read.anchor(), authority.anchor());
+        let leaf = issue(&read, &["a"]).unwrap();
+        assert_eq!(verify(&[&authority], &leaf, "a", start()), Ok(()));
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        leaf.certified_key(&provider).unwrap();
+        let chain = CertificateDer::from_pem_slice(leaf.certificate_pem().as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(leaf.key_pem().as_bytes()).unwrap();
+        CertifiedKey::from_der(vec![chain], key, &provider).unwrap();
+    }
+
+    #[test]
+    fn what_cannot_sign_is_refused() {
+        let (authority, other) = (authority(), authority());
+        let leaf = issue(&authority, &["a"]).unwrap();
+        let (certificate, key) = (authority.certificate_pem(), authority.key_pem());
+        let category = |certificate: &str, key: &str| {
+            Authority::from_pem(certificate, key)
+                .unwrap_err()
+                .category()
+        };
+        assert_eq!(category(&certificate, &other.key_pem()), "key_mismatch");
+        assert_eq!(
+            category(&leaf.certificate_pem(), &leaf.key_pem()),
+            "certificate_unreadable"
+        );
+        assert_eq!(category("nothing", &key), "certificate_unreadable");
+        assert_eq!(category(&certificate, "nothing"), "key_unreadable");
+        assert_eq!(category(&certificate, &certificate), "key_unreadable");
+        assert_eq!(
+            issue(&authority, &["not a host"]).unwrap_err().category(),
+            "host_invalid"
+        );
+    }
+
+    #[test]
+    fn a_bundle_is_read_as_far_as_it_can_be() {
+        let (one, other) = (authority(), authority());
+        let (a, b) = (one.certificate_pem(), other.certificate_pem());
+        let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let text = format!("# comment\n{a}{garbage}{b}{a}rest");
+        let read = Anchor::read_all(text.as_bytes());
+        assert_eq!(read, [one.anchor().clone(), other.anchor().clone()]);
+        assert_eq!(Anchor::read_all(b"nothing"), []);
+    }
+
+    #[test]
+    fn no_key_reaches_a_log() {
+        let authority = authority();
+        let leaf = issue(&authority, &["a"]).unwrap();
+        let logged = format!("{authority:?} {leaf:?}");
+        for key in [authority.key_pem(), leaf.key_pem()] {
+            let line = key.lines().nth(1).unwrap();
+            assert!(!logged.contains(&line[..16]));
+        }
+        assert!(!logged.contains("key:"), "{logged}");
+    }
 }

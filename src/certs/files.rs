@@ -248,3 +248,132 @@ fn replace(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&beside, path)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use rustls::sign::CertifiedKey;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::certs::fake::{Fake, configuration, configuration_path};
+
+    const KIND: &str = "ValidatingWebhookConfiguration";
+
+    fn make(folder: &Path) -> Development {
+        development(folder, &["localhost".to_owned()], Utc::now()).unwrap()
+    }
+
+    fn files(folder: &TempDir, target: &BundleTarget) -> (Files, Arc<Fake>) {
+        let (fake, client) = Fake::start();
+        (Files::new(&client, folder.path().to_owned(), target), fake)
+    }
+
+    fn served(files: &Files) -> Arc<CertifiedKey> {
+        files.served.get().unwrap()
+    }
+
+    #[test]
+    fn development_certificates_make_a_pair_that_others_cannot_read() {
+        let folder = TempDir::new().unwrap();
+        let inner = folder.path().join("made/when/missing");
+        let made = make(&inner);
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let read = |path: &Path| fs::read(path).unwrap();
+        let (_, not_after) =
+            parse_pair(&read(&made.certificate), &read(&made.key), &provider).unwrap();
+        assert!(not_after > Utc::now() + TimeDelta::days(364));
+        assert_eq!(Anchor::read_all(&read(&made.authority)).len(), 1);
+        let permissions = fs::metadata(&made.key).unwrap().permissions();
+        assert_eq!(permissions.mode() & 0o777, 0o600);
+        let names = fs::read_dir(&inner).unwrap().count();
+        assert_eq!(names, 3, "nothing else is left behind");
+    }
+
+    #[test]
+    fn development_certificates_are_replaced_even_where_the_key_was_open_to_all() {
+        let folder = TempDir::new().unwrap();
+        let first = make(folder.path());
+        fs::set_permissions(&first.key, fs::Permissions::from_mode(0o644)).unwrap();
+        let old = fs::read(&first.key).unwrap();
+        let second = make(folder.path());
+        assert_eq!(first, second);
+        assert_ne!(fs::read(&second.key).unwrap(), old);
+        assert_eq!(
+            fs::metadata(&second.key).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+    }
+
+    #[tokio::test]
+    async fn a_pair_is_taken_only_if_it_matches_and_the_last_good_one_is_kept() {
+        let folder = TempDir::new().unwrap();
+        let (mut files, _fake) = files(&folder, &BundleTarget::None);
+        let error = files.take_pair().await.unwrap_err().to_string();
+        assert!(error.contains("tls.crt"), "{error}");
+
+        let made = make(folder.path());
+        files.take_pair().await.unwrap();
+        let first = served(&files);
+        files.take_pair().await.unwrap();
+        assert!(
+            Arc::ptr_eq(&first, &served(&files)),
+            "the same content is not taken again"
+        );
+
+        // The certificate is replaced before its key.
+        let elsewhere = TempDir::new().unwrap();
+        let other = make(elsewhere.path());
+        fs::copy(&other.certificate, &made.certificate).unwrap();
+        let error = files.take_pair().await.unwrap_err();
+        assert_eq!(error.category(), "certificate_unservable");
+        assert!(Arc::ptr_eq(&first, &served(&files)));
+        fs::copy(&other.key, &made.key).unwrap();
+        files.take_pair().await.unwrap();
+        assert_ne!(first.cert, served(&files).cert);
+
+        for (name, text) in [
+            (CERTIFICATE, "nothing"),
+            (KEY, "nothing"),
+            (CERTIFICATE, ""),
+        ] {
+            make(folder.path());
+            files.take_pair().await.unwrap();
+            let good = served(&files);
+            fs::write(folder.path().join(name), text).unwrap();
+            files.take_pair().await.unwrap_err();
+            assert!(Arc::ptr_eq(&good, &served(&files)));
+        }
+    }
+
+    #[tokio::test]
+    async fn configurations_of_our_own_get_the_folders_ca_or_none() {
+        for with_authority in [true, false] {
+            let folder = TempDir::new().unwrap();
+            let made = make(folder.path());
+            if !with_authority {
+                fs::remove_file(&made.authority).unwrap();
+            }
+            let own = BundleTarget::Own(vec![configuration(KIND, "ours", &["a.x"])]);
+            let (files, fake) = files(&folder, &own);
+            let mut state = files.state();
+            let shutdown = CancellationToken::new();
+            let task = tokio::spawn(files.run(shutdown.clone()));
+            let ready = state.wait_for(|state| state.leaf_ready && state.bundle_published);
+            let ready = tokio::time::timeout(Duration::from_secs(20), ready).await;
+            let state = ready.expect("in time").unwrap().clone();
+            assert_eq!(
+                (state.problem, state.ca_not_after.is_some()),
+                (None, with_authority)
+            );
+            let object = fake.get(&configuration_path(KIND, "ours")).unwrap();
+            let bundle = object.pointer("/webhooks/0/clientConfig/caBundle");
+            assert_eq!(bundle.is_some(), with_authority);
+            shutdown.cancel();
+            task.await.unwrap().unwrap();
+        }
+    }
+}

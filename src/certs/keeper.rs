@@ -374,3 +374,6 @@ impl Pace {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

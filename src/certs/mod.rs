@@ -11,6 +11,8 @@
 pub mod authority;
 pub mod bundle;
 pub mod call;
+#[cfg(test)]
+mod fake;
 pub mod files;
 mod keeper;
 pub mod rotation;

@@ -263,3 +263,111 @@ fn from_data(data: &BTreeMap<String, ByteString>) -> Held {
 fn half_life(anchor: &Anchor) -> DateTime<Utc> {
     anchor.not_before() + (anchor.not_after() - anchor.not_before()) / 2
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    fn start() -> DateTime<Utc> {
+        "2026-01-01T00:00:00.123Z".parse().unwrap()
+    }
+
+    fn authority() -> Arc<Authority> {
+        Arc::new(Authority::generate(start(), TimeDelta::days(365)).unwrap())
+    }
+
+    fn everything() -> Authorities {
+        Authorities {
+            current: authority(),
+            next: Some(Next {
+                authority: authority(),
+                published_at: Some(start()),
+            }),
+            previous: Some(Previous {
+                anchors: vec![authority().anchor().clone(), authority().anchor().clone()],
+                drop_at: start() + TimeDelta::days(7),
+            }),
+        }
+    }
+
+    fn read(data: &BTreeMap<String, ByteString>) -> Authorities {
+        match from_data(data) {
+            Held::Authorities(authorities) => authorities,
+            held => panic!("{held:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_the_same() {
+        let all = everything();
+        let alone = Authorities {
+            next: None,
+            previous: None,
+            ..all.clone()
+        };
+        let unmarked = Next {
+            published_at: None,
+            ..all.next.clone().unwrap()
+        };
+        let unmarked = Authorities {
+            next: Some(unmarked),
+            ..alone.clone()
+        };
+        for written in [all, alone, unmarked] {
+            let back = read(&to_data(&written));
+            assert_eq!(back.bundle(), written.bundle());
+            assert_eq!(back.current.key_pem(), written.current.key_pem());
+            assert_eq!(back.previous, written.previous);
+            let published_at = |a: &Authorities| a.next.as_ref().map(|next| next.published_at);
+            assert_eq!(published_at(&back), published_at(&written));
+        }
+    }
+
+    #[test]
+    fn a_current_ca_that_cannot_sign_is_garbage_and_what_can_be_read_is_kept() {
+        let all = everything();
+        let good = to_data(&all);
+        let mut no_key = good.clone();
+        no_key.remove(key::CURRENT_KEY);
+        let mut wrong_key = good.clone();
+        wrong_key.insert(key::CURRENT_KEY.to_owned(), good[key::NEXT_KEY].clone());
+        let mut binary = good.clone();
+        binary.insert(key::CURRENT_KEY.to_owned(), ByteString(vec![0xff, 0xfe]));
+        for (data, words) in [
+            (no_key, "ca.key is missing"),
+            (wrong_key, "does not belong"),
+            (binary, "ca.key is missing or no text"),
+        ] {
+            let Held::Garbage { fault, readable } = from_data(&data) else {
+                panic!()
+            };
+            assert!(fault.contains(words), "{fault}");
+            assert_eq!(readable.len(), 4);
+        }
+        let Held::Garbage { fault, readable } = from_data(&BTreeMap::new()) else {
+            panic!()
+        };
+        assert!(fault.contains("ca.crt is missing"), "{fault}");
+        assert!(readable.is_empty());
+    }
+
+    #[test]
+    fn a_next_ca_that_cannot_be_read_is_as_good_as_none() {
+        let mut data = to_data(&everything());
+        data.insert(key::NEXT_KEY.to_owned(), ByteString(b"nothing".to_vec()));
+        assert!(read(&data).next.is_none());
+    }
+
+    #[test]
+    fn a_drop_time_that_cannot_be_read_is_late_but_before_the_next_change() {
+        let mut data = to_data(&everything());
+        data.insert(key::PREVIOUS_DROP.to_owned(), ByteString(b"soon".to_vec()));
+        let drop_at = read(&data).previous.unwrap().drop_at;
+        assert!(drop_at > start() + TimeDelta::days(100), "{drop_at}");
+        assert!(drop_at < start() + TimeDelta::days(240), "{drop_at}");
+    }
+}

@@ -1,0 +1,368 @@
+//! The keeper against a small API server.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::Mutex;
+
+use chrono::TimeDelta;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::certs::Named;
+use crate::certs::authority::Anchor;
+use crate::certs::fake::{Fake, configuration, configuration_path, secret_path};
+
+const NAMESPACE: &str = "operator";
+const MUTATING: &str = "MutatingWebhookConfiguration";
+const VALIDATING: &str = "ValidatingWebhookConfiguration";
+
+fn settings(target: BundleTarget) -> Settings {
+    Settings {
+        namespace: NAMESPACE.to_owned(),
+        create_namespace: true,
+        hosts: vec!["localhost".to_owned()],
+        periods: Periods::default(),
+        target,
+    }
+}
+
+fn patch() -> BundleTarget {
+    let named = |entries: &[&str]| Named {
+        name: "ours".to_owned(),
+        entries: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+    };
+    BundleTarget::Patch {
+        mutating: named(&["a.x", "b.x"]),
+        validating: named(&["c.x"]),
+    }
+}
+
+fn paths() -> [String; 2] {
+    [
+        configuration_path(MUTATING, "ours"),
+        configuration_path(VALIDATING, "ours"),
+    ]
+}
+
+fn put_configurations(fake: &Fake) {
+    let [mutating, validating] = paths();
+    fake.put(&mutating, configuration(MUTATING, "ours", &["a.x", "b.x"]));
+    fake.put(&validating, configuration(VALIDATING, "ours", &["c.x"]));
+}
+
+/// A running keeper.
+struct Running {
+    state: watch::Receiver<State>,
+    resolver: Arc<ServedCertificate>,
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Running {
+    fn start(client: Client, settings: Settings) -> Self {
+        let keeper = Keeper::new(client, settings).unwrap();
+        let (state, resolver) = (keeper.state(), keeper.resolver());
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(keeper.run(shutdown.clone()));
+        Self {
+            state,
+            resolver,
+            shutdown,
+            task,
+        }
+    }
+
+    async fn until(&mut self, condition: impl Fn(&State) -> bool) -> State {
+        let wait = self.state.wait_for(|state| condition(state));
+        let state = tokio::time::timeout(Duration::from_secs(20), wait).await;
+        state.expect("in time").unwrap().clone()
+    }
+
+    async fn ready(&mut self) -> State {
+        self.until(|state| state.leaf_ready && state.bundle_published)
+            .await
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(Duration::from_secs(5), self.task)
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+    }
+}
+
+/// The bundle of every entry of a configuration.
+fn bundles(configuration: &Value) -> Vec<Vec<Anchor>> {
+    use base64::Engine as _;
+    let entries = configuration["webhooks"].as_array().unwrap();
+    let bundle = |entry: &Value| {
+        let text = entry["clientConfig"]["caBundle"]
+            .as_str()
+            .unwrap_or_default();
+        let pem = base64::engine::general_purpose::STANDARD
+            .decode(text)
+            .unwrap();
+        Anchor::read_all(&pem)
+    };
+    entries.iter().map(bundle).collect()
+}
+
+async fn eventually(condition: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(condition(), "did not come true");
+}
+
+#[tokio::test]
+async fn a_first_start_makes_namespace_and_secret_signs_and_publishes_to_every_entry() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut keeper = Running::start(client, settings(patch()));
+    let state = keeper.ready().await;
+    assert_eq!(state.problem, None);
+    assert!(state.ca_not_after.unwrap() - Utc::now() > TimeDelta::days(364));
+    assert!(state.leaf_not_after.unwrap() - Utc::now() > TimeDelta::days(6));
+    assert!(keeper.resolver.get().is_some());
+    let secret = fake.get(&secret_path(NAMESPACE)).unwrap();
+    assert_eq!(secret["type"], "Opaque");
+    assert_eq!(
+        secret["metadata"]["labels"]["app.kubernetes.io/managed-by"],
+        "my-operator"
+    );
+    let all: Vec<_> = paths()
+        .iter()
+        .flat_map(|path| bundles(&fake.get(path).unwrap()))
+        .collect();
+    assert_eq!(all.len(), 3);
+    assert!(
+        all.iter()
+            .all(|bundle| bundle.len() == 1 && *bundle == all[0])
+    );
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn two_replicas_share_one_ca_and_a_later_one_adopts_it() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut one = Running::start(client.clone(), settings(patch()));
+    let mut two = Running::start(client.clone(), settings(patch()));
+    let (first, second) = (one.ready().await, two.ready().await);
+    let secret = fake.get(&secret_path(NAMESPACE)).unwrap();
+    let mut three = Running::start(client, settings(patch()));
+    let third = three.ready().await;
+    assert_eq!(first.ca_not_after, second.ca_not_after);
+    assert_eq!(first.ca_not_after, third.ca_not_after);
+    assert_eq!(fake.get(&secret_path(NAMESPACE)).unwrap(), secret);
+    let leaf = |keeper: &Running| keeper.resolver.get().unwrap().cert[0].clone();
+    assert_ne!(leaf(&one), leaf(&two), "each has its own leaf");
+}
+
+#[tokio::test]
+async fn an_emptied_bundle_is_written_again_within_seconds() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut keeper = Running::start(client, settings(patch()));
+    keeper.ready().await;
+    let before = bundles(&fake.get(&paths()[0]).unwrap());
+    // The watch must have begun.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    put_configurations(&fake);
+    let start = std::time::Instant::now();
+    eventually(|| bundles(&fake.get(&paths()[0]).unwrap()) == before).await;
+    assert!(
+        start.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[tokio::test]
+async fn a_quiet_keeper_writes_nothing() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut keeper = Running::start(client, settings(patch()));
+    keeper.ready().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fake.log.lock().unwrap().clear();
+    put_labelled(&fake);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let log = fake.log.lock().unwrap().clone();
+    assert!(!log.is_empty(), "it did look");
+    assert!(log.iter().all(|line| line.starts_with("GET")), "{log:?}");
+}
+
+/// A change that leaves the bundle alone.
+fn put_labelled(fake: &Fake) {
+    let mut object = fake.get(&paths()[0]).unwrap();
+    object["metadata"]["labels"] = serde_json::json!({"touched": "yes"});
+    fake.put(&paths()[0], object);
+}
+
+#[tokio::test]
+async fn what_is_missing_is_reported_and_not_created() {
+    let (fake, client) = Fake::start();
+    let [mutating, validating] = paths();
+    fake.put(&mutating, configuration(MUTATING, "ours", &["a.x"]));
+    let mut keeper = Running::start(client, settings(patch()));
+    let state = keeper
+        .until(|state| state.leaf_ready && state.problem.is_some())
+        .await;
+    let problem = state.problem.unwrap();
+    assert!(
+        problem.contains("MutatingWebhookConfiguration ours has no entry b.x"),
+        "{problem}"
+    );
+    assert!(
+        problem.contains("ValidatingWebhookConfiguration ours does not exist"),
+        "{problem}"
+    );
+    assert!(!state.bundle_published);
+    assert!(fake.get(&validating).is_none());
+    put_configurations(&fake);
+    assert_eq!(keeper.ready().await.problem, None);
+}
+
+#[tokio::test]
+async fn configurations_of_our_own_are_applied_with_the_bundle_in_them() {
+    let (fake, client) = Fake::start();
+    let [mutating, validating] = paths();
+    let own = BundleTarget::Own(vec![
+        configuration(MUTATING, "ours", &["a.x", "b.x"]),
+        configuration(VALIDATING, "ours", &["c.x"]),
+    ]);
+    let mut keeper = Running::start(client, settings(own));
+    assert_eq!(keeper.ready().await.problem, None);
+    for path in [&mutating, &validating] {
+        assert!(
+            bundles(&fake.get(path).unwrap())
+                .iter()
+                .all(|bundle| bundle.len() == 1)
+        );
+    }
+    fake.delete(&mutating);
+    // Any event makes it look.
+    fake.put(&validating, configuration(VALIDATING, "ours", &["c.x"]));
+    eventually(|| fake.get(&mutating).is_some()).await;
+}
+
+#[tokio::test]
+async fn trouble_with_the_api_server_is_told_once_and_waited_out() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    fake.fail(|_, _| Some((500, "down")));
+    let mut keeper = Running::start(client, settings(patch()));
+    let state = keeper.until(|state| state.problem.is_some()).await;
+    assert!(!state.leaf_ready);
+    fake.heal();
+    assert_eq!(keeper.ready().await.problem, None);
+    keeper.stop().await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    fake.put(
+        &format!("/api/v1/namespaces/{NAMESPACE}"),
+        serde_json::json!({"metadata": {}}),
+    );
+    fake.fail(|method, path| {
+        (method == axum::http::Method::POST && path.contains("secrets")).then_some((403, "no"))
+    });
+    let mut keeper = Running::start(client, settings(patch()));
+    let state = keeper.until(|state| state.problem.is_some()).await;
+    let words = "not allowed to create secrets in namespace operator: no";
+    assert_eq!(state.problem.unwrap(), words);
+}
+
+#[tokio::test]
+async fn where_the_bundle_cannot_be_read_a_leaf_is_signed_all_the_same() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut one = Running::start(client.clone(), settings(patch()));
+    one.ready().await;
+    fake.fail(|_, path| {
+        path.contains("webhookconfigurations")
+            .then_some((403, "no"))
+    });
+    let mut two = Running::start(client, settings(patch()));
+    let state = two
+        .until(|state| state.leaf_ready && state.problem.is_some())
+        .await;
+    let problem = state.problem.unwrap();
+    assert!(
+        problem.starts_with("not allowed to get mutatingwebhookconfigurations"),
+        "{problem}"
+    );
+}
+
+#[tokio::test]
+async fn garbage_in_the_secret_is_replaced_beside_the_old_certificate() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut keeper = Running::start(client, settings(patch()));
+    keeper.ready().await;
+    let old = bundles(&fake.get(&paths()[0]).unwrap())[0].clone();
+    let mut secret = fake.get(&secret_path(NAMESPACE)).unwrap();
+    secret["data"]["ca.key"] = "Z2FyYmFnZQ==".into();
+    secret["data"]["theirs"] = "eA==".into();
+    fake.put(&secret_path(NAMESPACE), secret);
+    put_labelled(&fake);
+    eventually(|| bundles(&fake.get(&paths()[0]).unwrap())[0].len() == 2).await;
+    let new = bundles(&fake.get(&paths()[0]).unwrap())[0].clone();
+    assert!(old.iter().all(|anchor| new.contains(anchor)));
+    assert_eq!(
+        fake.get(&secret_path(NAMESPACE)).unwrap()["data"]["theirs"],
+        "eA=="
+    );
+    let log = fake.log.lock().unwrap().clone();
+    assert!(
+        log.iter()
+            .any(|line| line.starts_with("POST") && line.contains("events")),
+        "{log:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_year_of_certificates_passes_in_seconds_and_no_instant_is_untrusted() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut quick = settings(patch());
+    quick.periods = Periods {
+        leaf_validity: TimeDelta::seconds(2),
+        ca_validity: TimeDelta::seconds(9),
+        propagation: TimeDelta::seconds(1),
+    };
+    let mut keepers = [
+        Running::start(client.clone(), quick.clone()),
+        Running::start(client, quick),
+    ];
+    for keeper in &mut keepers {
+        keeper.ready().await;
+    }
+    let seen = Mutex::new(std::collections::BTreeSet::new());
+    let start = std::time::Instant::now();
+    while start.elapsed() < Duration::from_secs(17) {
+        for keeper in &keepers {
+            let leaf = keeper.resolver.get().unwrap().cert[0].clone();
+            for path in paths() {
+                for bundle in bundles(&fake.get(&path).unwrap()) {
+                    let signer = bundle.iter().find(|anchor| anchor.issued(&leaf));
+                    let signer = signer.expect("a served leaf is trusted").fingerprint();
+                    seen.lock().unwrap().insert(signer);
+                }
+            }
+            assert!(keeper.state.borrow().leaf_ready);
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let signers = seen.lock().unwrap().len();
+    assert!(signers >= 3, "{signers} CAs have signed");
+}
