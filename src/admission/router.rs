@@ -85,17 +85,18 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
         return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
     to_bytes(body, LONGEST_BODY).await.map_err(|cause| {
-        let too_long = std::error::Error::source(&cause)
-            .is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>);
-        if too_long {
-            error(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "the body is longer than 8 MiB",
-            )
+        if is_too_long(&cause) {
+            let message = "the body is longer than 8 MiB";
+            error(StatusCode::PAYLOAD_TOO_LARGE, message)
         } else {
-            error(StatusCode::BAD_REQUEST, "the body ended early")
+            error(StatusCode::BAD_REQUEST, "the body did not come to its end")
         }
     })
+}
+
+/// The listener has the same limit: whichever notices first wraps the error in its own.
+fn is_too_long(cause: &(dyn std::error::Error + 'static)) -> bool {
+    cause.is::<http_body_util::LengthLimitError>() || cause.source().is_some_and(is_too_long)
 }
 
 fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
