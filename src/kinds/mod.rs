@@ -1,5 +1,7 @@
 //! What a kind is, and the registry: one line per kind.
 
+pub mod template;
+
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 

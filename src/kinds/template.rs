@@ -1,0 +1,443 @@
+//! The raw pod template that several kinds carry, and the rules that are common to it.
+//!
+//! A template goes from the object to the pod as it was written, never through a typed struct: such
+//! a struct drops every field that it does not know, silently. So the template is JSON here, and the
+//! helpers of this module read from it only what they judge; the rest is the API server's to judge.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::admission::faults::{Fault, cut};
+use crate::admission::image;
+use crate::admission::rules::Findings;
+
+/// A pod template as it was written: `metadata` (labels and annotations) and `spec`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PodTemplate(pub Value);
+
+/// A container of a template, and where it stands.
+#[derive(Clone, Debug)]
+pub struct Container<'a> {
+    /// The path of the container, such as `spec.template.spec.containers[0]`.
+    pub field: String,
+    /// One of `initContainers`.
+    pub init: bool,
+    /// The container as it was written.
+    pub fields: &'a Map<String, Value>,
+}
+
+impl<'a> Container<'a> {
+    /// The container's name; empty when it has none.
+    pub fn name(&self) -> &'a str {
+        text(self.fields, "name")
+    }
+
+    /// The container's image; empty when it has none.
+    pub fn image(&self) -> &'a str {
+        text(self.fields, "image")
+    }
+}
+
+impl PodTemplate {
+    /// The fields of the pod's spec; none when the template has no (well-formed) spec.
+    pub fn spec(&self) -> Option<&Map<String, Value>> {
+        self.0.get("spec")?.as_object()
+    }
+
+    /// The pod's labels as they were written.
+    pub fn labels(&self) -> Option<&Map<String, Value>> {
+        self.0.get("metadata")?.get("labels")?.as_object()
+    }
+
+    /// The pod's annotations as they were written.
+    pub fn annotations(&self) -> Option<&Map<String, Value>> {
+        self.0.get("metadata")?.get("annotations")?.as_object()
+    }
+
+    /// Every well-formed container, the ordinary ones first, with paths below `at` (the path of the
+    /// template itself). What is not well-formed is a fault that [`check`] reports.
+    pub fn containers(&self, at: &str) -> Vec<Container<'_>> {
+        let list = |init: bool| {
+            let key = list_of(init);
+            let entries = self.spec().and_then(|spec| spec.get(key)?.as_array());
+            entries
+                .into_iter()
+                .flatten()
+                .enumerate()
+                .filter_map(move |(i, entry)| {
+                    Some(Container {
+                        field: format!("{at}.spec.{key}[{i}]"),
+                        init,
+                        fields: entry.as_object()?,
+                    })
+                })
+        };
+        list(false).chain(list(true)).collect()
+    }
+
+    /// The ordinary container of that name.
+    pub fn container(&self, name: &str) -> Option<Container<'_>> {
+        self.containers("")
+            .into_iter()
+            .find(|c| !c.init && c.name() == name)
+    }
+}
+
+fn list_of(init: bool) -> &'static str {
+    if init { "initContainers" } else { "containers" }
+}
+
+fn text<'a>(fields: &'a Map<String, Value>, key: &str) -> &'a str {
+    fields.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+impl JsonSchema for PodTemplate {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "PodTemplate".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let texts = |description: &str| {
+            json_schema!({
+                "type": "object",
+                "description": description,
+                "additionalProperties": {"type": "string"},
+            })
+        };
+        json_schema!({
+            "type": "object",
+            "description": "A pod template: labels, annotations and any field of a pod's spec. It reaches the pod as it is written.",
+            "properties": {
+                "metadata": {
+                    "type": "object",
+                    "description": "Labels and annotations of the pod.",
+                    "properties": {
+                        "labels": texts("Labels of the pod, next to those that the operator sets."),
+                        "annotations": texts("Annotations of the pod, next to those that the operator sets."),
+                    },
+                },
+                "spec": {
+                    "type": "object",
+                    "description": "The spec of the pod, as in any Pod (see: kubectl explain pod.spec). Every field is kept, also one that the operator does not know.",
+                    "x-kubernetes-preserve-unknown-fields": true,
+                },
+            },
+        })
+    }
+}
+
+/// The rules that hold for every kind's template, `at` being its path: the JSON types of what is
+/// read here, names, images, and what only the operator may set. The container `main` is the kind's
+/// own: its image may be absent (the kind's rules say when).
+pub fn check(at: &str, template: &PodTemplate, main: &str) -> Findings {
+    let mut findings = Findings::default();
+    let Some(root) = object(at, &template.0, &mut findings) else {
+        return findings;
+    };
+    if let Some(metadata) = member(at, root, "metadata", &mut findings) {
+        check_metadata(&format!("{at}.metadata"), metadata, &mut findings);
+    }
+    if let Some(spec) = member(at, root, "spec", &mut findings) {
+        let at = format!("{at}.spec");
+        if given(spec, "nodeName") {
+            findings.fault(Fault::forbidden(
+                format!("{at}.nodeName"),
+                "the node is not the template's to choose",
+            ));
+        }
+        let mut names = HashSet::new();
+        for init in [false, true] {
+            check_containers(&at, spec, list_of(init), main, &mut names, &mut findings);
+        }
+    }
+    findings
+}
+
+fn check_metadata(at: &str, metadata: &Map<String, Value>, findings: &mut Findings) {
+    for key in ["labels", "annotations"] {
+        let Some(texts) = member(at, metadata, key, findings) else {
+            continue;
+        };
+        for (name, value) in texts {
+            if !value.is_string() {
+                let field = format!("{at}.{key}[{name}]");
+                findings.fault(Fault::type_invalid(field, "must be a string"));
+            }
+        }
+    }
+    for key in ["ownerReferences", "finalizers", "name", "namespace"] {
+        if given(metadata, key) {
+            findings.fault(Fault::forbidden(
+                format!("{at}.{key}"),
+                "the operator sets it",
+            ));
+        }
+    }
+}
+
+fn check_containers<'a>(
+    at: &str,
+    spec: &'a Map<String, Value>,
+    key: &str,
+    main: &str,
+    names: &mut HashSet<&'a str>,
+    findings: &mut Findings,
+) {
+    let list = match spec.get(key) {
+        None | Some(Value::Null) => return,
+        Some(Value::Array(list)) => list,
+        Some(_) => {
+            findings.fault(Fault::type_invalid(
+                format!("{at}.{key}"),
+                "must be an array",
+            ));
+            return;
+        }
+    };
+    for (i, entry) in list.iter().enumerate() {
+        let at = format!("{at}.{key}[{i}]");
+        let Some(container) = object(&at, entry, findings) else {
+            continue;
+        };
+        check_name(&format!("{at}.name"), container, names, findings);
+        let may_lack_image = key == list_of(false) && text(container, "name") == main;
+        let field = format!("{at}.image");
+        match container.get("image") {
+            None | Some(Value::Null) if may_lack_image => {}
+            Some(Value::String(image)) if image.is_empty() && may_lack_image => {}
+            None | Some(Value::Null) => {
+                findings.fault(Fault::required(field, "image is required"));
+            }
+            Some(Value::String(image)) => check_image(&field, image, findings),
+            Some(_) => findings.fault(Fault::type_invalid(field, "must be a string")),
+        }
+    }
+}
+
+fn check_name<'a>(
+    field: &str,
+    container: &'a Map<String, Value>,
+    names: &mut HashSet<&'a str>,
+    findings: &mut Findings,
+) {
+    let name = match container.get("name") {
+        None | Some(Value::Null) => "",
+        Some(Value::String(name)) => name.as_str(),
+        Some(_) => {
+            findings.fault(Fault::type_invalid(field, "must be a string"));
+            return;
+        }
+    };
+    if name.is_empty() {
+        findings.fault(Fault::required(field, ""));
+    } else if !is_label(name) {
+        findings.fault(Fault::invalid(field, name, NOT_A_LABEL));
+    } else if !names.insert(name) {
+        findings.fault(Fault::duplicate(field, name));
+    }
+}
+
+/// The API server's sentence (`k8s.io/apimachinery/pkg/util/validation`), with the length in it.
+const NOT_A_LABEL: &str = "a lowercase RFC 1123 label must consist of at most 63 lower case \
+     alphanumeric characters or '-', and must start and end with an alphanumeric character \
+     (e.g. 'my-name', or '123-abc')";
+
+/// Whether the text is a lower-case RFC 1123 label, as container names must be.
+pub fn is_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = text.as_bytes();
+    (1..=63).contains(&bytes.len())
+        && bytes.iter().all(|b| inner(*b) || *b == b'-')
+        && bytes.first().is_some_and(|b| inner(*b))
+        && bytes.last().is_some_and(|b| inner(*b))
+}
+
+/// Judges an image reference: required, well-formed, and with a warning when it has neither tag nor
+/// digest.
+pub fn check_image(field: &str, value: &str, findings: &mut Findings) {
+    if value.is_empty() {
+        findings.fault(Fault::required(field, "image is required"));
+        return;
+    }
+    match image::parse(value) {
+        Err(error) => findings.fault(Fault::invalid(field, value, &error.to_string())),
+        Ok(reference) if reference.tag.is_none() && reference.digest.is_none() => {
+            findings.warn(format!(
+                "{field}: {:?} has neither tag nor digest, so what runs is whatever \"latest\" is when a node pulls it",
+                cut(value, 80)
+            ));
+        }
+        Ok(_) => {}
+    }
+}
+
+/// Whether a field is there and not `null`, which means absent.
+pub fn given(fields: &Map<String, Value>, key: &str) -> bool {
+    fields.get(key).is_some_and(|value| !value.is_null())
+}
+
+/// The member as an object; a fault when it is of another type, nothing when it is absent.
+fn member<'a>(
+    at: &str,
+    fields: &'a Map<String, Value>,
+    key: &str,
+    findings: &mut Findings,
+) -> Option<&'a Map<String, Value>> {
+    let value = fields.get(key).filter(|value| !value.is_null())?;
+    object(&format!("{at}.{key}"), value, findings)
+}
+
+fn object<'a>(
+    at: &str,
+    value: &'a Value,
+    findings: &mut Findings,
+) -> Option<&'a Map<String, Value>> {
+    let object = value.as_object();
+    if object.is_none() {
+        findings.fault(Fault::type_invalid(at, "must be an object"));
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn faults(template: Value) -> Vec<String> {
+        let findings = check("spec.template", &PodTemplate(template), "app");
+        findings.faults.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_usual_template_has_no_fault() {
+        for template in [
+            json!({}),
+            json!({"metadata": null, "spec": null}),
+            json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": ""}},
+                   "spec": {"hostNetwork": true, "madeUp": [1, {"x": null}],
+                            "initContainers": [{"name": "setup", "image": "busybox:1"}],
+                            "containers": [{"name": "app"}, {"name": "log", "image": "fluent/bit:3"}]}}),
+        ] {
+            assert_eq!(faults(template.clone()), Vec::<String>::new(), "{template}");
+        }
+    }
+
+    #[test]
+    fn every_fault_is_named_with_its_path() {
+        let cases = [
+            (json!([]), "spec.template: Invalid value: must be an object"),
+            (
+                json!({"spec": "x"}),
+                "spec.template.spec: Invalid value: must be an object",
+            ),
+            (
+                json!({"metadata": {"labels": {"a": 1}}}),
+                "spec.template.metadata.labels[a]: Invalid value: must be a string",
+            ),
+            (
+                json!({"metadata": {"annotations": []}}),
+                "spec.template.metadata.annotations: Invalid value: must be an object",
+            ),
+            (
+                json!({"metadata": {"ownerReferences": []}}),
+                "spec.template.metadata.ownerReferences: Forbidden: the operator sets it",
+            ),
+            (
+                json!({"spec": {"nodeName": "n"}}),
+                "spec.template.spec.nodeName: Forbidden: the node is not the template's to choose",
+            ),
+            (
+                json!({"spec": {"containers": {}}}),
+                "spec.template.spec.containers: Invalid value: must be an array",
+            ),
+            (
+                json!({"spec": {"containers": ["x"]}}),
+                "spec.template.spec.containers[0]: Invalid value: must be an object",
+            ),
+            (
+                json!({"spec": {"containers": [{"image": "a:1"}]}}),
+                "spec.template.spec.containers[0].name: Required value",
+            ),
+            (
+                json!({"spec": {"containers": [{"name": 7, "image": "a:1"}]}}),
+                "spec.template.spec.containers[0].name: Invalid value: must be a string",
+            ),
+            (
+                json!({"spec": {"initContainers": [{"name": "app"}]}}),
+                "spec.template.spec.initContainers[0].image: Required value: image is required",
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "b", "image": ["x"]}]}}),
+                "spec.template.spec.containers[0].image: Invalid value: must be a string",
+            ),
+            (
+                json!({"spec": {"containers": [{"name": "app"}], "initContainers": [{"name": "app", "image": "a:1"}]}}),
+                "spec.template.spec.initContainers[0].name: Duplicate value: \"app\"",
+            ),
+        ];
+        for (template, text) in cases {
+            assert_eq!(faults(template.clone()), [text], "{template}");
+        }
+    }
+
+    #[test]
+    fn a_bad_name_and_a_bad_image_are_both_named() {
+        let found = faults(json!({"spec": {"containers": [{"name": "Up", "image": "a b"}]}}));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[0].starts_with("spec.template.spec.containers[0].name: Invalid value: \"Up\"")
+        );
+        assert!(
+            found[1].starts_with("spec.template.spec.containers[0].image: Invalid value: \"a b\"")
+        );
+    }
+
+    #[test]
+    fn an_image_without_tag_and_digest_is_a_warning() {
+        let template = json!({"spec": {"containers": [{"name": "log", "image": "nginx"}]}});
+        let findings = check("spec.template", &PodTemplate(template), "app");
+        assert!(findings.faults.is_empty());
+        assert_eq!(findings.warnings.len(), 1);
+        assert!(findings.warnings[0].len() <= 256);
+    }
+
+    #[test]
+    fn labels_are_those_of_rfc_1123() {
+        for good in ["a", "0", "a-b", &"x".repeat(63)] {
+            assert!(is_label(good), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a.b", "a_b", &"x".repeat(64)] {
+            assert!(!is_label(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn containers_are_walked_with_their_paths() {
+        let template = PodTemplate(json!({"spec": {
+            "containers": [1, {"name": "app", "image": "a:1"}], "initContainers": [{"name": "i"}]}}));
+        let fields: Vec<_> = template
+            .containers("t")
+            .into_iter()
+            .map(|c| (c.field, c.init))
+            .collect();
+        assert_eq!(
+            fields,
+            [
+                ("t.spec.containers[1]".to_owned(), false),
+                ("t.spec.initContainers[0]".to_owned(), true)
+            ]
+        );
+        assert_eq!(template.container("app").map(|c| c.image()), Some("a:1"));
+        assert!(template.container("i").is_none());
+    }
+}
