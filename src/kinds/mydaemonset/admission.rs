@@ -1,0 +1,535 @@
+//! The defaults and rules of a `MyDaemonSet`, the same for the webhook and the reconciler.
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Map, Value};
+
+use super::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
+use super::pod::{APP, MANAGED_BY_LABEL, OUR_PREFIX};
+use crate::admission::faults::Fault;
+use crate::admission::rules::{Findings, Rules, Subject};
+use crate::kinds::template::{self, PodTemplate};
+
+/// `spec.updateStrategy.type`: the operator replaces pods.
+pub const ROLLING_UPDATE: &str = "RollingUpdate";
+/// `spec.updateStrategy.type`: people delete pods.
+pub const ON_DELETE: &str = "OnDelete";
+
+/// The name becomes a label value of every pod.
+const LONGEST_NAME: usize = 63;
+const TEMPLATE: &str = "spec.template";
+const ROLLING: &str = "spec.updateStrategy.rollingUpdate";
+
+/// The rules of the kind.
+#[derive(Debug)]
+pub struct MyDaemonSetRules;
+
+impl Rules for MyDaemonSetRules {
+    type Object = MyDaemonSet;
+    type Spec = MyDaemonSetSpec;
+    type Status = MyDaemonSetStatus;
+
+    fn default(spec: &mut Self::Spec) {
+        spec.min_ready_seconds.get_or_insert(0);
+        spec.revision_history_limit.get_or_insert(10);
+        let strategy = spec.update_strategy.get_or_insert_default();
+        let type_ = strategy
+            .type_
+            .get_or_insert_with(|| ROLLING_UPDATE.to_owned());
+        if type_ == ROLLING_UPDATE {
+            let rolling = strategy.rolling_update.get_or_insert_default();
+            rolling.max_unavailable.get_or_insert(IntOrString::Int(1));
+            rolling.max_surge.get_or_insert(IntOrString::Int(0));
+            rolling.partition.get_or_insert(0);
+            rolling.paused.get_or_insert(false);
+        }
+    }
+
+    fn check(subject: &Subject<'_, Self::Spec>, _now: DateTime<Utc>) -> Findings {
+        let spec = subject.spec;
+        let mut findings = Findings::default();
+        if subject.name.len() > LONGEST_NAME {
+            findings.fault(Fault::too_long("metadata.name", subject.name, LONGEST_NAME));
+        }
+        check_image(spec, &mut findings);
+        if let Some(template) = &spec.template {
+            let common = template::check(TEMPLATE, template, APP);
+            findings.faults.extend(common.faults);
+            findings.warnings.extend(common.warnings);
+            check_metadata(template, &mut findings);
+            check_pod_spec(template, &mut findings);
+        }
+        check_strategy(spec, &mut findings);
+        let whole_numbers = [
+            ("spec.minReadySeconds", spec.min_ready_seconds, 0),
+            ("spec.revisionHistoryLimit", spec.revision_history_limit, 1),
+        ];
+        for (field, value, least) in whole_numbers {
+            check_least(field, value, least, &mut findings);
+        }
+        findings
+    }
+}
+
+/// The image that the template itself gives to the container `app`.
+fn own_image(template: Option<&PodTemplate>) -> Option<&str> {
+    let image = template?.container(APP)?.image();
+    (!image.is_empty()).then_some(image)
+}
+
+fn check_image(spec: &MyDaemonSetSpec, findings: &mut Findings) {
+    let given = spec.image.as_deref().filter(|image| !image.is_empty());
+    let own = own_image(spec.template.as_ref());
+    match (given, own) {
+        (None, Some(_)) => {}
+        (None, None) => findings.fault(Fault::required("spec.image", "image is required")),
+        (Some(image), own) => {
+            template::check_image("spec.image", image, findings);
+            if own.is_some() {
+                findings.warn(format!(
+                    "spec.image: has no effect: the container {APP:?} of spec.template has its own image"
+                ));
+            }
+        }
+    }
+}
+
+fn check_metadata(template: &PodTemplate, findings: &mut Findings) {
+    let lists = [
+        ("labels", template.labels()),
+        ("annotations", template.annotations()),
+    ];
+    for (list, entries) in lists {
+        for key in entries.into_iter().flat_map(Map::keys) {
+            let managed_by = list == "labels" && key == MANAGED_BY_LABEL;
+            if key.starts_with(OUR_PREFIX) || managed_by {
+                findings.fault(Fault::forbidden(
+                    format!("{TEMPLATE}.metadata.{list}[{key}]"),
+                    "the operator sets it",
+                ));
+            }
+        }
+    }
+}
+
+/// What only a scheduler could see to is refused: these pods are given their node at birth.
+fn check_pod_spec(template: &PodTemplate, findings: &mut Findings) {
+    let Some(spec) = template.spec() else {
+        return;
+    };
+    for (key, why) in [
+        (
+            "resourceClaims",
+            "claims are allocated by the scheduler, and these pods do not pass it",
+        ),
+        (
+            "schedulingGates",
+            "a pod that is given its node at birth cannot have gates",
+        ),
+    ] {
+        let empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
+        if spec.get(key).is_some_and(|v| !v.is_null() && !empty(v)) {
+            findings.fault(Fault::forbidden(format!("{TEMPLATE}.spec.{key}"), why));
+        }
+    }
+    let volumes = spec.get("volumes").and_then(Value::as_array);
+    for (i, volume) in volumes.into_iter().flatten().enumerate() {
+        for source in ["persistentVolumeClaim", "ephemeral"] {
+            if volume.get(source).is_some_and(|v| !v.is_null()) {
+                findings.warn(format!(
+                    "{TEMPLATE}.spec.volumes[{i}].{source}: every node's pod gets it without a scheduler in the way: a volume that cannot be attached to the node keeps the pod from starting"
+                ));
+            }
+        }
+    }
+}
+
+fn check_strategy(spec: &MyDaemonSetSpec, findings: &mut Findings) {
+    let Some(strategy) = &spec.update_strategy else {
+        return;
+    };
+    let type_ = strategy.type_.as_deref().unwrap_or(ROLLING_UPDATE);
+    match (type_, &strategy.rolling_update) {
+        (ON_DELETE, Some(_)) => {
+            findings.warn(format!("{ROLLING}: has no effect under type OnDelete"));
+        }
+        (ROLLING_UPDATE, Some(rolling)) => {
+            check_rolling(rolling, spec.template.as_ref(), findings);
+        }
+        (ROLLING_UPDATE | ON_DELETE, None) => {}
+        (other, _) => findings.fault(Fault::not_supported(
+            "spec.updateStrategy.type",
+            other,
+            &[ROLLING_UPDATE, ON_DELETE],
+        )),
+    }
+}
+
+fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findings: &mut Findings) {
+    check_least(
+        &format!("{ROLLING}.partition"),
+        rolling.partition,
+        0,
+        findings,
+    );
+    let mut amount = |name: &str, value: &Option<IntOrString>, default: u32| match value {
+        None => Some(Amount::Nodes(default)),
+        Some(value) => Amount::read(value)
+            .map_err(|why| {
+                let shown = match value {
+                    IntOrString::Int(number) => Value::from(*number),
+                    IntOrString::String(text) => Value::from(text.as_str()),
+                };
+                findings.fault(Fault::invalid(format!("{ROLLING}.{name}"), shown, why));
+            })
+            .ok(),
+    };
+    let unavailable = amount("maxUnavailable", &rolling.max_unavailable, 1);
+    let surge = amount("maxSurge", &rolling.max_surge, 0);
+    if unavailable.is_some_and(Amount::is_zero) && surge.is_some_and(Amount::is_zero) {
+        findings.fault(Fault::invalid(
+            format!("{ROLLING}.maxUnavailable"),
+            0,
+            "may not be 0 when maxSurge is 0: the roll-out could not replace any pod",
+        ));
+    }
+    if surge.is_some_and(|surge| !surge.is_zero())
+        && let Some((container, port)) = template.and_then(host_port)
+    {
+        findings.fault(Fault::forbidden(
+            format!("{ROLLING}.maxSurge"),
+            &format!(
+                "two pods on one node cannot share a host port: container {container:?} has {port}"
+            ),
+        ));
+    }
+}
+
+fn check_least(field: &str, value: Option<i32>, least: i32, findings: &mut Findings) {
+    if let Some(value) = value.filter(|value| *value < least) {
+        findings.fault(Fault::invalid(
+            field,
+            value,
+            &format!("must be greater than or equal to {least}"),
+        ));
+    }
+}
+
+/// The first host port of the template: (container, port). With hostNetwork every port is one.
+fn host_port(template: &PodTemplate) -> Option<(&str, i64)> {
+    let host_network = template.spec()?.get("hostNetwork") == Some(&Value::Bool(true));
+    let key = if host_network {
+        "containerPort"
+    } else {
+        "hostPort"
+    };
+    template.containers(TEMPLATE).into_iter().find_map(|c| {
+        let ports = c.fields.get("ports")?.as_array()?;
+        let port = ports
+            .iter()
+            .find_map(|port| port.get(key)?.as_i64().filter(|port| *port != 0))?;
+        Some((c.name(), port))
+    })
+}
+
+/// A number of nodes, or a part of those that should have a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// So many nodes.
+    Nodes(u32),
+    /// So many hundredths of the nodes that should have a pod, from 0 to 100.
+    Percent(u32),
+}
+
+impl Amount {
+    /// Reads the value of a field, or says what is wrong with it in the API's words.
+    pub fn read(value: &IntOrString) -> Result<Self, &'static str> {
+        match value {
+            IntOrString::Int(number) => u32::try_from(*number)
+                .map(Self::Nodes)
+                .map_err(|_| "must be greater than or equal to 0"),
+            IntOrString::String(text) => {
+                let digits = text
+                    .strip_suffix('%')
+                    .filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
+                    .ok_or("must be an integer or a percentage (e.g. \"5%\")")?;
+                match digits.parse() {
+                    Ok(percent @ 0..=100) => Ok(Self::Percent(percent)),
+                    _ => Err("must not be greater than 100%"),
+                }
+            }
+        }
+    }
+
+    /// The amount as a number of nodes out of `total`, a percentage rounded up, as the built-in
+    /// `DaemonSet` does.
+    pub fn of(self, total: usize) -> usize {
+        match self {
+            Self::Nodes(nodes) => nodes as usize,
+            Self::Percent(percent) => (total * percent as usize).div_ceil(100),
+        }
+    }
+
+    /// Whether it is nothing of however many.
+    pub fn is_zero(self) -> bool {
+        matches!(self, Self::Nodes(0) | Self::Percent(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::admission::rules::{decode, settle};
+    use serde_json::json;
+    use std::collections::BTreeMap;
+
+    fn findings_of(name: &str, spec: &Value) -> Findings {
+        let mut spec: MyDaemonSetSpec = decode("spec", Some(spec)).unwrap();
+        MyDaemonSetRules::default(&mut spec);
+        let subject = Subject {
+            name,
+            annotations: &BTreeMap::new(),
+            created: None,
+            spec: &spec,
+        };
+        MyDaemonSetRules::check(&subject, DateTime::UNIX_EPOCH)
+    }
+
+    fn faults(spec: &Value) -> Vec<String> {
+        let findings = findings_of("x", spec);
+        findings.faults.iter().map(ToString::to_string).collect()
+    }
+
+    fn warnings(spec: &Value) -> Vec<String> {
+        let findings = findings_of("x", spec);
+        assert!(findings.faults.is_empty(), "{spec}: {:?}", findings.faults);
+        assert!(findings.warnings.iter().all(|w| w.len() <= 256));
+        findings.warnings
+    }
+
+    #[test]
+    fn defaults_fill_in_what_is_missing_and_nothing_else() {
+        let full = json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false}}});
+        let cases = [
+            (json!({}), full.clone()),
+            (full.clone(), full),
+            (
+                json!({"image": "", "template": {"spec": {"x": 1}}, "minReadySeconds": 5,
+                       "updateStrategy": {"rollingUpdate": {"maxUnavailable": "20%"}}}),
+                json!({"image": "", "template": {"spec": {"x": 1}}, "minReadySeconds": 5,
+                       "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate",
+                       "rollingUpdate": {"maxUnavailable": "20%", "maxSurge": 0, "partition": 0, "paused": false}}}),
+            ),
+            (
+                json!({"updateStrategy": {"type": "OnDelete"}}),
+                json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {"type": "OnDelete"}}),
+            ),
+        ];
+        for (before, after) in cases {
+            let mut spec: MyDaemonSetSpec = decode("spec", Some(&before)).unwrap();
+            MyDaemonSetRules::default(&mut spec);
+            assert_eq!(serde_json::to_value(&spec).unwrap(), after);
+            let once = spec.clone();
+            MyDaemonSetRules::default(&mut spec);
+            assert_eq!(spec, once, "a second pass changes nothing");
+        }
+    }
+
+    #[test]
+    fn good_objects_have_neither_fault_nor_warning() {
+        let app = |extra: Value| {
+            let mut container = json!({"name": "app"});
+            container
+                .as_object_mut()
+                .unwrap()
+                .extend(extra.as_object().unwrap().clone());
+            json!({"spec": {"containers": [container]}})
+        };
+        for spec in [
+            json!({"image": "nginx:1.29"}),
+            json!({"template": app(json!({"image": "nginx:1.29"}))}),
+            json!({"image": "", "template": app(json!({"image": "nginx:1.29"}))}),
+            json!({"image": "nginx:1.29", "template": app(json!({"ports": [{"hostPort": 80}]}))}),
+            json!({"image": "nginx:1.29", "template": app(json!({"ports": [{"containerPort": 80, "hostPort": 0}]})),
+                   "updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}),
+            json!({"image": "nginx:1.29", "template": {"metadata": {"labels": {"app": "x"}},
+                   "spec": {"resourceClaims": [], "schedulingGates": null, "volumes": [{"name": "t", "emptyDir": {}}]}}}),
+            json!({"image": "nginx:1.29", "minReadySeconds": 7, "revisionHistoryLimit": 1,
+                   "updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%", "partition": 3, "paused": true}}}),
+            json!({"image": "nginx:1.29", "updateStrategy": {"type": "OnDelete"}}),
+        ] {
+            assert_eq!(warnings(&spec), Vec::<String>::new(), "{spec}");
+        }
+        assert!(
+            findings_of(&"x".repeat(63), &json!({"image": "a:1"}))
+                .faults
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn every_rule_has_its_sentence() {
+        let rolling =
+            |rolling: Value| json!({"image": "a:1", "updateStrategy": {"rollingUpdate": rolling}});
+        let template = |template: Value| json!({"image": "a:1", "template": template});
+        let at = "spec.updateStrategy.rollingUpdate";
+        let cases = [
+            (json!({}), "spec.image: Required value: image is required".to_owned()),
+            (json!({"image": ""}), "spec.image: Required value: image is required".to_owned()),
+            (
+                json!({"template": {"spec": {"containers": [{"name": "app"}]}}}),
+                "spec.image: Required value: image is required".to_owned(),
+            ),
+            (
+                template(json!({"spec": {"nodeName": "n"}})),
+                "spec.template.spec.nodeName: Forbidden: the node is not the template's to choose".to_owned(),
+            ),
+            (
+                template(json!({"metadata": {"ownerReferences": []}})),
+                "spec.template.metadata.ownerReferences: Forbidden: the operator sets it".to_owned(),
+            ),
+            (
+                template(json!({"metadata": {"labels": {"apps.zhongmingmao.io/revision": "x"}}})),
+                "spec.template.metadata.labels[apps.zhongmingmao.io/revision]: Forbidden: the operator sets it".to_owned(),
+            ),
+            (
+                template(json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}}})),
+                "spec.template.metadata.labels[app.kubernetes.io/managed-by]: Forbidden: the operator sets it".to_owned(),
+            ),
+            (
+                template(json!({"metadata": {"annotations": {"apps.zhongmingmao.io/attempt": "1"}}})),
+                "spec.template.metadata.annotations[apps.zhongmingmao.io/attempt]: Forbidden: the operator sets it".to_owned(),
+            ),
+            (
+                template(json!({"spec": {"resourceClaims": [{"name": "gpu"}]}})),
+                "spec.template.spec.resourceClaims: Forbidden: claims are allocated by the scheduler, and these pods do not pass it".to_owned(),
+            ),
+            (
+                template(json!({"spec": {"schedulingGates": [{"name": "g"}]}})),
+                "spec.template.spec.schedulingGates: Forbidden: a pod that is given its node at birth cannot have gates".to_owned(),
+            ),
+            (
+                template(json!({"spec": {"containers": [{"name": "log", "image": "b:1"}, {"name": "log", "image": "b:1"}]}})),
+                "spec.template.spec.containers[1].name: Duplicate value: \"log\"".to_owned(),
+            ),
+            (
+                json!({"image": "a:1", "updateStrategy": {"type": "Recreate"}}),
+                "spec.updateStrategy.type: Unsupported value: \"Recreate\": supported values: \"RollingUpdate\", \"OnDelete\"".to_owned(),
+            ),
+            (
+                rolling(json!({"maxUnavailable": -1})),
+                format!("{at}.maxUnavailable: Invalid value: -1: must be greater than or equal to 0"),
+            ),
+            (
+                rolling(json!({"maxUnavailable": "101%"})),
+                format!("{at}.maxUnavailable: Invalid value: \"101%\": must not be greater than 100%"),
+            ),
+            (
+                rolling(json!({"maxSurge": "5"})),
+                format!("{at}.maxSurge: Invalid value: \"5\": must be an integer or a percentage (e.g. \"5%\")"),
+            ),
+            (
+                rolling(json!({"maxSurge": "99999999999999999999%"})),
+                format!("{at}.maxSurge: Invalid value: \"99999999999999999999%\": must not be greater than 100%"),
+            ),
+            (
+                rolling(json!({"maxUnavailable": 0})),
+                format!("{at}.maxUnavailable: Invalid value: 0: may not be 0 when maxSurge is 0: the roll-out could not replace any pod"),
+            ),
+            (
+                rolling(json!({"maxUnavailable": "0%", "maxSurge": "0%"})),
+                format!("{at}.maxUnavailable: Invalid value: 0: may not be 0 when maxSurge is 0: the roll-out could not replace any pod"),
+            ),
+            (
+                rolling(json!({"partition": -2})),
+                format!("{at}.partition: Invalid value: -2: must be greater than or equal to 0"),
+            ),
+            (
+                json!({"image": "a:1", "template": {"spec": {"containers": [{"name": "app", "ports": [{"containerPort": 1, "hostPort": 8080}]}]}},
+                       "updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}),
+                format!("{at}.maxSurge: Forbidden: two pods on one node cannot share a host port: container \"app\" has 8080"),
+            ),
+            (
+                json!({"image": "a:1", "template": {"spec": {"hostNetwork": true, "containers": [{"name": "app", "ports": [{"containerPort": 81}]}]}},
+                       "updateStrategy": {"rollingUpdate": {"maxSurge": "1%"}}}),
+                format!("{at}.maxSurge: Forbidden: two pods on one node cannot share a host port: container \"app\" has 81"),
+            ),
+            (
+                json!({"image": "a:1", "minReadySeconds": -1}),
+                "spec.minReadySeconds: Invalid value: -1: must be greater than or equal to 0".to_owned(),
+            ),
+            (
+                json!({"image": "a:1", "revisionHistoryLimit": 0}),
+                "spec.revisionHistoryLimit: Invalid value: 0: must be greater than or equal to 1".to_owned(),
+            ),
+        ];
+        for (spec, text) in cases {
+            assert_eq!(faults(&spec), [text], "{spec}");
+        }
+        let long = findings_of(&"x".repeat(64), &json!({"image": "a:1"})).faults;
+        assert_eq!(
+            long[0].to_string(),
+            "metadata.name: Too long: may not be more than 63 bytes"
+        );
+    }
+
+    #[test]
+    fn all_faults_come_at_once() {
+        let found = faults(&json!({
+            "image": "a b", "minReadySeconds": -1, "revisionHistoryLimit": -1,
+            "updateStrategy": {"rollingUpdate": {"maxUnavailable": "x", "partition": -1}},
+            "template": {"spec": {"nodeName": "n", "containers": [{"name": "b"}]}}}));
+        assert_eq!(found.len(), 7, "{found:#?}");
+    }
+
+    #[test]
+    fn what_has_no_effect_or_may_surprise_is_a_warning() {
+        let cases = [
+            (json!({"image": "nginx"}), "spec.image"),
+            (
+                json!({"image": "a:1", "template": {"spec": {"containers": [{"name": "app", "image": "b:1"}]}}}),
+                "spec.image: has no effect",
+            ),
+            (
+                json!({"image": "a:1", "updateStrategy": {"type": "OnDelete", "rollingUpdate": {"maxUnavailable": 0}}}),
+                "spec.updateStrategy.rollingUpdate: has no effect",
+            ),
+            (
+                json!({"image": "a:1", "template": {"spec": {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}}}),
+                "spec.template.spec.volumes[0].persistentVolumeClaim",
+            ),
+        ];
+        for (spec, start) in cases {
+            let found = warnings(&spec);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].starts_with(start), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_json_type_is_a_fault_with_its_path() {
+        let faults = settle::<MyDaemonSetRules>(
+            "x",
+            &BTreeMap::new(),
+            Some(&json!({"image": "a:1", "updateStrategy": {"rollingUpdate": {"partition": "1"}}})),
+            DateTime::UNIX_EPOCH,
+        )
+        .unwrap_err();
+        assert_eq!(
+            faults[0].field,
+            "spec.updateStrategy.rollingUpdate.partition"
+        );
+    }
+
+    #[test]
+    fn a_percentage_is_rounded_up() {
+        for (percent, total, nodes) in [(0, 10, 0), (1, 10, 1), (50, 3, 2), (100, 7, 7), (20, 0, 0)]
+        {
+            assert_eq!(Amount::Percent(percent).of(total), nodes);
+        }
+        assert_eq!(Amount::Nodes(5).of(3), 5);
+    }
+}

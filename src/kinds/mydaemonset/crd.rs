@@ -1,0 +1,337 @@
+//! The types of `MyDaemonSet`, and the CRD made from them.
+//!
+//! The schema carries types and descriptions alone: the API server checks a schema before it calls a
+//! validating webhook, so a bound in it would hide the webhook's complete list of faults.
+
+// The texts are also what `kubectl explain` shows, where back-ticks would only be noise.
+#![allow(clippy::doc_markdown)]
+// Columns of one type are no repetition.
+#![allow(clippy::duplicated_attributes)]
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{CustomResource, CustomResourceExt};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::kinds::template::PodTemplate;
+use crate::reconcile::condition::Condition;
+
+/// What one pod on every eligible node shall look like, and how a change of it is rolled out.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "apps.zhongmingmao.io",
+    version = "v1beta1",
+    kind = "MyDaemonSet",
+    plural = "mydaemonsets",
+    shortname = "mds",
+    namespaced,
+    status = "MyDaemonSetStatus",
+    doc = "One pod on every eligible node. A change of the image or the template is rolled out node by node; a pod that fails is made again with a growing pause.",
+    printcolumn(
+        name = "DESIRED",
+        type_ = "integer",
+        json_path = ".status.desiredNumberScheduled",
+        description = "Nodes that should have a pod"
+    ),
+    printcolumn(
+        name = "CURRENT",
+        type_ = "integer",
+        json_path = ".status.currentNumberScheduled",
+        description = "Nodes that should have a pod and have one"
+    ),
+    printcolumn(
+        name = "READY",
+        type_ = "integer",
+        json_path = ".status.numberReady",
+        description = "Nodes whose pod is ready"
+    ),
+    printcolumn(
+        name = "UP-TO-DATE",
+        type_ = "integer",
+        json_path = ".status.updatedNumberScheduled",
+        description = "Nodes whose pod is of the newest revision"
+    ),
+    printcolumn(
+        name = "AVAILABLE",
+        type_ = "integer",
+        json_path = ".status.numberAvailable",
+        description = "Nodes whose pod has been ready for minReadySeconds"
+    ),
+    printcolumn(
+        name = "AGE",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "IMAGE",
+        type_ = "string",
+        json_path = ".spec.image",
+        description = "The image of the container app",
+        priority = 1
+    ),
+    printcolumn(
+        name = "REVISION",
+        type_ = "string",
+        json_path = ".status.updateRevision",
+        description = "The newest revision",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MyDaemonSetSpec {
+    /// The image of the container `app`, such as nginx:1.29 or registry.example/a/b@sha256:<64 hex digits>.
+    /// Required unless the container `app` of the template has an image, which then wins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// A pod template: labels, annotations and any field of a pod's spec. Where it has no container
+    /// `app`, one is added in first place. It may not set nodeName, owner references, resourceClaims,
+    /// or the operator's own labels. Default: one container `app` with spec.image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<PodTemplate>,
+    /// How a change of the image or the template reaches the nodes. Default: RollingUpdate, one node
+    /// after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_strategy: Option<UpdateStrategy>,
+    /// For how many seconds a new pod must have been ready before it counts as available, 0 or more.
+    /// Default: 0, available as soon as it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_ready_seconds: Option<i32>,
+    /// How many revisions are kept that no pod uses any more, 1 or more. Default: 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision_history_limit: Option<i32>,
+}
+
+/// How a change reaches the nodes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateStrategy {
+    /// RollingUpdate: the operator replaces pods, as spec.updateStrategy.rollingUpdate says.
+    /// OnDelete: a node gets the newest revision when somebody deletes its pod. Default: RollingUpdate.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub type_: Option<String>,
+    /// The limits of a roll-out of type RollingUpdate. Without effect under OnDelete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolling_update: Option<RollingUpdate>,
+}
+
+/// The limits of a roll-out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RollingUpdate {
+    /// On how many nodes the pod may be unavailable during the roll-out: a number of nodes, or a
+    /// percentage of the nodes that should have a pod, rounded up, from "0%" to "100%". Nodes whose
+    /// pod is unavailable for any other reason count too; nodes that have been NotReady for a minute
+    /// do not. May be 0 only with maxSurge. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "int_or_percent")]
+    pub max_unavailable: Option<IntOrString>,
+    /// On how many nodes the new pod may start before the old one is deleted, so that the node is never
+    /// without: a number of nodes, or a percentage of the nodes that should have a pod, rounded up,
+    /// from "0%" to "100%". Not with host ports. Default: 0, the old pod is deleted first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "int_or_percent")]
+    pub max_surge: Option<IntOrString>,
+    /// How many nodes, the last ones in the order of their names, stay on the revision before: 0 or
+    /// more. Default: 0, the change reaches every node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<i32>,
+    /// Whether the roll-out stands still. Missing pods are made all the same. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+}
+
+/// What the operator saw last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MyDaemonSetStatus {
+    /// The metadata.generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// On how many nodes the pod is available: the same as numberAvailable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_replicas: Option<i32>,
+    /// How many nodes should have a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desired_number_scheduled: Option<i32>,
+    /// How many nodes should have a pod and have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_number_scheduled: Option<i32>,
+    /// How many nodes have a pod and should have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number_misscheduled: Option<i32>,
+    /// How many nodes should have a pod and have one that is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number_ready: Option<i32>,
+    /// How many nodes should have a pod and have one of the newest revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_number_scheduled: Option<i32>,
+    /// How many nodes should have a pod and have one that has been ready for minReadySeconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number_available: Option<i32>,
+    /// How many nodes should have a pod and have no available one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number_unavailable: Option<i32>,
+    /// The revision of the last roll-out that reached every node: the hash that its pods carry in the
+    /// label apps.zhongmingmao.io/revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_revision: Option<String>,
+    /// The revision of the present spec. Where it differs from currentRevision, a roll-out is not at
+    /// its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_revision: Option<String>,
+    /// Accepted: the spec obeys the rules. Available: no more pods are unavailable than a roll-out may
+    /// take down. Progressing: a roll-out is under way. Degraded: pods fail, or are refused. Reconciling and Stalled
+    /// are there for tools that wait, and only while they are True.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// The schema of a number or a percentage. Its bounds are the webhook's to word.
+fn int_or_percent(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true, "nullable": true})
+}
+
+/// A `MyDaemonSet` as it is watched: with spec and status raw, so that no stored object, whoever let
+/// it in, can fail to decode and so block the watch of all the others.
+#[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[resource(inherit = "MyDaemonSet")]
+pub struct RawMyDaemonSet {
+    /// The object's metadata.
+    pub metadata: ObjectMeta,
+    /// The spec as it is stored.
+    #[serde(default)]
+    pub spec: Value,
+    /// The status as it is stored.
+    #[serde(default)]
+    pub status: Value,
+}
+
+/// The CRD.
+pub fn crd() -> CustomResourceDefinition {
+    let mut crd = MyDaemonSet::crd();
+    for version in &mut crd.spec.versions {
+        let root = version
+            .schema
+            .as_mut()
+            .and_then(|schema| schema.open_api_v3_schema.as_mut());
+        if let Some(root) = root {
+            // An object without a spec is for the webhook to refuse, with its complete list.
+            root.required = None;
+        }
+    }
+    crd.metadata.labels = Some(BTreeMap::from([(
+        "app.kubernetes.io/name".to_owned(),
+        "my-operator".to_owned(),
+    )]));
+    crd
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    /// Every schema below `node` with its path.
+    fn walk<'a>(path: &str, node: &'a Value, visit: &mut impl FnMut(&str, &'a Value)) {
+        visit(path, node);
+        if let Some(properties) = node.get("properties").and_then(Value::as_object) {
+            for (name, child) in properties {
+                walk(&format!("{path}.{name}"), child, visit);
+            }
+        }
+        if let Some(items) = node.get("items") {
+            walk(&format!("{path}[]"), items, visit);
+        }
+    }
+
+    fn schema() -> Value {
+        let crd = serde_json::to_value(crd()).unwrap();
+        crd.pointer("/spec/versions/0/schema/openAPIV3Schema")
+            .cloned()
+            .unwrap()
+    }
+
+    #[test]
+    fn every_field_is_described() {
+        let schema = schema();
+        walk("", &schema, &mut |path, node| {
+            if !path.is_empty() && !path.ends_with("[]") {
+                let text = node.get("description").and_then(Value::as_str);
+                assert!(text.is_some_and(|t| t.len() > 10), "{path}: {text:?}");
+            }
+        });
+    }
+
+    #[test]
+    fn the_schema_leaves_the_rules_to_the_webhook() {
+        let schema = schema();
+        walk("", &schema, &mut |path, node| {
+            for word in ["minimum", "maximum", "enum", "anyOf", "oneOf", "pattern"] {
+                assert!(node.get(word).is_none(), "{path} has {word}: {node}");
+            }
+            // A list-type map needs its key; only the operator writes there.
+            if path != ".status.conditions[]" {
+                assert!(node.get("required").is_none(), "{path}: {node}");
+            }
+        });
+        let amount = schema
+            .pointer("/properties/spec/properties/updateStrategy/properties/rollingUpdate/properties/maxUnavailable")
+            .unwrap();
+        assert_eq!(amount["x-kubernetes-int-or-string"], true);
+        assert!(amount.get("type").is_none());
+        let template = schema
+            .pointer("/properties/spec/properties/template/properties/spec")
+            .unwrap();
+        assert_eq!(template["x-kubernetes-preserve-unknown-fields"], true);
+    }
+
+    #[test]
+    fn the_crd_has_its_names_and_columns_and_a_moderate_size() {
+        let crd = crd();
+        assert_eq!(
+            crd.metadata.name.as_deref(),
+            Some("mydaemonsets.apps.zhongmingmao.io")
+        );
+        assert_eq!(crd.spec.names.short_names, Some(vec!["mds".to_owned()]));
+        assert_eq!(crd.spec.scope, "Namespaced");
+        let version = &crd.spec.versions[0];
+        assert!(version.subresources.as_ref().unwrap().status.is_some());
+        let columns: Vec<_> = version
+            .additional_printer_columns
+            .iter()
+            .flatten()
+            .map(|c| (c.name.as_str(), c.priority.unwrap_or_default()))
+            .collect();
+        assert_eq!(
+            columns,
+            [
+                ("DESIRED", 0),
+                ("CURRENT", 0),
+                ("READY", 0),
+                ("UP-TO-DATE", 0),
+                ("AVAILABLE", 0),
+                ("AGE", 0),
+                ("IMAGE", 1),
+                ("REVISION", 1)
+            ]
+        );
+        let size = serde_saphyr::to_string(&crd).unwrap().len();
+        assert!(size < 64 * 1024, "{size} bytes");
+    }
+
+    #[test]
+    fn any_stored_object_decodes() {
+        for spec in ["null", "7", "[]", r#"{"image": {"a": 1}}"#] {
+            let text = format!(r#"{{"metadata": {{"name": "x"}}, "spec": {spec}, "status": 1}}"#);
+            serde_json::from_str::<RawMyDaemonSet>(&text).unwrap();
+        }
+        let bare: RawMyDaemonSet = serde_json::from_str(r#"{"metadata": {}}"#).unwrap();
+        assert_eq!(bare.spec, Value::Null);
+    }
+}

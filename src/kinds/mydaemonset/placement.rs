@@ -1,0 +1,616 @@
+//! Where a pod belongs: a pure function of a node and a template.
+//!
+//! These pods do not pass the scheduler, so its rules are applied here: node selector and required
+//! node affinity as in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`, taints and
+//! tolerations as in `k8s.io/api/core/v1`, and the built-in `DaemonSet` controller's view of both.
+
+use serde_json::{Map, Value, json};
+
+use super::views::{NodeView, Taint};
+use crate::kinds::template::PodTemplate;
+
+/// What is to be with a pod on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The node should have a pod: one is made, and updated.
+    Run,
+    /// The node would be fit, were it not down: a pod that is there stays, counts and is updated;
+    /// none is made where there is none.
+    Down,
+    /// A pod that is there stays as it is; none is made, and the node does not count.
+    Keep,
+    /// The node is cordoned: a pod that is there stays and counts; none is made or replaced.
+    Cordoned,
+    /// The node must not have a pod.
+    Leave,
+}
+
+/// The taints that say no more than that the node is not Ready. The node lifecycle controller puts
+/// them there with `NoSchedule` (and with `NoExecute`, which daemons tolerate) within seconds: a
+/// node that fell silent must still count as one that should have a pod, or each failure of a node
+/// would let a roll-out take down one more.
+const DOWN_TAINTS: [&str; 2] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
+
+/// The tolerations that a daemon needs, as the built-in controller adds them: (key, effect).
+const DAEMON_TOLERATIONS: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+/// The same for pods in the host's network, which do not need the pod network to be up.
+const HOST_NETWORK_TOLERATION: (&str, &str) =
+    ("node.kubernetes.io/network-unavailable", "NoSchedule");
+
+/// The tolerations that the operator adds to a pod of this spec, in the API's form.
+pub fn daemon_tolerations(spec: Option<&Map<String, Value>>) -> Vec<Value> {
+    let host_network = spec.and_then(|s| s.get("hostNetwork")) == Some(&Value::Bool(true));
+    DAEMON_TOLERATIONS
+        .into_iter()
+        .chain(host_network.then_some(HOST_NETWORK_TOLERATION))
+        .map(|(key, effect)| json!({"key": key, "operator": "Exists", "effect": effect}))
+        .collect()
+}
+
+/// A template's demands on a node, read once so that each node costs little.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Placement {
+    selector: Vec<(String, Option<String>)>,
+    /// None of them matching excludes a node; without a required affinity there is no such list.
+    terms: Option<Vec<Term>>,
+    tolerations: Vec<Toleration>,
+}
+
+/// A term of a required node affinity: all of it must match.
+#[derive(Clone, Debug, PartialEq)]
+struct Term {
+    labels: Vec<Demand>,
+    fields: Vec<Demand>,
+}
+
+/// One requirement. Whatever the API server would call invalid is read as [`Test::Never`]: a
+/// term with an error in it matches nothing.
+#[derive(Clone, Debug, PartialEq)]
+struct Demand {
+    key: String,
+    test: Test,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Test {
+    In(Vec<String>),
+    NotIn(Vec<String>),
+    Exists,
+    DoesNotExist,
+    Gt(i64),
+    Lt(i64),
+    Never,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Toleration {
+    key: String,
+    operator: String,
+    value: String,
+    effect: String,
+}
+
+impl Placement {
+    /// The demands of a pod made from this template, the tolerations that the operator adds
+    /// included.
+    pub fn of(template: Option<&PodTemplate>) -> Self {
+        let spec = template.and_then(PodTemplate::spec);
+        let own = list(spec.and_then(|spec| spec.get("tolerations")));
+        let added = daemon_tolerations(spec);
+        Self {
+            selector: selector(spec.and_then(|spec| spec.get("nodeSelector"))),
+            terms: spec.and_then(terms),
+            tolerations: own.iter().chain(&added).map(Toleration::read).collect(),
+        }
+    }
+
+    /// What is to be with a pod on this node.
+    pub fn fate(&self, node: &NodeView) -> Fate {
+        let untolerated = |effect: &'static str| {
+            let taints = node.taints.iter();
+            taints.filter(move |t| t.effect == effect && !self.tolerates(t))
+        };
+        let is_down = |taint: &Taint| DOWN_TAINTS.contains(&taint.key.as_str());
+        if !self.selects(node) || untolerated("NoExecute").next().is_some() {
+            Fate::Leave
+        } else if !untolerated("NoSchedule").all(is_down) {
+            Fate::Keep
+        } else if node.cordoned {
+            Fate::Cordoned
+        } else if untolerated("NoSchedule").next().is_some() {
+            Fate::Down
+        } else {
+            Fate::Run
+        }
+    }
+
+    fn selects(&self, node: &NodeView) -> bool {
+        let selected = self
+            .selector
+            .iter()
+            .all(|(key, value)| value.is_some() && node.label(key) == value.as_deref());
+        let affine = self
+            .terms
+            .as_ref()
+            .is_none_or(|terms| terms.iter().any(|term| term.matches(node)));
+        selected && affine
+    }
+
+    fn tolerates(&self, taint: &Taint) -> bool {
+        self.tolerations.iter().any(|t| t.tolerates(taint))
+    }
+}
+
+impl Term {
+    fn matches(&self, node: &NodeView) -> bool {
+        // A term that demands nothing matches nothing.
+        let empty = self.labels.is_empty() && self.fields.is_empty();
+        let field = |key: &str| match key {
+            "metadata.name" => Some(node.name.as_str()),
+            // An unknown field reads as an empty text.
+            _ => Some(""),
+        };
+        !empty
+            && self.labels.iter().all(|d| d.holds(node.label(&d.key)))
+            && self.fields.iter().all(|d| d.holds(field(&d.key)))
+    }
+}
+
+impl Demand {
+    fn holds(&self, value: Option<&str>) -> bool {
+        let number = || value.and_then(|v| v.parse::<i64>().ok());
+        let listed = |list: &[String]| value.is_some_and(|v| list.iter().any(|item| item == v));
+        match &self.test {
+            Test::In(list) => listed(list),
+            Test::NotIn(list) => !listed(list),
+            Test::Exists => value.is_some(),
+            Test::DoesNotExist => value.is_none(),
+            Test::Gt(least) => number().is_some_and(|n| n > *least),
+            Test::Lt(most) => number().is_some_and(|n| n < *most),
+            Test::Never => false,
+        }
+    }
+
+    fn read(value: &Value, of_field: bool) -> Self {
+        let values: Option<Vec<String>> = list(value.get("values"))
+            .iter()
+            .map(|v| v.as_str().map(str::to_owned))
+            .collect();
+        let test = match values {
+            None => Test::Never,
+            Some(values) if of_field => field_test(text(value, "operator"), values),
+            Some(values) => label_test(text(value, "operator"), values),
+        };
+        Self {
+            key: text(value, "key").to_owned(),
+            test,
+        }
+    }
+}
+
+fn label_test(operator: &str, values: Vec<String>) -> Test {
+    let number = || match values.as_slice() {
+        [one] => one.parse::<i64>().ok(),
+        _ => None,
+    };
+    match operator {
+        "In" if !values.is_empty() => Test::In(values),
+        "NotIn" if !values.is_empty() => Test::NotIn(values),
+        "Exists" if values.is_empty() => Test::Exists,
+        "DoesNotExist" if values.is_empty() => Test::DoesNotExist,
+        "Gt" => number().map_or(Test::Never, Test::Gt),
+        "Lt" => number().map_or(Test::Never, Test::Lt),
+        _ => Test::Never,
+    }
+}
+
+/// Of a field only equality with one value can be asked.
+fn field_test(operator: &str, values: Vec<String>) -> Test {
+    match (operator, values.len()) {
+        ("In", 1) => Test::In(values),
+        ("NotIn", 1) => Test::NotIn(values),
+        _ => Test::Never,
+    }
+}
+
+impl Toleration {
+    fn read(value: &Value) -> Self {
+        Self {
+            key: text(value, "key").to_owned(),
+            operator: text(value, "operator").to_owned(),
+            value: text(value, "value").to_owned(),
+            effect: text(value, "effect").to_owned(),
+        }
+    }
+
+    fn tolerates(&self, taint: &Taint) -> bool {
+        (self.effect.is_empty() || self.effect == taint.effect)
+            && (self.key.is_empty() || self.key == taint.key)
+            && match self.operator.as_str() {
+                "" | "Equal" => self.value == taint.value,
+                "Exists" => true,
+                _ => false,
+            }
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    value
+        .and_then(Value::as_array)
+        .map(Vec::as_slice)
+        .unwrap_or_default()
+}
+
+/// A value that is no text can never be a label's.
+fn selector(value: Option<&Value>) -> Vec<(String, Option<String>)> {
+    let entries = value.and_then(Value::as_object);
+    entries
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), value.as_str().map(str::to_owned)))
+        .collect()
+}
+
+fn terms(spec: &Map<String, Value>) -> Option<Vec<Term>> {
+    let required = spec
+        .get("affinity")?
+        .get("nodeAffinity")?
+        .get("requiredDuringSchedulingIgnoredDuringExecution")
+        .filter(|required| !required.is_null())?;
+    let demands = |term: &Value, key: &str, of_field: bool| {
+        list(term.get(key))
+            .iter()
+            .map(|demand| Demand::read(demand, of_field))
+            .collect()
+    };
+    let terms = list(required.get("nodeSelectorTerms")).iter();
+    Some(
+        terms
+            .map(|term| Term {
+                labels: demands(term, "matchExpressions", false),
+                fields: demands(term, "matchFields", true),
+            })
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::needless_pass_by_value)]
+    use super::*;
+
+    fn node(name: &str, labels: &[(&str, &str)]) -> NodeView {
+        let mut labels: Vec<_> = labels
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect();
+        labels.sort();
+        NodeView {
+            name: name.into(),
+            labels: labels.into(),
+            ..NodeView::default()
+        }
+    }
+
+    fn tainted(taints: &[(&str, &str, &str)]) -> NodeView {
+        NodeView {
+            taints: taints
+                .iter()
+                .map(|(key, value, effect)| Taint {
+                    key: (*key).into(),
+                    value: (*value).into(),
+                    effect: (*effect).into(),
+                })
+                .collect(),
+            ..NodeView::default()
+        }
+    }
+
+    fn fate(spec: Value, node: &NodeView) -> Fate {
+        Placement::of(Some(&PodTemplate(json!({"spec": spec})))).fate(node)
+    }
+
+    fn affinity(terms: Value) -> Value {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": terms}}}})
+    }
+
+    #[test]
+    fn without_demands_every_node_is_fit() {
+        let node = node("n", &[]);
+        assert_eq!(Placement::of(None).fate(&node), Fate::Run);
+        for spec in [
+            json!({}),
+            json!({"nodeSelector": {}}),
+            json!({"nodeSelector": null, "affinity": null, "tolerations": null}),
+            json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": null}}}),
+            json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]}}}),
+        ] {
+            assert_eq!(fate(spec.clone(), &node), Fate::Run, "{spec}");
+        }
+    }
+
+    #[test]
+    fn every_label_of_the_node_selector_must_be_there() {
+        let node = node("n", &[("a", "1"), ("b", "2"), ("e", "")]);
+        for (selector, fit) in [
+            (json!({"a": "1"}), true),
+            (json!({"a": "1", "b": "2"}), true),
+            (json!({"e": ""}), true),
+            (json!({"a": "2"}), false),
+            (json!({"a": "1", "c": "3"}), false),
+            (json!({"c": ""}), false),
+            (json!({"a": 1}), false),
+        ] {
+            let expected = if fit { Fate::Run } else { Fate::Leave };
+            assert_eq!(
+                fate(json!({"nodeSelector": selector.clone()}), &node),
+                expected,
+                "{selector}"
+            );
+        }
+    }
+
+    #[test]
+    fn each_operator_of_a_match_expression_holds_as_in_the_scheduler() {
+        let node = node(
+            "n",
+            &[("zone", "a"), ("cores", "8"), ("neg", "-3"), ("word", "x")],
+        );
+        let cases = [
+            ("zone", "In", json!(["a", "b"]), true),
+            ("zone", "In", json!(["b"]), false),
+            ("none", "In", json!(["a"]), false),
+            ("zone", "In", json!([]), false),
+            ("zone", "NotIn", json!(["b"]), true),
+            ("zone", "NotIn", json!(["a"]), false),
+            ("none", "NotIn", json!(["a"]), true),
+            ("zone", "NotIn", json!([]), false),
+            ("zone", "Exists", json!(null), true),
+            ("zone", "Exists", json!([]), true),
+            ("none", "Exists", json!([]), false),
+            ("zone", "Exists", json!(["a"]), false),
+            ("none", "DoesNotExist", json!(null), true),
+            ("zone", "DoesNotExist", json!([]), false),
+            ("none", "DoesNotExist", json!(["a"]), false),
+            ("cores", "Gt", json!(["7"]), true),
+            ("cores", "Gt", json!(["8"]), false),
+            ("cores", "Lt", json!(["9"]), true),
+            ("cores", "Lt", json!(["8"]), false),
+            ("neg", "Lt", json!(["-2"]), true),
+            ("neg", "Gt", json!(["-4"]), true),
+            ("word", "Gt", json!(["1"]), false),
+            ("word", "Lt", json!(["1"]), false),
+            ("none", "Gt", json!(["1"]), false),
+            ("none", "Lt", json!(["1"]), false),
+            ("cores", "Gt", json!(["1.5"]), false),
+            ("cores", "Gt", json!(["1", "2"]), false),
+            ("cores", "Gt", json!([]), false),
+            ("cores", "Gt", json!(["99999999999999999999"]), false),
+            ("zone", "in", json!(["a"]), false),
+            ("zone", "", json!(["a"]), false),
+            ("zone", "In", json!([1]), false),
+        ];
+        for (key, operator, values, fit) in cases {
+            let expression = json!({"key": key, "operator": operator, "values": values});
+            let spec = affinity(json!([{"matchExpressions": [expression.clone()]}]));
+            let expected = if fit { Fate::Run } else { Fate::Leave };
+            assert_eq!(fate(spec, &node), expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn match_fields_ask_for_the_name_alone() {
+        let node = node("n1", &[]);
+        let cases = [
+            ("metadata.name", "In", json!(["n1"]), true),
+            ("metadata.name", "In", json!(["n2"]), false),
+            ("metadata.name", "In", json!(["n1", "n2"]), false),
+            ("metadata.name", "In", json!([]), false),
+            ("metadata.name", "NotIn", json!(["n2"]), true),
+            ("metadata.name", "NotIn", json!(["n1"]), false),
+            ("metadata.name", "NotIn", json!(["n2", "n3"]), false),
+            ("metadata.name", "Exists", json!([]), false),
+            ("spec.x", "In", json!(["n1"]), false),
+            ("spec.x", "NotIn", json!(["n1"]), true),
+        ];
+        for (key, operator, values, fit) in cases {
+            let field = json!({"key": key, "operator": operator, "values": values});
+            let spec = affinity(json!([{"matchFields": [field.clone()]}]));
+            let expected = if fit { Fate::Run } else { Fate::Leave };
+            assert_eq!(fate(spec, &node), expected, "{field}");
+        }
+    }
+
+    #[test]
+    fn one_term_is_enough_and_all_of_it_must_match() {
+        let node = node("n1", &[("a", "1")]);
+        let has = |key: &str| json!({"key": key, "operator": "Exists"});
+        let named =
+            |name: &str| json!({"key": "metadata.name", "operator": "In", "values": [name]});
+        let broken = json!({"key": "a", "operator": "Near"});
+        for (terms, fit) in [
+            (json!([]), false),
+            (json!(null), false),
+            (json!([{}]), false),
+            (json!([{"matchExpressions": [], "matchFields": []}]), false),
+            (json!([{}, {"matchExpressions": [has("a")]}]), true),
+            (
+                json!([{"matchExpressions": [has("b")]}, {"matchExpressions": [has("a")]}]),
+                true,
+            ),
+            (json!([{"matchExpressions": [has("a"), has("b")]}]), false),
+            (
+                json!([{"matchExpressions": [has("a")], "matchFields": [named("n1")]}]),
+                true,
+            ),
+            (
+                json!([{"matchExpressions": [has("a")], "matchFields": [named("n2")]}]),
+                false,
+            ),
+            (
+                json!([{"matchExpressions": [broken.clone()]}, {"matchExpressions": [has("a")]}]),
+                true,
+            ),
+            (json!([{"matchExpressions": [has("a"), broken]}]), false),
+        ] {
+            let expected = if fit { Fate::Run } else { Fate::Leave };
+            assert_eq!(fate(affinity(terms.clone()), &node), expected, "{terms}");
+        }
+    }
+
+    #[test]
+    fn selector_and_affinity_must_both_match() {
+        let mut spec =
+            affinity(json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]));
+        spec["nodeSelector"] = json!({"b": "2"});
+        assert_eq!(fate(spec.clone(), &node("n", &[("a", "1")])), Fate::Leave);
+        assert_eq!(fate(spec.clone(), &node("n", &[("b", "2")])), Fate::Leave);
+        assert_eq!(fate(spec, &node("n", &[("a", "1"), ("b", "2")])), Fate::Run);
+    }
+
+    #[test]
+    fn tolerations_hold_as_in_the_scheduler() {
+        let cases = [
+            (json!([]), ("k", "v", "NoSchedule"), Fate::Keep),
+            (json!([]), ("k", "v", "NoExecute"), Fate::Leave),
+            (json!([]), ("k", "v", "PreferNoSchedule"), Fate::Run),
+            (
+                json!([{"key": "k", "value": "v"}]),
+                ("k", "v", "NoSchedule"),
+                Fate::Run,
+            ),
+            (
+                json!([{"key": "k", "operator": "Equal", "value": "w"}]),
+                ("k", "v", "NoSchedule"),
+                Fate::Keep,
+            ),
+            (
+                json!([{"key": "k", "operator": "Exists"}]),
+                ("k", "v", "NoExecute"),
+                Fate::Run,
+            ),
+            (
+                json!([{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]),
+                ("k", "v", "NoExecute"),
+                Fate::Leave,
+            ),
+            (
+                json!([{"key": "j", "operator": "Exists"}]),
+                ("k", "v", "NoSchedule"),
+                Fate::Keep,
+            ),
+            (
+                json!([{"operator": "Exists"}]),
+                ("k", "v", "NoExecute"),
+                Fate::Run,
+            ),
+            (
+                json!([{"operator": "Exists", "effect": "NoExecute"}]),
+                ("k", "v", "NoSchedule"),
+                Fate::Keep,
+            ),
+            (
+                json!([{"key": "k", "operator": "Near"}]),
+                ("k", "", "NoSchedule"),
+                Fate::Keep,
+            ),
+            // How long a NoExecute taint is tolerated is the taint manager's to count.
+            (
+                json!([{"key": "k", "operator": "Exists", "tolerationSeconds": 3}]),
+                ("k", "v", "NoExecute"),
+                Fate::Run,
+            ),
+        ];
+        for (tolerations, taint, expected) in cases {
+            let spec = json!({"tolerations": tolerations.clone()});
+            assert_eq!(
+                fate(spec, &tainted(&[taint])),
+                expected,
+                "{tolerations} {taint:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_taints_that_a_daemon_lives_with_are_tolerated() {
+        for (key, effect) in DAEMON_TOLERATIONS {
+            assert_eq!(
+                fate(json!({}), &tainted(&[(key, "", effect)])),
+                Fate::Run,
+                "{key}"
+            );
+        }
+        let (key, effect) = HOST_NETWORK_TOLERATION;
+        let node = tainted(&[(key, "", effect)]);
+        assert_eq!(fate(json!({}), &node), Fate::Keep);
+        assert_eq!(fate(json!({"hostNetwork": true}), &node), Fate::Run);
+    }
+
+    #[test]
+    fn a_node_that_is_down_is_still_one_that_should_have_a_pod() {
+        for key in DOWN_TAINTS {
+            let mut node = tainted(&[(key, "", "NoSchedule"), (key, "", "NoExecute")]);
+            assert_eq!(fate(json!({}), &node), Fate::Down, "{key}");
+            let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
+            assert_eq!(fate(tolerant, &node), Fate::Run);
+            node.cordoned = true;
+            assert_eq!(fate(json!({}), &node), Fate::Cordoned);
+        }
+        let both = tainted(&[
+            (DOWN_TAINTS[0], "", "NoSchedule"),
+            ("other", "", "NoSchedule"),
+        ]);
+        assert_eq!(fate(json!({}), &both), Fate::Keep);
+    }
+
+    #[test]
+    fn a_cordoned_node_keeps_its_pod_unless_it_must_leave() {
+        let mut node = tainted(&[("node.kubernetes.io/unschedulable", "", "NoSchedule")]);
+        node.cordoned = true;
+        assert_eq!(fate(json!({}), &node), Fate::Cordoned);
+        assert_eq!(
+            fate(json!({"tolerations": [{"operator": "Exists"}]}), &node),
+            Fate::Cordoned
+        );
+        assert_eq!(
+            fate(json!({"nodeSelector": {"a": "b"}}), &node),
+            Fate::Leave
+        );
+    }
+
+    #[test]
+    fn the_worst_taint_decides() {
+        let node = tainted(&[("a", "", "NoSchedule"), ("b", "", "NoExecute")]);
+        assert_eq!(fate(json!({}), &node), Fate::Leave);
+        assert_eq!(
+            fate(
+                json!({"tolerations": [{"key": "b", "operator": "Exists"}]}),
+                &node
+            ),
+            Fate::Keep
+        );
+        assert_eq!(
+            fate(
+                json!({"tolerations": [{"key": "a", "operator": "Exists"}]}),
+                &node
+            ),
+            Fate::Leave
+        );
+    }
+}

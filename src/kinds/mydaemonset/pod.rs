@@ -1,0 +1,331 @@
+//! The pod that is made for a node: raw JSON from the owner, the node and a revision.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::crd::MyDaemonSet;
+use super::placement::daemon_tolerations;
+use super::revision::{Content, base32};
+use kube::Resource;
+
+/// The container that runs `spec.image`.
+pub const APP: &str = "app";
+/// What the keys of our labels and annotations begin with.
+pub const OUR_PREFIX: &str = "apps.zhongmingmao.io/";
+/// The label with the name of the `MyDaemonSet`, on its pods and revisions.
+pub const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
+/// The label with the hash of the revision, on pods and revisions.
+pub const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
+/// The well-known label with the name of what manages an object.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Its value.
+pub const MANAGED_BY: &str = "my-operator";
+/// How many pods of the same revision failed before this one on this node, in a row.
+pub const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
+/// Without it these pods would keep the cluster autoscaler from ever removing a node.
+const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
+
+/// The longest name of a pod.
+const LONGEST_NAME: usize = 253;
+/// The digits of the suffix, in base 32.
+const SUFFIX: usize = 10;
+
+/// The `MyDaemonSet` that pods and revisions belong to.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// `metadata.namespace`.
+    pub namespace: &'a str,
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata.uid`.
+    pub uid: &'a str,
+}
+
+impl Owner<'_> {
+    /// The controller owner reference to it.
+    pub fn reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: MyDaemonSet::api_version(&()).into_owned(),
+            kind: MyDaemonSet::kind(&()).into_owned(),
+            name: self.name.to_owned(),
+            uid: self.uid.to_owned(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }
+    }
+}
+
+/// The name of the pod of a revision on a node: the node's name, and a hash of all that makes the pod
+/// unique. So a second create of the same pod fails, whoever sends it.
+pub fn name(node: &str, node_uid: &str, owner_uid: &str, revision: &str) -> String {
+    let mut hasher = Sha256::new();
+    for part in [owner_uid, node_uid, revision] {
+        hasher.update(part.as_bytes());
+        // No part can contain this, so no two triples read the same.
+        hasher.update([0]);
+    }
+    let suffix = base32(&hasher.finalize(), SUFFIX);
+    // Node names are ASCII; anything else is cut at a character.
+    let room = LONGEST_NAME - SUFFIX - 1;
+    let end = (0..=room.min(node.len()))
+        .rev()
+        .find(|end| node.is_char_boundary(*end))
+        .unwrap_or_default();
+    // A label of a DNS name must not end with a dot or a dash before ours.
+    let node = node[..end].trim_end_matches(['.', '-']);
+    format!("{node}-{suffix}")
+}
+
+/// What a pod is made for.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// Its owner.
+    pub owner: Owner<'a>,
+    /// The node's name.
+    pub node: &'a str,
+    /// The node's UID.
+    pub node_uid: &'a str,
+    /// The hash of the revision.
+    pub revision: &'a str,
+    /// How many pods of this revision failed on this node before, in a row.
+    pub attempt: u32,
+}
+
+/// The pod. What the user wrote in the template is kept as it is, known to us or not.
+pub fn build(plan: &Plan<'_>, content: &Content) -> Value {
+    let template = content.template.as_ref();
+    let owner = plan.owner;
+    let mut labels = template
+        .and_then(|t| t.labels())
+        .cloned()
+        .unwrap_or_default();
+    for (key, value) in [
+        (NAME_LABEL, owner.name),
+        (REVISION_LABEL, plan.revision),
+        (MANAGED_BY_LABEL, MANAGED_BY),
+    ] {
+        labels.insert(key.to_owned(), value.into());
+    }
+    let mut annotations = template
+        .and_then(|t| t.annotations())
+        .cloned()
+        .unwrap_or_default();
+    annotations
+        .entry(AUTOSCALER_ANNOTATION)
+        .or_insert_with(|| "true".into());
+    if plan.attempt > 0 {
+        annotations.insert(
+            ATTEMPT_ANNOTATION.to_owned(),
+            plan.attempt.to_string().into(),
+        );
+    }
+    let mut spec = template.and_then(|t| t.spec()).cloned().unwrap_or_default();
+    add_tolerations(&mut spec);
+    add_app(&mut spec, content.image.as_deref());
+    spec.insert("nodeName".to_owned(), plan.node.into());
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name(plan.node, plan.node_uid, owner.uid, plan.revision),
+            "namespace": owner.namespace,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [owner.reference()],
+        },
+        "spec": spec,
+    })
+}
+
+fn add_tolerations(spec: &mut Map<String, Value>) {
+    let added = daemon_tolerations(Some(spec));
+    let mut tolerations = take_array(spec, "tolerations");
+    for toleration in added {
+        if !tolerations.contains(&toleration) {
+            tolerations.push(toleration);
+        }
+    }
+    spec.insert("tolerations".to_owned(), tolerations.into());
+}
+
+/// Gives the container `app` its image, and the pod the container where it has none.
+fn add_app(spec: &mut Map<String, Value>, image: Option<&str>) {
+    let image = Value::from(image.unwrap_or_default());
+    let mut containers = take_array(spec, "containers");
+    let app = containers
+        .iter_mut()
+        .find(|c| c.get("name").and_then(Value::as_str) == Some(APP))
+        .and_then(Value::as_object_mut);
+    match app {
+        None => containers.insert(0, json!({"name": APP, "image": image})),
+        Some(app) => {
+            let own = app.get("image").and_then(Value::as_str).unwrap_or_default();
+            if own.is_empty() {
+                app.insert("image".to_owned(), image);
+            }
+        }
+    }
+    spec.insert("containers".to_owned(), containers.into());
+}
+
+/// Takes the array of that name out; an empty one where there is none. The rules refuse anything
+/// but an array.
+fn take_array(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
+    match fields.remove(key) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::kinds::template::PodTemplate;
+    use std::collections::HashSet;
+
+    const OWNER: Owner<'_> = Owner {
+        namespace: "ns",
+        name: "web",
+        uid: "owner-uid",
+    };
+
+    fn plan() -> Plan<'static> {
+        Plan {
+            owner: OWNER,
+            node: "node-1",
+            node_uid: "node-uid",
+            revision: "abcdefghij",
+            attempt: 0,
+        }
+    }
+
+    fn content(image: Option<&str>, template: Option<Value>) -> Content {
+        Content {
+            image: image.map(str::to_owned),
+            template: template.map(PodTemplate),
+        }
+    }
+
+    #[test]
+    fn a_pod_of_an_image_alone() {
+        let pod = build(&plan(), &content(Some("nginx:1.29"), None));
+        let pod_name = name("node-1", "node-uid", "owner-uid", "abcdefghij");
+        assert!(pod_name.starts_with("node-1-"));
+        assert_eq!(
+            pod["metadata"],
+            json!({
+                "name": pod_name,
+                "namespace": "ns",
+                "labels": {
+                    "apps.zhongmingmao.io/mydaemonset": "web",
+                    "apps.zhongmingmao.io/revision": "abcdefghij",
+                    "app.kubernetes.io/managed-by": "my-operator",
+                },
+                "annotations": {"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"},
+                "ownerReferences": [{
+                    "apiVersion": "apps.zhongmingmao.io/v1beta1", "kind": "MyDaemonSet",
+                    "name": "web", "uid": "owner-uid", "controller": true, "blockOwnerDeletion": true,
+                }],
+            })
+        );
+        assert_eq!(pod["spec"]["nodeName"], "node-1");
+        assert_eq!(
+            pod["spec"]["containers"],
+            json!([{"name": "app", "image": "nginx:1.29"}])
+        );
+        assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 6);
+    }
+
+    #[test]
+    fn the_template_is_kept_as_it_was_written() {
+        let template = json!({
+            "metadata": {"labels": {"a": "b"}, "annotations": {"c": "d",
+                "cluster-autoscaler.kubernetes.io/daemonset-pod": "false"}},
+            "spec": {"hostNetwork": true, "future": {"x": [null, 1.5]},
+                "tolerations": [{"key": "mine", "operator": "Exists"},
+                                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+                "initContainers": [{"name": "i", "image": "i:1"}],
+                "containers": [{"name": "log", "image": "l:1"}, {"name": "app", "args": ["x"]}]}});
+        let pod = build(&plan(), &content(Some("a:1"), Some(template)));
+        assert_eq!(pod["metadata"]["labels"]["a"], "b");
+        assert_eq!(pod["metadata"]["annotations"]["c"], "d");
+        assert_eq!(
+            pod["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/daemonset-pod"],
+            "false"
+        );
+        assert_eq!(pod["spec"]["future"], json!({"x": [null, 1.5]}));
+        assert_eq!(
+            pod["spec"]["containers"],
+            json!([{"name": "log", "image": "l:1"}, {"name": "app", "args": ["x"], "image": "a:1"}])
+        );
+        // Its own two, five that were not there, and one for the host's network.
+        assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 8);
+    }
+
+    #[test]
+    fn the_container_app_comes_first_when_it_is_added_and_its_own_image_wins() {
+        let sidecar = json!({"spec": {"containers": [{"name": "log", "image": "l:1"}]}});
+        let pod = build(&plan(), &content(Some("a:1"), Some(sidecar)));
+        assert_eq!(
+            pod["spec"]["containers"][0],
+            json!({"name": "app", "image": "a:1"})
+        );
+        assert_eq!(pod["spec"]["containers"][1]["name"], "log");
+        let own = json!({"spec": {"containers": [{"name": "app", "image": "own:1"}]}});
+        let pod = build(&plan(), &content(Some("a:1"), Some(own)));
+        assert_eq!(
+            pod["spec"]["containers"],
+            json!([{"name": "app", "image": "own:1"}])
+        );
+    }
+
+    #[test]
+    fn a_successor_carries_the_number_of_failures_before_it() {
+        let pod = build(
+            &Plan {
+                attempt: 3,
+                ..plan()
+            },
+            &content(Some("a:1"), None),
+        );
+        assert_eq!(
+            pod["metadata"]["annotations"]["apps.zhongmingmao.io/attempt"],
+            "3"
+        );
+    }
+
+    #[test]
+    fn names_differ_by_owner_node_and_revision_and_by_nothing_else() {
+        let names: HashSet<_> = [
+            ("n", "nu", "o", "r"),
+            ("n", "nu", "o", "r2"),
+            ("n", "nu", "o2", "r"),
+            ("n", "nu2", "o", "r"),
+            ("n", "n", "uo", "r"),
+        ]
+        .map(|(node, node_uid, owner, revision)| name(node, node_uid, owner, revision))
+        .into();
+        assert_eq!(names.len(), 5);
+        assert_eq!(name("n", "nu", "o", "r"), name("n", "nu", "o", "r"));
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_valid() {
+        let dots = format!("{}.{}", "a".repeat(241), "b".repeat(11));
+        for node in ["a".repeat(253), dots, "x-".repeat(126), "a".to_owned()] {
+            let name = name(&node, "u", "o", "r");
+            assert!(name.len() <= 253, "{name}");
+            let (front, suffix) = name.rsplit_once('-').unwrap();
+            assert_eq!(suffix.len(), 10);
+            assert!(
+                front.ends_with(|c: char| c.is_ascii_alphanumeric()),
+                "{name}"
+            );
+            assert!(name.split('.').all(|label| !label.is_empty()
+                && !label.starts_with('-')
+                && !label.ends_with('-')));
+        }
+    }
+}

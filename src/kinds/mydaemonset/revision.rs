@@ -1,0 +1,419 @@
+//! Revisions: what pods are made from, kept as `ControllerRevision` objects.
+//!
+//! A revision is named by the hash of its content, the user's image and template and nothing of the
+//! operator's, so that an upgrade of the operator rolls nothing, and an old spec applied again is the
+//! old revision again.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Number, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::crd::MyDaemonSetSpec;
+use super::pod::{MANAGED_BY, MANAGED_BY_LABEL, NAME_LABEL, Owner, REVISION_LABEL};
+use super::views::controller;
+use crate::kinds::template::PodTemplate;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// Since when a revision is (again) the newest one. A node that joined later never had another.
+pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
+
+/// What a revision holds: the part of the spec that pods are made from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Content {
+    /// `spec.image`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// `spec.template`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<PodTemplate>,
+}
+
+impl Content {
+    /// The content of a spec.
+    pub fn of(spec: &MyDaemonSetSpec) -> Self {
+        Self {
+            image: spec.image.clone(),
+            template: spec.template.clone(),
+        }
+    }
+
+    /// The content in the one form that the API server itself would write.
+    ///
+    /// It compares a revision's `data` byte by byte with what it gets when it reads and writes it
+    /// again; with any other form each later patch, the garbage collector's too, would fail with
+    /// `data: field is immutable`.
+    pub fn canonical(&self) -> String {
+        let mut value = Map::new();
+        if let Some(image) = &self.image {
+            value.insert("image".to_owned(), image.as_str().into());
+        }
+        if let Some(template) = &self.template {
+            value.insert("template".to_owned(), template.0.clone());
+        }
+        let mut out = String::new();
+        write_value(&Value::Object(value), &mut out);
+        out
+    }
+}
+
+/// The hash that names a revision: 50 bits of the SHA-256 of its content, in base 32.
+pub fn hash(canonical: &str) -> String {
+    base32(&Sha256::digest(canonical.as_bytes()), 10)
+}
+
+/// The first `length` base-32 digits (RFC 4648, lower case) of the bytes.
+pub fn base32(bytes: &[u8], length: usize) -> String {
+    const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let byte = |at: usize| u16::from(bytes.get(at).copied().unwrap_or_default());
+    (0..length)
+        .map(|digit| {
+            let (at, bit) = (digit * 5 / 8, digit * 5 % 8);
+            // Five bits never reach beyond the byte after the one that they begin in.
+            let window = (byte(at) << 8) | byte(at + 1);
+            char::from(DIGITS[usize::from((window >> (11 - bit)) & 31)])
+        })
+        .collect()
+}
+
+/// The name of the `ControllerRevision`.
+pub fn name(owner: &str, hash: &str) -> String {
+    format!("{owner}-{hash}")
+}
+
+/// Writes JSON as Go's `encoding/json` does after reading it into plain maps: sorted keys, no
+/// blanks, whole numbers without a fraction, and `<`, `>`, `&` and two line separators escaped.
+fn write_value(value: &Value, out: &mut String) {
+    match value {
+        Value::Null => out.push_str("null"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Number(number) => write_number(number, out),
+        Value::String(text) => write_text(text, out),
+        Value::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_value(item, out);
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_by_key(|(key, _)| key.as_str());
+            out.push('{');
+            for (i, (key, item)) in fields.into_iter().enumerate() {
+                if i > 0 {
+                    out.push(',');
+                }
+                write_text(key, out);
+                out.push(':');
+                write_value(item, out);
+            }
+            out.push('}');
+        }
+    }
+}
+
+fn write_text(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' | '\0'..'\u{20}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+fn write_number(number: &Number, out: &mut String) {
+    if let Some(whole) = number.as_i64() {
+        let _ = write!(out, "{whole}");
+        return;
+    }
+    let value = number.as_f64().unwrap_or_default();
+    let size = value.abs();
+    if size != 0.0 && !(1e-6..1e21).contains(&size) {
+        // Go writes the sign of a positive exponent.
+        let text = format!("{value:e}");
+        out.push_str(&if size < 1.0 {
+            text
+        } else {
+            text.replace('e', "e+")
+        });
+    } else {
+        let _ = write!(out, "{value}");
+    }
+}
+
+/// A `ControllerRevision` as it is watched.
+#[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[resource(inherit = "k8s_openapi::api::apps::v1::ControllerRevision")]
+#[serde(default)]
+pub struct WatchedRevision {
+    /// The object's metadata.
+    pub metadata: ObjectMeta,
+    /// Its content.
+    pub data: Value,
+    /// Its place in the history: the newest has the highest.
+    pub revision: i64,
+}
+
+/// What is kept of a revision.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RevisionView {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// The name of the object that controls the revision.
+    pub owner: String,
+    /// Its UID; empty when nothing controls the revision.
+    pub owner_uid: String,
+    /// The hash of the content.
+    pub hash: String,
+    /// Its place in the history: the newest has the highest.
+    pub number: i64,
+    /// Since when it is, or was last, the newest.
+    pub since: DateTime<Utc>,
+    /// The content.
+    pub content: Content,
+}
+
+impl RevisionView {
+    /// The view of a watched revision.
+    pub fn of(revision: WatchedRevision) -> Self {
+        let metadata = revision.metadata;
+        let owner = controller(metadata.owner_references.as_deref());
+        let annotations = metadata.annotations.as_ref();
+        let since = annotations.and_then(|a| a.get(SINCE_ANNOTATION));
+        let since = since
+            .and_then(|text| DateTime::parse_from_rfc3339(text).ok())
+            .map(|time| time.to_utc())
+            .or_else(|| super::views::utc(metadata.creation_timestamp.as_ref()));
+        // A revision that was tampered with is one whose hash no pod and no spec asks for.
+        let content = Content {
+            image: revision
+                .data
+                .get("image")
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+            template: revision.data.get("template").cloned().map(PodTemplate),
+        };
+        Self {
+            owner: owner.map(|o| o.name.clone()).unwrap_or_default(),
+            owner_uid: owner.map(|o| o.uid.clone()).unwrap_or_default(),
+            hash: hash(&content.canonical()),
+            number: revision.revision,
+            since: since.unwrap_or_default(),
+            content,
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+        }
+    }
+}
+
+/// A `ControllerRevision` as it is created: with its content as exactly the canonical bytes.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NewRevision {
+    api_version: &'static str,
+    kind: &'static str,
+    metadata: Value,
+    data: Box<RawValue>,
+    revision: i64,
+}
+
+/// The body of the request that creates a revision.
+///
+/// # Errors
+/// Never for content that came from JSON.
+pub fn body(
+    owner: &Owner<'_>,
+    canonical: &str,
+    number: i64,
+    now: DateTime<Utc>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let hash = hash(canonical);
+    serde_json::to_vec(&NewRevision {
+        api_version: "apps/v1",
+        kind: "ControllerRevision",
+        metadata: json!({
+            "name": name(owner.name, &hash),
+            "namespace": owner.namespace,
+            "labels": {NAME_LABEL: owner.name, REVISION_LABEL: hash, MANAGED_BY_LABEL: MANAGED_BY},
+            "annotations": {SINCE_ANNOTATION: since(now)},
+            "ownerReferences": [owner.reference()],
+        }),
+        data: RawValue::from_string(canonical.to_owned())?,
+        revision: number,
+    })
+}
+
+/// The patch that makes an old revision the newest one again, or gives it (back) its owner.
+pub fn patch(owner: &Owner<'_>, uid: &str, number: i64, now: DateTime<Utc>) -> Value {
+    json!({
+        "metadata": {
+            "uid": uid,
+            "annotations": {SINCE_ANNOTATION: since(now)},
+            "ownerReferences": [owner.reference()],
+        },
+        "revision": number,
+    })
+}
+
+fn since(now: DateTime<Utc>) -> String {
+    now.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+/// The number of a revision that becomes the newest: one more than any other has.
+pub fn next_number<'a>(others: impl IntoIterator<Item = &'a RevisionView>) -> i64 {
+    others.into_iter().map(|r| r.number).max().unwrap_or(0) + 1
+}
+
+/// The revisions beyond the limit that nothing uses any more, the oldest first.
+pub fn superfluous<'a>(
+    revisions: &'a [&'a RevisionView],
+    used: &BTreeSet<&str>,
+    limit: usize,
+) -> Vec<&'a RevisionView> {
+    let mut unused: Vec<&RevisionView> = revisions
+        .iter()
+        .copied()
+        .filter(|r| !used.contains(r.hash.as_str()))
+        .collect();
+    unused.sort_by(|a, b| (a.number, &a.name).cmp(&(b.number, &b.name)));
+    unused.truncate(unused.len().saturating_sub(limit));
+    unused
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        let mut out = String::new();
+        write_value(&serde_json::from_str(text).unwrap(), &mut out);
+        out
+    }
+
+    #[test]
+    fn json_is_written_as_go_writes_it() {
+        // The right-hand sides are what json.Marshal gives for the left-hand sides once read into
+        // an interface by the API server's decoder.
+        for (written, form) in [
+            (
+                r#"{ "b" : [1, 2 , {}], "a": null }"#,
+                r#"{"a":null,"b":[1,2,{}]}"#,
+            ),
+            (r#"{"B":1,"a":2,"A":3}"#, r#"{"A":3,"B":1,"a":2}"#),
+            (
+                r#""a<b>&c\u2028\u2029""#,
+                r#""a\u003cb\u003e\u0026c\u2028\u2029""#,
+            ),
+            (
+                "\"\\u0000\\u001f\\b\\f\\n\\r\\t\\/\\\\\\\"\u{7f}\u{e4}\"",
+                "\"\\u0000\\u001f\\b\\f\\n\\r\\t/\\\\\\\"\u{7f}\u{e4}\"",
+            ),
+            (
+                "[1.0, 0, 1e3, 0.5, 1e-7, 1e21, 123456789012, 1.5e300]",
+                "[1,0,1000,0.5,1e-7,1e+21,123456789012,1.5e+300]",
+            ),
+            ("[true,false]", "[true,false]"),
+        ] {
+            assert_eq!(canonical(written), form, "{written}");
+        }
+    }
+
+    #[test]
+    fn the_hash_depends_on_the_content_alone() {
+        let spec = |text: &str| Content::of(&serde_json::from_str(text).unwrap()).canonical();
+        let one = spec(
+            r#"{"image": "a:1", "template": {"spec": {"x": 1, "a": 2}}, "minReadySeconds": 3}"#,
+        );
+        assert_eq!(one, r#"{"image":"a:1","template":{"spec":{"a":2,"x":1}}}"#);
+        assert_eq!(
+            one,
+            spec(r#"{"template": {"spec": {"a": 2, "x": 1}}, "image": "a:1"}"#)
+        );
+        assert_ne!(hash(&one), hash(&spec(r#"{"image": "a:2"}"#)));
+        // Pinned: another value here would roll every pod of every user at an upgrade.
+        assert_eq!(hash(r#"{"image":"nginx:1.29"}"#), "5djmrzzhj3");
+    }
+
+    #[test]
+    fn base_32_is_that_of_the_rfc() {
+        assert_eq!(base32(b"foobar", 10), "mzxw6ytboi");
+        assert_eq!(base32(b"fo", 3), "mzx");
+        assert_eq!(base32(&[0xff; 32], 10), "7777777777");
+    }
+
+    #[test]
+    fn a_revision_survives_the_way_through_the_api() {
+        let owner = Owner {
+            namespace: "ns",
+            name: "web",
+            uid: "u",
+        };
+        let content = Content {
+            image: Some("a:1".into()),
+            template: Some(PodTemplate(json!({"spec": {"future": [1.5, "<"]}}))),
+        };
+        let now = DateTime::from_timestamp(1_000, 0).unwrap();
+        let body = body(&owner, &content.canonical(), 7, now).unwrap();
+        let text = String::from_utf8(body).unwrap();
+        assert!(
+            text.contains(&format!("\"data\":{},", content.canonical())),
+            "{text}"
+        );
+        let view = RevisionView::of(serde_json::from_str(&text).unwrap());
+        assert_eq!(view.name, format!("web-{}", view.hash));
+        assert_eq!((view.owner.as_str(), view.owner_uid.as_str()), ("web", "u"));
+        assert_eq!((view.number, view.since, &view.content), (7, now, &content));
+        assert_eq!(view.hash, hash(&content.canonical()));
+    }
+
+    #[test]
+    fn only_unused_revisions_beyond_the_limit_go_oldest_first() {
+        let revision = |hash: &str, number| RevisionView {
+            name: format!("x-{hash}"),
+            hash: hash.into(),
+            number,
+            ..RevisionView::default()
+        };
+        let all: Vec<_> = [("a", 4), ("b", 1), ("c", 3), ("d", 2), ("e", 5)]
+            .map(|(hash, number)| revision(hash, number))
+            .into();
+        let all: Vec<_> = all.iter().collect();
+        for (used, limit, gone) in [
+            (&["e"][..], 10, &[][..]),
+            (&["e"], 2, &["b", "d"]),
+            (&["e", "b"], 1, &["d", "c"]),
+            (&["a", "b", "c", "d", "e"], 1, &[]),
+        ] {
+            let used: BTreeSet<&str> = used.iter().copied().collect();
+            let found: Vec<_> = superfluous(&all, &used, limit)
+                .iter()
+                .map(|r| r.hash.as_str())
+                .collect();
+            assert_eq!(found, gone);
+        }
+        assert_eq!(next_number(all), 6);
+        assert_eq!(next_number([]), 1);
+    }
+}

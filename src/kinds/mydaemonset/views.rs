@@ -1,0 +1,436 @@
+//! What is read of nodes and pods, and what is kept of it.
+//!
+//! The watched structs are lenient (whatever is absent is empty) and name only the fields that are
+//! used; the views are slim, since there is one for each node and pod of the cluster.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Serialize};
+
+use super::pod::{ATTEMPT_ANNOTATION, REVISION_LABEL};
+
+/// A node as it is watched.
+#[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[resource(inherit = "k8s_openapi::api::core::v1::Node")]
+#[serde(default)]
+pub struct WatchedNode {
+    /// The node's metadata.
+    pub metadata: ObjectMeta,
+    /// The fields of its spec that are used.
+    pub spec: WatchedNodeSpec,
+    /// The fields of its status that are used.
+    pub status: WatchedStatus,
+}
+
+/// The fields of a node's spec that are used.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WatchedNodeSpec {
+    /// Whether the node is cordoned.
+    pub unschedulable: bool,
+    /// The node's taints.
+    pub taints: Vec<Taint>,
+}
+
+/// The fields of a node's or pod's status that are used.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WatchedStatus {
+    /// Of a pod: Pending, Running, Succeeded, Failed or Unknown.
+    pub phase: String,
+    /// Of a pod: why it is in that phase, such as Evicted.
+    pub reason: String,
+    /// The conditions.
+    pub conditions: Vec<WatchedCondition>,
+    /// Of a pod: its ordinary containers.
+    pub container_statuses: Vec<WatchedContainer>,
+    /// Of a pod: its init containers.
+    pub init_container_statuses: Vec<WatchedContainer>,
+}
+
+/// A condition of a node or pod.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WatchedCondition {
+    /// Such as Ready.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// True, False or Unknown.
+    pub status: String,
+    /// When the status last changed.
+    pub last_transition_time: Option<DateTime<Utc>>,
+}
+
+/// The state of one container.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WatchedContainer {
+    /// How often the kubelet started it again.
+    pub restart_count: i32,
+    /// What it is doing.
+    pub state: WatchedState,
+}
+
+/// What a container is doing.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WatchedState {
+    /// It waits, and for what.
+    pub waiting: Option<WatchedReason>,
+    /// It has ended, and how.
+    pub terminated: Option<WatchedReason>,
+}
+
+/// Why a container waits or has ended.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WatchedReason {
+    /// One word, such as `CrashLoopBackOff`.
+    pub reason: String,
+    /// When it ended.
+    pub finished_at: Option<DateTime<Utc>>,
+}
+
+/// A taint of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    /// The taint's key.
+    pub key: String,
+    /// The taint's value.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+/// A pod as it is watched.
+#[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
+#[serde(default)]
+pub struct WatchedPod {
+    /// The pod's metadata.
+    pub metadata: ObjectMeta,
+    /// The fields of its spec that are used.
+    pub spec: WatchedPodSpec,
+    /// The fields of its status that are used.
+    pub status: WatchedStatus,
+}
+
+/// The fields of a pod's spec that are used.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WatchedPodSpec {
+    /// The node that the pod runs on.
+    pub node_name: String,
+}
+
+/// What is kept of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeView {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// When the node joined.
+    pub created: DateTime<Utc>,
+    /// The labels, in order of their keys.
+    pub labels: Box<[(Box<str>, Box<str>)]>,
+    /// The taints.
+    pub taints: Box<[Taint]>,
+    /// Whether the node is cordoned: it takes no new pods.
+    pub cordoned: bool,
+    /// Since when the node has not been Ready; none while it is.
+    pub not_ready_since: Option<DateTime<Utc>>,
+}
+
+impl NodeView {
+    /// The view of a watched node, `now` being the time of the look at it.
+    pub fn of(node: WatchedNode, now: DateTime<Utc>) -> Self {
+        let created = utc(node.metadata.creation_timestamp.as_ref()).unwrap_or(now);
+        let ready = node.status.conditions.iter().find(|c| c.type_ == "Ready");
+        let not_ready_since = match ready {
+            Some(condition) if condition.status == "True" => None,
+            Some(condition) => Some(condition.last_transition_time.unwrap_or(created).min(now)),
+            None => Some(created.min(now)),
+        };
+        let labels = node.metadata.labels.unwrap_or_default();
+        Self {
+            name: node.metadata.name.unwrap_or_default(),
+            uid: node.metadata.uid.unwrap_or_default(),
+            created,
+            labels: labels
+                .into_iter()
+                .map(|(key, value)| (key.into(), value.into()))
+                .collect(),
+            taints: node.spec.taints.into(),
+            cordoned: node.spec.unschedulable,
+            not_ready_since,
+        }
+    }
+
+    /// The value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        let at = self
+            .labels
+            .binary_search_by(|(name, _)| name.as_ref().cmp(key))
+            .ok()?;
+        self.labels.get(at).map(|(_, value)| value.as_ref())
+    }
+}
+
+/// What is kept of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodView {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`; empty for a pod that was just made and has not been seen yet.
+    pub uid: String,
+    /// The name of the object that controls the pod.
+    pub owner: String,
+    /// Its UID; empty when nothing controls the pod.
+    pub owner_uid: String,
+    /// `spec.nodeName`.
+    pub node: String,
+    /// The hash of the revision that the pod was made from.
+    pub revision: String,
+    /// How many pods of this revision failed before it on this node, in a row.
+    pub attempt: u32,
+    /// `metadata.creationTimestamp`.
+    pub created: DateTime<Utc>,
+    /// Whether the pod is being deleted.
+    pub deleting: bool,
+    /// Since when the pod has been Ready; none while it is not.
+    pub ready_since: Option<DateTime<Utc>>,
+    /// When the pod ended, if it has.
+    pub ended: Option<DateTime<Utc>>,
+    /// What ails the pod, in a word or two, if something does.
+    pub trouble: Option<Box<str>>,
+    /// The most restarts of any of its containers.
+    pub restarts: u32,
+}
+
+/// Reasons of a waiting container that are no ordinary steps of a start.
+const TROUBLES: &[&str] = &[
+    "CrashLoopBackOff",
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "PreStartHookError",
+    "PostStartHookError",
+];
+
+impl PodView {
+    /// The view of a watched pod, `now` being the time of the look at it.
+    ///
+    /// Times that a kubelet wrote are taken for no later than `now`: its clock may be ahead, and
+    /// nothing must wait for it (kubernetes/kubernetes#77203).
+    pub fn of(pod: WatchedPod, now: DateTime<Utc>) -> Self {
+        let metadata = pod.metadata;
+        let created = utc(metadata.creation_timestamp.as_ref()).unwrap_or(now);
+        let text = |map: &Option<BTreeMap<String, String>>, key: &str| {
+            map.as_ref().and_then(|map| map.get(key)).cloned()
+        };
+        let owner = controller(metadata.owner_references.as_deref());
+        Self {
+            owner: owner.map(|o| o.name.clone()).unwrap_or_default(),
+            owner_uid: owner.map(|o| o.uid.clone()).unwrap_or_default(),
+            node: pod.spec.node_name,
+            revision: text(&metadata.labels, REVISION_LABEL).unwrap_or_default(),
+            attempt: text(&metadata.annotations, ATTEMPT_ANNOTATION)
+                .and_then(|n| n.parse().ok())
+                .unwrap_or_default(),
+            created,
+            deleting: metadata.deletion_timestamp.is_some(),
+            ready_since: ready_since(&pod.status, created).map(|t| t.min(now)),
+            ended: ended(&pod.status, created).map(|t| t.min(now)),
+            trouble: trouble(&pod.status).map(Into::into),
+            restarts: containers(&pod.status)
+                .map(|c| u32::try_from(c.restart_count).unwrap_or_default())
+                .max()
+                .unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+        }
+    }
+
+    /// Whether the pod is there to stay: neither being deleted nor at its end.
+    pub fn is_live(&self) -> bool {
+        !self.deleting && self.ended.is_none()
+    }
+
+    /// Whether the pod serves.
+    pub fn is_ready(&self) -> bool {
+        self.is_live() && self.ready_since.is_some()
+    }
+}
+
+/// The owner reference of the controller, of which an object has at most one.
+pub fn controller(references: Option<&[OwnerReference]>) -> Option<&OwnerReference> {
+    references?.iter().find(|r| r.controller == Some(true))
+}
+
+/// A time of the API as one of ours.
+pub fn utc(time: Option<&Time>) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(time?.0.as_second(), 0)
+}
+
+fn containers(status: &WatchedStatus) -> impl Iterator<Item = &WatchedContainer> {
+    status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+}
+
+fn ready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let ready = status.conditions.iter().find(|c| c.type_ == "Ready")?;
+    (ready.status == "True").then(|| ready.last_transition_time.unwrap_or(created))
+}
+
+/// When a pod that has ended did so: the latest instant that its status tells of.
+fn ended(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    if !matches!(status.phase.as_str(), "Failed" | "Succeeded") {
+        return None;
+    }
+    let finished = containers(status).filter_map(|c| c.state.terminated.as_ref()?.finished_at);
+    let changed = status
+        .conditions
+        .iter()
+        .filter_map(|c| c.last_transition_time);
+    Some(finished.chain(changed).max().unwrap_or(created))
+}
+
+fn trouble(status: &WatchedStatus) -> Option<String> {
+    match status.phase.as_str() {
+        "Failed" if status.reason.is_empty() => {
+            let ended = containers(status).filter_map(|c| c.state.terminated.as_ref());
+            let reasons = ended.map(|t| t.reason.as_str());
+            let why = reasons
+                .into_iter()
+                .find(|reason| !reason.is_empty() && *reason != "Completed");
+            Some(why.unwrap_or("Failed").to_owned())
+        }
+        "Failed" => Some(status.reason.clone()),
+        "Succeeded" => Some("Completed".to_owned()),
+        _ => containers(status)
+            .filter_map(|c| c.state.waiting.as_ref())
+            .map(|waiting| waiting.reason.as_str())
+            .find(|reason| TROUBLES.contains(reason))
+            .map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    fn node(value: Value, now: i64) -> NodeView {
+        NodeView::of(serde_json::from_value(value).unwrap(), at(now))
+    }
+
+    fn pod(value: Value, now: i64) -> PodView {
+        PodView::of(serde_json::from_value(value).unwrap(), at(now))
+    }
+
+    #[test]
+    fn a_heartbeat_changes_nothing_in_the_view_of_a_node() {
+        let with = |beat: &str| {
+            json!({"metadata": {"name": "n", "uid": "u", "resourceVersion": beat,
+                                "creationTimestamp": "1970-01-01T00:00:10Z",
+                                "labels": {"b": "2", "a": "1"}},
+                   "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}], "podCIDR": "x"},
+                   "status": {"conditions": [{"type": "Ready", "status": "True",
+                              "lastHeartbeatTime": beat, "lastTransitionTime": "1970-01-01T00:00:20Z"}]}})
+        };
+        let first = node(with("1970-01-01T00:01:00Z"), 100);
+        assert_eq!(first, node(with("1970-01-01T00:02:00Z"), 200));
+        assert_eq!((first.label("a"), first.label("c")), (Some("1"), None));
+        assert_eq!(first.not_ready_since, None);
+    }
+
+    #[test]
+    fn a_node_is_not_ready_since_its_condition_says_so_or_since_it_joined() {
+        let condition = json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:10Z"}, "status": {"conditions": [
+            {"type": "Ready", "status": "Unknown", "lastTransitionTime": "1970-01-01T00:00:50Z"}]}});
+        assert_eq!(node(condition.clone(), 100).not_ready_since, Some(at(50)));
+        // A clock ahead of ours.
+        assert_eq!(node(condition, 40).not_ready_since, Some(at(40)));
+        let bare = json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:10Z"}});
+        assert_eq!(node(bare, 100).not_ready_since, Some(at(10)));
+    }
+
+    #[test]
+    fn a_running_pod_is_read() {
+        let view = pod(
+            json!({"metadata": {"name": "n-x", "uid": "u", "creationTimestamp": "1970-01-01T00:00:10Z",
+                    "labels": {"apps.zhongmingmao.io/revision": "abc"},
+                    "annotations": {"apps.zhongmingmao.io/attempt": "3"},
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "no", "uid": "no"},
+                        {"apiVersion": "v1", "kind": "X", "name": "o", "uid": "ou", "controller": true}]},
+                   "spec": {"nodeName": "n", "containers": []},
+                   "status": {"phase": "Running",
+                    "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:00:30Z"}],
+                    "containerStatuses": [{"restartCount": 2, "state": {"running": {}}}]}}),
+            100,
+        );
+        assert_eq!(
+            view,
+            PodView {
+                name: "n-x".into(),
+                uid: "u".into(),
+                owner: "o".into(),
+                owner_uid: "ou".into(),
+                node: "n".into(),
+                revision: "abc".into(),
+                attempt: 3,
+                created: at(10),
+                ready_since: Some(at(30)),
+                restarts: 2,
+                ..PodView::default()
+            }
+        );
+    }
+
+    #[test]
+    fn the_end_and_the_trouble_of_a_pod_are_read() {
+        let evicted = pod(
+            json!({"status": {"phase": "Failed", "reason": "Evicted"}}),
+            100,
+        );
+        assert_eq!(evicted.trouble.as_deref(), Some("Evicted"));
+        assert_eq!(evicted.ended, Some(at(100)), "nothing tells when");
+        let crashed = pod(
+            json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:10Z"},
+                   "status": {"phase": "Failed", "containerStatuses": [
+                    {"state": {"terminated": {"reason": "Completed", "finishedAt": "1970-01-01T00:00:30Z"}}},
+                    {"state": {"terminated": {"reason": "OOMKilled", "finishedAt": "1970-01-01T00:00:40Z"}}}]}}),
+            100,
+        );
+        assert_eq!(crashed.trouble.as_deref(), Some("OOMKilled"));
+        assert_eq!(crashed.ended, Some(at(40)));
+        let waiting = |reason: &str| {
+            pod(
+                json!({"status": {"phase": "Running", "containerStatuses": [
+                    {"state": {"waiting": {"reason": reason}}}]}}),
+                100,
+            )
+        };
+        assert_eq!(
+            waiting("CrashLoopBackOff").trouble.as_deref(),
+            Some("CrashLoopBackOff")
+        );
+        assert_eq!(waiting("ContainerCreating").trouble, None);
+        assert!(waiting("CrashLoopBackOff").ended.is_none());
+    }
+}
