@@ -5,4 +5,5 @@ pub mod crd;
 pub mod placement;
 pub mod pod;
 pub mod revision;
+pub mod rollout;
 pub mod views;

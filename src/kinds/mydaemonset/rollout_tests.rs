@@ -1,0 +1,1030 @@
+//! Tables for single decisions, and a random model of a cluster for many of them in a row.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use super::*;
+use crate::kinds::mydaemonset::views::Taint;
+use crate::kinds::template::PodTemplate;
+
+fn at(second: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(second, 0).unwrap()
+}
+
+const NOW: i64 = 100_000;
+
+fn node(name: &str) -> NodeView {
+    NodeView {
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        created: at(0),
+        ..NodeView::default()
+    }
+}
+
+fn not_ready(name: &str, seconds: i64) -> NodeView {
+    NodeView {
+        not_ready_since: Some(at(NOW - seconds)),
+        ..node(name)
+    }
+}
+
+fn cordoned(name: &str) -> NodeView {
+    NodeView {
+        cordoned: true,
+        ..node(name)
+    }
+}
+
+fn tainted(name: &str, key: &str, effect: &str) -> NodeView {
+    NodeView {
+        taints: [Taint {
+            key: key.into(),
+            effect: effect.into(),
+            ..Taint::default()
+        }]
+        .into(),
+        ..node(name)
+    }
+}
+
+/// A pod that is running, but not ready.
+fn pod(node: &str, revision: &str) -> PodView {
+    PodView {
+        name: format!("{node}-{revision}"),
+        uid: format!("pod-{node}-{revision}"),
+        node: node.into(),
+        revision: revision.into(),
+        created: at(NOW - 1_000),
+        ..PodView::default()
+    }
+}
+
+fn ready(node: &str, revision: &str) -> PodView {
+    PodView {
+        ready_since: Some(at(NOW - 900)),
+        ..pod(node, revision)
+    }
+}
+
+fn deleting(node: &str, revision: &str) -> PodView {
+    PodView {
+        deleting: true,
+        ..ready(node, revision)
+    }
+}
+
+/// A pod that ended so many seconds ago.
+fn failed(node: &str, revision: &str, ago: i64, attempt: u32) -> PodView {
+    PodView {
+        created: at(NOW - ago - 2),
+        ended: Some(at(NOW - ago)),
+        trouble: Some("Error".into()),
+        attempt,
+        ..pod(node, revision)
+    }
+}
+
+/// A situation: every test changes what matters to it.
+struct World {
+    nodes: Vec<NodeView>,
+    pods: Vec<PodView>,
+    template: PodTemplate,
+    strategy: Strategy,
+    update: &'static str,
+    current: &'static str,
+    update_since: i64,
+    memory: BTreeMap<String, Last>,
+    auto_paused: bool,
+    resumed: bool,
+}
+
+fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
+    World {
+        nodes,
+        pods,
+        template: PodTemplate(json!({})),
+        strategy: Strategy {
+            on_delete: false,
+            max_unavailable: Amount::Nodes(1),
+            max_surge: Amount::Nodes(0),
+            partition: 0,
+            paused: false,
+            min_ready: TimeDelta::zero(),
+        },
+        update: "new",
+        current: "old",
+        update_since: NOW - 100,
+        memory: BTreeMap::new(),
+        auto_paused: false,
+        resumed: false,
+    }
+}
+
+impl World {
+    fn decide(&self) -> Decision {
+        let known = BTreeMap::from([("old", 1), ("middle", 2), ("new", 3)]);
+        decide(&Observed {
+            nodes: &self.nodes,
+            pods: &self.pods,
+            placement: &Placement::of(Some(&self.template)),
+            strategy: self.strategy,
+            revisions: Revisions {
+                update: self.update,
+                update_since: at(self.update_since),
+                current: self.current,
+                known: &known,
+            },
+            memory: &self.memory,
+            auto_paused: self.auto_paused,
+            resumed: self.resumed,
+            now: at(NOW),
+        })
+    }
+}
+
+/// Creates as `node/revision`.
+fn created(decision: &Decision) -> Vec<String> {
+    let text = |c: &Create| format!("{}/{}", c.node, c.revision);
+    decision.create.iter().map(text).collect()
+}
+
+/// Deletes as `pod reason`.
+fn deleted(decision: &Decision) -> Vec<String> {
+    let text = |d: &Delete| format!("{} {}", d.pod, d.why.text());
+    decision.delete.iter().map(text).collect()
+}
+
+fn nodes(names: &[&str]) -> Vec<NodeView> {
+    names.iter().map(|name| node(name)).collect()
+}
+
+const NOTHING: &[&str] = &[];
+
+#[test]
+fn a_missing_pod_is_made_on_every_eligible_node() {
+    let mut all = nodes(&["b", "a"]);
+    all.push(cordoned("c"));
+    all.push(tainted("d", "k", "NoSchedule"));
+    all.push(tainted("e", "k", "NoExecute"));
+    all.push(tainted("f", "node.kubernetes.io/not-ready", "NoSchedule"));
+    let decision = world(all, vec![]).decide();
+    assert_eq!(created(&decision), ["a/new", "b/new"]);
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!((decision.facts.desired, decision.facts.current), (2, 0));
+}
+
+#[test]
+fn misplaced_surplus_and_stray_pods_go() {
+    let all = vec![
+        node("a"),
+        tainted("b", "k", "NoExecute"),
+        tainted("c", "k", "NoSchedule"),
+        cordoned("d"),
+    ];
+    let mut twin = ready("a", "new");
+    twin.name = "a-twin".into();
+    twin.created = at(NOW - 10);
+    let pods = vec![
+        ready("a", "new"),
+        twin,
+        ready("b", "new"),
+        ready("c", "new"),
+        ready("d", "new"),
+        ready("gone", "new"),
+        deleting("gone2", "new"),
+    ];
+    let decision = world(all, pods).decide();
+    assert_eq!(
+        deleted(&decision),
+        [
+            "gone-new node gone",
+            "a-twin surplus",
+            "b-new no longer eligible"
+        ]
+    );
+    assert_eq!(created(&decision), NOTHING);
+    let facts = decision.facts;
+    assert_eq!((facts.desired, facts.misscheduled), (2, 2));
+}
+
+#[test]
+fn of_several_old_pods_the_ready_then_the_later_then_the_older_stays() {
+    let mut late = pod("a", "old");
+    late.name = "late".into();
+    late.created = at(NOW - 5);
+    let mut early = late.clone();
+    early.name = "early".into();
+    early.created = at(NOW - 50);
+    let cases = [
+        (vec![pod("a", "middle"), ready("a", "old")], "a-middle"),
+        (vec![ready("a", "middle"), ready("a", "old")], "a-old"),
+        (vec![late, early], "late"),
+    ];
+    for (pods, gone) in cases {
+        let mut world = world(nodes(&["a"]), pods);
+        world.strategy.paused = true;
+        assert_eq!(deleted(&world.decide()), [format!("{gone} surplus")]);
+    }
+}
+
+#[test]
+fn nothing_is_made_while_a_pod_is_on_its_way_out() {
+    let decision = world(nodes(&["a"]), vec![deleting("a", "old")]).decide();
+    assert_eq!(created(&decision), NOTHING);
+    assert_eq!(deleted(&decision), NOTHING);
+}
+
+#[test]
+fn the_roll_out_takes_as_many_ready_pods_as_it_may_in_the_order_of_names() {
+    let names = ["a", "b", "c", "d"];
+    let old = || names.map(|n| ready(n, "old")).to_vec();
+    for (limit, gone) in [
+        (Amount::Nodes(1), 1),
+        (Amount::Nodes(3), 3),
+        (Amount::Nodes(9), 4),
+        (Amount::Percent(1), 1),
+        (Amount::Percent(26), 2),
+        (Amount::Percent(100), 4),
+        (Amount::Nodes(0), 1),
+    ] {
+        let mut world = world(nodes(&names), old());
+        world.strategy.max_unavailable = limit;
+        let expected: Vec<_> = names[..gone]
+            .iter()
+            .map(|n| format!("{n}-old outdated"))
+            .collect();
+        assert_eq!(deleted(&world.decide()), expected, "{limit:?}");
+    }
+}
+
+#[test]
+fn nodes_that_are_unavailable_for_any_reason_use_up_the_limit() {
+    let names = ["a", "b", "c"];
+    let cases: [(&str, PodView); 4] = [
+        ("a new pod that is not ready", pod("a", "new")),
+        ("a pod on its way out", deleting("a", "old")),
+        ("a failed new pod", failed("a", "new", 1, 0)),
+        ("a young new pod", {
+            let mut young = ready("a", "new");
+            young.ready_since = Some(at(NOW - 5));
+            young
+        }),
+    ];
+    for (what, first) in cases {
+        let mut world = world(
+            nodes(&names),
+            vec![first, ready("b", "old"), ready("c", "old")],
+        );
+        world.strategy.min_ready = TimeDelta::seconds(10);
+        assert_eq!(deleted(&world.decide()), NOTHING, "{what}");
+        world.strategy.max_unavailable = Amount::Nodes(2);
+        assert_eq!(deleted(&world.decide()), ["b-old outdated"], "{what}");
+    }
+    let world = world(nodes(&names), vec![ready("b", "old"), ready("c", "old")]);
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["a/new"]);
+    assert_eq!(deleted(&decision), NOTHING, "a missing pod");
+}
+
+#[test]
+fn old_pods_that_serve_nobody_go_first_and_ask_nobody() {
+    // kubernetes/kubernetes#123232: not to count them leads to no ready pod at all.
+    let pods = vec![
+        ready("a", "old"),
+        pod("b", "old"),
+        pod("c", "old"),
+        ready("d", "old"),
+        failed("e", "old", 1, 5),
+    ];
+    let decision = world(nodes(&["a", "b", "c", "d", "e"]), pods).decide();
+    assert_eq!(
+        deleted(&decision),
+        ["e-old outdated", "b-old outdated", "c-old outdated"]
+    );
+}
+
+#[test]
+fn young_old_pods_are_as_dear_as_others() {
+    // A change soon after a change must not replace every pod at once.
+    let mut pods: Vec<_> = ["a", "b", "c"].map(|n| ready(n, "old")).into();
+    for pod in &mut pods {
+        pod.ready_since = Some(at(NOW - 1));
+    }
+    let mut world = world(nodes(&["a", "b", "c"]), pods);
+    world.strategy.min_ready = TimeDelta::seconds(60);
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+}
+
+#[test]
+fn a_node_that_is_lost_for_a_minute_is_left_out() {
+    let pods = || vec![pod("a", "old"), ready("b", "old"), ready("c", "old")];
+    let mut world = world(vec![not_ready("a", 59), node("b"), node("c")], pods());
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-old outdated"]);
+    assert_eq!(decision.next, Some(at(NOW + 1)));
+    world.nodes[0] = not_ready("a", 60);
+    assert_eq!(
+        deleted(&world.decide()),
+        ["a-old outdated", "b-old outdated"]
+    );
+    // Also when its pod is still said to be ready.
+    world.pods[0] = ready("a", "old");
+    assert_eq!(
+        deleted(&world.decide()),
+        ["a-old outdated", "b-old outdated"]
+    );
+    // The taint of a node that is down does not take it out of the count at once.
+    let mut down = tainted("a", "node.kubernetes.io/unreachable", "NoSchedule");
+    down.not_ready_since = Some(at(NOW - 5));
+    world.nodes[0] = down;
+    world.pods[0] = pod("a", "new");
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(decision.facts.desired, 3);
+}
+
+#[test]
+fn a_cordoned_node_is_left_alone_and_counts_while_it_has_a_pod() {
+    for pod in [
+        ready("a", "old"),
+        pod("a", "old"),
+        failed("a", "new", 9_999, 0),
+    ] {
+        let decision = world(vec![cordoned("a")], vec![pod.clone()]).decide();
+        assert_eq!(deleted(&decision), NOTHING, "{pod:?}");
+        assert_eq!(created(&decision), NOTHING, "{pod:?}");
+        assert_eq!(decision.facts.desired, 1);
+    }
+    let decision = world(vec![cordoned("a")], vec![]).decide();
+    assert_eq!(created(&decision), NOTHING);
+    assert_eq!(decision.facts.desired, 0);
+    assert!(decision.facts.complete);
+}
+
+#[test]
+fn a_failed_pod_is_made_again_after_a_pause_that_grows() {
+    for (attempt, seconds) in [
+        (0, 10),
+        (1, 20),
+        (2, 40),
+        (6, 640),
+        (7, 900),
+        (4_000_000, 900),
+    ] {
+        assert_eq!(pause(attempt).num_seconds(), seconds);
+        let early = failed("a", "new", seconds - 1, attempt);
+        let decision = world(nodes(&["a"]), vec![early]).decide();
+        assert_eq!(deleted(&decision), NOTHING);
+        assert_eq!(decision.next, Some(at(NOW + 1)));
+        let due = failed("a", "new", seconds, attempt);
+        let decision = world(nodes(&["a"]), vec![due]).decide();
+        assert_eq!(deleted(&decision), ["a-new failed"]);
+        assert_eq!(created(&decision), NOTHING, "its name is still taken");
+        assert_eq!(decision.delete[0].last.attempt, attempt + 1);
+    }
+    // The pause begins anew when the pod had been well for long.
+    let mut old_age = failed("a", "new", 10, 7);
+    old_age.created = at(NOW - 10 - 900);
+    let decision = world(nodes(&["a"]), vec![old_age]).decide();
+    assert_eq!(decision.delete[0].last.attempt, 1);
+}
+
+#[test]
+fn the_successor_of_a_failed_pod_carries_the_count_of_its_revision() {
+    let last = |revision: &str| Last {
+        revision: revision.into(),
+        attempt: 4,
+    };
+    let mut world = world(nodes(&["a"]), vec![]);
+    world.memory = BTreeMap::from([("a".to_owned(), last("new"))]);
+    assert_eq!(world.decide().create[0].attempt, 4);
+    world.memory = BTreeMap::from([("a".to_owned(), last("old"))]);
+    assert_eq!(world.decide().create[0].attempt, 0);
+}
+
+#[test]
+fn on_delete_waits_for_people() {
+    let mut world = world(
+        nodes(&["a", "b", "c"]),
+        vec![ready("a", "old"), pod("b", "old")],
+    );
+    world.strategy.on_delete = true;
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(created(&decision), ["c/new"]);
+    assert_eq!((decision.facts.outdated, decision.facts.held), (2, 2));
+}
+
+#[test]
+fn a_partition_holds_the_last_nodes_by_name() {
+    let names = ["a", "b", "c", "d"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    world.strategy.max_unavailable = Amount::Percent(100);
+    world.strategy.partition = 3;
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-old outdated"]);
+    assert_eq!((decision.facts.outdated, decision.facts.held), (4, 3));
+    world.strategy.partition = 9;
+    assert_eq!(deleted(&world.decide()), NOTHING);
+}
+
+#[test]
+fn a_held_node_gets_its_own_revision_again_and_a_new_node_the_newest() {
+    let mut joined = node("d");
+    joined.created = at(NOW - 50);
+    let mut all = nodes(&["a", "b", "c"]);
+    all.push(joined);
+    let mut world = world(all, vec![ready("a", "old")]);
+    world.strategy.paused = true;
+    world.memory.insert(
+        "c".into(),
+        Last {
+            revision: "middle".into(),
+            attempt: 0,
+        },
+    );
+    assert_eq!(created(&world.decide()), ["b/old", "c/middle", "d/new"]);
+    // What is not known any more cannot be made.
+    world.current = "forgotten";
+    world.memory.clear();
+    assert_eq!(created(&world.decide()), ["b/new", "c/new", "d/new"]);
+}
+
+#[test]
+fn a_pause_stops_the_roll_out_and_nothing_else() {
+    let all = vec![node("a"), node("b"), tainted("c", "k", "NoExecute")];
+    let mut world = world(
+        all,
+        vec![
+            pod("a", "old"),
+            failed("b", "old", 10, 0),
+            ready("c", "old"),
+        ],
+    );
+    world.strategy.paused = true;
+    assert_eq!(
+        deleted(&world.decide()),
+        ["b-old failed", "c-old no longer eligible"]
+    );
+}
+
+#[test]
+fn a_surge_makes_the_new_pod_first() {
+    let names = ["a", "b", "c"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    world.strategy.max_unavailable = Amount::Nodes(0);
+    world.strategy.max_surge = Amount::Percent(50);
+    world.strategy.min_ready = TimeDelta::seconds(10);
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["a/new", "b/new"]);
+    assert_eq!(deleted(&decision), NOTHING);
+    // While they come up, no more.
+    world.pods.extend([pod("a", "new"), pod("b", "new")]);
+    let decision = world.decide();
+    assert_eq!((created(&decision).len(), deleted(&decision).len()), (0, 0));
+    // Ready, but too young.
+    world.pods[3].ready_since = Some(at(NOW - 9));
+    assert_eq!(deleted(&world.decide()), NOTHING);
+    assert_eq!(world.decide().next, Some(at(NOW + 1)));
+    // Available: the old one goes, and is a surge no more once it is on its way.
+    world.pods[3].ready_since = Some(at(NOW - 10));
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+    world.pods[0].deleting = true;
+    assert_eq!(created(&world.decide()), ["c/new"]);
+    // A pause does not leave a node with two good pods.
+    world.strategy.paused = true;
+    world.pods[0].deleting = false;
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+}
+
+#[test]
+fn a_surge_replaces_at_once_what_serves_nobody() {
+    let mut world = world(nodes(&["a", "b"]), vec![pod("a", "old"), ready("b", "old")]);
+    world.strategy.max_unavailable = Amount::Nodes(0);
+    world.strategy.max_surge = Amount::Nodes(1);
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-old outdated"]);
+    assert_eq!(created(&decision), ["b/new"]);
+    // A surge pod that failed waits for its pause, and keeps its place among the surges.
+    world.pods = vec![
+        ready("a", "old"),
+        failed("a", "new", 5, 0),
+        ready("b", "old"),
+    ];
+    let decision = world.decide();
+    assert_eq!((created(&decision).len(), deleted(&decision).len()), (0, 0));
+    assert_eq!(decision.next, Some(at(NOW + 5)));
+}
+
+#[test]
+fn when_the_surge_is_taken_away_the_old_pod_goes_within_the_limit() {
+    let pods = vec![
+        ready("a", "old"),
+        pod("a", "new"),
+        ready("b", "old"),
+        pod("b", "new"),
+    ];
+    assert_eq!(
+        deleted(&world(nodes(&["a", "b"]), pods).decide()),
+        ["a-old outdated"]
+    );
+}
+
+#[test]
+fn a_revision_that_fails_on_its_first_nodes_stops() {
+    let crash = |node: &str, age: i64| PodView {
+        created: at(NOW - age),
+        restarts: 2,
+        ..pod(node, "new")
+    };
+    let loops = |node: &str| PodView {
+        created: at(NOW - 30),
+        trouble: Some("ImagePullBackOff".into()),
+        ..pod(node, "new")
+    };
+    let names = ["a", "b", "c", "d"];
+    let stopped = |first: PodView, second: PodView, change: &dyn Fn(&mut World)| {
+        let pods = vec![first, second, ready("c", "old"), ready("d", "old")];
+        let mut world = world(nodes(&names), pods);
+        world.strategy.max_unavailable = Amount::Nodes(2);
+        change(&mut world);
+        world.decide().facts.auto_paused
+    };
+    let no_change = |_: &mut World| {};
+    assert!(stopped(crash("a", 60), crash("b", 60), &no_change));
+    assert!(stopped(loops("a"), failed("b", "new", 2, 0), &no_change));
+    assert!(
+        !stopped(crash("a", 60), ready("b", "new"), &no_change),
+        "one is within the limit"
+    );
+    assert!(
+        !stopped(crash("a", 60), crash("b", 601), &no_change),
+        "too late to blame the revision"
+    );
+    assert!(!stopped(crash("a", 60), crash("b", 60), &|w| w.resumed = true));
+    assert!(
+        !stopped(crash("a", 60), crash("b", 60), &|w| w.current = "new"),
+        "no roll-out"
+    );
+    assert!(!stopped(crash("a", 60), crash("b", 60), &|w| w
+        .strategy
+        .on_delete =
+        true));
+    assert!(
+        stopped(ready("a", "new"), ready("b", "new"), &|w| w.auto_paused =
+            true),
+        "it stays stopped"
+    );
+    assert!(!stopped(ready("a", "new"), ready("b", "new"), &|w| {
+        w.auto_paused = true;
+        w.resumed = true;
+    }));
+    // Nodes that went silent after they got it; not one that was silent before.
+    let silent = |seconds: i64| {
+        move |w: &mut World| {
+            for i in [0, 1] {
+                w.nodes[i] = not_ready(names[i], seconds);
+                w.pods[i].created = at(NOW - 100);
+            }
+        }
+    };
+    assert!(stopped(pod("a", "new"), pod("b", "new"), &silent(50)));
+    assert!(!stopped(pod("a", "new"), pod("b", "new"), &silent(150)));
+}
+
+#[test]
+fn a_stopped_roll_out_touches_no_old_pod() {
+    let mut world = world(
+        nodes(&["a", "b", "c"]),
+        vec![pod("a", "new"), pod("b", "old"), ready("c", "old")],
+    );
+    world.strategy.max_unavailable = Amount::Nodes(3);
+    world.auto_paused = true;
+    assert_eq!(deleted(&world.decide()), NOTHING);
+}
+
+#[test]
+fn the_facts_are_counted() {
+    let mut young = ready("b", "new");
+    young.ready_since = Some(at(NOW - 5));
+    let mut ailing = pod("d", "new");
+    ailing.trouble = Some("CrashLoopBackOff".into());
+    let mut world = world(
+        nodes(&["a", "b", "c", "d", "e", "f"]),
+        vec![
+            ready("a", "new"),
+            young,
+            ready("c", "old"),
+            ailing,
+            failed("e", "new", 1, 0),
+        ],
+    );
+    world.strategy.min_ready = TimeDelta::seconds(10);
+    let facts = world.decide().facts;
+    assert_eq!(
+        facts,
+        Facts {
+            desired: 6,
+            current: 5,
+            misscheduled: 0,
+            ready: 3,
+            updated: 4,
+            available: 2,
+            max_unavailable: 1,
+            outdated: 1,
+            held: 1,
+            failing: vec![
+                ("d".into(), "CrashLoopBackOff".into()),
+                ("e".into(), "Error".into())
+            ],
+            culprits: vec!["e".into()],
+            auto_paused: true,
+            complete: false,
+        }
+    );
+}
+
+#[test]
+fn a_settled_cluster_is_left_in_peace() {
+    let mut world = world(
+        nodes(&["a", "b"]),
+        vec![ready("a", "new"), ready("b", "new")],
+    );
+    for current in ["old", "new"] {
+        world.current = current;
+        let decision = world.decide();
+        assert!(decision.create.is_empty() && decision.delete.is_empty());
+        assert_eq!(decision.next, None);
+        assert!(decision.facts.complete);
+    }
+}
+
+/// A model of a cluster, driven at random.
+mod model {
+    use super::*;
+
+    /// xorshift64*: all that is needed, and the same on every machine.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 >> 12;
+            self.0 ^= self.0 << 25;
+            self.0 ^= self.0 >> 27;
+            (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+        }
+
+        fn one_in(&mut self, n: u64) -> bool {
+            self.below(n) == 0
+        }
+    }
+
+    struct Model {
+        random: Random,
+        now: DateTime<Utc>,
+        nodes: Vec<NodeView>,
+        /// A number that makes the next UID.
+        next_uid: u64,
+        pods: Vec<PodView>,
+        strategy: Strategy,
+        revisions: Vec<(&'static str, i64)>,
+        update_since: DateTime<Utc>,
+        current: String,
+        memory: BTreeMap<String, Last>,
+        auto_paused: bool,
+        calm: bool,
+    }
+
+    const NAMES: [&str; 4] = ["r1", "r2", "r3", "r4"];
+
+    impl Model {
+        fn new(seed: u64) -> Self {
+            let mut model = Self {
+                random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+                now: at(NOW),
+                nodes: Vec::new(),
+                next_uid: 0,
+                pods: Vec::new(),
+                strategy: world(vec![], vec![]).strategy,
+                revisions: vec![("r1", 1)],
+                update_since: at(NOW),
+                current: "r1".into(),
+                memory: BTreeMap::new(),
+                auto_paused: false,
+                calm: false,
+            };
+            for i in 0..=model.random.below(9) {
+                model.add_node(&format!("n{i}"));
+            }
+            model.change_strategy();
+            model
+        }
+
+        fn uid(&mut self) -> String {
+            self.next_uid += 1;
+            format!("u{}", self.next_uid)
+        }
+
+        fn add_node(&mut self, name: &str) {
+            let uid = self.uid();
+            self.nodes.push(NodeView {
+                uid,
+                created: self.now,
+                ..node(name)
+            });
+        }
+
+        fn update(&self) -> &'static str {
+            self.revisions.iter().max_by_key(|r| r.1).unwrap().0
+        }
+
+        fn change_strategy(&mut self) {
+            let surge = self.random.one_in(3);
+            self.strategy = Strategy {
+                on_delete: !self.calm && self.random.one_in(10),
+                max_unavailable: match self.random.below(3) {
+                    0 => Amount::Nodes(u32::try_from(self.random.below(4)).unwrap()),
+                    1 => Amount::Percent(u32::try_from(self.random.below(101)).unwrap()),
+                    _ => Amount::Nodes(1),
+                },
+                max_surge: Amount::Nodes(u32::from(surge) * 2),
+                partition: if self.calm {
+                    0
+                } else {
+                    usize::try_from(self.random.below(3)).unwrap()
+                },
+                paused: !self.calm && self.random.one_in(8),
+                min_ready: TimeDelta::seconds(i64::try_from(self.random.below(3)).unwrap() * 7),
+            };
+        }
+
+        fn change_spec(&mut self) {
+            let name = NAMES[usize::try_from(self.random.below(4)).unwrap()];
+            if name == self.update() {
+                return;
+            }
+            let number = self.revisions.iter().map(|r| r.1).max().unwrap() + 1;
+            self.revisions.retain(|r| r.0 != name);
+            self.revisions.push((name, number));
+            self.update_since = self.now;
+            self.auto_paused = false;
+        }
+
+        /// Somebody or something does harm.
+        fn disturb(&mut self) {
+            let which = self.random.below(12);
+            let count = u64::try_from(self.nodes.len()).unwrap();
+            let at = usize::try_from(self.random.below(count.max(1))).unwrap();
+            match which {
+                0 => self.change_spec(),
+                1 if self.random.one_in(3) => self.change_strategy(),
+                2 | 3 if count > 0 => {
+                    let node = &mut self.nodes[at];
+                    node.not_ready_since = match node.not_ready_since {
+                        None => Some(self.now),
+                        Some(_) => None,
+                    };
+                    let tainted = node.not_ready_since.is_some() && self.random.one_in(2);
+                    let key = "node.kubernetes.io/unreachable";
+                    self.nodes[at].taints = if tainted {
+                        tainted_like(key)
+                    } else {
+                        Box::default()
+                    };
+                }
+                4 if count > 0 => self.nodes[at].cordoned ^= true,
+                5 if count > 3 && self.random.one_in(4) => {
+                    let gone = self.nodes.remove(at);
+                    if self.random.one_in(2) {
+                        self.add_node(&gone.name);
+                    }
+                }
+                6 if count < 14 && self.random.one_in(4) => {
+                    let name = format!("n{}", 10 + self.next_uid);
+                    self.add_node(&name);
+                }
+                7 | 8 => {
+                    let now = self.now;
+                    if let Some(pod) = self.any_pod()
+                        && pod.is_live()
+                    {
+                        pod.ended = Some(now);
+                        pod.trouble = Some("Error".into());
+                        pod.ready_since = None;
+                    }
+                }
+                9 => {
+                    if let Some(pod) = self.any_pod() {
+                        pod.ready_since = None;
+                    }
+                }
+                10 => {
+                    if let Some(pod) = self.any_pod() {
+                        pod.deleting = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+
+        fn any_pod(&mut self) -> Option<&mut PodView> {
+            let count = u64::try_from(self.pods.len()).unwrap();
+            let at = usize::try_from(self.random.below(count.max(1))).unwrap();
+            self.pods.get_mut(at)
+        }
+
+        /// Kubelets do their work, on nodes that are alive.
+        fn run_kubelets(&mut self) {
+            let nodes = self.nodes.clone();
+            let (now, random, calm) = (self.now, &mut self.random, self.calm);
+            self.pods.retain_mut(|pod| {
+                let node = nodes.iter().find(|n| n.name == pod.node);
+                let alive = node.is_some_and(|n| n.not_ready_since.is_none());
+                // The garbage collector of pods takes those of nodes that are gone.
+                if pod.deleting && (node.is_none() || (alive && (calm || !random.one_in(3)))) {
+                    return false;
+                }
+                if !alive {
+                    pod.ready_since = None;
+                } else if pod.is_live() && pod.ready_since.is_none() && !random.one_in(3) {
+                    pod.ready_since = Some(now);
+                }
+                true
+            });
+        }
+
+        fn decide(&self) -> Decision {
+            let known: BTreeMap<&str, i64> = self.revisions.iter().copied().collect();
+            decide(&Observed {
+                nodes: &self.nodes,
+                pods: &self.pods,
+                placement: &Placement::of(None),
+                strategy: self.strategy,
+                revisions: Revisions {
+                    update: self.update(),
+                    update_since: self.update_since,
+                    current: &self.current,
+                    known: &known,
+                },
+                memory: &self.memory,
+                auto_paused: self.auto_paused,
+                resumed: self.calm,
+                now: self.now,
+            })
+        }
+
+        /// Nodes that the limits see and whose pod does not serve, counted anew.
+        fn unserved(&self) -> usize {
+            let placement = Placement::of(None);
+            let served = |node: &NodeView| {
+                let mut pods = self.pods.iter().filter(|p| p.node == node.name);
+                pods.any(|p| {
+                    let age = p.ready_since.map(|since| self.now - since);
+                    let old = p.revision != self.update();
+                    !p.deleting
+                        && p.ended.is_none()
+                        && age.is_some_and(|age| old || age >= self.strategy.min_ready)
+                })
+            };
+            let counts = |node: &&NodeView| {
+                let has = self.pods.iter().any(|p| p.node == node.name);
+                let lost = node
+                    .not_ready_since
+                    .is_some_and(|since| self.now - since >= TimeDelta::seconds(60));
+                let desired = match placement.fate(node) {
+                    Fate::Run => true,
+                    Fate::Down | Fate::Cordoned => has,
+                    Fate::Keep | Fate::Leave => false,
+                };
+                desired && !lost
+            };
+            let nodes = self.nodes.iter().filter(counts);
+            nodes.filter(|node| !served(node)).count()
+        }
+
+        fn apply(&mut self, decision: &Decision) {
+            let before = self.unserved();
+            for delete in &decision.delete {
+                // A call may fail: the next look must cope.
+                if !self.calm && self.random.one_in(10) {
+                    continue;
+                }
+                let pod = self.pods.iter_mut().find(|p| p.uid == delete.uid).unwrap();
+                assert!(!pod.deleting, "deleted twice: {delete:?}");
+                // The API server removes a pod that has ended at once.
+                if pod.ended.is_some() || delete.why == Why::NodeGone {
+                    self.pods.retain(|p| p.uid != delete.uid);
+                } else {
+                    pod.deleting = true;
+                }
+                self.memory.insert(delete.node.clone(), delete.last.clone());
+            }
+            let limit = decision.facts.max_unavailable;
+            let after = self.unserved();
+            assert!(
+                after <= before.max(limit),
+                "{before} -> {after} nodes unserved, limit {limit}: {decision:#?}"
+            );
+            for create in &decision.create {
+                if !self.calm && self.random.one_in(10) {
+                    continue;
+                }
+                let here = || self.pods.iter().filter(|p| p.node == create.node);
+                assert!(
+                    here().all(|p| p.revision != create.revision),
+                    "a second pod of a revision: {create:?}"
+                );
+                let may_surge = !self.strategy.max_surge.is_zero();
+                assert!(here().next().is_none() || (may_surge && here().count() == 1));
+                let uid = self.uid();
+                self.memory.remove(&create.node);
+                self.pods.push(PodView {
+                    name: format!("{}-{}-{}", create.node, create.node_uid, create.revision),
+                    uid,
+                    created: self.now,
+                    attempt: create.attempt,
+                    ..pod(&create.node, &create.revision)
+                });
+            }
+            let names: BTreeSet<&str> = self.pods.iter().map(|p| p.name.as_str()).collect();
+            assert_eq!(names.len(), self.pods.len());
+            self.auto_paused = decision.facts.auto_paused;
+            if decision.facts.complete {
+                self.current = self.update().to_owned();
+            }
+        }
+
+        fn step(&mut self, seconds: i64) -> Decision {
+            self.now += TimeDelta::seconds(seconds);
+            self.run_kubelets();
+            let decision = self.decide();
+            self.apply(&decision);
+            decision
+        }
+
+        fn calm_down(&mut self) {
+            self.calm = true;
+            self.change_strategy();
+            for node in &mut self.nodes {
+                node.not_ready_since = None;
+                node.taints = Box::default();
+                node.cordoned = false;
+            }
+        }
+    }
+
+    fn tainted_like(key: &str) -> Box<[Taint]> {
+        tainted("x", key, "NoSchedule").taints
+    }
+
+    fn run(seed: u64) {
+        println!("replay with MY_OPERATOR_TEST_SEED={seed}");
+        let mut model = Model::new(seed);
+        for _ in 0..150 {
+            for _ in 0..model.random.below(3) {
+                model.disturb();
+            }
+            let seconds = i64::try_from(model.random.below(20)).unwrap();
+            model.step(seconds);
+        }
+        model.calm_down();
+        for _ in 0..400 {
+            let decision = model.step(10);
+            if decision.facts.complete && decision.create.is_empty() && decision.delete.is_empty() {
+                break;
+            }
+        }
+        model.step(60);
+        model.step(60);
+        let decision = model.decide();
+        assert_eq!(created(&decision), NOTHING);
+        assert_eq!(deleted(&decision), NOTHING);
+        assert_eq!(decision.next, None);
+        let mut on: Vec<_> = model
+            .pods
+            .iter()
+            .map(|p| (p.node.clone(), p.revision.as_str()))
+            .collect();
+        on.sort();
+        let mut expected: Vec<_> = model
+            .nodes
+            .iter()
+            .map(|n| (n.name.clone(), model.update()))
+            .collect();
+        expected.sort();
+        assert_eq!(on, expected);
+        assert_eq!(decision.facts.available, model.nodes.len());
+        assert_eq!(model.current, model.update());
+    }
+
+    #[test]
+    fn whatever_happens_the_limits_hold_and_the_cluster_converges() {
+        match std::env::var("MY_OPERATOR_TEST_SEED") {
+            Ok(seed) => run(seed.parse().unwrap()),
+            Err(_) => (1..=500).for_each(run),
+        }
+    }
+}
