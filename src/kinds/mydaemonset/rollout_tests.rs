@@ -1,5 +1,10 @@
 //! Tables for single decisions, and a random model of a cluster for many of them in a row.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
 
 use std::collections::BTreeSet;
 

@@ -250,10 +250,7 @@ impl PodView {
             ready_since: ready_since(&pod.status, created).map(|t| t.min(now)),
             ended: ended(&pod.status, created).map(|t| t.min(now)),
             trouble: trouble(&pod.status).map(Into::into),
-            restarts: containers(&pod.status)
-                .map(|c| u32::try_from(c.restart_count).unwrap_or_default())
-                .max()
-                .unwrap_or_default(),
+            restarts: restarts(&pod.status),
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
         }
@@ -321,8 +318,22 @@ fn trouble(status: &WatchedStatus) -> Option<String> {
             .filter_map(|c| c.state.waiting.as_ref())
             .map(|waiting| waiting.reason.as_str())
             .find(|reason| TROUBLES.contains(reason))
+            .or_else(|| is_restarting(status).then_some("Restarting"))
             .map(str::to_owned),
     }
+}
+
+/// A container that crashes again and again runs in between; that is no recovery.
+fn is_restarting(status: &WatchedStatus) -> bool {
+    let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
+    restarts(status) > 1 && ready.is_none_or(|c| c.status != "True")
+}
+
+fn restarts(status: &WatchedStatus) -> u32 {
+    containers(status)
+        .map(|c| u32::try_from(c.restart_count).unwrap_or_default())
+        .max()
+        .unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -431,6 +442,11 @@ mod tests {
             Some("CrashLoopBackOff")
         );
         assert_eq!(waiting("ContainerCreating").trouble, None);
+        let between = pod(
+            json!({"status": {"phase": "Running", "containerStatuses": [{"restartCount": 2}]}}),
+            100,
+        );
+        assert_eq!(between.trouble.as_deref(), Some("Restarting"));
         assert!(waiting("CrashLoopBackOff").ended.is_none());
     }
 }

@@ -1,0 +1,622 @@
+//! The status: counts and conditions from the facts, and the news that a change of it is.
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::crd::MyDaemonSetStatus;
+use super::rollout::{Facts, Strategy};
+use crate::admission::faults::{Fault, join};
+use crate::reconcile::condition::{self, Condition};
+use crate::reconcile::event::{News, Severity};
+
+/// The spec obeys the rules.
+pub const ACCEPTED: &str = "Accepted";
+/// No more pods are unavailable than a roll-out may take down.
+pub const AVAILABLE: &str = "Available";
+/// A roll-out is under way.
+pub const PROGRESSING: &str = "Progressing";
+/// Pods fail, or are refused.
+pub const DEGRADED: &str = "Degraded";
+/// What kstatus looks for: there while a roll-out is under way.
+const RECONCILING: &str = "Reconciling";
+/// What kstatus looks for: there while nothing goes on before somebody acts.
+const STALLED: &str = "Stalled";
+/// Reason of `Progressing=False`: the newest revision failed on its first nodes.
+pub const AUTO_PAUSED: &str = "AutoPaused";
+/// Somebody says with this annotation, its value being the revision, that a stopped roll-out shall go
+/// on.
+pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
+
+/// So many failing nodes are named.
+const NAMED: usize = 5;
+
+/// The API server would not make a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// `PodRefused` or `NameConflict`.
+    pub reason: &'static str,
+    /// Its words.
+    pub message: String,
+}
+
+/// What a status is made from.
+#[derive(Debug)]
+pub struct Sight<'a> {
+    /// The status before.
+    pub previous: &'a MyDaemonSetStatus,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// What is the case.
+    pub facts: &'a Facts,
+    /// The strategy.
+    pub strategy: Strategy,
+    /// The revision of the present spec.
+    pub update: &'a str,
+    /// The revision of the last roll-out that reached every node.
+    pub current: &'a str,
+    /// Why a pod could not be made, if so.
+    pub refusal: Option<&'a Refusal>,
+    /// The time.
+    pub now: DateTime<Utc>,
+}
+
+/// Reads a stored status. One that cannot be read is taken for none, and will be replaced.
+pub fn read(raw: &Value) -> MyDaemonSetStatus {
+    MyDaemonSetStatus::deserialize(raw).unwrap_or_default()
+}
+
+/// The status of an object that may not be acted on. What is known of its pods stays as it was.
+pub fn rejected(
+    previous: &MyDaemonSetStatus,
+    generation: Option<i64>,
+    faults: &[Fault],
+    now: DateTime<Utc>,
+) -> MyDaemonSetStatus {
+    let mut status = previous.clone();
+    status.observed_generation = generation;
+    let message = join(faults);
+    let mut set = |type_, value, message| {
+        condition::set(
+            &mut status.conditions,
+            type_,
+            value,
+            "Invalid",
+            message,
+            generation,
+            now,
+        );
+    };
+    set(ACCEPTED, false, message.as_str());
+    set(STALLED, true, "the spec breaks rules");
+    condition::remove(&mut status.conditions, RECONCILING);
+    status
+}
+
+/// The status that follows from what is seen. Where nothing changed, it is the one before.
+pub fn next(sight: &Sight<'_>) -> MyDaemonSetStatus {
+    let facts = sight.facts;
+    let mut status = MyDaemonSetStatus {
+        observed_generation: sight.generation,
+        available_replicas: count(facts.available),
+        desired_number_scheduled: count(facts.desired),
+        current_number_scheduled: count(facts.current),
+        number_misscheduled: count(facts.misscheduled),
+        number_ready: count(facts.ready),
+        updated_number_scheduled: count(facts.updated),
+        number_available: count(facts.available),
+        number_unavailable: count(facts.desired.saturating_sub(facts.available)),
+        current_revision: Some(sight.current.to_owned()),
+        update_revision: Some(sight.update.to_owned()),
+        conditions: sight.previous.conditions.clone(),
+    };
+    let progress = progress(sight);
+    let stalled = (progress.reason == AUTO_PAUSED).then(|| progress.clone());
+    let reconciling = progress.status.then(|| progress.clone());
+    for (type_, state) in [
+        (
+            ACCEPTED,
+            Some(State::of(true, "Valid", "the spec obeys the rules")),
+        ),
+        (AVAILABLE, Some(availability(facts))),
+        (PROGRESSING, Some(progress)),
+        (DEGRADED, Some(degradation(facts, sight.refusal))),
+        (RECONCILING, reconciling),
+        (
+            STALLED,
+            stalled.map(|state| State {
+                status: true,
+                ..state
+            }),
+        ),
+    ] {
+        match state {
+            None => condition::remove(&mut status.conditions, type_),
+            Some(state) => condition::set(
+                &mut status.conditions,
+                type_,
+                state.status,
+                state.reason,
+                &state.message,
+                sight.generation,
+                sight.now,
+            ),
+        }
+    }
+    status
+}
+
+/// A condition's state.
+#[derive(Clone)]
+struct State {
+    status: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl State {
+    fn of(status: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+#[allow(clippy::unnecessary_wraps)] // the fields are optional
+fn count(number: usize) -> Option<i32> {
+    Some(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+fn availability(facts: &Facts) -> State {
+    let message = format!(
+        "{} of {} nodes have an available pod",
+        facts.available, facts.desired
+    );
+    if facts.available + facts.max_unavailable >= facts.desired {
+        State::of(true, "EnoughNodesAvailable", message)
+    } else {
+        State::of(false, "TooFewNodesAvailable", message)
+    }
+}
+
+fn progress(sight: &Sight<'_>) -> State {
+    let (facts, update) = (sight.facts, sight.update);
+    let waiting = format!("{} nodes wait for revision {update}", facts.outdated);
+    let before = condition::get(&sight.previous.conditions, PROGRESSING);
+    if facts.auto_paused {
+        return State::of(false, AUTO_PAUSED, auto_paused(facts, update, before));
+    }
+    if facts.outdated > 0 && facts.outdated == facts.held {
+        let (reason, why) = if sight.strategy.on_delete {
+            ("OnDelete", "a node gets it when its pod is deleted")
+        } else if sight.strategy.paused {
+            ("Paused", "spec.updateStrategy.rollingUpdate.paused is true")
+        } else if sight.strategy.partition > 0 {
+            ("Partitioned", "the partition holds them")
+        } else {
+            ("Cordoned", "their nodes are cordoned")
+        };
+        return State::of(false, reason, format!("{waiting}: {why}"));
+    }
+    // A pod that is unavailable for a while after the roll-out has ended does not begin it anew.
+    let unended = before.is_some_and(|c| c.status == "True");
+    let missing = facts.updated < facts.desired;
+    if !facts.complete && (missing || unended || update != sight.current) {
+        let message = format!(
+            "{} of {} nodes have revision {update}",
+            facts.updated, facts.desired
+        );
+        return State::of(true, "RollingOut", message);
+    }
+    State::of(
+        false,
+        "Complete",
+        format!("revision {update} has reached every node"),
+    )
+}
+
+/// Which nodes stopped the roll-out. Once it stands still they may recover: the first message stays.
+fn auto_paused(facts: &Facts, update: &str, before: Option<&Condition>) -> String {
+    match before {
+        Some(before) if before.reason == AUTO_PAUSED && before.message.contains(update) => {
+            before.message.clone()
+        }
+        _ => {
+            let nodes = facts.culprits.iter().map(String::as_str);
+            format!(
+                "revision {update} failed on {}: it goes no further before the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
+                first(nodes, facts.culprits.len())
+            )
+        }
+    }
+}
+
+fn degradation(facts: &Facts, refusal: Option<&Refusal>) -> State {
+    if let Some(refusal) = refusal {
+        return State::of(true, refusal.reason, refusal.message.clone());
+    }
+    if facts.failing.is_empty() {
+        return State::of(false, "NoPodFails", "no pod fails");
+    }
+    let texts: Vec<String> = facts
+        .failing
+        .iter()
+        .take(NAMED)
+        .map(|(node, trouble)| format!("{node} ({trouble})"))
+        .collect();
+    let names = first(texts.iter().map(String::as_str), facts.failing.len());
+    State::of(true, "PodsFail", format!("pods fail on {names}"))
+}
+
+/// The first names of a list of that length, and how many more there are.
+fn first<'a>(names: impl Iterator<Item = &'a str>, length: usize) -> String {
+    let shown: Vec<&str> = names.take(NAMED).collect();
+    let text = shown.join(", ");
+    match length - shown.len() {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
+/// What a change of the status is to people: an Event for each step that they would look for.
+pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<News> {
+    let became = |type_: &str, status: &str| {
+        let now = condition::get(&after.conditions, type_).filter(|c| c.status == status)?;
+        let then = condition::get(&before.conditions, type_);
+        let same = then.is_some_and(|c| c.status == status && c.reason == now.reason);
+        (!same).then_some(now)
+    };
+    let mut news = Vec::new();
+    let mut tell = |severity, reason, action, note: String| {
+        news.push(News {
+            severity,
+            reason,
+            action,
+            note,
+        });
+    };
+    if let Some(condition) = became(ACCEPTED, "False") {
+        tell(
+            Severity::Warning,
+            "Invalid",
+            "Validate",
+            condition.message.clone(),
+        );
+    }
+    let desired = after.desired_number_scheduled.unwrap_or_default();
+    if let (Some(old), Some(new)) = (&before.update_revision, &after.update_revision)
+        && old != new
+    {
+        let note = format!("revision {new} takes the place of {old} on {desired} nodes");
+        tell(Severity::Normal, "RolloutStarted", "RollOut", note);
+    }
+    if let Some(condition) = became(PROGRESSING, "False").filter(|c| c.reason == AUTO_PAUSED) {
+        tell(
+            Severity::Warning,
+            AUTO_PAUSED,
+            "RollOut",
+            condition.message.clone(),
+        );
+    }
+    if let (Some(old), Some(new)) = (&before.current_revision, &after.current_revision)
+        && old != new
+    {
+        let note = format!("revision {new} has reached all of {desired} nodes");
+        tell(Severity::Normal, "RolloutComplete", "RollOut", note);
+    }
+    if let Some(condition) = became(DEGRADED, "True") {
+        let reason = match condition.reason.as_str() {
+            "PodRefused" => "PodRefused",
+            "NameConflict" => "NameConflict",
+            _ => "PodsFail",
+        };
+        tell(
+            Severity::Warning,
+            reason,
+            "RunPods",
+            condition.message.clone(),
+        );
+    }
+    news
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::kinds::mydaemonset::admission::Amount;
+    use chrono::TimeDelta;
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    fn strategy() -> Strategy {
+        Strategy {
+            on_delete: false,
+            max_unavailable: Amount::Nodes(1),
+            max_surge: Amount::Nodes(0),
+            partition: 0,
+            paused: false,
+            min_ready: TimeDelta::zero(),
+        }
+    }
+
+    fn complete(nodes: usize) -> Facts {
+        Facts {
+            desired: nodes,
+            current: nodes,
+            ready: nodes,
+            updated: nodes,
+            available: nodes,
+            max_unavailable: 1,
+            complete: true,
+            ..Facts::default()
+        }
+    }
+
+    fn under_way() -> Facts {
+        Facts {
+            updated: 1,
+            available: 2,
+            outdated: 2,
+            complete: false,
+            ..complete(3)
+        }
+    }
+
+    fn next_of(
+        previous: &MyDaemonSetStatus,
+        facts: &Facts,
+        strategy: Strategy,
+        current: &str,
+        now: i64,
+    ) -> MyDaemonSetStatus {
+        next(&Sight {
+            previous,
+            generation: Some(2),
+            facts,
+            strategy,
+            update: "new",
+            current,
+            refusal: None,
+            now: at(now),
+        })
+    }
+
+    /// Conditions as `Type=Status/Reason`, in order of their types.
+    fn conditions(status: &MyDaemonSetStatus) -> Vec<String> {
+        let mut texts: Vec<_> = status
+            .conditions
+            .iter()
+            .map(|c| format!("{}={}/{}", c.type_, c.status, c.reason))
+            .collect();
+        texts.sort();
+        texts
+    }
+
+    fn none() -> MyDaemonSetStatus {
+        MyDaemonSetStatus::default()
+    }
+
+    #[test]
+    fn a_finished_roll_out_has_no_condition_that_tools_would_wait_for() {
+        let status = next_of(&none(), &complete(3), strategy(), "new", 1);
+        assert_eq!(
+            conditions(&status),
+            [
+                "Accepted=True/Valid",
+                "Available=True/EnoughNodesAvailable",
+                "Degraded=False/NoPodFails",
+                "Progressing=False/Complete"
+            ]
+        );
+        assert_eq!(status.available_replicas, Some(3));
+        assert_eq!(status.number_unavailable, Some(0));
+        assert_eq!(status.observed_generation, Some(2));
+    }
+
+    #[test]
+    fn the_same_sight_again_changes_nothing() {
+        let facts = Facts {
+            failing: vec![("a".into(), "Error".into())],
+            ..under_way()
+        };
+        let once = next_of(&none(), &facts, strategy(), "old", 1);
+        let twice = next_of(&once, &facts, strategy(), "old", 500);
+        assert_eq!(once, twice);
+        assert_eq!(news(&once, &twice), []);
+        let stored = serde_json::to_value(&once).unwrap();
+        assert_eq!(
+            read(&stored),
+            once,
+            "what is stored reads as what was written"
+        );
+    }
+
+    #[test]
+    fn each_way_of_a_roll_out_has_its_reason() {
+        let held = || Facts {
+            held: 2,
+            ..under_way()
+        };
+        let paused = Strategy {
+            paused: true,
+            ..strategy()
+        };
+        let partitioned = Strategy {
+            partition: 2,
+            ..strategy()
+        };
+        let on_delete = Strategy {
+            on_delete: true,
+            ..strategy()
+        };
+        let stopped = || Facts {
+            auto_paused: true,
+            culprits: vec!["a".into(), "b".into()],
+            ..held()
+        };
+        for (facts, strategy, state, for_tools) in [
+            (
+                under_way(),
+                strategy(),
+                "True/RollingOut",
+                Some("Reconciling=True/RollingOut"),
+            ),
+            (held(), paused, "False/Paused", None),
+            (held(), partitioned, "False/Partitioned", None),
+            (held(), on_delete, "False/OnDelete", None),
+            (held(), strategy(), "False/Cordoned", None),
+            (
+                stopped(),
+                strategy(),
+                "False/AutoPaused",
+                Some("Stalled=True/AutoPaused"),
+            ),
+        ] {
+            let status = next_of(&none(), &facts, strategy, "old", 1);
+            let found = conditions(&status);
+            assert!(found.contains(&format!("Progressing={state}")), "{found:?}");
+            let extra = |c: &&String| c.starts_with("Reconciling") || c.starts_with("Stalled");
+            assert_eq!(found.iter().find(extra).map(String::as_str), for_tools);
+        }
+    }
+
+    #[test]
+    fn an_ailing_pod_after_the_end_does_not_begin_the_roll_out_anew() {
+        let done = next_of(&none(), &complete(3), strategy(), "new", 1);
+        let ailing = Facts {
+            available: 2,
+            complete: false,
+            failing: vec![("a".into(), "Error".into())],
+            ..complete(3)
+        };
+        let status = next_of(&done, &ailing, strategy(), "new", 2);
+        assert_eq!(
+            conditions(&status),
+            [
+                "Accepted=True/Valid",
+                "Available=True/EnoughNodesAvailable",
+                "Degraded=True/PodsFail",
+                "Progressing=False/Complete"
+            ]
+        );
+        // At the beginning it does not end it.
+        let begun = next_of(&none(), &under_way(), strategy(), "new", 1);
+        let status = next_of(&begun, &ailing, strategy(), "new", 2);
+        assert!(conditions(&status).contains(&"Progressing=True/RollingOut".to_owned()));
+    }
+
+    #[test]
+    fn the_first_failing_nodes_are_named() {
+        let facts = Facts {
+            available: 1,
+            failing: (1..=7).map(|n| (format!("n{n}"), "Error".into())).collect(),
+            ..under_way()
+        };
+        let status = next_of(&none(), &facts, strategy(), "old", 1);
+        let degraded = condition::get(&status.conditions, DEGRADED).unwrap();
+        assert_eq!(
+            degraded.message,
+            "pods fail on n1 (Error), n2 (Error), n3 (Error), n4 (Error), n5 (Error) and 2 more"
+        );
+        let available = condition::get(&status.conditions, AVAILABLE).unwrap();
+        assert_eq!(available.status, "False");
+    }
+
+    #[test]
+    fn the_nodes_that_stopped_a_roll_out_stay_named() {
+        let mut facts = Facts {
+            auto_paused: true,
+            culprits: vec!["a".into()],
+            ..under_way()
+        };
+        let stopped = next_of(&none(), &facts, strategy(), "old", 1);
+        let message = |s: &MyDaemonSetStatus| {
+            let progressing = condition::get(&s.conditions, PROGRESSING);
+            progressing.unwrap().message.clone()
+        };
+        assert!(message(&stopped).starts_with("revision new failed on a: "));
+        facts.culprits.clear();
+        let later = next_of(&stopped, &facts, strategy(), "old", 2);
+        assert_eq!(message(&later), message(&stopped));
+    }
+
+    #[test]
+    fn a_refused_object_says_why_and_keeps_the_rest() {
+        let before = next_of(&none(), &under_way(), strategy(), "old", 1);
+        let faults = [
+            Fault::required("spec.image", "image is required"),
+            Fault::forbidden("spec.x", "no"),
+        ];
+        let status = rejected(&before, Some(3), &faults, at(2));
+        let accepted = condition::get(&status.conditions, ACCEPTED).unwrap();
+        assert_eq!(
+            (accepted.status.as_str(), accepted.reason.as_str()),
+            ("False", "Invalid")
+        );
+        assert_eq!(
+            accepted.message,
+            "[spec.image: Required value: image is required, spec.x: Forbidden: no]"
+        );
+        assert_eq!(status.number_available, before.number_available);
+        assert!(condition::get(&status.conditions, RECONCILING).is_none());
+        assert_eq!(news(&before, &status).len(), 1);
+        assert_eq!(rejected(&status, Some(3), &faults, at(9)), status);
+        // And out of it again.
+        let healed = next_of(&status, &complete(3), strategy(), "new", 3);
+        assert!(condition::get(&healed.conditions, STALLED).is_none());
+    }
+
+    #[test]
+    fn steps_of_a_roll_out_are_news_once() {
+        let old = MyDaemonSetStatus {
+            update_revision: Some("old".into()),
+            current_revision: Some("old".into()),
+            ..none()
+        };
+        let reasons = |before: &MyDaemonSetStatus, after: &MyDaemonSetStatus| -> Vec<_> {
+            news(before, after).iter().map(|n| n.reason).collect()
+        };
+        let begun = next_of(&old, &under_way(), strategy(), "old", 1);
+        assert_eq!(reasons(&old, &begun), ["RolloutStarted"]);
+        let failing = Facts {
+            failing: vec![("a".into(), "Error".into())],
+            auto_paused: true,
+            culprits: vec!["a".into()],
+            ..under_way()
+        };
+        let stopped = next_of(&begun, &failing, strategy(), "old", 2);
+        assert_eq!(reasons(&begun, &stopped), ["AutoPaused", "PodsFail"]);
+        let done = next_of(&stopped, &complete(3), strategy(), "new", 3);
+        assert_eq!(reasons(&stopped, &done), ["RolloutComplete"]);
+        assert_eq!(reasons(&none(), &done), Vec::<&str>::new());
+        let refusal = Refusal {
+            reason: "PodRefused",
+            message: "exceeded quota".into(),
+        };
+        let refused = next(&Sight {
+            previous: &done,
+            generation: Some(2),
+            facts: &complete(3),
+            strategy: strategy(),
+            update: "new",
+            current: "new",
+            refusal: Some(&refusal),
+            now: at(4),
+        });
+        assert_eq!(reasons(&done, &refused), ["PodRefused"]);
+        let degraded = condition::get(&refused.conditions, DEGRADED).unwrap();
+        assert_eq!(degraded.message, "exceeded quota");
+    }
+
+    #[test]
+    fn an_unreadable_status_is_taken_for_none() {
+        for raw in ["null", "7", r#"{"conditions": 5}"#, "{}"] {
+            assert_eq!(read(&serde_json::from_str(raw).unwrap()), none(), "{raw}");
+        }
+    }
+}
