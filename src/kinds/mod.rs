@@ -1,5 +1,6 @@
 //! What a kind is, and the registry: one line per kind.
 
+pub mod at;
 pub mod mydaemonset;
 pub mod template;
 

@@ -1,0 +1,381 @@
+//! The types of the kind, and the CRD that is made from them.
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{CustomResource, CustomResourceExt, Resource};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::kinds::template::PodTemplate;
+use crate::reconcile::condition::Condition;
+
+/// What is to run, when, and how.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "cnat.programming-kubernetes.info",
+    version = "v1alpha1",
+    kind = "At",
+    plural = "ats",
+    namespaced,
+    status = "AtStatus",
+    doc = "An At runs one command once, in a pod of its own, at an instant; its status keeps the result.",
+    printcolumn(
+        name = "SCHEDULE",
+        type_ = "string",
+        json_path = ".spec.schedule",
+        description = "When the command is to start"
+    ),
+    printcolumn(
+        name = "PHASE",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "PENDING, RUNNING or DONE"
+    ),
+    printcolumn(
+        name = "RESULT",
+        type_ = "string",
+        json_path = ".status.result",
+        description = "Succeeded, Failed, Missed or Unknown"
+    ),
+    printcolumn(
+        name = "EXIT",
+        type_ = "integer",
+        json_path = ".status.exitCode",
+        description = "The exit code of the command"
+    ),
+    printcolumn(
+        name = "LATE",
+        type_ = "integer",
+        json_path = ".status.latenessMilliseconds",
+        description = "How long after its instant the command was released, in milliseconds"
+    ),
+    printcolumn(
+        name = "AGE",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "COMMAND",
+        type_ = "string",
+        json_path = ".spec.command",
+        priority = 1,
+        description = "The command"
+    ),
+    printcolumn(
+        name = "POD",
+        type_ = "string",
+        json_path = ".status.podName",
+        priority = 1,
+        description = "The pod of the run"
+    ),
+    printcolumn(
+        name = "MESSAGE",
+        type_ = "string",
+        json_path = ".status.message",
+        priority = 1,
+        description = "What the command left to say, or why there is no result"
+    ),
+    selectable = ".status.phase"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct AtSpec {
+    /// When to start. Either an instant as of RFC 3339, such as 2026-04-12T10:12:00Z or
+    /// 2026-04-12T12:12:00.5+02:00; or now; or now + N UNIT, N being 1 to 999999 and UNIT one of
+    /// second, minute, hour, day, week (or their plurals), such as now + 5 minutes. A relative one
+    /// counts from the creation of the object, or from the update that last changed this text. An
+    /// instant in the past means at once. Required. Cannot be changed once the command has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+
+    /// The command, given to the shell as one argument, so that quotes, pipes, variables and
+    /// several lines work. It reaches the shell exactly as it is written here: $(NAME) is the
+    /// shell's and not expanded by Kubernetes. At most 32768 bytes. Required. Cannot be changed
+    /// once the command has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+
+    /// The image of the container that runs the command; it must hold the shell. An image given to
+    /// the container `at` of the template goes before this one. Default: bash:5.3. Cannot be
+    /// changed once the command has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+
+    /// The program that gets the command as its last argument, and the arguments before it: 1 to 8
+    /// items. Use ["sh", "-c"] for an image without bash. Default: ["bash", "-c"]. Cannot be
+    /// changed once the command has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<Vec<String>>,
+
+    /// A pod template for everything else that the pod needs: environment, volumes, resources,
+    /// ServiceAccount, more containers. The command runs in its container named `at`, which is
+    /// added in first place when there is none. Not allowed here: command and args of that
+    /// container, nodeName, any restart policy but Never (sidecars excepted), and what the operator
+    /// sets itself. Default: none. Cannot be changed once the command has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<PodTemplate>,
+
+    /// Whether the start is held back. Has no effect once the command has started. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+
+    /// How many seconds after its instant the command may still start; later it is not started at
+    /// all, and the result is Missed. 0 or more. Default: no limit, but 3600 when
+    /// ttlSecondsAfterFinished is set, so that a deleted and re-created object does not run its
+    /// command again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starting_deadline_seconds: Option<i64>,
+
+    /// How many seconds the pod may run before it is ended, the result being Failed with the
+    /// reason DeadlineExceeded. 1 or more. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i64>,
+
+    /// How many seconds after its end the object is deleted, and with it the pod and its logs. 0 or
+    /// more. Default: it is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds_after_finished: Option<i64>,
+}
+
+/// Where an At is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Phase {
+    /// Not started.
+    #[default]
+    Pending,
+    /// Started, and so never to be started again.
+    Running,
+    /// Over.
+    Done,
+}
+
+/// How an At ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Ending {
+    /// The command ran and ended with exit code 0.
+    Succeeded,
+    /// The command or its pod failed.
+    Failed,
+    /// It could not be started in time, and was not.
+    Missed,
+    /// It was started, and its pod was gone before its end was seen.
+    Unknown,
+}
+
+/// What became of the command, as the operator saw it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AtStatus {
+    /// Where the object is in its life: PENDING (not started), RUNNING (started, never to be
+    /// started again) or DONE (over; see result).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+
+    /// The metadata.generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// The instant that spec.schedule means, in UTC, with fractions of a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_time: Option<DateTime<Utc>>,
+
+    /// The name of the pod that runs the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_name: Option<String>,
+
+    /// The UID of the one pod that may run the command. Once it is recorded no other pod of this
+    /// object is ever let run.
+    #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
+
+    /// When the pod was released to run, by the operator's clock. The pod may have to be scheduled
+    /// and its image pulled after that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<DateTime<Utc>>,
+
+    /// When it was over: the end of the container where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<DateTime<Utc>>,
+
+    /// From scheduledTime to startTime, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness_milliseconds: Option<i64>,
+
+    /// How it ended: Succeeded, Failed, Missed (not started, since it was too late) or Unknown (the
+    /// pod was gone before its end was seen). Absent before the phase is DONE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Ending>,
+
+    /// The exit code of the command, where it ran to an end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+
+    /// The number of the signal that ended the command: as the container runtime reports it, or as
+    /// an exit code of 128 + N says it by the convention of shells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+
+    /// Why it ended as it did, in one word: Completed, Error, OOMKilled, DeadlineExceeded, Evicted,
+    /// StartingDeadlineExceeded, NeverStarted, PodLost, or another word of the kubelet's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+
+    /// What the command wrote to /dev/termination-log or, when it failed without, the end of its
+    /// output; else a sentence about the end. At most 1024 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+
+    /// What was observed, by type. Accepted: the spec is valid. Started: the pod was released (when
+    /// False, the reason says what keeps it). Complete: it succeeded. Failed: it ended in any other
+    /// way. Finished: it ended. Reconciling: it is due or running. Stalled: it needs somebody's
+    /// look. The last five are there only while True.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// An At as it is watched: what people write is kept as it is, so that no stored object can fail to
+/// be read and hold up the others.
+#[derive(Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[resource(inherit = At)]
+pub struct AtObject {
+    /// The object's metadata.
+    pub metadata: ObjectMeta,
+    /// The raw spec.
+    #[serde(default)]
+    pub spec: Value,
+    /// The raw status.
+    #[serde(default)]
+    pub status: Value,
+}
+
+/// The CRD. Nothing in it is required, not even `spec`: the API server checks a schema before it
+/// asks webhooks, so a rule here would hide the webhook's complete and better worded list.
+pub fn crd() -> CustomResourceDefinition {
+    let mut crd = At::crd();
+    for version in &mut crd.spec.versions {
+        let schema = version.schema.as_mut();
+        if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
+            root.required = None;
+        }
+    }
+    crd
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+
+    fn schema() -> Value {
+        let crd = serde_json::to_value(crd()).unwrap();
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+    }
+
+    /// Calls `look` with the path and the schema of every field.
+    fn walk(path: &str, schema: &Value, look: &mut dyn FnMut(&str, &Value)) {
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            look(&path, field);
+            walk(&path, field, look);
+        }
+        for inner in ["items", "additionalProperties"] {
+            if schema[inner].is_object() {
+                walk(&format!("{path}[]"), &schema[inner], look);
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_is_described() {
+        walk("", &schema(), &mut |path, field| {
+            if [".metadata", ".apiVersion", ".kind"].contains(&path) {
+                return;
+            }
+            let text = field["description"].as_str().unwrap_or_default();
+            assert!(text.len() > 15, "{path} has no real description: {text:?}");
+        });
+    }
+
+    #[test]
+    fn the_schema_bounds_nothing_that_the_webhook_words_better() {
+        let root = schema();
+        for (path, field) in [("", &root), (".spec", &root["properties"]["spec"])] {
+            assert!(field.get("required").is_none(), "{path}: {field}");
+        }
+        walk("", &root, &mut |path, field| {
+            for bound in ["minimum", "maximum", "pattern", "maxLength", "minItems"] {
+                assert!(field.get(bound).is_none(), "{path} has {bound}");
+            }
+            let format = field["format"].as_str().unwrap_or_default();
+            assert!(!format.starts_with("uint"), "{path}: {format}");
+        });
+    }
+
+    #[test]
+    fn the_crd_is_small_enough_for_kubectl_apply() {
+        let yaml = serde_saphyr::to_string(&crd()).unwrap();
+        assert!(yaml.len() < 64 * 1024, "{}", yaml.len());
+    }
+
+    #[test]
+    fn the_columns_are_those_of_the_manual() {
+        let crd = serde_json::to_value(crd()).unwrap();
+        let version = &crd["spec"]["versions"][0];
+        let columns: Vec<(&str, &str, i64)> = version["additionalPrinterColumns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| {
+                let text = |key: &str| c[key].as_str().unwrap();
+                (
+                    text("name"),
+                    text("type"),
+                    c["priority"].as_i64().unwrap_or(0),
+                )
+            })
+            .collect();
+        let expected = [
+            ("SCHEDULE", "string", 0),
+            ("PHASE", "string", 0),
+            ("RESULT", "string", 0),
+            ("EXIT", "integer", 0),
+            ("LATE", "integer", 0),
+            ("AGE", "date", 0),
+            ("COMMAND", "string", 1),
+            ("POD", "string", 1),
+            ("MESSAGE", "string", 1),
+        ];
+        assert_eq!(columns, expected);
+        assert_eq!(version["selectableFields"][0]["jsonPath"], ".status.phase");
+        assert!(version["subresources"]["status"].is_object());
+        assert_eq!(crd["spec"]["names"]["plural"], "ats");
+        assert_eq!(crd["spec"]["scope"], "Namespaced");
+    }
+
+    #[test]
+    fn any_stored_object_can_be_read() {
+        for text in [
+            r#"{"metadata":{"name":"a"}}"#,
+            r#"{"metadata":{"name":"a"},"spec":null,"status":null}"#,
+            r#"{"metadata":{"name":"a"},"spec":[1],"status":"x"}"#,
+        ] {
+            serde_json::from_str::<AtObject>(text).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_status_is_written_as_documented() {
+        let status = AtStatus {
+            phase: Some(Phase::Running),
+            pod_uid: Some("u".to_owned()),
+            result: Some(Ending::Succeeded),
+            ..AtStatus::default()
+        };
+        assert_eq!(
+            serde_json::to_value(status).unwrap(),
+            serde_json::json!({"phase": "RUNNING", "podUID": "u", "result": "Succeeded"})
+        );
+    }
+}

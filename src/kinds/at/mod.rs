@@ -1,0 +1,6 @@
+//! At.
+pub mod admission;
+pub mod crd;
+pub mod pod;
+pub mod result;
+pub mod schedule;

@@ -1,0 +1,699 @@
+//! The pod of an At: how it is built, and what the operator looks at when it sees one.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use super::crd::{At, AtSpec};
+use crate::kinds::template::PodTemplate;
+
+/// The container that runs the command.
+pub const CONTAINER: &str = "at";
+/// What the name of the pod has behind that of the At. The pod's name is fixed, and so a lock: at
+/// no time can there be two pods of one At.
+pub const POD_SUFFIX: &str = "-pod";
+/// Labels, annotations and gates with this prefix are the operator's.
+pub const OWN_PREFIX: &str = "cnat.programming-kubernetes.info/";
+/// The label with the UID of the At. Names can be too long for a label.
+pub const AT_UID: &str = "cnat.programming-kubernetes.info/at-uid";
+/// The label that pods of this operator carry, with [`MANAGER`] as its value.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The operator, as the value of that label and as a field manager.
+pub const MANAGER: &str = "my-operator";
+/// The annotation with the hash of what the pod was made from.
+pub const HASH: &str = "cnat.programming-kubernetes.info/spec-hash";
+/// The scheduling gate that every pod is born with. No pod starts before it is removed
+/// (Kubernetes' KEP-3521).
+pub const GATE: &str = "cnat.programming-kubernetes.info/armed";
+
+/// Which At a pod is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// `metadata.name` of the At.
+    pub name: &'a str,
+    /// `metadata.namespace` of the At.
+    pub namespace: &'a str,
+    /// `metadata.uid` of the At.
+    pub uid: &'a str,
+}
+
+/// The name of the pod of an At.
+pub fn name(at: &str) -> String {
+    format!("{at}{POD_SUFFIX}")
+}
+
+/// The text as a container's command must hold it, so that it reaches the program unchanged.
+/// Kubernetes expands `$(NAME)` in commands and reads `$$` as an escaped `$`.
+pub fn escape(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
+/// The hash of all that makes the pod what it is: the At's UID, and the spec without what only
+/// decides about the time (schedule, suspend, starting deadline, ttl). A pod that waits for its
+/// release has this hash or is stale; when to release it is judged anew at that very moment.
+pub fn hash(uid: &str, spec: &AtSpec) -> String {
+    let template = spec.template.as_ref().map(|template| &template.0);
+    let matters = json!([
+        uid,
+        spec.image,
+        spec.command,
+        spec.shell,
+        template,
+        spec.active_deadline_seconds,
+    ]);
+    let mut text = String::new();
+    canonical(&matters, &mut text);
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(text) {
+        hex.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or_default());
+        hex.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or_default());
+    }
+    hex
+}
+
+/// JSON with sorted keys and no blanks, whatever order the map of `serde_json` keeps.
+fn canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Array(items) => {
+            out.push('[');
+            for item in items {
+                canonical(item, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        Value::Object(fields) => {
+            out.push('{');
+            for (key, item) in fields.iter().collect::<BTreeMap<_, _>>() {
+                canonical(&Value::from(key.as_str()), out);
+                out.push(':');
+                canonical(item, out);
+                out.push(',');
+            }
+            out.push('}');
+        }
+        plain => out.push_str(&plain.to_string()),
+    }
+}
+
+/// The pod of an At with a spec that is settled (see [`crate::admission::rules::settle`]): gated,
+/// and otherwise as the template says.
+pub fn build(owner: Owner<'_>, spec: &AtSpec) -> Value {
+    let none = PodTemplate::default();
+    let template = spec.template.as_ref().unwrap_or(&none);
+    let mut labels = template.labels().cloned().unwrap_or_default();
+    labels.insert(AT_UID.to_owned(), owner.uid.into());
+    labels.insert(MANAGED_BY.to_owned(), MANAGER.into());
+    let mut annotations = template.annotations().cloned().unwrap_or_default();
+    annotations.insert(HASH.to_owned(), hash(owner.uid, spec).into());
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name(owner.name),
+            "namespace": owner.namespace,
+            "labels": labels,
+            "annotations": annotations,
+            "ownerReferences": [{
+                "apiVersion": At::api_version(&()),
+                "kind": At::kind(&()),
+                "name": owner.name,
+                "uid": owner.uid,
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": build_spec(template, spec),
+    })
+}
+
+fn build_spec(template: &PodTemplate, spec: &AtSpec) -> Map<String, Value> {
+    let mut fields = template.spec().cloned().unwrap_or_default();
+    fields.insert("restartPolicy".to_owned(), "Never".into());
+    let mut gates = vec![json!({"name": GATE})];
+    gates.append(&mut list(&mut fields, "schedulingGates"));
+    fields.insert("schedulingGates".to_owned(), gates.into());
+    if let Some(seconds) = spec.active_deadline_seconds {
+        fields.insert("activeDeadlineSeconds".to_owned(), seconds.into());
+    }
+    let mut containers = list(&mut fields, "containers");
+    let place = containers.iter().position(|c| c["name"] == CONTAINER);
+    if place.is_none() {
+        containers.insert(0, json!({"name": CONTAINER}));
+    }
+    if let Some(Value::Object(container)) = containers.get_mut(place.unwrap_or(0)) {
+        complete(container, spec);
+    }
+    fields.insert("containers".to_owned(), containers.into());
+    fields
+}
+
+/// Takes a list out of the fields; empty when there is none.
+fn list(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
+    match fields.remove(key) {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    }
+}
+
+/// Makes the container run the command.
+fn complete(container: &mut Map<String, Value>, spec: &AtSpec) {
+    let lacks = |container: &Map<String, Value>, key: &str| {
+        let value = container.get(key).and_then(Value::as_str);
+        value.is_none_or(str::is_empty)
+    };
+    if lacks(container, "image") {
+        container.insert("image".to_owned(), json!(spec.image));
+    }
+    // Without a message of its own, the end of the output is the best explanation of a failure.
+    if lacks(container, "terminationMessagePolicy") {
+        container.insert(
+            "terminationMessagePolicy".to_owned(),
+            "FallbackToLogsOnError".into(),
+        );
+    }
+    let mut command = spec.shell.clone().unwrap_or_default();
+    command.push(escape(spec.command.as_deref().unwrap_or_default()));
+    container.insert("command".to_owned(), command.into());
+}
+
+/// A pod as it is watched: what the operator looks at.
+#[derive(Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[resource(inherit = Pod)]
+pub struct PodObject {
+    /// The object's metadata.
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    spec: RawSpec,
+    #[serde(default)]
+    status: RawStatus,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawSpec {
+    restart_policy: Option<String>,
+    scheduling_gates: Option<Vec<RawGate>>,
+    containers: Option<Vec<RawContainer>>,
+    init_containers: Option<Vec<RawContainer>>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct RawGate {
+    name: String,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawContainer {
+    name: String,
+    restart_policy: Option<String>,
+    restart_policy_rules: Option<Value>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawStatus {
+    phase: Option<String>,
+    reason: Option<String>,
+    message: Option<String>,
+    start_time: Option<Time>,
+    init_container_statuses: Option<Vec<RawContainerStatus>>,
+    container_statuses: Option<Vec<RawContainerStatus>>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct RawContainerStatus {
+    name: String,
+    state: Option<RawState>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct RawState {
+    terminated: Option<RawTerminated>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawTerminated {
+    #[serde(default)]
+    exit_code: i32,
+    signal: Option<i32>,
+    reason: Option<String>,
+    message: Option<String>,
+    finished_at: Option<Time>,
+}
+
+/// How a pod stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PodPhase {
+    /// Not all of its containers have been started, or its state is unknown.
+    #[default]
+    Pending,
+    /// At least one container runs or is about to.
+    Running,
+    /// All containers ended with exit code 0. Final.
+    Succeeded,
+    /// All containers ended, or will not be started, and something failed. Final.
+    Failed,
+}
+
+impl PodPhase {
+    /// Whether the pod can do nothing more.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// The end of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// The name of the container.
+    pub container: String,
+    /// An init container.
+    pub init: bool,
+    /// The exit code.
+    pub exit_code: i32,
+    /// The signal that ended it, if the runtime tells.
+    pub signal: Option<i32>,
+    /// Such as Completed, Error or `OOMKilled`.
+    pub reason: String,
+    /// The termination message.
+    pub message: String,
+    /// When it ended, by the node's clock.
+    pub finished_at: Option<DateTime<Utc>>,
+}
+
+/// What the operator looks at in a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// The UID and the name of the At that is its controller.
+    pub controller: Option<(String, String)>,
+    /// The pod is being deleted.
+    pub deleting: bool,
+    /// Where our gate stands among the scheduling gates; none when it was removed.
+    pub gate: Option<usize>,
+    /// What the pod was made from; see [`hash`].
+    pub hash: Option<String>,
+    /// What in the spec could make the command run again; such a pod is never released.
+    pub may_restart: Option<String>,
+    /// How it stands.
+    pub phase: PodPhase,
+    /// The pod's own reason, such as Evicted.
+    pub reason: String,
+    /// The pod's own message.
+    pub message: String,
+    /// A kubelet has taken the pod in: from here on it enforces activeDeadlineSeconds.
+    pub taken: bool,
+    /// The containers that ended.
+    pub ended: Vec<Ended>,
+}
+
+impl PodView {
+    /// The view of a pod.
+    pub fn of(pod: PodObject) -> Self {
+        let PodObject {
+            metadata,
+            spec,
+            status,
+        } = pod;
+        let may_restart = may_restart(&spec);
+        let gates = spec.scheduling_gates.unwrap_or_default();
+        let mut ended = Vec::new();
+        for (init, list) in [
+            (false, status.container_statuses),
+            (true, status.init_container_statuses),
+        ] {
+            let list = list.unwrap_or_default().into_iter();
+            ended.extend(list.filter_map(|status| ended_of(status, init)));
+        }
+        Self {
+            uid: metadata.uid.unwrap_or_default(),
+            resource_version: metadata.resource_version.unwrap_or_default(),
+            controller: metadata
+                .owner_references
+                .unwrap_or_default()
+                .into_iter()
+                .find(|owner| owner.controller == Some(true) && owner.kind == At::kind(&()))
+                .map(|owner| (owner.uid, owner.name)),
+            deleting: metadata.deletion_timestamp.is_some(),
+            gate: gates.iter().position(|gate| gate.name == GATE),
+            hash: metadata.annotations.and_then(|mut all| all.remove(HASH)),
+            may_restart,
+            phase: match status.phase.as_deref() {
+                Some("Running") => PodPhase::Running,
+                Some("Succeeded") => PodPhase::Succeeded,
+                Some("Failed") => PodPhase::Failed,
+                _ => PodPhase::Pending,
+            },
+            reason: status.reason.unwrap_or_default(),
+            message: status.message.unwrap_or_default(),
+            taken: status.start_time.is_some(),
+            ended,
+        }
+    }
+
+    /// Whether the At with that UID is the controller of the pod.
+    pub fn is_of(&self, at: &str) -> bool {
+        self.controller.as_ref().is_some_and(|(uid, _)| uid == at)
+    }
+}
+
+fn ended_of(status: RawContainerStatus, init: bool) -> Option<Ended> {
+    let ended = status.state?.terminated?;
+    Some(Ended {
+        container: status.name,
+        init,
+        exit_code: ended.exit_code,
+        signal: ended.signal.filter(|signal| *signal != 0),
+        reason: ended.reason.unwrap_or_default(),
+        message: ended.message.unwrap_or_default(),
+        finished_at: ended.finished_at.and_then(|time| instant(&time)),
+    })
+}
+
+/// The API's times have whole seconds.
+fn instant(time: &Time) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(time.0.as_second(), 0)
+}
+
+/// What could make the command run again: a mutating webhook of somebody else may have added it
+/// (Kubernetes' KEP-753 and KEP-5307 give containers restart policies of their own).
+fn may_restart(spec: &RawSpec) -> Option<String> {
+    if spec.restart_policy.as_deref() != Some("Never") {
+        return Some("spec.restartPolicy is not Never".to_owned());
+    }
+    for (init, list) in [(false, &spec.containers), (true, &spec.init_containers)] {
+        for container in list.iter().flatten() {
+            let policy = container.restart_policy.as_deref();
+            let sidecar = init && policy == Some("Always");
+            if policy.is_some() && !sidecar {
+                return Some(format!("container {} has a restartPolicy", container.name));
+            }
+            if container.restart_policy_rules.is_some() {
+                return Some(format!(
+                    "container {} has restartPolicyRules",
+                    container.name
+                ));
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::admission::rules::Rules;
+    use crate::kinds::at::admission::AtRules;
+
+    const OWNER: Owner<'_> = Owner {
+        name: "a",
+        namespace: "ns",
+        uid: "at-1",
+    };
+
+    fn spec(fields: Value) -> AtSpec {
+        let mut spec: AtSpec = serde_json::from_value(fields).unwrap();
+        AtRules::default(&mut spec);
+        spec
+    }
+
+    fn built(fields: Value) -> Value {
+        build(OWNER, &spec(fields))
+    }
+
+    /// The view of a built pod as if the API server had stored it.
+    fn view(pod: Value) -> PodView {
+        PodView::of(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn the_pod_of_a_plain_at() {
+        let spec = spec(json!({"schedule": "now", "command": "echo YAY"}));
+        let hash = hash("at-1", &spec);
+        assert_eq!(
+            build(OWNER, &spec),
+            json!({
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": "a-pod",
+                    "namespace": "ns",
+                    "labels": {
+                        "app.kubernetes.io/managed-by": "my-operator",
+                        "cnat.programming-kubernetes.info/at-uid": "at-1",
+                    },
+                    "annotations": {"cnat.programming-kubernetes.info/spec-hash": hash},
+                    "ownerReferences": [{
+                        "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
+                        "kind": "At", "name": "a", "uid": "at-1",
+                        "controller": true, "blockOwnerDeletion": true,
+                    }],
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "schedulingGates": [{"name": "cnat.programming-kubernetes.info/armed"}],
+                    "containers": [{
+                        "name": "at", "image": "bash:5.3",
+                        "command": ["bash", "-c", "echo YAY"],
+                        "terminationMessagePolicy": "FallbackToLogsOnError",
+                    }],
+                },
+            })
+        );
+    }
+
+    #[test]
+    fn a_template_reaches_the_pod_as_it_was_written() {
+        let pod = built(json!({
+            "command": "echo $HOME $(X) $$", "shell": ["sh", "-c"], "activeDeadlineSeconds": 9,
+            "template": {
+                "metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}},
+                "spec": {
+                    "madeUpField": {"deep": [1, 2.50, null]},
+                    "schedulingGates": [{"name": "example.com/quota"}],
+                    "containers": [
+                        {"name": "log", "image": "l:1", "args": ["$(KEPT)"]},
+                        {"name": "at", "image": "own:1", "terminationMessagePolicy": "File", "other": true},
+                    ],
+                },
+            },
+        }));
+        assert_eq!(pod["metadata"]["labels"]["team"], "x");
+        assert_eq!(pod["metadata"]["annotations"]["note"], "y");
+        let spec = &pod["spec"];
+        assert_eq!(spec["madeUpField"], json!({"deep": [1, 2.50, null]}));
+        assert_eq!(
+            spec["schedulingGates"],
+            json!([{"name": GATE}, {"name": "example.com/quota"}])
+        );
+        assert_eq!(spec["activeDeadlineSeconds"], 9);
+        assert_eq!(
+            spec["containers"],
+            json!([
+                {"name": "log", "image": "l:1", "args": ["$(KEPT)"]},
+                {"name": "at", "image": "own:1", "terminationMessagePolicy": "File", "other": true,
+                 "command": ["sh", "-c", "echo $$HOME $$(X) $$$$"]},
+            ])
+        );
+    }
+
+    #[test]
+    fn a_container_for_the_command_is_added_in_first_place() {
+        let pod = built(
+            json!({"command": "x", "template": {"spec": {"containers": [{"name": "log", "image": "l:1"}]}}}),
+        );
+        let names: Vec<_> = pod["spec"]["containers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| &c["name"])
+            .collect();
+        assert_eq!(names, ["at", "log"]);
+    }
+
+    #[test]
+    fn an_empty_image_in_the_template_is_none() {
+        for image in [json!(null), json!("")] {
+            let pod = built(json!({"command": "x", "image": "i:1",
+                "template": {"spec": {"containers": [{"name": "at", "image": image}]}}}));
+            assert_eq!(pod["spec"]["containers"][0]["image"], "i:1");
+        }
+    }
+
+    #[test]
+    fn the_hash_follows_what_makes_the_pod_and_nothing_else() {
+        let base = json!({"schedule": "now", "command": "x", "template": {"spec": {"a": 1, "b": {"c": [], "d": 2}}}});
+        let with = |fields: Value| {
+            let mut all = base.as_object().unwrap().clone();
+            all.extend(fields.as_object().unwrap().clone());
+            hash("u", &spec(Value::Object(all)))
+        };
+        let first = with(json!({}));
+        assert_eq!(first.len(), 64);
+        for same in [
+            json!({"schedule": "now + 1 day"}),
+            json!({"suspend": true}),
+            json!({"startingDeadlineSeconds": 1}),
+            json!({"template": {"spec": {"b": {"d": 2, "c": []}, "a": 1}}}),
+        ] {
+            assert_eq!(with(same.clone()), first, "{same}");
+        }
+        for other in [
+            json!({"command": "y"}),
+            json!({"image": "y"}),
+            json!({"shell": ["y"]}),
+            json!({"template": {}}),
+            json!({"template": {"spec": {"a": 1, "b": {"c": [], "d": "2"}}}}),
+            json!({"activeDeadlineSeconds": 1}),
+        ] {
+            assert_ne!(with(other.clone()), first, "{other}");
+        }
+        assert_ne!(hash("v", &spec(base)), first);
+    }
+
+    #[test]
+    fn the_view_of_a_built_pod_is_gated_ours_and_unaltered() {
+        let spec = spec(json!({"command": "x", "template": {"spec": {
+            "initContainers": [{"name": "proxy", "image": "p:1", "restartPolicy": "Always"}]}}}));
+        let view = view(build(OWNER, &spec));
+        assert!(view.is_of("at-1") && !view.is_of("at-2"));
+        assert_eq!(view.gate, Some(0));
+        assert_eq!(view.hash, Some(hash("at-1", &spec)));
+        assert_eq!(view.may_restart, None);
+        assert_eq!(view.phase, PodPhase::Pending);
+        assert!(!view.deleting && !view.taken);
+    }
+
+    #[test]
+    fn whatever_could_run_the_command_again_is_seen() {
+        let change = |path: &str, value: Value| {
+            let mut pod = built(json!({"command": "x", "template": {"spec": {
+                "initContainers": [{"name": "i", "image": "p:1"}]}}}));
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            let parent = pod.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+            parent.insert(key.to_owned(), value);
+            view(pod).may_restart
+        };
+        for (path, value) in [
+            ("/spec/restartPolicy", json!("OnFailure")),
+            ("/spec/restartPolicy", json!(null)),
+            ("/spec/containers/0/restartPolicy", json!("Always")),
+            (
+                "/spec/containers/0/restartPolicyRules",
+                json!([{"action": "Restart"}]),
+            ),
+            ("/spec/initContainers/0/restartPolicy", json!("OnFailure")),
+            ("/spec/initContainers/0/restartPolicyRules", json!([])),
+        ] {
+            assert!(change(path, value.clone()).is_some(), "{path} {value}");
+        }
+        assert_eq!(
+            change("/spec/initContainers/0/restartPolicy", json!("Always")),
+            None
+        );
+    }
+
+    #[test]
+    fn the_end_of_containers_is_read() {
+        let view = view(json!({
+            "metadata": {"name": "a-pod", "uid": "p", "resourceVersion": "7", "deletionTimestamp": "2026-04-12T10:00:00Z"},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "at"}]},
+            "status": {"phase": "Failed", "reason": "Evicted", "message": "low on memory", "startTime": "2026-04-12T10:00:00Z",
+                "containerStatuses": [
+                    {"name": "at", "state": {"terminated": {"exitCode": 137, "signal": 9, "reason": "OOMKilled",
+                        "message": "m", "finishedAt": "2026-04-12T10:00:05Z"}}},
+                    {"name": "b", "state": {"running": {}}}]},
+        }));
+        assert!(view.deleting && view.taken && view.gate.is_none());
+        assert_eq!(
+            (view.phase, view.reason.as_str()),
+            (PodPhase::Failed, "Evicted")
+        );
+        assert_eq!(view.ended.len(), 1);
+        let ended = &view.ended[0];
+        assert_eq!(
+            (ended.exit_code, ended.signal, ended.reason.as_str()),
+            (137, Some(9), "OOMKilled")
+        );
+        assert_eq!(ended.finished_at.unwrap().timestamp(), 1_775_988_005);
+    }
+
+    /// Kubernetes' rule, as in k8s.io/kubernetes/third_party/forked/golang/expansion/expand.go.
+    fn expand(input: &[u8], mapping: &dyn Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut checkpoint = 0;
+        let mut cursor = 0;
+        while cursor < input.len() {
+            if input[cursor] == b'$' && cursor + 1 < input.len() {
+                out.extend_from_slice(&input[checkpoint..cursor]);
+                let (read, is_variable, advance) = variable_name(&input[cursor + 1..]);
+                out.extend(if is_variable { mapping(&read) } else { read });
+                cursor += advance;
+                checkpoint = cursor + 1;
+            }
+            cursor += 1;
+        }
+        out.extend_from_slice(&input[checkpoint..]);
+        out
+    }
+
+    fn variable_name(input: &[u8]) -> (Vec<u8>, bool, usize) {
+        match input[0] {
+            b'$' => (b"$".to_vec(), false, 1),
+            b'(' => match input.iter().position(|b| *b == b')') {
+                Some(end) => (input[1..end].to_vec(), true, end + 1),
+                None => (b"$(".to_vec(), false, 1),
+            },
+            // Go's string(byte) is the UTF-8 text of the character with that number.
+            other => (format!("${}", char::from(other)).into_bytes(), false, 1),
+        }
+    }
+
+    fn arrives(text: &str) -> Vec<u8> {
+        expand(escape(text).as_bytes(), &|_| b"EXPANDED".to_vec())
+    }
+
+    #[test]
+    fn the_ported_rule_expands_as_kubernetes_does() {
+        let mapping = |name: &[u8]| [b"<", name, b">"].concat();
+        for (text, expanded) in [
+            ("$(A) $$(A) $A $", "<A> $(A) $A $"),
+            ("$(A", "$(A"),
+            ("$$$(A)", "$<A>"),
+            ("$$$$", "$$"),
+        ] {
+            assert_eq!(
+                expand(text.as_bytes(), &mapping),
+                expanded.as_bytes(),
+                "{text}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_command_arrives_as_it_was_written(text in "[$()A-Z ä\n]{0,24}") {
+            prop_assert_eq!(arrives(&text), text.as_bytes());
+        }
+
+        #[test]
+        fn any_text_arrives_as_it_was_written(text in any::<String>()) {
+            prop_assert_eq!(arrives(&text), text.as_bytes());
+        }
+    }
+}
