@@ -395,7 +395,7 @@ fn warn(
     let deadline = spec.starting_deadline_seconds;
     match instant {
         None => {
-            findings.warn("spec.schedule: lies beyond the year 9999, the command will never start")
+            findings.warn("spec.schedule: lies beyond the year 9999, the command will never start");
         }
         Some(instant) if instant < now && !schedule.is_relative() => {
             let late = deadline.is_some_and(|seconds| past(instant, seconds, now));

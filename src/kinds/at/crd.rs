@@ -1,5 +1,8 @@
 //! The types of the kind, and the CRD that is made from them.
 
+// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+#![allow(clippy::duplicated_attributes)]
+
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -103,7 +106,7 @@ pub struct AtSpec {
     pub image: Option<String>,
 
     /// The program that gets the command as its last argument, and the arguments before it: 1 to 8
-    /// items. Use ["sh", "-c"] for an image without bash. Default: ["bash", "-c"]. Cannot be
+    /// items. Use sh and -c for an image without bash. Default: bash and -c. Cannot be
     /// changed once the command has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<Vec<String>>,

@@ -270,8 +270,12 @@ mod tests {
                 text.len()
             );
         }
-        let log = format!("{}the cause", "x".repeat(5_000));
-        let verdict = of(&pod(PodPhase::Failed, vec![ended("at", 1, "Error", &log)])).unwrap();
+        let output = format!("{}the cause", "x".repeat(5_000));
+        let verdict = of(&pod(
+            PodPhase::Failed,
+            vec![ended("at", 1, "Error", &output)],
+        ))
+        .unwrap();
         assert!(verdict.message.ends_with("the cause"));
         assert_eq!(verdict.message.len(), LONGEST_MESSAGE);
     }

@@ -95,8 +95,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes the ASCII characters that hold, as many as there are.
-    fn while_(&mut self, holds: fn(&u8) -> bool) -> &'a str {
-        let end = self.rest.bytes().take_while(holds).count();
+    fn while_(&mut self, holds: fn(u8) -> bool) -> &'a str {
+        let end = self.rest.bytes().take_while(|byte| holds(*byte)).count();
         let (taken, rest) = self.rest.split_at(end);
         self.rest = rest;
         self.character += end;
@@ -160,7 +160,7 @@ fn wrong(character: usize, problem: &str) -> ScheduleError {
     }
 }
 
-fn is_digit(byte: &u8) -> bool {
+fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
 }
 
@@ -169,7 +169,7 @@ fn relative(reader: &mut Reader<'_>) -> Result<Schedule, ScheduleError> {
     if reader.rest.is_empty() {
         return Ok(Schedule::Now);
     }
-    let blank: fn(&u8) -> bool = |byte| *byte == b' ';
+    let blank: fn(u8) -> bool = |byte| byte == b' ';
     reader.while_(blank);
     reader.expect("+", "+ and a time span, such as now + 5 minutes")?;
     reader.while_(blank);
@@ -191,7 +191,7 @@ fn relative(reader: &mut Reader<'_>) -> Result<Schedule, ScheduleError> {
         );
     }
     let start = reader.character;
-    let unit = reader.while_(u8::is_ascii_lowercase);
+    let unit = reader.while_(|byte| byte.is_ascii_lowercase());
     let delta = match unit {
         "second" | "seconds" => TimeDelta::try_seconds(count),
         "minute" | "minutes" => TimeDelta::try_minutes(count),

@@ -1,0 +1,193 @@
+//! What the operator keeps of an At while it waits, and what it makes of it when it looks.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+
+use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
+use super::crd::{AtObject, AtSpec, AtStatus, Phase};
+use super::{pod, schedule};
+use crate::admission::faults::Fault;
+use crate::admission::rules::settle;
+use crate::reconcile::{Error, Key};
+
+/// An At as the cache keeps it. A hundred thousand of them may wait for years, so spec and status
+/// are kept as compact text and read when they are needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredAt {
+    /// Namespace and name.
+    pub key: Key,
+    /// `metadata.uid`.
+    pub uid: Box<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: Box<str>,
+    generation: Option<i64>,
+    deleting: bool,
+    created: Option<DateTime<Utc>>,
+    schedule_set_at: Option<Box<str>>,
+    /// It is over: little is left to do.
+    pub done: bool,
+    spec: Box<str>,
+    status: Box<str>,
+}
+
+impl StoredAt {
+    /// What is kept of an object.
+    pub fn of(object: AtObject) -> Self {
+        let key = Key::of(&object.metadata);
+        let meta = object.metadata;
+        let text = |text: Option<String>| text.unwrap_or_default().into_boxed_str();
+        let set_at = meta
+            .annotations
+            .and_then(|mut all| all.remove(SCHEDULE_SET_AT));
+        Self {
+            key,
+            uid: text(meta.uid),
+            resource_version: text(meta.resource_version),
+            generation: meta.generation,
+            deleting: meta.deletion_timestamp.is_some(),
+            created: meta
+                .creation_timestamp
+                .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
+            schedule_set_at: set_at.map(String::into_boxed_str),
+            done: object.status["phase"] == "DONE",
+            spec: object.spec.to_string().into_boxed_str(),
+            status: object.status.to_string().into_boxed_str(),
+        }
+    }
+
+    /// Reads what is kept.
+    ///
+    /// # Errors
+    /// [`Error::Unreadable`] when the status is not one of ours. Taking it for an empty one could
+    /// run a command twice.
+    pub fn read(&self, now: DateTime<Utc>) -> Result<AtView, Error> {
+        let unreadable = |error: serde_json::Error| Error::Unreadable {
+            object: self.key.clone(),
+            reason: format!("its status is not one that this program wrote: {error}"),
+        };
+        let status: Option<AtStatus> = serde_json::from_str(&self.status).map_err(unreadable)?;
+        let spec: Value = serde_json::from_str(&self.spec).map_err(unreadable)?;
+        let recorded = self.schedule_set_at.as_deref();
+        let annotations: BTreeMap<String, String> = recorded
+            .map(|text| (SCHEDULE_SET_AT.to_owned(), text.to_owned()))
+            .into_iter()
+            .collect();
+        Ok(AtView {
+            key: self.key.clone(),
+            uid: self.uid.to_string(),
+            resource_version: self.resource_version.to_string(),
+            generation: self.generation,
+            deleting: self.deleting,
+            base: self.created.map(|created| base(&annotations, created)),
+            spec: settle::<AtRules>(&self.key.name, &annotations, Some(&spec), now),
+            status: status.unwrap_or_default(),
+        })
+    }
+}
+
+/// An At as [`super::step`] looks at it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AtView {
+    /// Namespace and name.
+    pub key: Key,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`: every write of the status carries it.
+    pub resource_version: String,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// The object is being deleted.
+    pub deleting: bool,
+    /// What a relative schedule counts from.
+    pub base: Option<Base>,
+    /// The spec with its defaults, or what is wrong with it.
+    pub spec: Result<AtSpec, Vec<Fault>>,
+    /// The status.
+    pub status: AtStatus,
+}
+
+impl AtView {
+    /// The instant of the schedule; none for an invalid spec, and beyond the year 9999.
+    pub fn instant(&self) -> Option<DateTime<Utc>> {
+        let text = self.spec.as_ref().ok()?.schedule.as_deref()?;
+        schedule_instant(schedule::parse(text).ok()?, self.base?)
+    }
+
+    /// The phase; PENDING before the first status.
+    pub fn phase(&self) -> Phase {
+        self.status.phase.unwrap_or_default()
+    }
+
+    /// The same, as the owner of a pod.
+    pub fn owner(&self) -> pod::Owner<'_> {
+        pod::Owner {
+            name: &self.key.name,
+            namespace: &self.key.namespace,
+            uid: &self.uid,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn now() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+    }
+
+    fn stored(object: Value) -> StoredAt {
+        StoredAt::of(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn a_stored_object_is_read_with_its_defaults() {
+        let view = stored(json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generation": 3,
+                "creationTimestamp": "2026-04-12T10:00:00Z",
+                "annotations": {SCHEDULE_SET_AT: "2026-04-12T11:00:00.5Z"}},
+            "spec": {"schedule": "now + 1 minute", "command": "x"},
+            "status": {"phase": "PENDING"},
+        }))
+        .read(now())
+        .unwrap();
+        assert_eq!(
+            view.spec.as_ref().unwrap().image.as_deref(),
+            Some("bash:5.3")
+        );
+        assert_eq!(
+            view.instant().unwrap().to_rfc3339(),
+            "2026-04-12T11:01:00.500+00:00"
+        );
+        assert_eq!((view.phase(), view.generation), (Phase::Pending, Some(3)));
+    }
+
+    #[test]
+    fn an_object_without_spec_and_status_is_pending_and_invalid() {
+        let view = stored(json!({"metadata": {"name": "a"}}))
+            .read(now())
+            .unwrap();
+        assert_eq!(view.phase(), Phase::Pending);
+        assert_eq!(view.spec.unwrap_err().len(), 2);
+    }
+
+    #[test]
+    fn a_strange_status_is_never_taken_for_an_empty_one() {
+        for status in [
+            json!({"phase": "STARTED"}),
+            json!("x"),
+            json!({"podUID": 7}),
+        ] {
+            let at = stored(json!({"metadata": {"name": "a"}, "status": status}));
+            assert!(
+                matches!(at.read(now()), Err(Error::Unreadable { .. })),
+                "{at:?}"
+            );
+        }
+    }
+}
