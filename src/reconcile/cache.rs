@@ -124,6 +124,9 @@ pub struct Touched<'a, V> {
     pub old: Option<&'a V>,
     /// The view now; none when the object is gone.
     pub new: Option<&'a V>,
+    /// The change was found by comparing lists after the watch had a gap, so `old` need not be the
+    /// state just before it.
+    pub gap: bool,
 }
 
 /// Watches objects for ever, keeps their views in the cache and tells of each change.
@@ -154,15 +157,17 @@ pub async fn follow<K, V>(
             key: &key,
             old: old.as_deref(),
             new: Some(&new),
+            gap: false,
         });
         key
     };
-    let drop = |key: &Key| {
+    let drop = |key: &Key, gap: bool| {
         if let Some(old) = cache.remove(key) {
             touched(&Touched {
                 key,
                 old: Some(&old),
                 new: None,
+                gap,
             });
         }
     };
@@ -181,7 +186,7 @@ pub async fn follow<K, V>(
                     for key in cache.keys() {
                         let mine = scope.as_ref().is_none_or(|ns| *ns == key.namespace);
                         if mine && !seen.contains(&key) {
-                            drop(&key);
+                            drop(&key, true);
                         }
                     }
                     seen = HashSet::new();
@@ -197,7 +202,7 @@ pub async fn follow<K, V>(
                     put(object);
                     health.well(&source);
                 }
-                watcher::Event::Delete(object) => drop(&Key::of(object.meta())),
+                watcher::Event::Delete(object) => drop(&Key::of(object.meta()), false),
             },
             Ok(None) => return,
             Err(error) => health.ill(&source, &explain(&what, &error)),

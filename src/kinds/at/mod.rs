@@ -1,8 +1,118 @@
-//! At.
+//! At: one command, once, at its instant.
+//!
+//! An At says when ([`schedule`]) and what to run. [`admission`] fills in its defaults, refuses what
+//! is wrong and records who created it; the reconciler applies the same rules to what came in past
+//! the webhook. From then on it waits in a queue ordered by instant, as a small [`view`], and costs
+//! nothing.
+//!
+//! When its instant has come, [`controller`] makes a [`pod`] with a fixed name and a scheduling
+//! gate, which nothing can start. Its UID goes into the status: this write, refused unless the At is
+//! as it was looked at, is the point at which the start is decided. Then the gate of that pod, and of
+//! no other, is removed, and it runs. Its end becomes the [`result`].
+//!
+//! What to do next is decided in [`step`], a pure function with the whole protocol in one table. It
+//! is tested over every combination of what can be seen, and against a model of the API server with
+//! two operators, lagging watches, crashes and late calls. "Never twice" hangs on the fixed name,
+//! the resource version of one write and the UID of one patch; on no lease, clock or finalizer.
+//!
+//! An end other than DONE does not exist: Succeeded, Failed, Missed (too late to start) or Unknown
+//! (the pod was gone before its end was seen). Nothing is ever tried a second time.
+
 pub mod admission;
+pub mod controller;
 pub mod crd;
+pub mod own;
 pub mod pod;
 pub mod result;
 pub mod schedule;
 pub mod step;
 pub mod view;
+
+use super::{Kind, Permission, Sample};
+use crate::admission::judge::Admission;
+
+/// The kind, for the registry.
+pub const KIND: Kind = Kind {
+    name: "at",
+    crd: crd::crd,
+    admission: Admission::of::<admission::AtRules>(),
+    permissions: &[
+        Permission {
+            group: "",
+            resource: "pods",
+            verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        },
+        Permission {
+            group: "events.k8s.io",
+            resource: "events",
+            verbs: &["create", "patch"],
+        },
+        Permission {
+            group: "cnat.programming-kubernetes.info",
+            resource: "ats",
+            verbs: &["get", "list", "watch", "delete"],
+        },
+        Permission {
+            group: "cnat.programming-kubernetes.info",
+            resource: "ats/status",
+            verbs: &["update", "patch"],
+        },
+        Permission {
+            group: "cnat.programming-kubernetes.info",
+            resource: "ats/finalizers",
+            verbs: &["update"],
+        },
+    ],
+    samples: &[
+        Sample {
+            file: "cnat_v1alpha1_at.yaml",
+            text: include_str!("samples/cnat_v1alpha1_at.yaml"),
+        },
+        Sample {
+            file: "cnat_v1alpha1_at_restricted.yaml",
+            text: include_str!("samples/cnat_v1alpha1_at_restricted.yaml"),
+        },
+        Sample {
+            file: "bad/cnat_v1alpha1_at.yaml",
+            text: include_str!("samples/bad/cnat_v1alpha1_at.yaml"),
+        },
+    ],
+    start: controller::start,
+};
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use chrono::DateTime;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::admission::rules::settle;
+
+    /// How many faults the rules find in a sample.
+    fn faults(text: &str) -> usize {
+        let object: Value = serde_saphyr::from_str(text).unwrap();
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let settled = settle::<admission::AtRules>(
+            object["metadata"]["name"].as_str().unwrap(),
+            &BTreeMap::new(),
+            object.get("spec"),
+            now,
+        );
+        settled.err().map_or(0, |faults| faults.len())
+    }
+
+    #[test]
+    fn good_samples_have_no_fault_and_bad_ones_have_several() {
+        for sample in KIND.samples {
+            let found = faults(sample.text);
+            if sample.file.starts_with("bad/") {
+                assert!(found >= 2, "{}: {found}", sample.file);
+            } else {
+                assert_eq!(found, 0, "{}", sample.file);
+            }
+        }
+    }
+}

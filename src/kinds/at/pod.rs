@@ -363,6 +363,11 @@ impl PodView {
         }
     }
 
+    /// `metadata.resourceVersion`.
+    pub fn version(&self) -> &str {
+        &self.resource_version
+    }
+
     /// Whether the At with that UID is the controller of the pod.
     pub fn is_of(&self, at: &str) -> bool {
         self.controller.as_ref().is_some_and(|(uid, _)| uid == at)

@@ -20,8 +20,7 @@ pub struct StoredAt {
     pub key: Key,
     /// `metadata.uid`.
     pub uid: Box<str>,
-    /// `metadata.resourceVersion`.
-    pub resource_version: Box<str>,
+    resource_version: Box<str>,
     generation: Option<i64>,
     deleting: bool,
     created: Option<DateTime<Utc>>,
@@ -55,6 +54,11 @@ impl StoredAt {
             spec: object.spec.to_string().into_boxed_str(),
             status: object.status.to_string().into_boxed_str(),
         }
+    }
+
+    /// `metadata.resourceVersion`.
+    pub fn version(&self) -> &str {
+        &self.resource_version
     }
 
     /// Reads what is kept.

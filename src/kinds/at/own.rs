@@ -1,0 +1,110 @@
+//! What this process wrote itself, until its watch has brought the news.
+//!
+//! A watch lags behind one's own writes. A decision on the state before is refused by its
+//! preconditions and does no harm, but costs calls; with ten thousand starts in a second they count.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::reconcile::Key;
+
+/// A watch that is later than this is no reason to hold on to an answer of old.
+const LONGEST_LAG: Duration = Duration::from_secs(10);
+
+/// The answers to one's own writes, by key.
+pub struct Own<V> {
+    answers: Mutex<HashMap<Key, Answer<V>>>,
+}
+
+struct Answer<V> {
+    view: Arc<V>,
+    version: u64,
+    since: Instant,
+}
+
+impl<V> Default for Own<V> {
+    fn default() -> Self {
+        Self {
+            answers: Mutex::default(),
+        }
+    }
+}
+
+impl<V> Own<V> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Answer<V>>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the answer to a write.
+    pub fn put(&self, key: &Key, version: &str, view: Arc<V>) {
+        // Resource versions are numbers that grow (Kubernetes' KEP-5504). One that is none is not
+        // remembered.
+        if let Ok(version) = version.parse() {
+            let since = Instant::now();
+            let answer = Answer {
+                view,
+                version,
+                since,
+            };
+            self.lock().insert(key.clone(), answer);
+        }
+    }
+
+    /// The newer of what the watch has, with its version, and what was written.
+    pub fn newer(
+        &self,
+        key: &Key,
+        cached: Option<Arc<V>>,
+        version: fn(&V) -> &str,
+    ) -> Option<Arc<V>> {
+        let mut answers = self.lock();
+        let Some(answer) = answers.get(key) else {
+            return cached;
+        };
+        let known = cached.as_deref().map(version);
+        let overtaken = known.is_some_and(|v| v.parse::<u64>().is_ok_and(|v| v >= answer.version));
+        if overtaken || answer.since.elapsed() > LONGEST_LAG {
+            answers.remove(key);
+            return cached;
+        }
+        Some(answer.view.clone())
+    }
+
+    /// The object is gone.
+    pub fn forget(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(view: &String) -> &str {
+        view
+    }
+
+    fn text(text: &str) -> Arc<String> {
+        Arc::new(text.to_owned())
+    }
+
+    #[test]
+    fn an_answer_counts_until_the_watch_has_caught_up() {
+        let own = Own::default();
+        let key = Key::new("ns", "a");
+        let newer = |cached: Option<&str>| own.newer(&key, cached.map(text), version);
+        assert_eq!(newer(Some("7")), Some(text("7")));
+        own.put(&key, "10", text("10"));
+        assert_eq!(newer(None), Some(text("10")));
+        assert_eq!(newer(Some("9")), Some(text("10")));
+        assert_eq!(newer(Some("10")), Some(text("10")));
+        // It was forgotten then.
+        assert_eq!(newer(Some("9")), Some(text("9")));
+        own.put(&key, "20", text("20"));
+        own.forget(&key);
+        assert_eq!(newer(None), None);
+        own.put(&key, "strange", text("strange"));
+        assert_eq!(newer(None), None);
+    }
+}
