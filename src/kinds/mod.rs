@@ -48,4 +48,4 @@ pub struct Kind {
 }
 
 /// Every kind: the one list from which all others are made.
-pub const REGISTRY: &[&Kind] = &[];
+pub const REGISTRY: &[&Kind] = &[&mydaemonset::KIND, &at::KIND];
