@@ -217,14 +217,15 @@ async fn missing_crds_and_permissions_are_named_and_waited_for() {
     let said = page("cannot list resource \"pods\"").await;
     assert!(said.contains("[+]api-server ok"), "{said}");
 
-    harness_rights(&kubectl);
+    let own = Kubectl::new(cluster, harness::NAMESPACE);
+    own.run("apply -k config/rbac").good();
     let said = page("the CRD of ats is not installed").await;
     assert!(!said.contains("\"pods\""), "{said}");
 
     let installed = kubectl.run("apply -k config/crd");
     installed.good();
     kubectl
-        .run("wait --for=condition=Established --timeout=60s -k config/crd")
+        .run("wait --for=condition=Established --timeout=60s crd --all")
         .good();
     kubectl
         .run("apply -f config/samples/cnat_v1alpha1_at.yaml")
@@ -257,10 +258,6 @@ async fn missing_crds_and_permissions_are_named_and_waited_for() {
     // And it ends at once when it is told to.
     let status = operator.process.stop(Duration::from_secs(10)).await;
     assert!(status.success(), "{}", operator.log());
-}
-
-fn harness_rights(kubectl: &Kubectl) {
-    kubectl.run("apply -k config/rbac").good();
 }
 
 #[test]

@@ -164,7 +164,7 @@ pub fn install(cluster: &'static Cluster) {
     let kubectl = Kubectl::new(cluster, "default");
     kubectl.run("apply -k config/crd").good();
     kubectl
-        .run("wait --for=condition=Established --timeout=60s -k config/crd")
+        .run("wait --for=condition=Established --timeout=60s crd --all")
         .good();
     rights(cluster);
 }
@@ -172,7 +172,7 @@ pub fn install(cluster: &'static Cluster) {
 /// The operator's namespace, and the rights of `config/rbac` there. What `--webhook-url` needs more
 /// (to make webhook configurations) is added.
 pub fn rights(cluster: &'static Cluster) {
-    let kubectl = Kubectl::new(cluster, "default");
+    let kubectl = Kubectl::new(cluster, NAMESPACE);
     kubectl.run(&format!("create namespace {NAMESPACE}")).good();
     kubectl.run("apply -k config/rbac").good();
     kubectl
