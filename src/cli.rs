@@ -166,7 +166,11 @@ pub fn main() -> ExitCode {
 /// One line: what failed, and why.
 fn complain(error: &anyhow::Error) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr(), "error: {error:#}");
+    let _ = writeln!(
+        std::io::stderr(),
+        "error: {}",
+        crate::run::explain(error.as_ref())
+    );
 }
 
 fn run(flags: Run) -> anyhow::Result<()> {

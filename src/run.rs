@@ -541,18 +541,21 @@ async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
     }
 }
 
-/// The innermost causes of an error say what happened; the outer ones only which library met it.
-fn explain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
+/// An error and its causes as one line: of each only the first line, and nothing twice.
+pub(crate) fn explain(error: &dyn std::error::Error) -> String {
+    let mut line = String::new();
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        let text = text.lines().next().unwrap_or_default();
+        if line.is_empty() {
+            text.clone_into(&mut line);
+        } else if !line.contains(text) {
+            line = format!("{line}: {text}");
         }
-        source = cause.source();
+        next = cause.source();
     }
-    text
+    line
 }
 
 /// A provider may write the minor as `33+`.

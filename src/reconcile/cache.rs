@@ -7,8 +7,10 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use futures::{TryStreamExt, pin_mut};
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -173,7 +175,9 @@ pub async fn follow<K, V>(
     };
     let mut seen = HashSet::new();
     let mut first = true;
-    let events = watcher(api, config).default_backoff();
+    // A new attempt at a list counts as a success before it has failed: only time tells.
+    let pauses = ResetTimerBackoff::new(Pauses::default(), Pauses::FORGOTTEN_AFTER);
+    let events = watcher(api, config).backoff(pauses);
     pin_mut!(events);
     loop {
         match events.try_next().await {
@@ -210,6 +214,35 @@ pub async fn follow<K, V>(
     }
 }
 
+/// The pauses between attempts at a watch: short enough that somebody who has just installed a CRD
+/// or granted a right sees it noticed, long enough for a struggling API server.
+#[derive(Default)]
+struct Pauses {
+    failures: u32,
+}
+
+impl Pauses {
+    const FIRST: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(10);
+    const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = Self::FIRST * 2_u32.saturating_pow(self.failures);
+        self.failures = (self.failures + 1).min(8);
+        Some(pause.min(Self::LONGEST))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
 /// A watch's error as one line that says what to do.
 fn explain(what: &str, error: &watcher::Error) -> String {
     let cause = match error {
@@ -224,12 +257,13 @@ fn explain(what: &str, error: &watcher::Error) -> String {
         }
     };
     match cause {
-        kube::Error::Api(status) if status.is_not_found() => {
+        // A path that is not served is answered without a Status, so with a code and no reason.
+        kube::Error::Api(status) if status.code == 404 => {
             format!(
                 "the CRD of {what} is not installed (kubectl apply -k config/crd); waiting for it"
             )
         }
-        kube::Error::Api(status) if status.is_forbidden() => {
+        kube::Error::Api(status) if status.code == 403 => {
             format!("not allowed to list and watch {what}: {}", status.message)
         }
         other => format!("cannot watch {what}: {other}"),
