@@ -7,10 +7,10 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{TryStreamExt, pin_mut};
-use kube::runtime::utils::{Backoff, ResetTimerBackoff};
+use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
@@ -175,9 +175,7 @@ pub async fn follow<K, V>(
     };
     let mut seen = HashSet::new();
     let mut first = true;
-    // A new attempt at a list counts as a success before it has failed: only time tells.
-    let pauses = ResetTimerBackoff::new(Pauses::default(), Pauses::FORGOTTEN_AFTER);
-    let events = watcher(api, config).backoff(pauses);
+    let events = watcher(api, config).backoff(Pauses::default());
     pin_mut!(events);
     loop {
         match events.try_next().await {
@@ -219,6 +217,7 @@ pub async fn follow<K, V>(
 #[derive(Default)]
 struct Pauses {
     failures: u32,
+    last: Option<Instant>,
 }
 
 impl Pauses {
@@ -231,6 +230,10 @@ impl Iterator for Pauses {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        let last = self.last.replace(Instant::now());
+        if last.is_none_or(|last| last.elapsed() > Self::FORGOTTEN_AFTER) {
+            self.failures = 0;
+        }
         let pause = Self::FIRST * 2_u32.saturating_pow(self.failures);
         self.failures = (self.failures + 1).min(8);
         Some(pause.min(Self::LONGEST))
@@ -238,9 +241,9 @@ impl Iterator for Pauses {
 }
 
 impl Backoff for Pauses {
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
+    /// Called at every event, and a watcher announces each new attempt at a list as one before it
+    /// can have failed. So only time tells whether a fault is over.
+    fn reset(&mut self) {}
 }
 
 /// A watch's error as one line that says what to do.

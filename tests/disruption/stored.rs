@@ -100,14 +100,11 @@ async fn a_stored_invalid_object_is_told_so_and_never_held_hostage() {
 
     // It starts again by itself, and a good object passes.
     let operator = Operator::start(cluster, "stored", &["--namespace", &namespace]).await;
-    wait_for("a good object to pass", || {
-        let spec = "{image: 'a:1', template: {spec: {nodeSelector: {no: where}}}}";
-        let object = format!(
-            "{{apiVersion: apps.zhongmingmao.io/v1beta1, kind: MyDaemonSet, metadata: {{name: y}}, spec: {spec}}}"
-        );
-        kubectl.apply(&object).ok.then_some(())
-    })
-    .await;
+    let spec = "{image: 'a:1', template: {spec: {nodeSelector: {no: where}}}}";
+    let object = format!(
+        "{{apiVersion: apps.zhongmingmao.io/v1beta1, kind: MyDaemonSet, metadata: {{name: good}}, spec: {spec}}}"
+    );
+    kubectl.until_applied(&object).await;
     drop(operator);
     kubectl
         .run("delete mutatingwebhookconfigurations,validatingwebhookconfigurations --all")

@@ -107,6 +107,18 @@ impl Kubectl {
         self.with("apply -f -", yaml)
     }
 
+    /// Applies an object as soon as it is accepted: the API server takes a moment to see a changed
+    /// webhook configuration.
+    pub async fn until_applied(&self, yaml: &str) {
+        let mut last = String::new();
+        let applied = try_wait(PATIENCE, || {
+            let said = self.apply(yaml);
+            last = format!("{}{}", said.out, said.err);
+            said.ok.then_some(())
+        });
+        assert!(applied.await.is_some(), "not accepted: {last}");
+    }
+
     /// One field by JSONPath; empty when it is not there.
     pub fn field(&self, object: &str, path: &str) -> String {
         let said = self.run(&format!(
