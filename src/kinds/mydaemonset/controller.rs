@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::{StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{Request, Status};
+use kube::core::{PartialObjectMeta, Request, Status};
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::IgnoredAny;
@@ -36,6 +36,8 @@ use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, condition
 const NAME: &str = "mydaemonset";
 /// The most pods made at one look; the next look follows at once.
 const MOST_CREATES: usize = 500;
+/// When to look again whether a stranger's object still is in the way.
+const CONFLICT_PAUSE: TimeDelta = TimeDelta::seconds(60);
 /// So many calls for one object are under way at a time.
 const CALLS: usize = 32;
 
@@ -367,7 +369,10 @@ impl Look<'_> {
             (pods, memory.last.clone())
         });
         let mut revisions = self.this.revisions.find(&self.object.uid);
-        let update = self.ensure_revision(settled, &mut revisions).await?;
+        let update = match self.ensure_revision(settled, &mut revisions).await {
+            Err(Error::Unreadable { reason, .. }) => return self.conflict(&reason).await,
+            other => other?,
+        };
         let known: BTreeMap<&str, i64> = revisions
             .iter()
             .map(|r| (r.hash.as_str(), r.number))
@@ -414,8 +419,21 @@ impl Look<'_> {
             refusal: done.refusal.as_ref(),
             now: self.now,
         });
+        let written = self.write_status(&after).await;
+        let outcome = self.finish(&decision, done).await;
+        written.and(outcome)
+    }
+
+    /// The present spec's revision cannot be stored, so nothing is made of it.
+    async fn conflict(&self, reason: &str) -> Result<Outcome, Error> {
+        let (before, _) = self.status_before();
+        let generation = self.object.generation;
+        let after = status::conflicting(&before, generation, reason, self.now);
         self.write_status(&after).await?;
-        self.finish(&decision, done).await
+        Ok(Outcome {
+            next: Some(self.now + CONFLICT_PAUSE),
+            did: None,
+        })
     }
 
     /// Tells of what was done, and says when to look again.
@@ -794,20 +812,21 @@ impl Look<'_> {
     async fn already_there(&self, name: &str) -> Made {
         let api = self.this.api::<WatchedPod>(self.key);
         let there = call("read a pod", self.key, api.get_metadata_opt(name)).await;
-        match there {
-            Err(error) => Made::Failed(error),
+        let is_ours = |pod: &PartialObjectMeta<WatchedPod>| {
+            let owner = controller_of(pod.metadata.owner_references.as_deref());
+            owner.is_some_and(|owner| owner.uid == self.object.uid)
+        };
+        let made = match there {
+            Ok(Some(pod)) if is_ours(&pod) => return Made::Nothing,
             Ok(None) => Made::Nothing,
-            Ok(Some(pod)) => {
-                let owner = controller_of(pod.metadata.owner_references.as_deref());
-                if owner.is_some_and(|owner| owner.uid == self.object.uid) {
-                    return Made::Nothing;
-                }
-                Made::Refused(Refusal {
-                    reason: "NameConflict",
-                    message: format!("the pod {name} is there and is another object's"),
-                })
-            }
-        }
+            Ok(Some(_)) => Made::Refused(Refusal {
+                reason: "NameConflict",
+                message: format!("the pod {name} is there and is another object's"),
+            }),
+            Err(error) => Made::Failed(error),
+        };
+        self.this.remember(self.key, |memory| memory.seen(name));
+        made
     }
 
     /// Creates an object from its JSON, a field that the API server does not know being an error.

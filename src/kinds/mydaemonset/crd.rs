@@ -10,7 +10,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt};
@@ -223,6 +225,7 @@ pub fn crd() -> CustomResourceDefinition {
         if let Some(root) = root {
             // An object without a spec is for the webhook to refuse, with its complete list.
             root.required = None;
+            unwrap_lines(root);
         }
     }
     crd.metadata.labels = Some(BTreeMap::from([(
@@ -230,6 +233,20 @@ pub fn crd() -> CustomResourceDefinition {
         "my-operator".to_owned(),
     )]));
     crd
+}
+
+/// Joins the lines of every description: where the source wraps is nothing to readers of
+/// `kubectl explain`, which wraps by itself.
+fn unwrap_lines(schema: &mut JSONSchemaProps) {
+    if let Some(text) = &mut schema.description {
+        *text = text.replace('\n', " ");
+    }
+    for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
+        unwrap_lines(property);
+    }
+    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
+        unwrap_lines(items);
+    }
 }
 
 #[cfg(test)]
@@ -263,7 +280,8 @@ mod tests {
         walk("", &schema, &mut |path, node| {
             if !path.is_empty() && !path.ends_with("[]") {
                 let text = node.get("description").and_then(Value::as_str);
-                assert!(text.is_some_and(|t| t.len() > 10), "{path}: {text:?}");
+                let reads_well = |t: &str| t.len() > 10 && !t.contains('\n');
+                assert!(text.is_some_and(reads_well), "{path}: {text:?}");
             }
         });
     }

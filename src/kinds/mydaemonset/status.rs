@@ -28,6 +28,9 @@ pub const AUTO_PAUSED: &str = "AutoPaused";
 /// on.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 
+/// Reason of `Degraded=True`: another object has the name of the revision.
+const REVISION_CONFLICT: &str = "RevisionConflict";
+
 /// So many failing nodes are named.
 const NAMED: usize = 5;
 
@@ -90,6 +93,31 @@ pub fn rejected(
     set(ACCEPTED, false, message.as_str());
     set(STALLED, true, "the spec breaks rules");
     condition::remove(&mut status.conditions, RECONCILING);
+    status
+}
+
+/// The status of an object whose revision cannot be stored. What is known of its pods stays as it was.
+pub fn conflicting(
+    previous: &MyDaemonSetStatus,
+    generation: Option<i64>,
+    reason: &str,
+    now: DateTime<Utc>,
+) -> MyDaemonSetStatus {
+    let mut status = previous.clone();
+    status.observed_generation = generation;
+    let list = &mut status.conditions;
+    for type_ in [DEGRADED, STALLED] {
+        condition::set(
+            list,
+            type_,
+            true,
+            REVISION_CONFLICT,
+            reason,
+            generation,
+            now,
+        );
+    }
+    condition::remove(list, RECONCILING);
     status
 }
 
@@ -183,7 +211,10 @@ fn availability(facts: &Facts) -> State {
 
 fn progress(sight: &Sight<'_>) -> State {
     let (facts, update) = (sight.facts, sight.update);
-    let waiting = format!("{} nodes wait for revision {update}", facts.outdated);
+    let waiting = match facts.outdated {
+        1 => format!("1 node waits for revision {update}"),
+        more => format!("{more} nodes wait for revision {update}"),
+    };
     let before = condition::get(&sight.previous.conditions, PROGRESSING);
     if facts.auto_paused {
         return State::of(false, AUTO_PAUSED, auto_paused(facts, update, before));
@@ -194,9 +225,12 @@ fn progress(sight: &Sight<'_>) -> State {
         } else if sight.strategy.paused {
             ("Paused", "spec.updateStrategy.rollingUpdate.paused is true")
         } else if sight.strategy.partition > 0 {
-            ("Partitioned", "the partition holds them")
+            (
+                "Partitioned",
+                "spec.updateStrategy.rollingUpdate.partition holds the last nodes",
+            )
         } else {
-            ("Cordoned", "their nodes are cordoned")
+            ("Cordoned", "cordoned nodes are left alone")
         };
         return State::of(false, reason, format!("{waiting}: {why}"));
     }
@@ -310,6 +344,7 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<News> 
         let reason = match condition.reason.as_str() {
             "PodRefused" => "PodRefused",
             "NameConflict" => "NameConflict",
+            REVISION_CONFLICT => REVISION_CONFLICT,
             _ => "PodsFail",
         };
         tell(
@@ -569,6 +604,16 @@ mod tests {
         // And out of it again.
         let healed = next_of(&status, &complete(3), strategy(), "new", 3);
         assert!(condition::get(&healed.conditions, STALLED).is_none());
+    }
+
+    #[test]
+    fn a_revision_that_cannot_be_stored_is_told_of() {
+        let before = next_of(&none(), &under_way(), strategy(), "old", 1);
+        let status = conflicting(&before, Some(3), "taken", at(2));
+        let found = conditions(&status);
+        assert!(found.contains(&"Degraded=True/RevisionConflict".to_owned()));
+        assert!(found.contains(&"Stalled=True/RevisionConflict".to_owned()));
+        assert_eq!(news(&before, &status)[0].reason, "RevisionConflict");
     }
 
     #[test]
