@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::future::BoxFuture;
@@ -14,7 +15,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use super::crd::{At, AtObject, AtStatus, Phase};
 use super::own::Own;
@@ -31,6 +34,10 @@ use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, runner};
 const CONTROLLER: &str = "at";
 /// More steps than any way through the protocol has: a bug must not become a hot loop.
 const MOST_STEPS: usize = 12;
+/// News wait here, so that a thousand starts at one instant do not wait for a thousand Events.
+const MOST_UNTOLD: usize = 4096;
+/// How long news are still told after the end.
+const LAST_NEWS: Duration = Duration::from_secs(1);
 /// The pause after the first pod that was made in vain; each further one doubles it.
 const FIRST_HOLD: TimeDelta = TimeDelta::seconds(1);
 const LONGEST_HOLD: TimeDelta = TimeDelta::seconds(60);
@@ -43,6 +50,7 @@ pub fn start(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {
 async fn run(context: Context) -> anyhow::Result<()> {
     let (at_apis, pod_apis) = (context.apis::<AtObject>(), context.apis::<PodObject>());
     let queue = context.queue(CONTROLLER);
+    let (news, untold) = mpsc::channel(MOST_UNTOLD);
     let reconciler = Arc::new(AtReconciler {
         client: context.client.clone(),
         clock: context.clock.clone(),
@@ -52,6 +60,7 @@ async fn run(context: Context) -> anyhow::Result<()> {
         own_ats: Own::default(),
         own_pods: Own::default(),
         memory: Mutex::default(),
+        news,
     });
     let mut watches = JoinSet::new();
     for api in at_apis {
@@ -80,11 +89,40 @@ async fn run(context: Context) -> anyhow::Result<()> {
         tokio::select! {
             () = context.stop.cancelled() => Ok(()),
             () = synced => {
-                runner::run(CONTROLLER, reconciler.clone(), queue.clone(), &context).await
+                let no_more = CancellationToken::new();
+                let work = async {
+                    let ended = runner::run(CONTROLLER, reconciler.clone(), queue.clone(), &context);
+                    let ended = ended.await;
+                    no_more.cancel();
+                    ended
+                };
+                let tell = publish(&context.events, untold, no_more.clone());
+                tokio::join!(work, tell).0
             }
         }
     };
     runner::join(watches, workers).await
+}
+
+/// Tells news until there are no more workers to bring any, and then what is left.
+async fn publish(
+    events: &Events,
+    mut untold: mpsc::Receiver<(ObjectReference, News)>,
+    ended: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            Some((about, news)) = untold.recv() => events.publish(&about, news).await,
+            () = ended.cancelled() => break,
+        }
+    }
+    untold.close();
+    let rest = async {
+        while let Some((about, news)) = untold.recv().await {
+            events.publish(&about, news).await;
+        }
+    };
+    let _ = tokio::time::timeout(LAST_NEWS, rest).await;
 }
 
 /// The pod of an At is found by its name.
@@ -102,6 +140,7 @@ struct AtReconciler {
     own_ats: Own<StoredAt>,
     own_pods: Own<PodView>,
     memory: Mutex<HashMap<Key, Memory>>,
+    news: mpsc::Sender<(ObjectReference, News)>,
 }
 
 /// What is remembered of an At besides what is stored. Nothing depends on it but the reason of a
@@ -120,8 +159,11 @@ impl Reconciler for AtReconciler {
         let mut work = Work::default();
         let outcome = self.work(key, &mut work).await;
         // News are told whatever came after them.
-        for (about, news) in std::mem::take(&mut work.news) {
-            self.events.publish(&about, news).await;
+        for news in std::mem::take(&mut work.news) {
+            if let Err(full) = self.news.try_send(news) {
+                let (about, news) = full.into_inner();
+                self.events.publish(&about, news).await;
+            }
         }
         let did = (!work.did.is_empty()).then(|| work.did.join(", "));
         outcome.map(|next| Outcome { next, did })
