@@ -204,6 +204,7 @@ impl Keeper {
             (Some(snapshot), Some(leaf)) => snapshot.published.everywhere.contains(&leaf.issuer),
             (Some(_), None) => false,
         };
+        let creates = self.writer.as_ref().is_some_and(Writer::creates);
         match failure {
             Some(error) if !error.lost_race() => Err(error.into()),
             _ => Ok(Round {
@@ -211,7 +212,7 @@ impl Keeper {
                 acted,
                 ca_not_after: current.map(|a| a.current.anchor().not_after()),
                 bundle_published,
-                problem: problem(&found.held, snapshot.as_ref()),
+                problem: problem(&found.held, snapshot.as_ref(), creates),
             }),
         }
     }
@@ -341,8 +342,10 @@ struct Round {
     problem: Option<String>,
 }
 
-fn problem(held: &Held, snapshot: Option<&Snapshot>) -> Option<String> {
-    let missing = snapshot.iter().flat_map(|snapshot| &snapshot.missing);
+fn problem(held: &Held, snapshot: Option<&Snapshot>, creates: bool) -> Option<String> {
+    // What we make ourselves is not missed: it is about to be made.
+    let missing = snapshot.iter().filter(|_| !creates);
+    let missing = missing.flat_map(|snapshot| &snapshot.missing);
     let fault = match held {
         Held::Garbage { fault, .. } => Some(fault),
         _ => None,

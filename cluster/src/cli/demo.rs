@@ -123,12 +123,12 @@ impl Demo {
         let operator = cluster.spawn("operator", &mut command)?;
         let follower = Follower::start(operator.log(), "| ");
         let outcome = tokio::select! {
-            failed = self.perform(cluster, &operator, nodes, probes) => match failed {
+            failed = self.perform(cluster, &operator, &follower, nodes, probes) => match failed {
                 Ok(never) => match never {},
                 Err(error) => Err(error),
             },
             status = operator.wait() => {
-                follower.finish().await;
+                follower.finish(true).await;
                 eprintln!("my-operator-cluster: the operator ended by itself ({status})");
                 return Ok(exit_code(status));
             }
@@ -138,7 +138,7 @@ impl Demo {
             }
         };
         operator.stop(STOP_PATIENCE).await;
-        follower.finish().await;
+        follower.finish(outcome.is_err()).await;
         outcome
     }
 
@@ -147,6 +147,7 @@ impl Demo {
         &self,
         cluster: &Cluster,
         operator: &Process,
+        follower: &Follower,
         nodes: usize,
         probes: u16,
     ) -> anyhow::Result<Infallible> {
@@ -158,6 +159,8 @@ impl Demo {
             begin.elapsed().as_secs_f64()
         );
 
+        // Its log and the transcript would only tear each other apart.
+        follower.hide();
         let samples = self.config.join("samples");
         let (bad, good) = samples_of(&samples)?;
         if good.is_empty() {
@@ -190,7 +193,11 @@ impl Demo {
         if let Some(directory) = cluster.program("kubectl").parent() {
             println!("  export PATH={}:$PATH", directory.display());
         }
-        println!("  kubectl get mds,at,pods\n\nCtrl-C stops everything and leaves nothing behind.");
+        println!("  kubectl get mds,at,pods\n");
+        println!(
+            "Ctrl-C stops everything and leaves nothing behind. What the operator logs from here on:"
+        );
+        follower.show_from_now();
         std::future::pending().await
     }
 }
@@ -366,10 +373,12 @@ async fn watch_ats(cluster: &Cluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The bad samples (in `bad/`, or with it in their name) and the good ones, in the order of their names.
+/// The bad samples (in `bad/`, or with it in their name) and the good ones, in the order of their names. Those for
+/// namespaces with the restricted Pod Security profile show nothing more here.
 fn samples_of(directory: &Path) -> anyhow::Result<(Vec<String>, Vec<String>)> {
     let (mut bad, good): (Vec<_>, Vec<_>) = manifests(directory)?
         .into_iter()
+        .filter(|path| !path.ends_with("_restricted.yaml"))
         .partition(|path| path.rsplit('/').next().unwrap_or(path).contains("bad"));
     let folder = directory.join("bad");
     if folder.is_dir() {

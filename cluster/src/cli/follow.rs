@@ -1,7 +1,7 @@
 //! Shows a growing log file on standard error, line by line.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -19,6 +19,7 @@ impl Follower {
             file: File::open(path).ok(),
             unfinished: Vec::new(),
             prefix,
+            shown: true,
         }));
         let shared = Arc::clone(&log);
         let task = tokio::spawn(async move {
@@ -33,14 +34,30 @@ impl Follower {
         Self { log, task }
     }
 
-    /// Shows the rest.
-    pub(crate) async fn finish(self) {
-        self.task.abort();
-        let _ = self.task.await;
+    /// Holds back what is appended from now on.
+    pub(crate) fn hide(&self) {
         self.log
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .show_more();
+            .shown = false;
+    }
+
+    /// Shows again, what was held back left out.
+    pub(crate) fn show_from_now(&self) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.shown = true;
+        if let Some(file) = log.file.as_mut() {
+            let _ = file.seek(SeekFrom::End(0));
+        }
+    }
+
+    /// Shows the rest; after a failure also what was held back so far, since it may tell why.
+    pub(crate) async fn finish(self, failed: bool) {
+        self.task.abort();
+        let _ = self.task.await;
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.shown |= failed;
+        log.show_more();
     }
 }
 
@@ -49,10 +66,14 @@ struct Log {
     /// The beginning of a line whose end is not written yet.
     unfinished: Vec<u8>,
     prefix: &'static str,
+    shown: bool,
 }
 
 impl Log {
     fn show_more(&mut self) {
+        if !self.shown {
+            return;
+        }
         let Some(file) = self.file.as_mut() else {
             return;
         };
