@@ -11,18 +11,19 @@ const LONGEST_MESSAGE: usize = 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What is observed, such as Accepted or Available.
+    /// What is observed, such as Accepted or Available: at most one condition of each type.
     #[serde(rename = "type")]
     pub type_: String,
-    /// True, False or Unknown.
+    /// Whether it is so: True, False or Unknown.
     pub status: String,
-    /// The reason of the last change, one word in upper camel case.
+    /// Why, in one word in upper camel case, for programs to go by.
     pub reason: String,
-    /// The same for people.
+    /// Why, in a sentence or more, for people to read. At most 1,024 characters.
     pub message: String,
-    /// When the status of this condition last changed.
+    /// When the status of this condition last changed from one value to another.
     pub last_transition_time: DateTime<Utc>,
-    /// The metadata.generation that this was observed of.
+    /// The metadata.generation of the spec that this was observed of. If it is behind the object's own,
+    /// the condition is out of date.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

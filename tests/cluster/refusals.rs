@@ -53,7 +53,7 @@ async fn several_faults_are_named_in_one_answer() {
     let text = kubectl.apply(&at("bad", spec)).bad();
     for fault in [
         "* spec.schedule: Invalid value: \"2026-04-12 10:12:00Z\": at character 11: ",
-        "* spec.command: Invalid value: \" \": must not be blank",
+        "* spec.command: Required value: command is required",
         "* spec.startingDeadlineSeconds: Invalid value: -5: ",
     ] {
         assert!(text.contains(fault), "{fault} is not in {text}");
