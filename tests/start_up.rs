@@ -166,11 +166,11 @@ async fn a_server_that_is_not_there_is_waited_for_in_few_words() {
     let probes = format!("127.0.0.1:{probes}");
     let mut command =
         operator("run --metrics-bind-address=0 --webhooks=false --health-probe-bind-address");
-    command.arg(&probes).env("KUBECONFIG", kubeconfig);
-    let mut child = command
-        .stderr(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    command
+        .args([&probes, "--log-format=json"])
+        .env("KUBECONFIG", kubeconfig)
+        .stderr(std::process::Stdio::piped());
+    let mut child = Killed(command.spawn().unwrap());
     let page = wait_for("the gate to say why", || {
         let (status, page) = http_get(&probes, "/readyz")?;
         (status == 503 && page.contains("refused")).then_some(page)
@@ -179,17 +179,31 @@ async fn a_server_that_is_not_there_is_waited_for_in_few_words() {
     assert!(page.contains("[-]api-server failed: "), "{page}");
     // Long enough for several attempts.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    let pid = rustix::process::Pid::from_child(&child);
+    let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    let status = child.wait().unwrap();
+    let status = child.0.wait().unwrap();
     let mut log = String::new();
-    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut log).unwrap();
+    std::io::Read::read_to_string(&mut child.0.stderr.take().unwrap(), &mut log).unwrap();
     assert!(status.success(), "{log}");
-    assert_eq!(
-        log.matches("cannot reach the API server").count(),
-        1,
-        "{log}"
-    );
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
+        .collect();
+    let told = |line: &&serde_json::Value| {
+        let message = line["message"].as_str().unwrap_or_default();
+        message.starts_with("cannot reach the API server")
+    };
+    assert_eq!(lines.iter().filter(told).count(), 1, "{log}");
+}
+
+/// A process that a failing test does not leave behind.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[tokio::test]

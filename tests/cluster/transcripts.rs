@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{PATIENCE, wait_for};
+use crate::harness::{Kubectl, NAMESPACE, PATIENCE, wait_for};
 use crate::kubectl;
 
 /// `kubectl get` without its header, split into columns.
@@ -133,6 +133,24 @@ async fn the_webhook_configurations_have_their_names() {
     ] {
         assert!(names.contains(name), "{names}");
     }
+}
+
+#[tokio::test]
+async fn everything_for_a_cluster_builds_and_is_accepted() {
+    let kubectl = kubectl("kustomize").await;
+    let all = kubectl.run("kustomize config/default").good();
+    for object in [
+        "name: my-operator-controller-manager",
+        "name: my-operator-webhook-service",
+        "name: my-operator-manager-role",
+        "name: ats.cnat.programming-kubernetes.info",
+    ] {
+        assert!(all.contains(object), "{object} is not in\n{all}");
+    }
+    let own = Kubectl::new(kubectl.cluster, NAMESPACE);
+    // The operator under test owns configurations of these names, with URLs in them.
+    let others = all.replace("-webhook-configuration", "-webhook-configuration-too");
+    own.with("apply --dry-run=server -f -", &others).good();
 }
 
 #[tokio::test]
