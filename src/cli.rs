@@ -1,18 +1,14 @@
 //! The command line.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
-
-use chrono::TimeDelta;
 
 use anyhow::Context;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
-use crate::kinds::{self, Kind};
-use crate::manifests;
+use crate::run::flags::Flags;
 use crate::telemetry::logs;
+use crate::{kinds, manifests};
 
 /// A Kubernetes operator: admission webhooks and reconcilers of its kinds in one process.
 #[derive(Debug, Parser)]
@@ -25,7 +21,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve webhooks and reconcile.
-    Run(Box<Run>),
+    Run(Box<Flags>),
     /// Print, or write, CRDs, webhook configurations, RBAC and samples.
     Manifests {
         /// Write the files of config/ into this folder; without it, all objects are printed.
@@ -42,108 +38,6 @@ enum Command {
         hosts: Vec<String>,
     },
 }
-
-/// Flags of `run`. Each may be given as an environment variable too; a flag wins.
-#[derive(Args, Clone, Debug)]
-pub struct Run {
-    /// The kinds to serve and reconcile, separated by commas; all of them by default.
-    #[arg(long, env = "MY_OPERATOR_KINDS", value_name = "KIND", value_delimiter = ',', value_parser = kind)]
-    pub kinds: Vec<&'static Kind>,
-
-    /// A namespace to work in; repeatable, all namespaces by default.
-    #[arg(
-        long = "namespace",
-        env = "MY_OPERATOR_NAMESPACE",
-        value_name = "NAMESPACE",
-        value_delimiter = ','
-    )]
-    pub namespaces: Vec<String>,
-
-    /// The context of the kubeconfig to use; its current one by default.
-    #[arg(long, env = "MY_OPERATOR_CONTEXT", value_name = "CONTEXT")]
-    pub context: Option<String>,
-
-    /// Serve the webhooks. With =false the operator only reconciles.
-    #[arg(long, env = "MY_OPERATOR_WEBHOOKS", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
-    pub webhooks: bool,
-
-    /// Where the webhooks are served.
-    #[arg(
-        long,
-        env = "MY_OPERATOR_WEBHOOK_BIND_ADDRESS",
-        value_name = "ADDRESS",
-        default_value = "0.0.0.0:9443"
-    )]
-    pub webhook_bind_address: SocketAddr,
-
-    /// The URL at which the API server reaches the webhooks when the operator runs outside the
-    /// cluster, such as https://127.0.0.1:9443. The operator then creates and owns the webhook
-    /// configurations; without this flag it never creates any.
-    #[arg(long, env = "MY_OPERATOR_WEBHOOK_URL", value_name = "URL", value_parser = webhook_url)]
-    pub webhook_url: Option<String>,
-
-    /// A folder with tls.crt and tls.key to serve with, from cert-manager or by hand. Without it the
-    /// operator keeps a certificate authority of its own in a Secret.
-    #[arg(long, env = "MY_OPERATOR_WEBHOOK_CERT_PATH", value_name = "DIR")]
-    pub webhook_cert_path: Option<PathBuf>,
-
-    /// How long a serving certificate of the operator's own authority is good for.
-    #[arg(long, env = "MY_OPERATOR_WEBHOOK_LEAF_VALIDITY", value_name = "DURATION", default_value = "7d", value_parser = period)]
-    pub webhook_leaf_validity: TimeDelta,
-
-    /// How long the operator's own authority is good for.
-    #[arg(long, env = "MY_OPERATOR_WEBHOOK_CA_VALIDITY", value_name = "DURATION", default_value = "365d", value_parser = period)]
-    pub webhook_ca_validity: TimeDelta,
-
-    /// How long API servers are given to see a new authority before it signs.
-    #[arg(long, env = "MY_OPERATOR_WEBHOOK_CA_PROPAGATION", value_name = "DURATION", default_value = "60s", value_parser = period)]
-    pub webhook_ca_propagation: TimeDelta,
-
-    /// The namespace of the operator's own objects: the pod's own by default, my-operator-system
-    /// outside a cluster.
-    #[arg(long, env = "MY_OPERATOR_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
-    pub operator_namespace: Option<String>,
-
-    /// Where metrics are served, plain; "0" turns them off.
-    #[arg(long, env = "MY_OPERATOR_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = optional_address)]
-    pub metrics_bind_address: OptionalAddress,
-
-    /// Where /healthz and /readyz are served; "0" turns them off.
-    #[arg(long, env = "MY_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8081", value_parser = optional_address)]
-    pub health_probe_bind_address: OptionalAddress,
-
-    /// Leader election. Not there yet: only --leader-elect=false is accepted, and one replica is to
-    /// be run.
-    #[arg(long, env = "MY_OPERATOR_LEADER_ELECT", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = no_leader_election)]
-    pub leader_elect: bool,
-
-    /// How many objects of one kind are reconciled at a time.
-    #[arg(long, env = "MY_OPERATOR_MAX_CONCURRENT_RECONCILES", value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub max_concurrent_reconciles: u16,
-
-    /// How long to go on answering after a signal to end, so that the cluster stops sending: 5s in a
-    /// cluster and 0s outside by default.
-    #[arg(long, env = "MY_OPERATOR_SHUTDOWN_DELAY", value_name = "DURATION", value_parser = duration)]
-    pub shutdown_delay: Option<Duration>,
-
-    /// How log lines look.
-    #[arg(
-        long,
-        env = "MY_OPERATOR_LOG_FORMAT",
-        value_name = "FORMAT",
-        value_enum,
-        default_value = "text"
-    )]
-    pub log_format: logs::Format,
-
-    /// Which log lines are written: error, warn, info, debug, trace, or a filter such as
-    /// info,my_operator=debug. RUST_LOG, when set, wins over the default.
-    #[arg(long, env = "MY_OPERATOR_LOG_LEVEL", value_name = "LEVEL")]
-    pub log_level: Option<String>,
-}
-
-/// An address to listen on; none means: do not.
-pub type OptionalAddress = Option<SocketAddr>;
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
@@ -173,7 +67,7 @@ fn complain(error: &anyhow::Error) {
     );
 }
 
-fn run(flags: Run) -> anyhow::Result<()> {
+fn run(flags: Flags) -> anyhow::Result<()> {
     let level = flags
         .log_level
         .clone()
@@ -209,51 +103,6 @@ fn write_certificates(out: &std::path::Path, hosts: &[String]) -> anyhow::Result
     Ok(())
 }
 
-fn kind(name: &str) -> Result<&'static Kind, String> {
-    let names: Vec<&str> = kinds::REGISTRY.iter().map(|kind| kind.name).collect();
-    kinds::REGISTRY
-        .iter()
-        .copied()
-        .find(|kind| kind.name == name)
-        .ok_or_else(|| format!("the kinds are {}", names.join(", ")))
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "a duration is written like 500ms, 15s, 1m30s, 12h or 7d".to_owned())
-}
-
-fn period(text: &str) -> Result<TimeDelta, String> {
-    TimeDelta::from_std(duration(text)?).map_err(|_| "that is too long".to_owned())
-}
-
-fn optional_address(text: &str) -> Result<OptionalAddress, String> {
-    if text == "0" {
-        return Ok(None);
-    }
-    text.parse()
-        .map(Some)
-        .map_err(|_| "an address is written like 127.0.0.1:8080 or [::1]:8080".to_owned())
-}
-
-fn webhook_url(text: &str) -> Result<String, String> {
-    let host = text.strip_prefix("https://").unwrap_or_default();
-    let host = host.strip_suffix('/').unwrap_or(host);
-    if host.is_empty() || host.contains(['/', '?', '#', '@', ' ']) {
-        return Err("the URL is written like https://host:9443, without a path".to_owned());
-    }
-    Ok(format!("https://{host}"))
-}
-
-fn no_leader_election(text: &str) -> Result<bool, String> {
-    match text {
-        "false" => Ok(false),
-        _ => Err(
-            "leader election is not there yet: only --leader-elect=false is accepted".to_owned(),
-        ),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -264,32 +113,6 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn durations_are_written_as_the_help_says() {
-        for (text, seconds) in [
-            ("500ms", 0.5),
-            ("15s", 15.0),
-            ("1m30s", 90.0),
-            ("12h", 43_200.0),
-            ("7d", 604_800.0),
-        ] {
-            let read = duration(text).unwrap().as_secs_f64();
-            assert!((read - seconds).abs() < 1e-9, "{text}");
-        }
-        assert!(duration("soon").is_err() && duration("15").is_err());
-    }
-
-    #[test]
-    fn a_webhook_url_has_a_host_and_no_path() {
-        assert_eq!(
-            webhook_url("https://127.0.0.1:9443/").unwrap(),
-            "https://127.0.0.1:9443"
-        );
-        for bad in ["http://x", "https://", "https://x/path", "x:9443"] {
-            assert!(webhook_url(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]

@@ -23,7 +23,6 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &[
             "admission",
             "certs",
-            "cli",
             "client",
             "clock",
             "kinds",

@@ -744,5 +744,4 @@ impl AtView {
 }
 
 #[cfg(test)]
-#[path = "step_tests.rs"]
 mod tests;

@@ -684,5 +684,4 @@ fn watch_clock<N, P>(observed: &Observed<'_, N, P>, slots: &[Slot<'_>], decision
 }
 
 #[cfg(test)]
-#[path = "rollout_tests.rs"]
 mod tests;

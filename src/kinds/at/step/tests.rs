@@ -782,5 +782,4 @@ fn the_invariants_hold_over_every_combination() {
     assert!(count > 100_000, "{count}");
 }
 
-#[path = "model_tests.rs"]
 mod model;

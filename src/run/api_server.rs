@@ -1,0 +1,91 @@
+//! The API server at start-up: waited for, and new enough.
+
+use std::time::Duration;
+
+use anyhow::bail;
+use kube::Client;
+use tokio::time::{sleep, timeout};
+
+use crate::telemetry::probes::Gate;
+
+/// The oldest minor version of Kubernetes 1 that the API types know.
+const OLDEST_MINOR: u32 = 33;
+/// How long one attempt to reach the API server may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest pause between two attempts to reach the API server.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Waits until the API server answers, and makes sure that it is new enough.
+pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
+    let mut pause = Duration::from_millis(500);
+    let mut known = String::new();
+    loop {
+        let problem = match timeout(ATTEMPT_TIMEOUT, client.apiserver_version()).await {
+            Ok(Ok(version)) => {
+                new_enough(&version.major, &version.minor)?;
+                tracing::info!(version = version.git_version, "the API server answers");
+                gate.open();
+                return Ok(());
+            }
+            Ok(Err(error)) => explain(&error),
+            Err(_) => format!("no answer within {} s", ATTEMPT_TIMEOUT.as_secs()),
+        };
+        gate.close(&problem);
+        if problem != known {
+            tracing::warn!("cannot reach the API server, trying on: {problem}");
+            known = problem;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// An error and its causes as one line: of each only the first line, and nothing twice.
+pub(crate) fn explain(error: &dyn std::error::Error) -> String {
+    let mut line = String::new();
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        let text = text.lines().next().unwrap_or_default();
+        if line.is_empty() {
+            text.clone_into(&mut line);
+        } else if !line.contains(text) {
+            line = format!("{line}: {text}");
+        }
+        next = cause.source();
+    }
+    line
+}
+
+/// A provider may write the minor as `33+`.
+fn new_enough(major: &str, minor: &str) -> anyhow::Result<()> {
+    let digits = |text: &str| {
+        let end = text
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len());
+        text[..end].parse::<u32>().ok()
+    };
+    match (digits(major), digits(minor)) {
+        (Some(1), Some(minor)) if minor < OLDEST_MINOR => bail!(
+            "the API server is Kubernetes {major}.{minor}; my-operator needs 1.{OLDEST_MINOR} or newer"
+        ),
+        (Some(_), Some(_)) => Ok(()),
+        _ => bail!("the API server does not tell its version ({major:?}, {minor:?})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn old_servers_are_refused_in_one_line() {
+        new_enough("1", "33").unwrap();
+        new_enough("1", "33+").unwrap();
+        new_enough("1", "40-gke.1").unwrap();
+        let refusal = new_enough("1", "32+").unwrap_err().to_string();
+        assert!(refusal.contains("needs 1.33 or newer"), "{refusal}");
+        assert!(new_enough("", "").is_err());
+    }
+}

@@ -1,0 +1,277 @@
+//! The webhooks as a part of the whole: certificates, listener, readiness, figures.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use axum::Router;
+use kube::Client;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::flags::Flags;
+use super::{Stop, Tasks};
+use crate::certs::{self, BundleTarget, Files, Keeper, Named};
+use crate::kinds::Kind;
+use crate::manifests::{self, Reach};
+use crate::telemetry::metrics;
+use crate::telemetry::probes::{Gate, Gates};
+use crate::{admission, client, clock, serving};
+
+/// The namespace that a pod runs in, as the kubelet tells it.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// Where the webhooks' certificates come from.
+pub(super) enum Certificates {
+    /// From an authority of our own.
+    Kept(Box<Keeper>),
+    /// From files that somebody else writes.
+    Files(Box<Files>),
+}
+
+impl Certificates {
+    pub(super) fn new(flags: &Flags, kinds: &[&Kind], client: &Client) -> anyhow::Result<Self> {
+        let reach = match &flags.webhook_url {
+            Some(url) => Reach::Url(url.clone()),
+            None => Reach::Service {
+                name: manifests::WEBHOOK_SERVICE,
+                namespace: manifests::NAMESPACE,
+            },
+        };
+        let [mutating, validating] = manifests::configurations(kinds, &reach, &flags.namespaces);
+        let target = match (&flags.webhook_url, &flags.webhook_cert_path) {
+            (Some(_), _) => BundleTarget::Own(vec![mutating, validating]),
+            // Whoever writes the files writes the bundle: cert-manager's injector.
+            (None, Some(_)) => BundleTarget::None,
+            (None, None) => BundleTarget::Patch {
+                mutating: named(&mutating),
+                validating: named(&validating),
+            },
+        };
+        if let Some(folder) = &flags.webhook_cert_path {
+            return Ok(Self::Files(Box::new(Files::new(
+                client,
+                folder.clone(),
+                &target,
+            ))));
+        }
+        let namespace = operator_namespace(flags);
+        let keeper = Keeper::new(
+            client.clone(),
+            certs::Settings {
+                create_namespace: !client::in_cluster(),
+                hosts: hosts(flags.webhook_url.as_deref(), &namespace),
+                namespace,
+                periods: certs::Periods {
+                    leaf_validity: flags.webhook_leaf_validity,
+                    ca_validity: flags.webhook_ca_validity,
+                    propagation: flags.webhook_ca_propagation,
+                },
+                target,
+            },
+        )?;
+        Ok(Self::Kept(Box::new(keeper)))
+    }
+
+    pub(super) fn resolver(&self) -> Arc<certs::ServedCertificate> {
+        match self {
+            Self::Kept(keeper) => keeper.resolver(),
+            Self::Files(files) => files.resolver(),
+        }
+    }
+
+    pub(super) fn state(&self) -> watch::Receiver<certs::State> {
+        match self {
+            Self::Kept(keeper) => keeper.state(),
+            Self::Files(files) => files.state(),
+        }
+    }
+
+    pub(super) async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
+        match self {
+            Self::Kept(keeper) => keeper.run(stop).await?,
+            Self::Files(files) => files.run(stop).await?,
+        }
+        Ok(())
+    }
+}
+
+/// The names that a configuration and its entries have.
+fn named(configuration: &serde_json::Value) -> Named {
+    let name = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let webhooks = configuration["webhooks"].as_array();
+    Named {
+        name: name(&configuration["metadata"]["name"]),
+        entries: webhooks
+            .into_iter()
+            .flatten()
+            .map(|webhook| name(&webhook["name"]))
+            .collect(),
+    }
+}
+
+/// The pod's own namespace, unless a flag says otherwise.
+fn operator_namespace(flags: &Flags) -> String {
+    flags
+        .operator_namespace
+        .clone()
+        .or_else(|| std::fs::read_to_string(POD_NAMESPACE).ok())
+        .map(|namespace| namespace.trim().to_owned())
+        .filter(|namespace| !namespace.is_empty())
+        .unwrap_or_else(|| manifests::NAMESPACE.to_owned())
+}
+
+/// The names under which the API server calls the webhooks.
+fn hosts(url: Option<&str>, namespace: &str) -> Vec<String> {
+    if let Some(url) = url {
+        let host = url.strip_prefix("https://").unwrap_or(url);
+        let name = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+            Some((address, _)) => address,
+            None => host.split(':').next().unwrap_or(host),
+        };
+        return vec![name.to_owned()];
+    }
+    let service = format!("{}.{namespace}", manifests::WEBHOOK_SERVICE);
+    let ends = ["", ".svc", ".svc.cluster.local"];
+    ends.iter().map(|end| format!("{service}{end}")).collect()
+}
+
+pub(super) fn router(kinds: &[&Kind], metrics: &admission::metrics::Metrics) -> Router {
+    let admissions: Vec<_> = kinds.iter().map(|kind| kind.admission).collect();
+    admission::router::router(&admissions, &clock::system(), metrics)
+}
+
+/// Serves the webhooks from the start: until there is a certificate, handshakes fail and the probe
+/// says unready.
+pub(super) fn serve(
+    tasks: &mut Tasks,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+    router: Router,
+    counters: Arc<serving::Counters>,
+    stop: &Stop,
+) {
+    let shutdown = serving::Shutdown {
+        draining: stop.draining.clone(),
+        stop: stop.serving.clone(),
+    };
+    tasks.spawn(async move {
+        serving::serve(
+            listener,
+            tls,
+            router,
+            serving::Limits::default(),
+            shutdown,
+            counters,
+        )
+        .await;
+        ("webhook server", Ok(()))
+    });
+}
+
+/// What readiness asks of the certificates.
+pub(super) struct CertificateGates {
+    leaf: Gate,
+    bundle: Gate,
+}
+
+impl CertificateGates {
+    pub(super) fn new(gates: &Gates) -> Self {
+        Self {
+            leaf: gates.add("certificate", "not there yet"),
+            bundle: gates.add("webhook-configuration", "our CA is not in it yet"),
+        }
+    }
+
+    /// Opens and closes the gates as the certificates come and go, until dropped.
+    pub(super) async fn follow(
+        self,
+        mut states: watch::Receiver<certs::State>,
+    ) -> anyhow::Result<()> {
+        loop {
+            {
+                let state = states.borrow_and_update();
+                let problem = state.problem.as_deref();
+                if state.leaf_ready {
+                    self.leaf.open();
+                } else {
+                    self.leaf.close(problem.unwrap_or("not there yet"));
+                }
+                // A gate at start-up only: a bundle that somebody takes away later is put back, and
+                // an unready pod would not help with that.
+                if state.bundle_published {
+                    self.bundle.open();
+                } else if !self.bundle.is_open() {
+                    self.bundle
+                        .close(problem.unwrap_or("our CA is not in it yet"));
+                }
+            }
+            states
+                .changed()
+                .await
+                .context("the keeper of certificates ended")?;
+        }
+    }
+}
+
+/// The figures of the webhook's listener and certificates.
+pub(super) fn count(
+    registry: &mut Registry,
+    certificates: &Certificates,
+    counters: &Arc<serving::Counters>,
+) {
+    let counters = counters.clone();
+    registry.register_collector(Box::new(metrics::Read {
+        name: "my_operator_webhook_rejected_connections",
+        help: "Connections to the webhook that were turned away or cut, by reason",
+        label: "reason",
+        counts: true,
+        read: Box::new(move || {
+            // Far below the 2^52 up to which a float is exact.
+            #[allow(clippy::cast_precision_loss)]
+            let count = |reason| counters.rejected(reason) as f64;
+            let reasons = serving::Rejection::ALL;
+            reasons
+                .map(|reason| (reason.as_str(), count(reason)))
+                .to_vec()
+        }),
+    }));
+    let states = certificates.state();
+    registry.register_collector(Box::new(metrics::Read {
+        name: "my_operator_certificate_expiry_timestamp_seconds",
+        help: "When the webhook's certificates expire, in seconds since 1970",
+        label: "certificate",
+        counts: false,
+        read: Box::new(move || {
+            let state = states.borrow();
+            let ends = [("ca", state.ca_not_after), ("leaf", state.leaf_not_after)];
+            // Exact until the year 142,000,000.
+            #[allow(clippy::cast_precision_loss)]
+            let seconds = |end: chrono::DateTime<chrono::Utc>| end.timestamp() as f64;
+            ends.into_iter()
+                .filter_map(|(name, end)| Some((name, seconds(end?))))
+                .collect()
+        }),
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_those_that_the_api_server_calls() {
+        assert_eq!(hosts(Some("https://127.0.0.1:9443"), "ns"), ["127.0.0.1"]);
+        assert_eq!(hosts(Some("https://[::1]:9443"), "ns"), ["::1"]);
+        assert_eq!(hosts(Some("https://host"), "ns"), ["host"]);
+        assert_eq!(
+            hosts(None, "ns"),
+            [
+                "my-operator-webhook-service.ns",
+                "my-operator-webhook-service.ns.svc",
+                "my-operator-webhook-service.ns.svc.cluster.local"
+            ]
+        );
+    }
+}
