@@ -10,7 +10,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use crate::admission::judge::Admission;
 use crate::reconcile::Context;
 
-/// A permission that a kind's reconciler needs, on top of what the registry gives for the kind itself.
+/// A permission that a kind's reconciler needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Permission {
     /// The API group; empty for the core one.
@@ -39,7 +39,7 @@ pub struct Kind {
     pub crd: fn() -> CustomResourceDefinition,
     /// Defaulting and validation.
     pub admission: Admission,
-    /// The permissions that the reconciler needs beyond the kind's own.
+    /// All permissions that the reconciler needs, those on the kind itself included.
     pub permissions: &'static [Permission],
     /// Samples, good and bad.
     pub samples: &'static [Sample],

@@ -17,7 +17,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::Key;
-use super::runner::Health;
+use super::health::Health;
+
+/// A failing watch fails again sooner than this: [`Pauses::LONGEST`] and the time-out of a connection.
+const HEALED_AFTER: Duration = Duration::from_secs(30);
 
 /// See the module.
 pub struct Cache<V> {
@@ -175,10 +178,23 @@ pub async fn follow<K, V>(
     };
     let mut seen = HashSet::new();
     let mut first = true;
+    let mut ill = false;
     let events = watcher(api, config).backoff(Pauses::default());
     pin_mut!(events);
     loop {
-        match events.try_next().await {
+        let event = if ill {
+            let Ok(event) = tokio::time::timeout(HEALED_AFTER, events.try_next()).await else {
+                // A watch that goes on where it broke off announces nothing, and a quiet kind has
+                // no events to tell by.
+                ill = false;
+                health.well(&source);
+                continue;
+            };
+            event
+        } else {
+            events.try_next().await
+        };
+        match event {
             Ok(Some(event)) => match event {
                 watcher::Event::Init => seen.clear(),
                 watcher::Event::InitApply(object) => {
@@ -204,10 +220,16 @@ pub async fn follow<K, V>(
                     put(object);
                     health.well(&source);
                 }
-                watcher::Event::Delete(object) => drop(&Key::of(object.meta()), false),
+                watcher::Event::Delete(object) => {
+                    drop(&Key::of(object.meta()), false);
+                    health.well(&source);
+                }
             },
             Ok(None) => return,
-            Err(error) => health.ill(&source, &explain(&what, &error)),
+            Err(error) => {
+                ill = true;
+                health.ill(&source, &explain(&what, &error));
+            }
         }
     }
 }

@@ -29,6 +29,14 @@ pub enum Error {
         /// The object that was reconciled.
         object: Key,
     },
+    /// A decision led to another without end, which is a bug or somebody who writes as fast as we do.
+    #[error("{object} did not come to rest after {steps} steps")]
+    Restless {
+        /// The object that was reconciled.
+        object: Key,
+        /// How many steps were made.
+        steps: usize,
+    },
     /// What is stored cannot be read. Nothing is done until it changes.
     #[error("cannot read {object}: {reason}")]
     Unreadable {
@@ -44,6 +52,7 @@ impl Error {
     pub fn category(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "Timeout",
+            Self::Restless { .. } => "Restless",
             Self::Unreadable { .. } => "Unreadable",
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => match status.code {

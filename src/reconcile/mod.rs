@@ -3,15 +3,18 @@
 //! Data goes one way: [`cache`] watches objects and keeps views of them -> [`queue`] holds the keys
 //! of what is to be looked at, now or at an instant -> [`runner`] has workers that take keys, let a
 //! [`runner::Reconciler`] observe, decide and act, and back off per object when it fails.
-//! [`condition`] and [`event`] are how a reconciler tells people what it found.
+//! [`write`] is how it creates and deletes; [`condition`], [`event`] and [`health`] are how people are
+//! told what was found.
 
 pub mod cache;
 pub mod condition;
 pub mod error;
 pub mod event;
+pub mod health;
 pub mod metrics;
 pub mod queue;
 pub mod runner;
+pub mod write;
 
 pub use error::{Error, call};
 pub use runner::{Context, Outcome, Reconciler};

@@ -1,6 +1,6 @@
 //! Workers that take keys from a queue and let a reconciler look at them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use kube::{Api, Client, Resource};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::health::Health;
 use super::metrics::{ControllerMetrics, Metrics};
 use super::queue::Queue;
 use super::{Error, Key, event::Events};
@@ -21,8 +22,10 @@ use crate::clock::Clock;
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
 /// The longest pause between two attempts at one object.
 const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
-/// The pause after a write that met a newer version: the news of it is on its way.
-const CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
+/// The pause after a first write that met a newer version, whose news is on its way.
+const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
+/// So many conflicts in a row mean that the news does not come.
+const MANY_CONFLICTS: u32 = 5;
 /// A lasting fault gives at most one line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -88,40 +91,6 @@ impl Context {
     }
 }
 
-/// Faults that last, by their source: shown by the probes, logged when they appear or change.
-#[derive(Clone, Debug, Default)]
-pub struct Health {
-    problems: Arc<Mutex<BTreeMap<String, String>>>,
-}
-
-impl Health {
-    /// The source works.
-    pub fn well(&self, source: &str) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        if !problems.is_empty() && problems.remove(source).is_some() {
-            tracing::info!(source, "works again");
-        }
-    }
-
-    /// The source does not work, and why.
-    pub fn ill(&self, source: &str, problem: &str) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        if problems.get(source).is_none_or(|known| known != problem) {
-            tracing::warn!(source, "{problem}");
-            problems.insert(source.to_owned(), problem.to_owned());
-        }
-    }
-
-    /// What does not work now: (source, problem).
-    pub fn problems(&self) -> Vec<(String, String)> {
-        let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
-        problems
-            .iter()
-            .map(|(s, p)| (s.clone(), p.clone()))
-            .collect()
-    }
-}
-
 /// Runs workers until the context says stop, then lets them finish what they have in hand.
 ///
 /// # Errors
@@ -148,7 +117,14 @@ pub async fn run<R: Reconciler>(
         let work = work.clone();
         tasks.spawn(async move { work.run().await });
     }
-    context.stop.cancelled().await;
+    tokio::select! {
+        () = context.stop.cancelled() => {}
+        // A queue without its timer, or with a worker less, would only look healthy.
+        Some(ended) = tasks.join_next() => {
+            ended?;
+            anyhow::bail!("a worker ended by itself");
+        }
+    }
     queue.close();
     while let Some(ended) = tasks.join_next().await {
         ended?;
@@ -234,21 +210,26 @@ impl<R: Reconciler> Work<R> {
 
     fn failed(&self, key: &Key, error: &Error, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         self.metrics.failed(error.category());
-        if error.is_conflict() {
-            tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
-            self.metrics.retries.inc();
-            return Some(now + CONFLICT_PAUSE);
-        }
-        self.log(key, error);
         if error.is_permanent() {
+            self.log(key, error);
             return None;
         }
         self.metrics.retries.inc();
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key.clone()).or_default();
-        let pause = FIRST_PAUSE * 2_i32.saturating_pow(*count);
-        *count = (*count + 1).min(10);
-        Some((self.clock)() + pause.min(LONGEST_PAUSE))
+        let before = *count;
+        // Far beyond the longest pause, and no overflow.
+        *count = (before + 1).min(10);
+        drop(failures);
+        let first = if error.is_conflict() && before < MANY_CONFLICTS {
+            tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
+            FIRST_CONFLICT_PAUSE
+        } else {
+            self.log(key, error);
+            FIRST_PAUSE
+        };
+        let pause = first * 2_i32.saturating_pow(before);
+        Some(now.max((self.clock)()) + pause.min(LONGEST_PAUSE))
     }
 
     /// One line a second at most for each category: a fault that lasts often befalls every object.

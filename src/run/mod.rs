@@ -22,8 +22,8 @@ use flags::Flags;
 use webhooks::{CertificateGates, Certificates};
 
 use crate::kinds::{self, Kind};
-use crate::reconcile::event::Events;
-use crate::reconcile::runner::Health;
+use crate::reconcile::event::{self, Teller};
+use crate::reconcile::health::Health;
 use crate::telemetry::probes::{Gate, Gates};
 use crate::telemetry::{metrics, probes};
 use crate::{admission, client, clock, reconcile, serving};
@@ -114,14 +114,16 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             &stop,
         );
     }
+    let (events, teller) = event::events(client.clone());
     let operate = Operate {
+        teller,
         api_server,
         certificates,
         context: reconcile::Context {
             namespaces: flags.namespaces.clone(),
             workers: usize::from(flags.max_concurrent_reconciles),
             clock: clock::system(),
-            events: Events::new(client.clone()),
+            events,
             metrics: figures.reconcile,
             health,
             stop: stop.operating.clone(),
@@ -239,6 +241,7 @@ fn serve_plain(
 
 /// All that needs the API server.
 struct Operate {
+    teller: Teller,
     api_server: Gate,
     certificates: Option<(Certificates, CertificateGates)>,
     context: reconcile::Context,
@@ -269,6 +272,13 @@ impl Operate {
             let reconciler = (kind.start)(self.context.clone());
             tasks.spawn(async move { (kind.name, reconciler.await) });
         }
+        let (teller, until) = (self.teller, stop.clone());
+        tasks.spawn(async move {
+            teller.run(until).await;
+            ("events", Ok(()))
+        });
+        // From here on only the reconcilers can bring news: when they end, so does the teller.
+        drop(self.context);
         while let Some(ended) = tasks.join_next().await {
             let (name, result) = ended.context("a task died")?;
             result.with_context(|| format!("{name} failed"))?;

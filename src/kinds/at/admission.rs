@@ -11,6 +11,7 @@ use super::schedule::{self, Schedule, ceil_to_millisecond};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Recorded, Request, Rules, Subject};
 use crate::kinds::template::{self, PodTemplate, check_image, given};
+use crate::reconcile::write::MANAGED_BY;
 
 /// The annotation that tells who created the object.
 pub const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
@@ -297,7 +298,7 @@ fn check_template(pods: &PodTemplate, findings: &mut Findings) {
         ("annotations", pods.annotations()),
     ] {
         for name in texts.into_iter().flat_map(Map::keys) {
-            if name.starts_with(OWN_PREFIX) || name == super::pod::MANAGED_BY {
+            if name.starts_with(OWN_PREFIX) || name == MANAGED_BY {
                 let field = format!("{TEMPLATE}.metadata.{key}[{name}]");
                 findings.fault(Fault::forbidden(field, "the operator sets it"));
             }

@@ -6,38 +6,32 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::Patch;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 use super::crd::{At, AtObject, AtStatus, Phase};
-use super::own::Own;
-use super::pod::{self, AT_UID, MANAGED_BY, MANAGER, PodObject, PodView};
+use super::own::{LONGEST_LAG, Own};
+use super::pod::{self, AT_UID, PodObject, PodView};
 use super::step::{self, Act, Last, Seen, Step, Version};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, Touched, follow};
 use crate::reconcile::event::{Events, News};
 use crate::reconcile::queue::Queue;
+use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, runner};
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
 /// More steps than any way through the protocol has: a bug must not become a hot loop.
 const MOST_STEPS: usize = 12;
-/// News wait here, so that a thousand starts at one instant do not wait for a thousand Events.
-const MOST_UNTOLD: usize = 4096;
-/// How long news are still told after the end.
-const LAST_NEWS: Duration = Duration::from_secs(1);
 /// The pause after the first pod that was made in vain; each further one doubles it.
 const FIRST_HOLD: TimeDelta = TimeDelta::seconds(1);
 const LONGEST_HOLD: TimeDelta = TimeDelta::seconds(60);
@@ -50,7 +44,6 @@ pub fn start(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {
 async fn run(context: Context) -> anyhow::Result<()> {
     let (at_apis, pod_apis) = (context.apis::<AtObject>(), context.apis::<PodObject>());
     let queue = context.queue(CONTROLLER);
-    let (news, untold) = mpsc::channel(MOST_UNTOLD);
     let reconciler = Arc::new(AtReconciler {
         client: context.client.clone(),
         clock: context.clock.clone(),
@@ -60,7 +53,6 @@ async fn run(context: Context) -> anyhow::Result<()> {
         own_ats: Own::default(),
         own_pods: Own::default(),
         memory: Mutex::default(),
-        news,
     });
     let mut watches = JoinSet::new();
     for api in at_apis {
@@ -89,40 +81,11 @@ async fn run(context: Context) -> anyhow::Result<()> {
         tokio::select! {
             () = context.stop.cancelled() => Ok(()),
             () = synced => {
-                let no_more = CancellationToken::new();
-                let work = async {
-                    let ended = runner::run(CONTROLLER, reconciler.clone(), queue.clone(), &context);
-                    let ended = ended.await;
-                    no_more.cancel();
-                    ended
-                };
-                let tell = publish(&context.events, untold, no_more.clone());
-                tokio::join!(work, tell).0
+                runner::run(CONTROLLER, reconciler.clone(), queue.clone(), &context).await
             }
         }
     };
     runner::join(watches, workers).await
-}
-
-/// Tells news until there are no more workers to bring any, and then what is left.
-async fn publish(
-    events: &Events,
-    mut untold: mpsc::Receiver<(ObjectReference, News)>,
-    ended: CancellationToken,
-) {
-    loop {
-        tokio::select! {
-            Some((about, news)) = untold.recv() => events.publish(&about, news).await,
-            () = ended.cancelled() => break,
-        }
-    }
-    untold.close();
-    let rest = async {
-        while let Some((about, news)) = untold.recv().await {
-            events.publish(&about, news).await;
-        }
-    };
-    let _ = tokio::time::timeout(LAST_NEWS, rest).await;
 }
 
 /// The pod of an At is found by its name.
@@ -140,7 +103,6 @@ struct AtReconciler {
     own_ats: Own<StoredAt>,
     own_pods: Own<PodView>,
     memory: Mutex<HashMap<Key, Memory>>,
-    news: mpsc::Sender<(ObjectReference, News)>,
 }
 
 /// What is remembered of an At besides what is stored. Nothing depends on it but the reason of a
@@ -158,14 +120,14 @@ impl Reconciler for AtReconciler {
     async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
         let mut work = Work::default();
         let outcome = self.work(key, &mut work).await;
-        // News are told whatever came after them.
-        for news in std::mem::take(&mut work.news) {
-            if let Err(full) = self.news.try_send(news) {
-                let (about, news) = full.into_inner();
-                self.events.publish(&about, news).await;
-            }
+        // News are told, and logged, whatever came after them.
+        for (about, news) in work.news {
+            self.events.publish(about, news);
         }
         let did = (!work.did.is_empty()).then(|| work.did.join(", "));
+        if let (Err(_), Some(did)) = (&outcome, &did) {
+            tracing::info!(controller = CONTROLLER, object = %key, "{did}");
+        }
         outcome.map(|next| Outcome { next, did })
     }
 }
@@ -182,6 +144,8 @@ struct Work {
 struct Sight {
     pod: Option<Arc<PodView>>,
     live: bool,
+    /// The watch does not have this pod, or not yet: it is the answer to a write of our own.
+    own: bool,
 }
 
 impl Sight {
@@ -189,6 +153,7 @@ impl Sight {
         Self {
             pod: pod.map(Arc::new),
             live: true,
+            own: false,
         }
     }
 }
@@ -203,11 +168,8 @@ impl AtReconciler {
     }
 
     fn pod_touched(&self, touched: &Touched<'_, PodView>, queue: &Queue) {
-        let Some((uid, name)) = touched
-            .new
-            .or(touched.old)
-            .and_then(|pod| pod.controller.as_ref())
-        else {
+        // By name, since a pod may lose its owner reference while its At waits for its end.
+        let Some(name) = touched.key.name.strip_suffix(pod::POD_SUFFIX) else {
             return;
         };
         let at = Key::new(&touched.key.namespace, name);
@@ -217,7 +179,7 @@ impl AtReconciler {
             let needed = self
                 .ats
                 .get(&at)
-                .is_some_and(|at| !at.done && *at.uid == **uid);
+                .is_some_and(|at| !at.done && old.is_of(&at.uid));
             if needed {
                 self.memory().entry(at.clone()).or_default().last = Some(Last {
                     pod: old.clone(),
@@ -237,6 +199,8 @@ impl AtReconciler {
         let cached = self.ats.get(key);
         if cached.is_none() {
             self.own_ats.forget(key);
+            self.own_pods
+                .forget(&Key::new(&key.namespace, pod::name(&key.name)));
             self.memory().remove(key);
             return Ok(None);
         }
@@ -269,16 +233,32 @@ impl AtReconciler {
                         step = step::refused(&at, &why, self.in_vain(key, now), now);
                     }
                 },
-                Act::Lift { uid, gate } => {
-                    let Some(pod) = self.lift(&at, &uid, gate).await? else {
-                        sight = Sight::live(self.look(&at).await?);
+                Act::Lift { uid, gate } => match self.lift(&at, &uid, gate).await? {
+                    Lifted::Is(pod) => {
+                        sight = Sight::live(Some(*pod));
+                        // What was seen of it before its release tells nothing any more.
+                        if let Some(memory) = self.memory().get_mut(key) {
+                            memory.last = None;
+                        }
+                        work.did.push(format!("released the pod {uid}"));
+                    }
+                    Lifted::Refused(refusal) => {
+                        let pod = self.look(&at).await?;
+                        if is_same(pod.as_ref(), sight.pod.as_deref()) {
+                            // It is as it was looked at, so somebody else does not let it go.
+                            return Err(refusal);
+                        }
+                        sight = Sight::live(pod);
                         continue;
-                    };
-                    sight = Sight::live(Some(pod));
-                    work.did.push(format!("released the pod {uid}"));
-                }
+                    }
+                },
                 Act::DeletePod(version) => {
-                    self.delete_pod(&at, &version).await?;
+                    let there = self.delete_pod(&at, &version).await?;
+                    if !there && at.status.pod_uid.as_ref() == Some(&version.uid) {
+                        // Gone before we could: nobody knows whether it had been released by then.
+                        sight = Sight::live(None);
+                        continue;
+                    }
                     sight = Sight::default();
                     work.did.push(format!("deleted the pod {}", version.uid));
                     if at.phase() == Phase::Pending {
@@ -296,10 +276,15 @@ impl AtReconciler {
             let Some(next) = self.conclude(&mut at, step, work).await? else {
                 continue;
             };
-            return Ok(next);
+            // Our own answer may be of a pod that is gone: the watch told of that before, and tells
+            // nothing more. When the answer has grown too old to count, what is there is looked at.
+            let doubt = sight.own.then(|| (self.clock)() + LONGEST_LAG);
+            return Ok(next.into_iter().chain(doubt).min());
         }
-        // Only strangers who write as fast as we do can bring it here.
-        Ok(Some((self.clock)() + FIRST_HOLD))
+        Err(Error::Restless {
+            object: key.clone(),
+            steps: MOST_STEPS,
+        })
     }
 
     /// Writes the status of a step; when to look again, or `None` for at once.
@@ -339,11 +324,14 @@ impl AtReconciler {
     /// The pod as the watch has it, or as our own last call left it.
     fn cached_pod(&self, at: &AtView) -> Sight {
         let key = Key::new(&at.key.namespace, pod::name(&at.key.name));
+        let cached = self.pods.get(&key);
+        let version = cached.as_deref().map(PodView::version).map(str::to_owned);
+        let pod = self.own_pods.newer(&key, cached, PodView::version);
+        let own = pod.as_deref().map(PodView::version) != version.as_deref();
         Sight {
-            pod: self
-                .own_pods
-                .newer(&key, self.pods.get(&key), PodView::version),
+            pod,
             live: false,
+            own,
         }
     }
 
@@ -385,18 +373,9 @@ impl AtReconciler {
     }
 
     async fn create(&self, at: &AtView, pod: &Value) -> Result<Created, Error> {
-        let path = self.pod_api(at).resource_url().to_owned();
         let request = async {
             let body = serde_json::to_vec(pod).map_err(kube::Error::SerdeError)?;
-            let mut request = kube::core::Request::new(path)
-                .create(&post_params(), body)
-                .map_err(kube::Error::BuildRequest)?;
-            // A field that the API server does not know would be dropped, and the pod would not be
-            // what the template says.
-            let strict = format!("{}&fieldValidation=Strict", request.uri()).parse();
-            *request.uri_mut() =
-                strict.map_err(|error| kube::Error::HttpError(axum::http::Error::from(error)))?;
-            self.client.request::<PodObject>(request).await
+            write::create::<PodObject, PodObject>(&self.client, &at.key.namespace, body).await
         };
         match call("create the pod", &at.key, request).await {
             Ok(pod) => Ok(Created::Is(Box::new(self.remember_pod(at, pod)))),
@@ -410,8 +389,8 @@ impl AtReconciler {
         }
     }
 
-    /// Removes our gate from the pod with that UID; `None` when it is not as it was looked at.
-    async fn lift(&self, at: &AtView, uid: &str, gate: usize) -> Result<Option<PodView>, Error> {
+    /// Removes our gate from the pod with that UID.
+    async fn lift(&self, at: &AtView, uid: &str, gate: usize) -> Result<Lifted, Error> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
         let place = format!("/spec/schedulingGates/{gate}");
         let patch = json!([
@@ -419,36 +398,34 @@ impl AtReconciler {
             {"op": "test", "path": format!("{place}/name"), "value": pod::GATE},
             {"op": "remove", "path": place},
         ]);
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = write::patch_params();
         let request = async {
             let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
             api.patch(&name, &params, &Patch::Json::<()>(patch)).await
         };
         match call("release the pod", &at.key, request).await {
-            Ok(pod) => Ok(Some(self.remember_pod(at, pod))),
+            Ok(pod) => Ok(Lifted::Is(Box::new(self.remember_pod(at, pod)))),
             Err(error) => match error.status().map(|status| status.code) {
-                Some(404 | 409 | 422) => Ok(None),
+                Some(404 | 409 | 422) => Ok(Lifted::Refused(error)),
                 _ => Err(error),
             },
         }
     }
 
-    async fn delete_pod(&self, at: &AtView, version: &Version) -> Result<(), Error> {
+    /// Deletes the pod, if it is as it was looked at; whether it was still there.
+    async fn delete_pod(&self, at: &AtView, version: &Version) -> Result<bool, Error> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
-        let params = delete_params(&version.uid, &version.resource_version);
+        let params = write::only(&version.uid, Some(&version.resource_version));
         let deleted = call("delete the pod", &at.key, api.delete(&name, &params)).await;
         self.own_pods.forget(&Key::new(&at.key.namespace, name));
-        unless_gone(deleted.map(drop))
+        was_there(deleted.map(drop))
     }
 
-    async fn delete_at(&self, at: &AtView) -> Result<(), Error> {
+    async fn delete_at(&self, at: &AtView) -> Result<bool, Error> {
         let (api, name) = (self.at_api(at), &at.key.name);
-        let params = delete_params(&at.uid, &at.resource_version);
+        let params = write::only(&at.uid, Some(&at.resource_version));
         let deleted = call("delete the At", &at.key, api.delete(name, &params)).await;
-        unless_gone(deleted.map(drop))
+        was_there(deleted.map(drop))
     }
 
     /// Writes the status, if the At is as it was looked at, and returns it as it is then.
@@ -468,7 +445,7 @@ impl AtReconciler {
         let request = async {
             let body = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
             let request = kube::core::Request::new(path)
-                .replace_subresource("status", name, &post_params(), body)
+                .replace_subresource("status", name, &write::params(), body)
                 .map_err(kube::Error::BuildRequest)?;
             self.client.request::<AtObject>(request).await
         };
@@ -496,28 +473,25 @@ fn is_refusal(code: u16) -> bool {
     matches!(code, 400..=499) && !matches!(code, 401 | 404 | 408 | 409 | 429)
 }
 
-fn post_params() -> PostParams {
-    PostParams {
-        field_manager: Some(MANAGER.to_owned()),
-        ..PostParams::default()
-    }
+/// What came of a release.
+enum Lifted {
+    /// The pod, without our gate.
+    Is(Box<PodView>),
+    /// It is not as it was looked at, or somebody does not let it go.
+    Refused(Error),
 }
 
-fn delete_params(uid: &str, resource_version: &str) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: Some(resource_version.to_owned()),
-        }),
-        ..DeleteParams::default()
-    }
+fn is_same(a: Option<&PodView>, b: Option<&PodView>) -> bool {
+    a.zip(b)
+        .is_some_and(|(a, b)| a.uid == b.uid && a.resource_version == b.resource_version)
 }
 
-/// What was to be deleted may be gone.
-fn unless_gone(deleted: Result<(), Error>) -> Result<(), Error> {
+/// Whether there was anything to delete.
+fn was_there(deleted: Result<(), Error>) -> Result<bool, Error> {
     match deleted {
-        Err(error) if error.category() == "NotFound" => Ok(()),
-        other => other,
+        Ok(()) => Ok(true),
+        Err(error) if error.category() == "NotFound" => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -529,5 +503,118 @@ fn reference(at: &AtView) -> ObjectReference {
         namespace: Some(at.key.namespace.clone()),
         uid: Some(at.uid.clone()),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use axum::http::{Method, Request, Response};
+    use kube::client::Body;
+
+    use super::*;
+    use crate::reconcile::event;
+
+    fn now() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+    }
+
+    fn key() -> Key {
+        Key::new("ns", "a")
+    }
+
+    fn pod_key() -> Key {
+        Key::new("ns", "a-pod")
+    }
+
+    /// A pod of the At, with our gate or released.
+    fn pod(held: bool) -> Value {
+        let gates = if held {
+            json!([{"name": pod::GATE}])
+        } else {
+            json!([])
+        };
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": "a-pod", "namespace": "ns", "uid": "pod-uid", "resourceVersion": "7",
+                "ownerReferences": [{"apiVersion": At::api_version(&()), "kind": "At", "name": "a",
+                    "uid": "at-uid", "controller": true}],
+            },
+            "spec": {"containers": [{"name": "at"}], "restartPolicy": "Never", "schedulingGates": gates},
+            "status": {"phase": "Pending"},
+        })
+    }
+
+    fn view(pod: Value) -> PodView {
+        PodView::of(serde_json::from_value(pod).unwrap())
+    }
+
+    /// A reconciler with an At that has committed to that pod. The API server refuses every patch
+    /// with 422, knows the gated pod, and takes every status.
+    fn reconciler() -> AtReconciler {
+        let at = json!({
+            "apiVersion": At::api_version(&()), "kind": "At",
+            "metadata": {"name": "a", "namespace": "ns", "uid": "at-uid", "resourceVersion": "5",
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"schedule": "now", "command": "true"},
+            "status": {"phase": "RUNNING", "podUID": "pod-uid", "startTime": "2027-01-15T08:00:00Z"},
+        });
+        let answer = at.clone();
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let (code, body) = match *request.method() {
+                Method::PATCH => (
+                    422,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422,
+                        "reason": "Invalid", "message": "a policy says no"}),
+                ),
+                Method::GET => (200, pod(true)),
+                _ => (200, answer.clone()),
+            };
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(body.to_string().into_bytes()));
+            async move { Ok::<_, std::convert::Infallible>(response.unwrap()) }
+        });
+        let client = Client::new(server, "ns");
+        let (events, _teller) = event::events(client.clone());
+        let ats = Cache::new(0, no_index);
+        let stored = StoredAt::of(serde_json::from_value(at).unwrap());
+        ats.insert(&key(), &Arc::new(stored));
+        AtReconciler {
+            client,
+            clock: Arc::new(now),
+            events,
+            ats: Arc::new(ats),
+            pods: Arc::new(Cache::new(0, no_index)),
+            own_ats: Own::default(),
+            own_pods: Own::default(),
+            memory: Mutex::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_only_our_own_answer_knows_is_looked_for_again() {
+        // The pod was released, deleted, and told of as deleted before the answer was remembered.
+        let reconciler = reconciler();
+        reconciler
+            .own_pods
+            .put(&pod_key(), "7", Arc::new(view(pod(false))));
+        let next = reconciler.work(&key(), &mut Work::default()).await.unwrap();
+        let lag = TimeDelta::from_std(LONGEST_LAG).unwrap();
+        assert!(next.is_some_and(|next| next <= now() + lag), "{next:?}");
+    }
+
+    #[tokio::test]
+    async fn a_release_that_somebody_forbids_is_an_error_and_no_hot_loop() {
+        let reconciler = reconciler();
+        reconciler
+            .pods
+            .insert(&pod_key(), &Arc::new(view(pod(true))));
+        let error = reconciler
+            .work(&key(), &mut Work::default())
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("a policy says no"), "{error}");
     }
 }

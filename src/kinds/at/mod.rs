@@ -50,12 +50,12 @@ pub const KIND: Kind = Kind {
         Permission {
             group: "cnat.programming-kubernetes.info",
             resource: "ats",
-            verbs: &["get", "list", "watch", "delete"],
+            verbs: &["list", "watch", "delete"],
         },
         Permission {
             group: "cnat.programming-kubernetes.info",
             resource: "ats/status",
-            verbs: &["update", "patch"],
+            verbs: &["update"],
         },
         Permission {
             group: "cnat.programming-kubernetes.info",

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::reconcile::Key;
 
 /// A watch that is later than this is no reason to hold on to an answer of old.
-const LONGEST_LAG: Duration = Duration::from_secs(10);
+pub const LONGEST_LAG: Duration = Duration::from_secs(10);
 
 /// The answers to one's own writes, by key.
 pub struct Own<V> {

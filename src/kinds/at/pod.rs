@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::crd::{At, AtSpec};
 use crate::kinds::template::PodTemplate;
+use crate::reconcile::write::{MANAGED_BY, MANAGER};
 
 /// The container that runs the command.
 pub const CONTAINER: &str = "at";
@@ -22,10 +23,6 @@ pub const POD_SUFFIX: &str = "-pod";
 pub const OWN_PREFIX: &str = "cnat.programming-kubernetes.info/";
 /// The label with the UID of the At. Names can be too long for a label.
 pub const AT_UID: &str = "cnat.programming-kubernetes.info/at-uid";
-/// The label that pods of this operator carry, with [`MANAGER`] as its value.
-pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The operator, as the value of that label and as a field manager.
-pub const MANAGER: &str = "my-operator";
 /// The annotation with the hash of what the pod was made from.
 pub const HASH: &str = "cnat.programming-kubernetes.info/spec-hash";
 /// The scheduling gate that every pod is born with. No pod starts before it is removed

@@ -5,10 +5,11 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value};
 
 use super::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
-use super::pod::{APP, MANAGED_BY_LABEL, OUR_PREFIX};
+use super::pod::{APP, OUR_PREFIX};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
 use crate::kinds::template::{self, PodTemplate};
+use crate::reconcile::write::MANAGED_BY;
 
 /// `spec.updateStrategy.type`: the operator replaces pods.
 pub const ROLLING_UPDATE: &str = "RollingUpdate";
@@ -101,7 +102,7 @@ fn check_metadata(template: &PodTemplate, findings: &mut Findings) {
     ];
     for (list, entries) in lists {
         for key in entries.into_iter().flat_map(Map::keys) {
-            let managed_by = list == "labels" && key == MANAGED_BY_LABEL;
+            let managed_by = list == "labels" && key == MANAGED_BY;
             if key.starts_with(OUR_PREFIX) || managed_by {
                 findings.fault(Fault::forbidden(
                     format!("{TEMPLATE}.metadata.{list}[{key}]"),

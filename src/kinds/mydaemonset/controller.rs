@@ -8,8 +8,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures::{StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::core::{PartialObjectMeta, Request, Status};
+use kube::api::Patch;
+use kube::core::{PartialObjectMeta, Status};
 use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde::de::IgnoredAny;
@@ -20,7 +20,7 @@ use super::admission::MyDaemonSetRules;
 use super::crd::{MyDaemonSet, MyDaemonSetStatus, RawMyDaemonSet};
 use super::memory::{Memory, Written, created_text, deleted_text};
 use super::placement::{Fate, Placement};
-use super::pod::{self, MANAGED_BY, MANAGED_BY_LABEL, NAME_LABEL, Owner, Plan};
+use super::pod::{self, NAME_LABEL, Owner, Plan};
 use super::revision::{self, Content, RevisionView, WatchedRevision};
 use super::rollout::{Create, Decision, Delete, Observed, Revisions, Strategy, Why, decide};
 use super::status::{self, AUTO_PAUSED, PROGRESSING, RESUME_ANNOTATION, Refusal, Sight};
@@ -30,6 +30,7 @@ use crate::admission::rules::settle;
 use crate::reconcile::cache::{Cache, Touched, follow};
 use crate::reconcile::event::{News, Severity};
 use crate::reconcile::queue::Queue;
+use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, condition, runner};
 
 /// The name of this controller in logs and figures.
@@ -157,7 +158,7 @@ struct Controller {
 
 /// The pods and revisions that this operator made.
 fn ours() -> watcher::Config {
-    watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY},{NAME_LABEL}"))
+    watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER},{NAME_LABEL}"))
 }
 
 impl Controller {
@@ -420,7 +421,7 @@ impl Look<'_> {
             now: self.now,
         });
         let written = self.write_status(&after).await;
-        let outcome = self.finish(&decision, done).await;
+        let outcome = self.finish(&decision, done);
         written.and(outcome)
     }
 
@@ -437,7 +438,7 @@ impl Look<'_> {
     }
 
     /// Tells of what was done, and says when to look again.
-    async fn finish(&self, decision: &Decision, done: Done) -> Result<Outcome, Error> {
+    fn finish(&self, decision: &Decision, done: Done) -> Result<Outcome, Error> {
         let (created, deleted, more_news, patience, refused) =
             self.this.remember(self.key, |memory| {
                 memory.count(done.created, done.deleted.iter().copied());
@@ -456,8 +457,7 @@ impl Look<'_> {
                     reason,
                     action,
                     note,
-                })
-                .await;
+                });
             }
         }
         if let Some(error) = done.error {
@@ -505,10 +505,7 @@ impl Look<'_> {
             "metadata": {"uid": self.object.uid, "resourceVersion": version},
             "status": after,
         });
-        let params = PatchParams {
-            field_manager: Some(MANAGED_BY.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = write::patch_params();
         let api = self.this.api::<RawMyDaemonSet>(self.key);
         let patch = Patch::Merge(&patch);
         let request = api.patch_status(&self.key.name, &params, &patch);
@@ -526,12 +523,12 @@ impl Look<'_> {
             });
         });
         for news in status::news(&before, after) {
-            self.publish(news).await;
+            self.publish(news);
         }
         Ok(())
     }
 
-    async fn publish(&self, news: News) {
+    fn publish(&self, news: News) {
         let about = ObjectReference {
             api_version: Some(MyDaemonSet::api_version(&()).into_owned()),
             kind: Some(MyDaemonSet::kind(&()).into_owned()),
@@ -540,7 +537,7 @@ impl Look<'_> {
             uid: Some(self.object.uid.clone()),
             ..ObjectReference::default()
         };
-        self.this.context.events.publish(&about, news).await;
+        self.this.context.events.publish(about, news);
     }
 
     /// The revision of the present spec, made or made the newest where it is not.
@@ -571,9 +568,8 @@ impl Look<'_> {
         };
         let body = revision::body(&self.owner, &settled.canonical, number, self.now)
             .map_err(|e| unreadable(e.to_string()))?;
-        let made = self
-            .post::<WatchedRevision>("create the revision", body)
-            .await;
+        let request = self.post::<WatchedRevision, WatchedRevision>(body);
+        let made = call("create the revision", self.key, request).await;
         match made {
             Ok(made) => return Ok(RevisionView::of(made)),
             Err(error) if is_already_there(&error) => {}
@@ -605,10 +601,7 @@ impl Look<'_> {
     ) -> Result<RevisionView, Error> {
         let api = self.this.api::<WatchedRevision>(self.key);
         let patch = revision::patch(&self.owner, uid, number, self.now);
-        let params = PatchParams {
-            field_manager: Some(MANAGED_BY.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = write::patch_params();
         let patch = Patch::Merge(&patch);
         let request = api.patch(name, &params, &patch);
         let patched = call("renew the revision", self.key, request).await?;
@@ -625,7 +618,7 @@ impl Look<'_> {
         let views: Vec<&RevisionView> = revisions.iter().map(AsRef::as_ref).collect();
         let api = self.this.api::<WatchedRevision>(self.key);
         for old in revision::superfluous(&views, used, settled.history) {
-            let params = precisely(&old.uid);
+            let params = write::only(&old.uid, None);
             let request = api.delete(&old.name, &params);
             let deleted = call("delete an old revision", self.key, request).await;
             done_or_gone(deleted.map(drop))?;
@@ -661,13 +654,16 @@ impl Look<'_> {
     }
 
     async fn delete(&self, delete: &Delete) -> Result<(), Error> {
+        if delete.why == Why::NodeGone && self.node_is_there(&delete.node).await? {
+            return Ok(());
+        }
         self.this.remember(self.key, |memory| {
             memory.will_delete(&delete.uid, self.now);
             if delete.why != Why::NodeGone {
                 memory.last.insert(delete.node.clone(), delete.last.clone());
             }
         });
-        let mut params = precisely(&delete.uid);
+        let mut params = write::only(&delete.uid, None);
         if delete.why == Why::NodeGone {
             // No kubelet is left that would confirm the end.
             params.grace_period_seconds = Some(0);
@@ -680,6 +676,23 @@ impl Look<'_> {
                 .remember(self.key, |memory| memory.not_deleted(&delete.uid));
         }
         deleted
+    }
+
+    /// Creates an object of this namespace from its JSON.
+    async fn post<K, A>(&self, body: Vec<u8>) -> Result<A, kube::Error>
+    where
+        K: Resource<DynamicType = ()>,
+        A: serde::de::DeserializeOwned,
+    {
+        write::create::<K, A>(&self.this.context.client, &self.key.namespace, body).await
+    }
+
+    /// Whether the API server itself still knows the node. A pod of a node that is gone is deleted
+    /// without a kubelet's word, so a watch that lags is not enough to go by.
+    async fn node_is_there(&self, node: &str) -> Result<bool, Error> {
+        let api = Api::<WatchedNode>::all(self.this.context.client.clone());
+        let there = call("read the node", self.key, api.get_metadata_opt(node)).await?;
+        Ok(there.is_some())
     }
 
     /// Makes pods in batches of 1, 2, 4 and so on, so that a fault that befalls all of them costs
@@ -790,7 +803,13 @@ impl Look<'_> {
         };
         self.this
             .remember(self.key, |memory| memory.will_create(expected, self.now));
-        match self.post::<WatchedPodOnly>("create a pod", body).await {
+        match call(
+            "create a pod",
+            self.key,
+            self.post::<WatchedPod, IgnoredAny>(body),
+        )
+        .await
+        {
             Ok(_) => {
                 self.this.remember(self.key, |memory| {
                     memory.last.remove(&create.node);
@@ -828,47 +847,6 @@ impl Look<'_> {
         self.this.remember(self.key, |memory| memory.seen(name));
         made
     }
-
-    /// Creates an object from its JSON, a field that the API server does not know being an error.
-    async fn post<K>(&self, step: &'static str, body: Vec<u8>) -> Result<K::Answer, Error>
-    where
-        K: Posted,
-    {
-        let params = PostParams {
-            field_manager: Some(MANAGED_BY.to_owned()),
-            ..PostParams::default()
-        };
-        let url = K::Object::url_path(&(), Some(&self.key.namespace));
-        let request = async {
-            let mut request = Request::new(url)
-                .create(&params, body)
-                .map_err(kube::Error::BuildRequest)?;
-            if let Ok(uri) = format!("{}&fieldValidation=Strict", request.uri()).parse() {
-                *request.uri_mut() = uri;
-            }
-            self.this.context.client.request(request).await
-        };
-        call(step, self.key, request).await
-    }
-}
-
-/// What is created, and what is read of the answer.
-trait Posted {
-    type Object: Resource<DynamicType = ()>;
-    type Answer: serde::de::DeserializeOwned;
-}
-
-impl Posted for WatchedRevision {
-    type Object = WatchedRevision;
-    type Answer = WatchedRevision;
-}
-
-/// Nothing is read of a new pod: the watch brings it.
-struct WatchedPodOnly;
-
-impl Posted for WatchedPodOnly {
-    type Object = WatchedPod;
-    type Answer = IgnoredAny;
 }
 
 /// Whether the roll-out of that revision was stopped because of failing nodes.
@@ -876,17 +854,6 @@ fn was_stopped(status: &MyDaemonSetStatus, update: &str) -> bool {
     let progressing = condition::get(&status.conditions, PROGRESSING);
     status.update_revision.as_deref() == Some(update)
         && progressing.is_some_and(|c| c.reason == AUTO_PAUSED)
-}
-
-/// Deletes this very object and not a namesake.
-fn precisely(uid: &str) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    }
 }
 
 /// What is gone, or has a namesake in its place, is as good as deleted.

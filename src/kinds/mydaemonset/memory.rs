@@ -170,10 +170,11 @@ impl Memory {
     ) {
         let before = self.refused.take().filter(|r| r.generation == generation);
         let count = match before {
-            Some(before) if !some_made => (before.count + 1).min(10),
+            Some(before) if !some_made => before.count.saturating_add(1),
             _ => 0,
         };
-        let pause = TimeDelta::seconds(1 << count).min(LONGEST_PAUSE);
+        // 2^6 s is beyond the longest pause; the count itself says which node is tried first.
+        let pause = TimeDelta::seconds(1 << count.min(6)).min(LONGEST_PAUSE);
         self.refused = Some(Refused {
             refusal,
             count,
@@ -257,6 +258,22 @@ mod tests {
         let cached: Vec<_> = cached.iter().cloned().map(Arc::new).collect();
         let pods = memory.overlay(cached, at(now));
         pods.iter().map(|p| (p.uid.clone(), p.deleting)).collect()
+    }
+
+    #[test]
+    fn nodes_that_are_refused_never_keep_the_others_waiting() {
+        let mut memory = Memory::default();
+        let refusal = Refusal {
+            reason: "PodRefused",
+            message: String::new(),
+        };
+        for attempt in 0..40 {
+            memory.refused(refusal.clone(), false, Some(1), at(0));
+            let refused = memory.refused.clone().unwrap();
+            // It says which node is tried first: each time another one.
+            assert_eq!(refused.count, attempt);
+            assert!(refused.next <= at(60));
+        }
     }
 
     #[test]

@@ -67,12 +67,12 @@ pub const KIND: Kind = Kind {
         Permission {
             group: "apps.zhongmingmao.io",
             resource: "mydaemonsets",
-            verbs: &["get", "list", "watch"],
+            verbs: &["list", "watch"],
         },
         Permission {
             group: "apps.zhongmingmao.io",
             resource: "mydaemonsets/status",
-            verbs: &["get", "patch"],
+            verbs: &["patch"],
         },
         Permission {
             group: "apps.zhongmingmao.io",

@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 use super::crd::MyDaemonSet;
 use super::placement::daemon_tolerations;
 use super::revision::{Content, base32};
+use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use kube::Resource;
 
 /// The container that runs `spec.image`.
@@ -17,10 +18,6 @@ pub const OUR_PREFIX: &str = "apps.zhongmingmao.io/";
 pub const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
 /// The label with the hash of the revision, on pods and revisions.
 pub const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
-/// The well-known label with the name of what manages an object.
-pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
-/// Its value.
-pub const MANAGED_BY: &str = "my-operator";
 /// How many pods of the same revision failed before this one on this node, in a row.
 pub const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
 /// Without it these pods would keep the cluster autoscaler from ever removing a node.
@@ -103,7 +100,7 @@ pub fn build(plan: &Plan<'_>, content: &Content) -> Value {
     for (key, value) in [
         (NAME_LABEL, owner.name),
         (REVISION_LABEL, plan.revision),
-        (MANAGED_BY_LABEL, MANAGED_BY),
+        (MANAGED_BY, MANAGER),
     ] {
         labels.insert(key.to_owned(), value.into());
     }

@@ -14,9 +14,10 @@ use serde_json::{Map, Number, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::crd::MyDaemonSetSpec;
-use super::pod::{MANAGED_BY, MANAGED_BY_LABEL, NAME_LABEL, Owner, REVISION_LABEL};
+use super::pod::{NAME_LABEL, Owner, REVISION_LABEL};
 use super::views::controller;
 use crate::kinds::template::PodTemplate;
+use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Since when a revision is (again) the newest one. A node that joined later never had another.
@@ -255,7 +256,7 @@ pub fn body(
         metadata: json!({
             "name": name(owner.name, &hash),
             "namespace": owner.namespace,
-            "labels": {NAME_LABEL: owner.name, REVISION_LABEL: hash, MANAGED_BY_LABEL: MANAGED_BY},
+            "labels": {NAME_LABEL: owner.name, REVISION_LABEL: hash, MANAGED_BY: MANAGER},
             "annotations": {SINCE_ANNOTATION: since(now)},
             "ownerReferences": [owner.reference()],
         }),

@@ -1,0 +1,57 @@
+//! How this operator writes: in its own name, strictly, and only to the very object it means.
+
+use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+
+/// The operator's name: field manager of its writes and value of [`MANAGED_BY`].
+pub const MANAGER: &str = "my-operator";
+/// The label that the objects of this operator carry, with [`MANAGER`] as its value.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+/// Parameters of a write in the operator's name.
+pub fn params() -> PostParams {
+    PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}
+
+/// Parameters of a patch in the operator's name.
+pub fn patch_params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
+
+/// Creates an object from its JSON. A field that the API server does not know would be dropped in
+/// silence, and the object would not be what was asked for: it is an error instead.
+///
+/// # Errors
+/// The API server's refusal, or an answer that is no `A`.
+pub async fn create<K, A>(client: &Client, namespace: &str, body: Vec<u8>) -> Result<A, kube::Error>
+where
+    K: Resource<DynamicType = ()>,
+    A: DeserializeOwned,
+{
+    let mut request = Request::new(K::url_path(&(), Some(namespace)))
+        .create(&params(), body)
+        .map_err(kube::Error::BuildRequest)?;
+    let strict = format!("{}&fieldValidation=Strict", request.uri()).parse();
+    *request.uri_mut() =
+        strict.map_err(|error| kube::Error::HttpError(axum::http::Error::from(error)))?;
+    client.request(request).await
+}
+
+/// Deletes this very object and no namesake; with a version, only if it is as it was looked at.
+pub fn only(uid: &str, resource_version: Option<&str>) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(uid.to_owned()),
+            resource_version: resource_version.map(str::to_owned),
+        }),
+        ..DeleteParams::default()
+    }
+}
