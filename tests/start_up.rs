@@ -47,6 +47,8 @@ fn wrong_flags_end_with_code_2_and_say_what_is_right() {
         ("run --leader-elect", "only --leader-elect=false"),
         ("run --webhook-leaf-validity=soon", "7d"),
         ("run --max-concurrent-reconciles=0", "1..=1000"),
+        ("run --log-level=chatty", "a level is error, warn"),
+        ("run --log-level=info,inof", "a level is error, warn"),
         ("fly", "fly"),
     ] {
         let (code, text) = code(operator(args));

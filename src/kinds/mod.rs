@@ -2,6 +2,7 @@
 
 pub mod at;
 pub mod mydaemonset;
+pub mod schema;
 pub mod template;
 
 use futures::future::BoxFuture;

@@ -147,6 +147,7 @@ pub fn check(at: &str, template: &PodTemplate, main: &str) -> Findings {
         check_metadata(&format!("{at}.metadata"), metadata, &mut findings);
     }
     if let Some(spec) = member(at, root, "spec", &mut findings) {
+        let root_at = at;
         let at = format!("{at}.spec");
         if given(spec, "nodeName") {
             findings.fault(Fault::forbidden(
@@ -154,12 +155,39 @@ pub fn check(at: &str, template: &PodTemplate, main: &str) -> Findings {
                 "the node is not the template's to choose",
             ));
         }
+        check_types(&at, spec, &mut findings);
         let mut names = HashSet::new();
         for init in [false, true] {
             check_containers(&at, spec, list_of(init), main, &mut names, &mut findings);
         }
+        if template.container(main).is_none() {
+            let namesakes = template.containers(root_at);
+            for container in namesakes.iter().filter(|c| c.init && c.name() == main) {
+                findings.fault(Fault::forbidden(
+                    format!("{}.name", container.field),
+                    "the container that the operator adds has this name",
+                ));
+            }
+        }
     }
     findings
+}
+
+/// What the operator itself reads, or what a slip of the pen makes of it: the API server would say
+/// so only when the pod is made, which for some kinds is much later.
+fn check_types(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
+    for key in ["nodeSelector", "affinity", "securityContext"] {
+        member(at, spec, key, findings);
+    }
+    for key in ["tolerations", "volumes", "imagePullSecrets"] {
+        let value = spec.get(key).filter(|value| !value.is_null());
+        if value.is_some_and(|value| !value.is_array()) {
+            findings.fault(Fault::type_invalid(
+                format!("{at}.{key}"),
+                "must be an array",
+            ));
+        }
+    }
 }
 
 fn check_metadata(at: &str, metadata: &Map<String, Value>, findings: &mut Findings) {
@@ -373,8 +401,20 @@ mod tests {
                 "spec.template.spec.containers[0].name: Invalid value: must be a string",
             ),
             (
-                json!({"spec": {"initContainers": [{"name": "app"}]}}),
+                json!({"spec": {"initContainers": [{"name": "b"}]}}),
                 "spec.template.spec.initContainers[0].image: Required value: image is required",
+            ),
+            (
+                json!({"spec": {"initContainers": [{"name": "app", "image": "a:1"}]}}),
+                "spec.template.spec.initContainers[0].name: Forbidden: the container that the operator adds has this name",
+            ),
+            (
+                json!({"spec": {"tolerations": "x"}}),
+                "spec.template.spec.tolerations: Invalid value: must be an array",
+            ),
+            (
+                json!({"spec": {"nodeSelector": ["a"]}}),
+                "spec.template.spec.nodeSelector: Invalid value: must be an object",
             ),
             (
                 json!({"spec": {"containers": [{"name": "b", "image": ["x"]}]}}),

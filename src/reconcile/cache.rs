@@ -226,6 +226,10 @@ pub async fn follow<K, V>(
                 }
             },
             Ok(None) => return,
+            Err(watcher::Error::WatchError(status)) if status.code == 410 => {
+                // Too old to go on from, as after a CRD was made anew: the next attempt lists again.
+                tracing::debug!(source, "the watch begins anew: {}", status.message);
+            }
             Err(error) => {
                 ill = true;
                 health.ill(&source, &explain(&what, &error));
@@ -244,7 +248,7 @@ struct Pauses {
 
 impl Pauses {
     const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(10);
+    const LONGEST: Duration = Duration::from_secs(5);
     const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 }
 

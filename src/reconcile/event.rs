@@ -68,6 +68,11 @@ impl Events {
     /// Hands over news about an object. Never waits: when too much is untold, it is dropped.
     pub fn publish(&self, about: ObjectReference, news: News) {
         let reason = news.reason;
+        if news.severity == Severity::Warning {
+            let [kind, namespace, name] = [&about.kind, &about.namespace, &about.name]
+                .map(|text| text.as_deref().unwrap_or_default());
+            tracing::warn!(kind, namespace, name, reason, "{}", news.note);
+        }
         if self.untold.try_send((about, news)).is_err() {
             tracing::debug!(reason, "an Event was dropped: too many are untold");
         }

@@ -105,7 +105,7 @@ pub struct Flags {
 
     /// Which log lines are written: error, warn, info, debug, trace, or a filter such as
     /// info,my_operator=debug. RUST_LOG, when set, wins over the default.
-    #[arg(long, env = "MY_OPERATOR_LOG_LEVEL", value_name = "LEVEL")]
+    #[arg(long, env = "MY_OPERATOR_LOG_LEVEL", value_name = "LEVEL", value_parser = log_level)]
     pub log_level: Option<String>,
 }
 
@@ -146,6 +146,13 @@ fn webhook_url(text: &str) -> Result<String, String> {
         return Err("the URL is written like https://host:9443, without a path".to_owned());
     }
     Ok(format!("https://{host}"))
+}
+
+/// A bare word that is no level would be taken for the name of a module, and silence all others.
+fn log_level(text: &str) -> Result<String, String> {
+    logs::filter(text)
+        .map(|_| text.to_owned())
+        .map_err(|_| "a level is error, warn, info, debug or trace, or a filter such as info,my_operator=debug".to_owned())
 }
 
 fn no_leader_election(text: &str) -> Result<bool, String> {

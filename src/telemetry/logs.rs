@@ -2,8 +2,10 @@
 
 use std::io::IsTerminal;
 
+use anyhow::Context;
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 /// How a log line looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -14,14 +16,28 @@ pub enum Format {
     Json,
 }
 
+/// Reads a filter.
+///
+/// # Errors
+/// When it is none, or has a bare word in it that is no level: it would be taken for the name of a
+/// module, and silence all others.
+pub fn filter(text: &str) -> anyhow::Result<EnvFilter> {
+    for part in text.split(',').map(str::trim) {
+        let is_level = part.parse::<LevelFilter>().is_ok();
+        if !is_level && !part.contains('=') {
+            anyhow::bail!("{part:?} is not a log level");
+        }
+    }
+    EnvFilter::try_new(text).with_context(|| format!("{text:?} is not a log filter"))
+}
+
 /// Starts logging. `level` is a filter as `tracing_subscriber` reads it: `info`, or
 /// `info,my_operator=debug`.
 ///
 /// # Errors
 /// When `level` is not a filter.
 pub fn start(format: Format, level: &str) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(level)
-        .map_err(|cause| anyhow::anyhow!("--log-level {level:?} is not a level: {cause}"))?;
+    let filter = filter(level)?;
     // The client logs each failed connection as an error of its own, beside ours that says more.
     let quiet = "kube_client::client::builder=off".parse();
     let filter = match quiet {

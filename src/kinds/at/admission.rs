@@ -317,10 +317,6 @@ fn check_template(pods: &PodTemplate, findings: &mut Findings) {
         if container.init {
             // The one restart policy of an init container: it makes it a sidecar.
             check_policy(&format!("{at}.restartPolicy"), fields, "Always", findings);
-            if container.name() == CONTAINER && pods.container(CONTAINER).is_none() {
-                let detail = "the container that runs the command has this name";
-                findings.fault(Fault::forbidden(format!("{at}.name"), detail));
-            }
         } else if given(fields, "restartPolicy") {
             forbid_restart(format!("{at}.restartPolicy"), findings);
         }
@@ -378,7 +374,9 @@ fn check_gates(spec: &Map<String, Value>, findings: &mut Findings) {
                 format!("{field}[{i}].name"),
                 "gates of this name are the operator's",
             )),
-            Some(_) => {}
+            Some(_) => findings.warn(format!(
+                "{field}[{i}]: the command does not start before somebody removes this gate too, however long ago the operator released the pod"
+            )),
         }
     }
 }
@@ -655,7 +653,7 @@ mod tests {
             ),
             (
                 init(json!({"name": "at", "image": "b:1"})),
-                "spec.template.spec.initContainers[0].name: Forbidden: the container that runs the command has this name",
+                "spec.template.spec.initContainers[0].name: Forbidden: the container that the operator adds has this name",
             ),
         ] {
             assert_eq!(faults(fields.clone()), [text], "{fields}");

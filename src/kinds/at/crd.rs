@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::kinds::schema;
 use crate::kinds::template::PodTemplate;
 use crate::reconcile::condition::Condition;
 
@@ -256,14 +257,7 @@ pub struct AtObject {
 /// The CRD. Nothing in it is required, not even `spec`: the API server checks a schema before it
 /// asks webhooks, so a rule here would hide the webhook's complete and better worded list.
 pub fn crd() -> CustomResourceDefinition {
-    let mut crd = At::crd();
-    for version in &mut crd.spec.versions {
-        let schema = version.schema.as_mut();
-        if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
-            root.required = None;
-        }
-    }
-    crd
+    schema::finish(At::crd())
 }
 
 #[cfg(test)]

@@ -271,7 +271,7 @@ fn start(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
         .is_some_and(|c| c.reason == NAME_CONFLICT && c.status == "False");
     if seen.pod.is_some() && seen.live {
         let why = format!(
-            "a pod named {} exists and is not of this At",
+            "a pod named {} exists and is not of this At; it is looked for again every minute",
             pod::name(&at.key.name)
         );
         draft.hindered(NAME_CONFLICT, &why);

@@ -133,6 +133,20 @@ fn check_pod_spec(template: &PodTemplate, findings: &mut Findings) {
             findings.fault(Fault::forbidden(format!("{TEMPLATE}.spec.{key}"), why));
         }
     }
+    match spec.get("restartPolicy") {
+        None | Some(Value::Null) => {}
+        Some(Value::String(policy)) if policy == "Always" => {}
+        // A pod that ends would be made again and again.
+        Some(Value::String(policy)) => findings.fault(Fault::not_supported(
+            format!("{TEMPLATE}.spec.restartPolicy"),
+            policy,
+            &["Always"],
+        )),
+        Some(_) => findings.fault(Fault::type_invalid(
+            format!("{TEMPLATE}.spec.restartPolicy"),
+            "must be a string",
+        )),
+    }
     let volumes = spec.get("volumes").and_then(Value::as_array);
     for (i, volume) in volumes.into_iter().flatten().enumerate() {
         for source in ["persistentVolumeClaim", "ephemeral"] {
@@ -177,11 +191,11 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
         None => Some(Amount::Nodes(default)),
         Some(value) => Amount::read(value)
             .map_err(|why| {
-                let shown = match value {
-                    IntOrString::Int(number) => Value::from(*number),
-                    IntOrString::String(text) => Value::from(text.as_str()),
-                };
-                findings.fault(Fault::invalid(format!("{ROLLING}.{name}"), shown, why));
+                findings.fault(Fault::invalid(
+                    format!("{ROLLING}.{name}"),
+                    shown(value),
+                    why,
+                ));
             })
             .ok(),
     };
@@ -190,7 +204,7 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
     if unavailable.is_some_and(Amount::is_zero) && surge.is_some_and(Amount::is_zero) {
         findings.fault(Fault::invalid(
             format!("{ROLLING}.maxUnavailable"),
-            0,
+            rolling.max_unavailable.as_ref().map_or(1.into(), shown),
             "may not be 0 when maxSurge is 0: the roll-out could not replace any pod",
         ));
     }
@@ -203,6 +217,14 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
                 "two pods on one node cannot share a host port: container {container:?} has {port}"
             ),
         ));
+    }
+}
+
+/// The value as it was written.
+fn shown(value: &IntOrString) -> Value {
+    match value {
+        IntOrString::Int(number) => Value::from(*number),
+        IntOrString::String(text) => Value::from(text.as_str()),
     }
 }
 
@@ -413,6 +435,10 @@ mod tests {
                 "spec.template.spec.schedulingGates: Forbidden: a pod that is given its node at birth cannot have gates".to_owned(),
             ),
             (
+                template(json!({"spec": {"restartPolicy": "Never"}})),
+                "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"".to_owned(),
+            ),
+            (
                 template(json!({"spec": {"containers": [{"name": "log", "image": "b:1"}, {"name": "log", "image": "b:1"}]}})),
                 "spec.template.spec.containers[1].name: Duplicate value: \"log\"".to_owned(),
             ),
@@ -442,7 +468,7 @@ mod tests {
             ),
             (
                 rolling(json!({"maxUnavailable": "0%", "maxSurge": "0%"})),
-                format!("{at}.maxUnavailable: Invalid value: 0: may not be 0 when maxSurge is 0: the roll-out could not replace any pod"),
+                format!("{at}.maxUnavailable: Invalid value: \"0%\": may not be 0 when maxSurge is 0: the roll-out could not replace any pod"),
             ),
             (
                 rolling(json!({"partition": -2})),

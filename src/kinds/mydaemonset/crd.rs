@@ -8,11 +8,7 @@
 // Columns of one type are no repetition.
 #![allow(clippy::duplicated_attributes)]
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
-};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt};
@@ -20,6 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::kinds::schema;
 use crate::kinds::template::PodTemplate;
 use crate::reconcile::condition::Condition;
 
@@ -216,37 +213,7 @@ pub struct RawMyDaemonSet {
 
 /// The CRD.
 pub fn crd() -> CustomResourceDefinition {
-    let mut crd = MyDaemonSet::crd();
-    for version in &mut crd.spec.versions {
-        let root = version
-            .schema
-            .as_mut()
-            .and_then(|schema| schema.open_api_v3_schema.as_mut());
-        if let Some(root) = root {
-            // An object without a spec is for the webhook to refuse, with its complete list.
-            root.required = None;
-            unwrap_lines(root);
-        }
-    }
-    crd.metadata.labels = Some(BTreeMap::from([(
-        "app.kubernetes.io/name".to_owned(),
-        "my-operator".to_owned(),
-    )]));
-    crd
-}
-
-/// Joins the lines of every description: where the source wraps is nothing to readers of
-/// `kubectl explain`, which wraps by itself.
-fn unwrap_lines(schema: &mut JSONSchemaProps) {
-    if let Some(text) = &mut schema.description {
-        *text = text.replace('\n', " ");
-    }
-    for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
-        unwrap_lines(property);
-    }
-    if let Some(JSONSchemaPropsOrArray::Schema(items)) = &mut schema.items {
-        unwrap_lines(items);
-    }
+    schema::finish(MyDaemonSet::crd())
 }
 
 #[cfg(test)]
