@@ -102,6 +102,15 @@ impl Kubectl {
         run(&mut command, input)
     }
 
+    /// `kubectl ARGS` as a process that goes on; what it says is in its log.
+    pub fn spawn(&self, args: &str, name: &str) -> Process {
+        let mut command = self.cluster.kubectl();
+        command
+            .args(["--namespace", &self.namespace])
+            .args(args.split_whitespace());
+        self.cluster.spawn(name, &mut command).unwrap()
+    }
+
     /// `kubectl apply -f -`.
     pub fn apply(&self, yaml: &str) -> Said {
         self.with("apply -f -", yaml)
