@@ -165,6 +165,7 @@ fn respond(fake: &Fake, method: &Method, uri: &Uri, body: &Bytes) -> Response<Bo
     let path = uri.path();
     let query = uri.query().unwrap_or_default();
     if query.contains("watch=true") {
+        fake.log.lock().unwrap().push(format!("WATCH {path}"));
         return watch(fake, path);
     }
     fake.log.lock().unwrap().push(format!("{method} {path}"));

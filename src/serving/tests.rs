@@ -126,6 +126,7 @@ fn router() -> Router {
                 "slow"
             }),
         )
+        .route("/endless", get(std::future::pending::<&str>))
 }
 
 struct Client(TlsStream<TcpStream>);
@@ -235,7 +236,7 @@ async fn a_connection_that_asked_in_time_lives_on_until_it_is_idle_for_too_long(
 #[tokio::test]
 async fn a_silent_peer_blocks_nobody_and_is_cut() {
     let limits = Limits {
-        handshake: Duration::from_millis(300),
+        handshake: Duration::from_secs(3),
         ..Limits::default()
     };
     let server = Server::start(limits).await;
@@ -243,12 +244,11 @@ async fn a_silent_peer_blocks_nobody_and_is_cut() {
     for _ in 0..20 {
         silent.push(TcpStream::connect(server.address).await.unwrap());
     }
-    let start = Instant::now();
     server.connect().await.get("/").await;
-    assert!(
-        start.elapsed() < Duration::from_millis(290),
-        "{:?}",
-        start.elapsed()
+    let cut = server.counters.rejected(Rejection::HandshakeTimeout);
+    assert_eq!(
+        cut, 0,
+        "answered while the silent ones were still waited for"
     );
     server.rejected(Rejection::HandshakeTimeout, 20).await;
     let n = silent[0].read(&mut [0; 1]).await.unwrap();
@@ -371,7 +371,6 @@ async fn a_body_that_trickles_is_cut_at_its_total_deadline() {
     client
         .send("POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
         .await;
-    let start = Instant::now();
     let trickle = async {
         loop {
             client.0.write_all(b"x").await.unwrap();
@@ -385,7 +384,6 @@ async fn a_body_that_trickles_is_cut_at_its_total_deadline() {
     );
     let answer = client.answer().await;
     assert!(answer.starts_with("http/1.1 4"), "{answer}");
-    assert!(start.elapsed() < Duration::from_secs(2));
 }
 
 #[tokio::test]
@@ -466,19 +464,13 @@ async fn what_does_not_finish_is_cut_at_the_end_of_the_drain_time() {
     };
     let server = Server::start(limits).await;
     let mut busy = server.connect().await;
-    busy.send("GET /slow HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    busy.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let start = Instant::now();
     server.shutdown.stop.cancel();
     tokio::time::timeout(SOON, server.task)
         .await
         .expect("ends")
         .unwrap();
-    assert!(
-        start.elapsed() < Duration::from_millis(300),
-        "{:?}",
-        start.elapsed()
-    );
     busy.closed().await;
 }
 
