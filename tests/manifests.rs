@@ -134,3 +134,28 @@ fn roles_have_no_wildcards() {
         }
     }
 }
+
+#[test]
+fn good_samples_obey_the_rules_and_bad_ones_break_several() {
+    let now = chrono::DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+    for kind in kinds::REGISTRY {
+        let names = (kind.admission.resource)();
+        for sample in kind.samples {
+            let object: Value = serde_saphyr::from_str(sample.text).unwrap();
+            let request = serde_json::json!({
+                "uid": "u",
+                "kind": { "group": names.group, "version": names.version, "kind": names.kind },
+                "operation": "CREATE",
+                "object": object,
+            })
+            .to_string();
+            let request = serde_json::from_str(&request).unwrap();
+            let verdict = (kind.admission.validate)(&request, now);
+            let bad = sample.file.starts_with("bad/");
+            assert_eq!(verdict.response.allowed, !bad, "{}", sample.file);
+            let faults = verdict.faults.len();
+            let expected = if bad { faults >= 2 } else { faults == 0 };
+            assert!(expected, "{}: {:?}", sample.file, verdict.faults);
+        }
+    }
+}

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::faults::Fault;
 use super::patch::{self, Change};
 use super::review::{Object, Request, Response};
-use super::rules::{self, Findings, Rules, Subject, decode};
+use super::rules::{self, Findings, Rules, Subject, decode, defaulted};
 
 /// An answer, and what the log says of it.
 #[derive(Debug)]
@@ -89,14 +89,21 @@ fn is_judged(request: &Request<'_>) -> bool {
     matches!(request.operation.as_ref(), "CREATE" | "UPDATE") && request.sub_resource.is_empty()
 }
 
-fn subject<'a, S>(
-    object: &'a Object,
-    annotations: &'a BTreeMap<String, String>,
-    spec: &'a S,
-) -> Subject<'a, S> {
+/// What an object without annotations has.
+static NO_ANNOTATIONS: BTreeMap<String, String> = BTreeMap::new();
+
+fn annotations(object: &Object) -> &BTreeMap<String, String> {
+    object
+        .metadata
+        .annotations
+        .as_ref()
+        .unwrap_or(&NO_ANNOTATIONS)
+}
+
+fn subject<'a, S>(object: &'a Object, spec: &'a S) -> Subject<'a, S> {
     Subject {
         name: object.metadata.name(),
-        annotations: object.metadata.annotations.as_ref().unwrap_or(annotations),
+        annotations: annotations(object),
         created: object.metadata.creation_timestamp,
         spec,
     }
@@ -138,20 +145,17 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     };
     let mut changes = patch::additions(&["spec"], &before, &after);
 
-    let none = BTreeMap::new();
-    let old_spec = old.as_ref().and_then(|old| {
-        let mut spec = decode::<R::Spec>("spec", old.spec.as_ref()).ok()?;
-        R::default(&mut spec);
-        Some(spec)
-    });
+    let old_spec = old
+        .as_ref()
+        .and_then(|old| defaulted::<R>(old.spec.as_ref()).ok());
     let old = old.as_ref().zip(old_spec.as_ref());
     let recorded = R::record(&rules::Request {
         user: &request.user_info.username,
-        old: old.map(|(old, spec)| subject(old, &none, spec)),
-        new: subject(&object, &none, &spec),
+        old: old.map(|(old, spec)| subject(old, spec)),
+        new: subject(&object, &spec),
         now,
     });
-    let present = object.metadata.annotations.as_ref().unwrap_or(&none);
+    let present = annotations(&object);
     for (key, value) in recorded {
         if present.get(key) != value.as_ref() {
             let path = vec![
@@ -166,13 +170,16 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         }
     }
 
+    if changes.is_empty() {
+        return verdict;
+    }
     let looked_at = json!({
         "metadata": { "annotations": object.metadata.annotations },
         "spec": object.spec,
     });
     verdict.response = verdict
         .response
-        .with_patch(&patch::operations(&looked_at, &changes));
+        .with_patch(&patch::operations(looked_at, &changes));
     verdict
 }
 
@@ -183,7 +190,7 @@ struct Judged<S> {
 }
 
 fn examine<R: Rules>(object: &Object, now: DateTime<Utc>) -> Judged<R::Spec> {
-    match decode::<R::Spec>("spec", object.spec.as_ref()) {
+    match defaulted::<R>(object.spec.as_ref()) {
         Err(fault) => Judged {
             spec: None,
             findings: Findings {
@@ -191,9 +198,8 @@ fn examine<R: Rules>(object: &Object, now: DateTime<Utc>) -> Judged<R::Spec> {
                 warnings: Vec::new(),
             },
         },
-        Ok(mut spec) => {
-            R::default(&mut spec);
-            let findings = R::check(&subject(object, &BTreeMap::new(), &spec), now);
+        Ok(spec) => {
+            let findings = R::check(&subject(object, &spec), now);
             Judged {
                 spec: Some(spec),
                 findings,
@@ -227,12 +233,8 @@ fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         warnings.extend(known.iter().map(|fault| format!("already stored: {fault}")));
         let status = decode::<R::Status>("status", old.status.as_ref()).unwrap_or_default();
         if let (Some(old_spec), Some(new_spec)) = (&before.spec, &new.spec) {
-            let none = BTreeMap::new();
-            let found = R::check_update(
-                &subject(old, &none, old_spec),
-                &status,
-                &subject(&object, &none, new_spec),
-            );
+            let (old, new) = (subject(old, old_spec), subject(&object, new_spec));
+            let found = R::check_update(&old, &status, &new);
             faults.extend(found.faults);
             warnings.extend(found.warnings);
         }

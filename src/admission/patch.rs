@@ -43,8 +43,7 @@ fn walk(path: &mut Vec<String>, before: &Value, after: &Value, changes: &mut Vec
 
 /// The operations that carry out the changes on `object`, of which only the fields along the paths
 /// are looked at. A field that is `null` counts as missing.
-pub fn operations(object: &Value, changes: &[Change]) -> Vec<Value> {
-    let mut object = object.clone();
+pub fn operations(mut object: Value, changes: &[Change]) -> Vec<Value> {
     let mut operations = Vec::new();
     for change in changes {
         match change {
@@ -128,7 +127,7 @@ mod tests {
             set(&["metadata", "annotations", "d"], "2".into()),
             set(&["spec", "a", "b"], 3.into()),
         ];
-        let operations = operations(&object, &changes);
+        let operations = operations(object.clone(), &changes);
         assert_eq!(
             apply(&object, &operations),
             json!({"metadata": {"name": "x", "annotations": {"a/b~c": "1", "d": "2"}}, "spec": {"a": {"b": 3}}})
@@ -143,7 +142,7 @@ mod tests {
             set(&["spec", "b", "x"], 1.into()),
             set(&["spec", "c", "x"], 1.into()),
         ];
-        let operations = operations(&object, &changes);
+        let operations = operations(object.clone(), &changes);
         assert_eq!(
             apply(&object, &operations),
             json!({"spec": {"a": {"x": 1}, "b": [1], "c": "text"}})
@@ -155,8 +154,8 @@ mod tests {
         let object = json!({"metadata": {"annotations": {"a": "1"}}});
         let remove =
             |name: &str| Change::Remove(vec!["metadata".into(), "annotations".into(), name.into()]);
-        assert!(operations(&object, &[remove("b")]).is_empty());
-        let operations = operations(&object, &[remove("a")]);
+        assert!(operations(object.clone(), &[remove("b")]).is_empty());
+        let operations = operations(object.clone(), &[remove("a")]);
         assert_eq!(
             apply(&object, &operations),
             json!({"metadata": {"annotations": {}}})

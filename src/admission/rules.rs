@@ -118,6 +118,16 @@ pub fn decode<T: DeserializeOwned + Default>(at: &str, raw: Option<&Value>) -> R
     })
 }
 
+/// The typed spec with its defaults.
+///
+/// # Errors
+/// As [`decode`].
+pub fn defaulted<R: Rules>(spec: Option<&Value>) -> Result<R::Spec, Fault> {
+    let mut spec = decode("spec", spec)?;
+    R::default(&mut spec);
+    Ok(spec)
+}
+
 /// The way from a stored object's raw spec to one that may be acted on: decoded, defaulted and
 /// checked by the same rules as in the webhook.
 ///
@@ -129,8 +139,7 @@ pub fn settle<R: Rules>(
     spec: Option<&Value>,
     now: DateTime<Utc>,
 ) -> Result<R::Spec, Vec<Fault>> {
-    let mut spec: R::Spec = decode("spec", spec).map_err(|fault| vec![fault])?;
-    R::default(&mut spec);
+    let spec = defaulted::<R>(spec).map_err(|fault| vec![fault])?;
     let subject = Subject {
         name,
         annotations,

@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::Key;
 use super::write::MANAGER;
 
 /// No Event may hold up the others for longer than this.
@@ -62,6 +64,21 @@ pub fn events(client: kube::Client) -> (Events, Teller) {
     // One recorder for all: its memory turns repeats into a count.
     let recorder = Recorder::new(client, reporter);
     (Events { untold: sender }, Teller { recorder, untold })
+}
+
+/// The object that news are about.
+pub fn about<K>(key: &Key, uid: &str) -> ObjectReference
+where
+    K: Resource<DynamicType = ()>,
+{
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        namespace: Some(key.namespace.clone()),
+        name: Some(key.name.clone()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
 }
 
 impl Events {

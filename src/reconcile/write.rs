@@ -1,5 +1,6 @@
 //! How this operator writes: in its own name, strictly, and only to the very object it means.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource};
@@ -43,6 +44,21 @@ where
     *request.uri_mut() =
         strict.map_err(|error| kube::Error::HttpError(axum::http::Error::from(error)))?;
     client.request(request).await
+}
+
+/// The owner reference that makes the object `name` with that UID the controller of another.
+pub fn controller_reference<K>(name: &str, uid: &str) -> OwnerReference
+where
+    K: Resource<DynamicType = ()>,
+{
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
 }
 
 /// Deletes this very object and no namesake; with a version, only if it is as it was looked at.

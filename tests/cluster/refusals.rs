@@ -63,12 +63,19 @@ async fn several_faults_are_named_in_one_answer() {
 #[tokio::test]
 async fn the_bad_samples_are_refused() {
     let kubectl = kubectl("bad-samples").await;
-    for file in ["apps_v1beta1_mydaemonset.yaml", "cnat_v1alpha1_at.yaml"] {
+    for (file, first) in [
+        (
+            "apps_v1beta1_mydaemonset.yaml",
+            "* spec.image: Required value: image is required",
+        ),
+        ("cnat_v1alpha1_at.yaml", "* spec.schedule: Invalid value: "),
+    ] {
         let text = kubectl
             .run(&format!("apply -f config/samples/bad/{file}"))
             .bad();
         assert!(text.contains("is invalid: "), "{text}");
         assert!(text.matches("\n* ").count() >= 2, "one fault only: {text}");
+        assert!(text.lines().nth(1).unwrap().starts_with(first), "{text}");
     }
 }
 

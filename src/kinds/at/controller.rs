@@ -23,7 +23,7 @@ use super::step::{self, Act, Last, Seen, Step, Version};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, Touched, follow};
-use crate::reconcile::event::{Events, News};
+use crate::reconcile::event::{self, Events, News};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, runner};
@@ -305,7 +305,7 @@ impl AtReconciler {
                 self.settled(at);
             }
         }
-        let about = reference(at);
+        let about = event::about::<At>(&at.key, &at.uid);
         let news = step.news.into_iter().map(|news| (about.clone(), news));
         work.news.extend(news);
         Ok((!step.again).then_some(step.next))
@@ -421,11 +421,11 @@ impl AtReconciler {
         was_there(deleted.map(drop))
     }
 
-    async fn delete_at(&self, at: &AtView) -> Result<bool, Error> {
+    async fn delete_at(&self, at: &AtView) -> Result<(), Error> {
         let (api, name) = (self.at_api(at), &at.key.name);
         let params = write::only(&at.uid, Some(&at.resource_version));
         let deleted = call("delete the At", &at.key, api.delete(name, &params)).await;
-        was_there(deleted.map(drop))
+        was_there(deleted.map(drop)).map(drop)
     }
 
     /// Writes the status, if the At is as it was looked at, and returns it as it is then.
@@ -495,17 +495,6 @@ fn was_there(deleted: Result<(), Error>) -> Result<bool, Error> {
     }
 }
 
-fn reference(at: &AtView) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(At::api_version(&()).into_owned()),
-        kind: Some(At::kind(&()).into_owned()),
-        name: Some(at.key.name.clone()),
-        namespace: Some(at.key.namespace.clone()),
-        uid: Some(at.uid.clone()),
-        ..ObjectReference::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
@@ -513,7 +502,6 @@ mod tests {
     use kube::client::Body;
 
     use super::*;
-    use crate::reconcile::event;
 
     fn now() -> DateTime<Utc> {
         DateTime::from_timestamp(1_800_000_000, 0).unwrap()

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::crd::{At, AtSpec};
 use crate::kinds::template::PodTemplate;
-use crate::reconcile::write::{MANAGED_BY, MANAGER};
+use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 
 /// The container that runs the command.
 pub const CONTAINER: &str = "at";
@@ -117,14 +117,7 @@ pub fn build(owner: Owner<'_>, spec: &AtSpec) -> Value {
             "namespace": owner.namespace,
             "labels": labels,
             "annotations": annotations,
-            "ownerReferences": [{
-                "apiVersion": At::api_version(&()),
-                "kind": At::kind(&()),
-                "name": owner.name,
-                "uid": owner.uid,
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
+            "ownerReferences": [write::controller_reference::<At>(owner.name, owner.uid)],
         },
         "spec": build_spec(template, spec),
     })

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::{StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::Patch;
 use kube::core::{PartialObjectMeta, Status};
 use kube::runtime::watcher;
@@ -28,7 +27,7 @@ use super::views::{NodeView, PodView, WatchedNode, WatchedPod, controller as con
 use crate::admission::faults::Fault;
 use crate::admission::rules::settle;
 use crate::reconcile::cache::{Cache, Touched, follow};
-use crate::reconcile::event::{News, Severity};
+use crate::reconcile::event::{self, News, Severity};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, condition, runner};
@@ -529,14 +528,7 @@ impl Look<'_> {
     }
 
     fn publish(&self, news: News) {
-        let about = ObjectReference {
-            api_version: Some(MyDaemonSet::api_version(&()).into_owned()),
-            kind: Some(MyDaemonSet::kind(&()).into_owned()),
-            namespace: Some(self.key.namespace.clone()),
-            name: Some(self.key.name.clone()),
-            uid: Some(self.object.uid.clone()),
-            ..ObjectReference::default()
-        };
+        let about = event::about::<MyDaemonSet>(self.key, &self.object.uid);
         self.this.context.events.publish(about, news);
     }
 

@@ -97,34 +97,3 @@ pub const KIND: Kind = Kind {
     ],
     start: |context| Box::pin(controller::run(context)),
 };
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use super::*;
-    use crate::admission::rules::settle;
-    use chrono::DateTime;
-    use std::collections::BTreeMap;
-
-    #[test]
-    fn good_samples_obey_the_rules_and_bad_ones_break_several() {
-        for sample in KIND.samples {
-            let object: crd::RawMyDaemonSet = serde_saphyr::from_str(sample.text).unwrap();
-            let settled = settle::<admission::MyDaemonSetRules>(
-                object.metadata.name.as_deref().unwrap(),
-                &BTreeMap::new(),
-                Some(&object.spec),
-                DateTime::UNIX_EPOCH,
-            );
-            match settled {
-                Ok(_) => assert!(!sample.file.starts_with("bad/"), "{}", sample.file),
-                Err(faults) => {
-                    assert!(sample.file.starts_with("bad/"), "{faults:?}");
-                    assert!(faults.len() > 1, "{faults:?}");
-                    let first = faults[0].to_string();
-                    assert_eq!(first, "spec.image: Required value: image is required");
-                }
-            }
-        }
-    }
-}

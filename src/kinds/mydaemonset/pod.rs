@@ -7,8 +7,7 @@ use sha2::{Digest, Sha256};
 use super::crd::MyDaemonSet;
 use super::placement::daemon_tolerations;
 use super::revision::{Content, base32};
-use crate::reconcile::write::{MANAGED_BY, MANAGER};
-use kube::Resource;
+use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 
 /// The container that runs `spec.image`.
 pub const APP: &str = "app";
@@ -42,14 +41,7 @@ pub struct Owner<'a> {
 impl Owner<'_> {
     /// The controller owner reference to it.
     pub fn reference(&self) -> OwnerReference {
-        OwnerReference {
-            api_version: MyDaemonSet::api_version(&()).into_owned(),
-            kind: MyDaemonSet::kind(&()).into_owned(),
-            name: self.name.to_owned(),
-            uid: self.uid.to_owned(),
-            controller: Some(true),
-            block_owner_deletion: Some(true),
-        }
+        write::controller_reference::<MyDaemonSet>(self.name, self.uid)
     }
 }
 
