@@ -179,7 +179,7 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     });
     verdict.response = verdict
         .response
-        .with_patch(&patch::operations(looked_at, &changes));
+        .with_patch(patch::operations(looked_at, &changes));
     verdict
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -142,9 +143,9 @@ pub struct Response {
     /// `JSONPatch`, where there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch_type: Option<&'static str>,
-    /// The patch, in base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch: Option<String>,
+    /// The operations of the patch; on the wire their JSON in base64.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "base64_json")]
+    pub patch: Vec<Value>,
     /// Told to the user, who goes on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -178,6 +179,11 @@ struct Cause {
     reason: Reason,
     message: String,
     field: String,
+}
+
+fn base64_json<S: Serializer>(operations: &[Value], serializer: S) -> Result<S::Ok, S::Error> {
+    let text = serde_json::to_vec(operations).map_err(S::Error::custom)?;
+    serializer.serialize_str(&BASE64_STANDARD.encode(text))
 }
 
 impl Response {
@@ -243,11 +249,10 @@ impl Response {
 
     /// Adds a patch, unless it is empty.
     #[must_use]
-    pub fn with_patch(mut self, operations: &[Value]) -> Self {
+    pub fn with_patch(mut self, operations: Vec<Value>) -> Self {
         if !operations.is_empty() {
             self.patch_type = Some("JSONPatch");
-            let text = Value::from(operations.to_vec()).to_string();
-            self.patch = Some(BASE64_STANDARD.encode(text));
+            self.patch = operations;
         }
         self
     }
