@@ -109,9 +109,15 @@ impl Fault {
         )
     }
 
-    /// The JSON type of the value is not the field's.
-    pub fn type_invalid(field: impl Into<String>, detail: &str) -> Self {
-        Self::build(field, Reason::TypeInvalid, None, "Invalid value", detail)
+    /// The JSON type of the value is not the field's; `detail` says what it must be.
+    pub fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        Self::build(
+            field,
+            Reason::TypeInvalid,
+            Some(value.clone()),
+            "Invalid value",
+            detail,
+        )
     }
 
     fn build(
@@ -215,6 +221,10 @@ mod tests {
             (
                 Fault::duplicate("spec.c[1].name", "app"),
                 "spec.c[1].name: Duplicate value: \"app\"",
+            ),
+            (
+                Fault::type_invalid("spec.image", &5.into(), "must be a string"),
+                "spec.image: Invalid value: 5: must be a string",
             ),
         ];
         for (fault, text) in cases {

@@ -1,10 +1,23 @@
 //! Metrics of the webhooks, under controller-runtime's names.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
 };
 use prometheus_client::registry::Registry;
+
+use super::faults::Fault;
+
+/// How many fields of a kind are told apart; the rest counts as [`OTHER`]. What a field is called can
+/// depend on what users write (the key of a label), and series must not grow with that.
+const MOST_FIELDS: usize = 100;
+
+/// Stands for every field after the first [`MOST_FIELDS`].
+const OTHER: &str = "other";
 
 /// The path of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -19,9 +32,17 @@ pub struct Answered {
     code: u16,
 }
 
+/// A field of a kind, by which faults are counted. List indices and map keys are `[*]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Refused {
+    kind: String,
+    field: String,
+}
+
 /// Every figure of this room. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
+    faults: Family<Refused, Counter>,
     requests: Family<Answered, Counter>,
     latency: Family<Webhook, Histogram, fn() -> Histogram>,
     in_flight: Family<Webhook, Gauge>,
@@ -39,6 +60,7 @@ impl Metrics {
                 ])
             }),
             in_flight: Family::default(),
+            faults: Family::default(),
         };
         registry.register(
             "controller_runtime_webhook_requests",
@@ -55,34 +77,212 @@ impl Metrics {
             "Admission requests being answered",
             this.in_flight.clone(),
         );
+        registry.register(
+            "my_operator_webhook_faults",
+            "Faults for which objects were refused, by kind and field",
+            this.faults.clone(),
+        );
         this
     }
 
-    /// The figures of one webhook, looked up once.
-    pub fn of(&self, path: &str) -> WebhookMetrics {
+    /// The figures of the webhook of that path, which judges objects of that kind.
+    pub fn of(&self, path: &str, kind: &str) -> WebhookMetrics {
         let by = Webhook {
             webhook: path.to_owned(),
         };
-        let code = |code| {
-            let webhook = path.to_owned();
-            self.requests
-                .get_or_create(&Answered { webhook, code })
-                .clone()
-        };
-        WebhookMetrics {
+        let this = WebhookMetrics {
+            path: path.to_owned(),
+            kind: kind.to_owned(),
             latency: self.latency.get_or_create(&by).clone(),
             in_flight: self.in_flight.get_or_create(&by).clone(),
-            ok: code(200),
-            bad: code(400),
+            ok: Counter::default(),
+            requests: self.requests.clone(),
+            faults: self.faults.clone(),
+            fields: Arc::default(),
+        };
+        // A rate of failures can be asked for before there was one.
+        this.answered(400);
+        this.answered(500);
+        let ok = this.answered(OK);
+        WebhookMetrics { ok, ..this }
+    }
+}
+
+const OK: u16 = 200;
+
+/// The figures of one webhook, looked up once.
+#[derive(Clone, Debug)]
+pub struct WebhookMetrics {
+    path: String,
+    kind: String,
+    latency: Histogram,
+    in_flight: Gauge,
+    ok: Counter,
+    requests: Family<Answered, Counter>,
+    faults: Family<Refused, Counter>,
+    fields: Arc<Mutex<HashSet<String>>>,
+}
+
+impl WebhookMetrics {
+    /// A request has come. What is not finished when it is dropped counts as a failure of ours.
+    pub fn begin(&self) -> InFlight<'_> {
+        self.in_flight.inc();
+        InFlight {
+            webhook: self,
+            start: Instant::now(),
+            code: 500,
+        }
+    }
+
+    /// An object was refused for these faults.
+    pub fn refused(&self, faults: &[Fault]) {
+        for fault in faults {
+            let kind = self.kind.clone();
+            let field = self.known(bounded(&fault.field));
+            self.faults.get_or_create(&Refused { kind, field }).inc();
+        }
+    }
+
+    fn known(&self, field: String) -> String {
+        let mut fields = self.fields.lock().unwrap_or_else(PoisonError::into_inner);
+        if fields.contains(&field) {
+            return field;
+        }
+        if fields.len() == MOST_FIELDS {
+            return OTHER.to_owned();
+        }
+        fields.insert(field.clone());
+        field
+    }
+
+    fn answered(&self, code: u16) -> Counter {
+        let webhook = self.path.clone();
+        self.requests
+            .get_or_create(&Answered { webhook, code })
+            .clone()
+    }
+}
+
+/// The field with `[*]` for each index and key in brackets.
+fn bounded(field: &str) -> String {
+    let mut out = String::with_capacity(field.len());
+    let mut depth = 0_usize;
+    for c in field.chars() {
+        match c {
+            '[' => {
+                if depth == 0 {
+                    out.push_str("[*]");
+                }
+                depth += 1;
+            }
+            ']' => depth = depth.saturating_sub(1),
+            c if depth == 0 => out.push(c),
+            _ => {}
+        }
+    }
+    out
+}
+
+/// A request in work. It counts however it ends, by a panic too.
+#[derive(Debug)]
+pub struct InFlight<'a> {
+    webhook: &'a WebhookMetrics,
+    start: Instant,
+    code: u16,
+}
+
+impl InFlight<'_> {
+    /// When it came.
+    pub fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// It was answered with this HTTP status.
+    pub fn answered(mut self, code: u16) {
+        self.code = code;
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let webhook = self.webhook;
+        webhook.in_flight.dec();
+        webhook.latency.observe(self.start.elapsed().as_secs_f64());
+        if self.code == OK {
+            webhook.ok.inc();
+        } else {
+            webhook.answered(self.code).inc();
         }
     }
 }
 
-/// The figures of one webhook.
-#[derive(Clone, Debug)]
-pub struct WebhookMetrics {
-    pub(super) latency: Histogram,
-    pub(super) in_flight: Gauge,
-    pub(super) ok: Counter,
-    pub(super) bad: Counter,
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn webhook() -> (Registry, WebhookMetrics) {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let webhook = metrics.of("/validate-x", "X");
+        (registry, webhook)
+    }
+
+    fn page(registry: &Registry) -> String {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, registry).unwrap();
+        page
+    }
+
+    #[test]
+    fn a_request_that_panics_is_counted_and_no_longer_in_flight() {
+        let (registry, webhook) = webhook();
+        webhook.begin().answered(200);
+        webhook.begin().answered(415);
+        let panicking = webhook.clone();
+        let panicked = std::thread::spawn(move || {
+            let _in_flight = panicking.begin();
+            std::panic::resume_unwind(Box::new("quietly"));
+        });
+        assert!(panicked.join().is_err());
+        let page = page(&registry);
+        for line in [
+            "controller_runtime_webhook_requests_in_flight{webhook=\"/validate-x\"} 0",
+            "controller_runtime_webhook_requests_total{webhook=\"/validate-x\",code=\"200\"} 1",
+            "controller_runtime_webhook_requests_total{webhook=\"/validate-x\",code=\"400\"} 0",
+            "controller_runtime_webhook_requests_total{webhook=\"/validate-x\",code=\"415\"} 1",
+            "controller_runtime_webhook_requests_total{webhook=\"/validate-x\",code=\"500\"} 1",
+            "controller_runtime_webhook_latency_seconds_count{webhook=\"/validate-x\"} 3",
+        ] {
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn faults_are_counted_by_field_and_the_fields_do_not_grow_without_end() {
+        let (registry, webhook) = webhook();
+        webhook.refused(&[
+            Fault::required("spec.containers[0].image", ""),
+            Fault::required("spec.containers[17].image", ""),
+            Fault::required("spec.labels[a.b/[c]].x", ""),
+        ]);
+        for i in 0..1000 {
+            webhook.refused(&[Fault::required(format!("spec.labels.key-{i}"), "")]);
+        }
+        let page = page(&registry);
+        let of = |field: &str| {
+            let start =
+                format!("my_operator_webhook_faults_total{{kind=\"X\",field=\"{field}\"}} ");
+            let line = page.lines().find_map(|line| line.strip_prefix(&start));
+            line.and_then(|figure| figure.parse::<usize>().ok())
+        };
+        assert_eq!(of("spec.containers[*].image"), Some(2));
+        assert_eq!(of("spec.labels[*].x"), Some(1));
+        assert_eq!(of("spec.labels.key-5"), Some(1));
+        assert_eq!(of(OTHER), Some(1000 - (MOST_FIELDS - 2)));
+        assert_eq!(
+            page.matches("my_operator_webhook_faults_total{").count(),
+            MOST_FIELDS + 1
+        );
+    }
 }

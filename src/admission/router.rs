@@ -33,10 +33,11 @@ struct Webhook {
 pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
     let mut router = Router::new();
     for kind in kinds {
+        let name = (kind.resource)().kind;
         for (verb, judge) in [("mutate", kind.mutate), ("validate", kind.validate)] {
             let path = kind.path(verb);
             let webhook = Webhook {
-                metrics: metrics.of(&path),
+                metrics: metrics.of(&path, &name),
                 path: path.clone(),
                 judge,
                 clock: clock.clone(),
@@ -55,23 +56,13 @@ pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
 }
 
 async fn answer(State(webhook): State<Arc<Webhook>>, request: Request) -> Response {
-    let start = Instant::now();
-    webhook.metrics.in_flight.inc();
+    let in_flight = webhook.metrics.begin();
     let (parts, body) = request.into_parts();
     let response = match read(&parts.headers, body).await {
-        Ok(body) => judge(&webhook, &body, start),
+        Ok(body) => judge(&webhook, &body, in_flight.start()),
         Err(refusal) => refusal,
     };
-    webhook.metrics.in_flight.dec();
-    webhook
-        .metrics
-        .latency
-        .observe(start.elapsed().as_secs_f64());
-    if response.status() == StatusCode::OK {
-        webhook.metrics.ok.inc();
-    } else {
-        webhook.metrics.bad.inc();
-    }
+    in_flight.answered(response.status().as_u16());
     response
 }
 
@@ -118,6 +109,7 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
         return error(StatusCode::BAD_REQUEST, "the review has no request");
     };
     let verdict = (webhook.judge)(&request, (webhook.clock)());
+    webhook.metrics.refused(&verdict.faults);
     tracing::info!(
         uid = %request.uid,
         webhook = webhook.path,

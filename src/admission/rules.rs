@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use serde_path_to_error::{Path, Segment};
 
 use super::faults::Fault;
 
@@ -106,7 +107,7 @@ pub fn decode<T: DeserializeOwned + Default>(at: &str, raw: Option<&Value>) -> R
     };
     // An array would pass for a struct in serde's eyes, element by element.
     if !raw.is_object() {
-        return Err(Fault::type_invalid(at, "must be an object"));
+        return Err(Fault::type_invalid(at, raw, "must be an object"));
     }
     serde_path_to_error::deserialize(raw).map_err(|error| {
         let path = error.path().to_string();
@@ -114,8 +115,43 @@ pub fn decode<T: DeserializeOwned + Default>(at: &str, raw: Option<&Value>) -> R
             "." | "?" => at.to_owned(),
             path => format!("{at}.{path}"),
         };
-        Fault::type_invalid(field, &error.into_inner().to_string())
+        let value = found(raw, error.path());
+        Fault::type_invalid(field, value, &must_be(&error.into_inner().to_string()))
     })
+}
+
+/// The value at that path, or the last that there is on the way to it.
+fn found<'a>(raw: &'a Value, path: &Path) -> &'a Value {
+    let mut value = raw;
+    for segment in path {
+        let next = match segment {
+            Segment::Map { key } => value.get(key),
+            Segment::Seq { index } => value.get(index),
+            Segment::Enum { .. } | Segment::Unknown => None,
+        };
+        match next {
+            Some(next) => value = next,
+            None => break,
+        }
+    }
+    value
+}
+
+/// What serde expected, in the words of the API rather than of Rust.
+fn must_be(message: &str) -> String {
+    let Some((_, expected)) = message.rsplit_once("expected ") else {
+        return message.to_owned();
+    };
+    let what = match expected {
+        "a map" => "an object",
+        "a sequence" => "an array",
+        "i32" => "a 32-bit integer",
+        "i64" => "a 64-bit integer",
+        "IntOrString" => "an integer or a string",
+        expected if expected.starts_with("struct ") => "an object",
+        expected => expected,
+    };
+    format!("must be {what}")
 }
 
 /// The typed spec with its defaults.
@@ -151,5 +187,82 @@ pub fn settle<R: Rules>(
         Ok(spec)
     } else {
         Err(faults)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    #[derive(Debug, Default, Deserialize)]
+    #[serde(default, rename_all = "PascalCase")]
+    struct Spec {
+        _text: String,
+        _count: Option<i32>,
+        _flag: bool,
+        _list: Vec<Spec>,
+        _labels: BTreeMap<String, String>,
+        _amount: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_shown_with_what_it_must_be() {
+        for (raw, text) in [
+            (json!([]), "spec: Invalid value: []: must be an object"),
+            (
+                json!({"Text": 5}),
+                "spec.Text: Invalid value: 5: must be a string",
+            ),
+            (
+                json!({"Text": null}),
+                "spec.Text: Invalid value: null: must be a string",
+            ),
+            (
+                json!({"Count": "x"}),
+                "spec.Count: Invalid value: \"x\": must be a 32-bit integer",
+            ),
+            (
+                json!({"Count": 99_999_999_999_i64}),
+                "spec.Count: Invalid value: 99999999999: must be a 32-bit integer",
+            ),
+            (
+                json!({"Count": 1.5}),
+                "spec.Count: Invalid value: 1.5: must be a 32-bit integer",
+            ),
+            (
+                json!({"Flag": "yes"}),
+                "spec.Flag: Invalid value: \"yes\": must be a boolean",
+            ),
+            (
+                json!({"List": {"a": 1}}),
+                "spec.List: Invalid value: {\"a\":1}: must be an array",
+            ),
+            (
+                json!({"List": [{}, {"Labels": {"a": 1}}]}),
+                "spec.List[1].Labels.a: Invalid value: 1: must be a string",
+            ),
+            (
+                json!({"List": [7]}),
+                "spec.List[0]: Invalid value: 7: must be an object",
+            ),
+            (
+                json!({"Labels": []}),
+                "spec.Labels: Invalid value: []: must be an object",
+            ),
+            (
+                json!({"Amount": 99_999_999_999_999_i64}),
+                "spec.Amount: Invalid value: 99999999999999: must be a 32-bit integer",
+            ),
+            (
+                json!({"Amount": {}}),
+                "spec.Amount: Invalid value: {}: must be an integer or a string",
+            ),
+        ] {
+            let fault = decode::<Spec>("spec", Some(&raw)).map(|_| ()).err();
+            let fault = fault.map(|fault| fault.to_string());
+            assert_eq!(fault.as_deref(), Some(text), "{raw}");
+        }
     }
 }

@@ -181,9 +181,10 @@ fn check_types(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
     }
     for key in ["tolerations", "volumes", "imagePullSecrets"] {
         let value = spec.get(key).filter(|value| !value.is_null());
-        if value.is_some_and(|value| !value.is_array()) {
+        if let Some(value) = value.filter(|value| !value.is_array()) {
             findings.fault(Fault::type_invalid(
                 format!("{at}.{key}"),
+                value,
                 "must be an array",
             ));
         }
@@ -198,7 +199,7 @@ fn check_metadata(at: &str, metadata: &Map<String, Value>, findings: &mut Findin
         for (name, value) in texts {
             if !value.is_string() {
                 let field = format!("{at}.{key}[{name}]");
-                findings.fault(Fault::type_invalid(field, "must be a string"));
+                findings.fault(Fault::type_invalid(field, value, "must be a string"));
             }
         }
     }
@@ -223,9 +224,10 @@ fn check_containers<'a>(
     let list = match spec.get(key) {
         None | Some(Value::Null) => return,
         Some(Value::Array(list)) => list,
-        Some(_) => {
+        Some(other) => {
             findings.fault(Fault::type_invalid(
                 format!("{at}.{key}"),
+                other,
                 "must be an array",
             ));
             return;
@@ -246,7 +248,7 @@ fn check_containers<'a>(
                 findings.fault(Fault::required(field, "image is required"));
             }
             Some(Value::String(image)) => check_image(&field, image, findings),
-            Some(_) => findings.fault(Fault::type_invalid(field, "must be a string")),
+            Some(other) => findings.fault(Fault::type_invalid(field, other, "must be a string")),
         }
     }
 }
@@ -260,8 +262,8 @@ fn check_name<'a>(
     let name = match container.get("name") {
         None | Some(Value::Null) => "",
         Some(Value::String(name)) => name.as_str(),
-        Some(_) => {
-            findings.fault(Fault::type_invalid(field, "must be a string"));
+        Some(other) => {
+            findings.fault(Fault::type_invalid(field, other, "must be a string"));
             return;
         }
     };
@@ -331,7 +333,7 @@ fn object<'a>(
 ) -> Option<&'a Map<String, Value>> {
     let object = value.as_object();
     if object.is_none() {
-        findings.fault(Fault::type_invalid(at, "must be an object"));
+        findings.fault(Fault::type_invalid(at, value, "must be an object"));
     }
     object
 }
@@ -363,18 +365,21 @@ mod tests {
     #[test]
     fn every_fault_is_named_with_its_path() {
         let cases = [
-            (json!([]), "spec.template: Invalid value: must be an object"),
+            (
+                json!([]),
+                "spec.template: Invalid value: []: must be an object",
+            ),
             (
                 json!({"spec": "x"}),
-                "spec.template.spec: Invalid value: must be an object",
+                "spec.template.spec: Invalid value: \"x\": must be an object",
             ),
             (
                 json!({"metadata": {"labels": {"a": 1}}}),
-                "spec.template.metadata.labels[a]: Invalid value: must be a string",
+                "spec.template.metadata.labels[a]: Invalid value: 1: must be a string",
             ),
             (
                 json!({"metadata": {"annotations": []}}),
-                "spec.template.metadata.annotations: Invalid value: must be an object",
+                "spec.template.metadata.annotations: Invalid value: []: must be an object",
             ),
             (
                 json!({"metadata": {"ownerReferences": []}}),
@@ -386,11 +391,11 @@ mod tests {
             ),
             (
                 json!({"spec": {"containers": {}}}),
-                "spec.template.spec.containers: Invalid value: must be an array",
+                "spec.template.spec.containers: Invalid value: {}: must be an array",
             ),
             (
                 json!({"spec": {"containers": ["x"]}}),
-                "spec.template.spec.containers[0]: Invalid value: must be an object",
+                "spec.template.spec.containers[0]: Invalid value: \"x\": must be an object",
             ),
             (
                 json!({"spec": {"containers": [{"image": "a:1"}]}}),
@@ -398,7 +403,7 @@ mod tests {
             ),
             (
                 json!({"spec": {"containers": [{"name": 7, "image": "a:1"}]}}),
-                "spec.template.spec.containers[0].name: Invalid value: must be a string",
+                "spec.template.spec.containers[0].name: Invalid value: 7: must be a string",
             ),
             (
                 json!({"spec": {"initContainers": [{"name": "b"}]}}),
@@ -410,15 +415,15 @@ mod tests {
             ),
             (
                 json!({"spec": {"tolerations": "x"}}),
-                "spec.template.spec.tolerations: Invalid value: must be an array",
+                "spec.template.spec.tolerations: Invalid value: \"x\": must be an array",
             ),
             (
                 json!({"spec": {"nodeSelector": ["a"]}}),
-                "spec.template.spec.nodeSelector: Invalid value: must be an object",
+                "spec.template.spec.nodeSelector: Invalid value: [\"a\"]: must be an object",
             ),
             (
                 json!({"spec": {"containers": [{"name": "b", "image": ["x"]}]}}),
-                "spec.template.spec.containers[0].image: Invalid value: must be a string",
+                "spec.template.spec.containers[0].image: Invalid value: [\"x\"]: must be a string",
             ),
             (
                 json!({"spec": {"containers": [{"name": "app"}], "initContainers": [{"name": "app", "image": "a:1"}]}}),

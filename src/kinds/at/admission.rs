@@ -349,7 +349,7 @@ fn check_policy(field: &str, fields: &Map<String, Value>, allowed: &str, finding
         Some(Value::String(policy)) => {
             findings.fault(Fault::not_supported(field, policy, &[allowed]));
         }
-        Some(_) => findings.fault(Fault::type_invalid(field, "must be a string")),
+        Some(other) => findings.fault(Fault::type_invalid(field, other, "must be a string")),
     }
 }
 
@@ -358,8 +358,8 @@ fn check_gates(spec: &Map<String, Value>, findings: &mut Findings) {
     let gates = match spec.get("schedulingGates") {
         None | Some(Value::Null) => return,
         Some(Value::Array(gates)) => gates,
-        Some(_) => {
-            findings.fault(Fault::type_invalid(field, "must be an array"));
+        Some(other) => {
+            findings.fault(Fault::type_invalid(field, other, "must be an array"));
             return;
         }
     };
@@ -368,6 +368,7 @@ fn check_gates(spec: &Map<String, Value>, findings: &mut Findings) {
         match name {
             None => findings.fault(Fault::type_invalid(
                 format!("{field}[{i}]"),
+                gate,
                 "must be an object with a name",
             )),
             Some(name) if name.starts_with(OWN_PREFIX) => findings.fault(Fault::forbidden(
@@ -583,11 +584,11 @@ mod tests {
             ),
             (
                 json!({"template": 7}),
-                "spec.template: Invalid value: must be an object",
+                "spec.template: Invalid value: 7: must be an object",
             ),
             (
                 json!({"template": {"spec": []}}),
-                "spec.template.spec: Invalid value: must be an object",
+                "spec.template.spec: Invalid value: []: must be an object",
             ),
             (
                 pod(json!({"nodeName": "n"})),
@@ -599,15 +600,15 @@ mod tests {
             ),
             (
                 pod(json!({"restartPolicy": 3})),
-                "spec.template.spec.restartPolicy: Invalid value: must be a string",
+                "spec.template.spec.restartPolicy: Invalid value: 3: must be a string",
             ),
             (
                 pod(json!({"schedulingGates": {}})),
-                "spec.template.spec.schedulingGates: Invalid value: must be an array",
+                "spec.template.spec.schedulingGates: Invalid value: {}: must be an array",
             ),
             (
                 pod(json!({"schedulingGates": ["x"]})),
-                "spec.template.spec.schedulingGates[0]: Invalid value: must be an object with a name",
+                "spec.template.spec.schedulingGates[0]: Invalid value: \"x\": must be an object with a name",
             ),
             (
                 pod(

@@ -142,8 +142,9 @@ fn check_pod_spec(template: &PodTemplate, findings: &mut Findings) {
             policy,
             &["Always"],
         )),
-        Some(_) => findings.fault(Fault::type_invalid(
+        Some(other) => findings.fault(Fault::type_invalid(
             format!("{TEMPLATE}.spec.restartPolicy"),
+            other,
             "must be a string",
         )),
     }
