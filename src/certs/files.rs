@@ -88,8 +88,11 @@ impl Files {
         let mut ticks = 0_u32;
         loop {
             let mut problems = Vec::new();
-            if let Err(error) = self.take_pair().await {
-                problems.push(error.to_string());
+            match self.take_pair().await {
+                Ok(()) => {}
+                // It names the file itself.
+                Err(error @ Error::File { .. }) => problems.push(error.to_string()),
+                Err(error) => problems.push(format!("{}: {error}", self.folder.display())),
             }
             let bundle = self.bundle().await;
             if published.as_ref() != Some(&bundle) || ticks >= LOOK_EVERY {
@@ -186,7 +189,11 @@ fn parse_pair(
         .ok_or_else(|| unreadable("it holds none".to_owned()))?;
     let (_, not_after) = validity_of(leaf)?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| authority::Error::NotAKey)?;
-    Ok((CertifiedKey::from_der(chain, key, provider)?, not_after))
+    match CertifiedKey::from_der(chain, key, provider) {
+        Ok(pair) => Ok((pair, not_after)),
+        Err(rustls::Error::InconsistentKeys(_)) => Err(authority::Error::KeyMismatch),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Where [`development`] put its three files.

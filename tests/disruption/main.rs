@@ -6,11 +6,12 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod certificates;
 mod killed;
 mod stored;
 
 use my_operator_cluster::{Cluster, Options};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 static CLUSTER: OnceCell<&'static Cluster> = OnceCell::const_new();
 
@@ -23,4 +24,36 @@ async fn cluster() -> &'static Cluster {
             cluster
         })
         .await
+}
+
+const VALIDATING: &str =
+    "validatingwebhookconfiguration/my-operator-validating-webhook-configuration";
+
+/// The webhook configurations and the authority have fixed names, so one test at a time may have
+/// webhooks. They are gone when it ends.
+async fn webhooks() -> Webhooks {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    let kubectl = harness::Kubectl::new(cluster().await, "default");
+    Webhooks {
+        kubectl,
+        _turn: turn,
+    }
+}
+
+struct Webhooks {
+    kubectl: harness::Kubectl,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Drop for Webhooks {
+    fn drop(&mut self) {
+        for all in [
+            "mutatingwebhookconfigurations,validatingwebhookconfigurations --all",
+            "secret my-operator-webhook-ca --ignore-not-found -n my-operator-system",
+        ] {
+            let said = self.kubectl.run(&format!("delete {all}"));
+            assert!(said.ok || std::thread::panicking(), "{said:?}");
+        }
+    }
 }
