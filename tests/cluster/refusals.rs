@@ -61,6 +61,51 @@ async fn several_faults_are_named_in_one_answer() {
 }
 
 #[tokio::test]
+async fn every_reason_reads_as_kubectl_prints_it_for_a_builtin_kind() {
+    let kubectl = kubectl("reasons").await;
+    let name = "n".repeat(100);
+    let spec = "{image: '', minReadySeconds: -1, updateStrategy: {type: Sometimes}, template: {spec: {
+        nodeName: node-1, tolerations: {}, initContainers: [{name: a, image: 'b:1'}, {name: a, image: 'b:1'}]}}}";
+    let text = kubectl.apply(&mydaemonset(&name, spec)).bad();
+    let expected = [
+        format!("The MyDaemonSet \"{name}\" is invalid: "),
+        "* metadata.name: Too long: may not be more than 63 bytes".into(),
+        "* spec.image: Required value: image is required".into(),
+        "* spec.template.spec.nodeName: Forbidden: the node is not the template's to choose".into(),
+        "* spec.template.spec.tolerations: Invalid value: {}: must be an array".into(),
+        "* spec.template.spec.initContainers[1].name: Duplicate value: \"a\"".into(),
+        "* spec.minReadySeconds: Invalid value: -1: must be greater than or equal to 0".into(),
+        "* spec.updateStrategy.type: Unsupported value: \"Sometimes\": supported values: \"RollingUpdate\", \"OnDelete\"".into(),
+    ];
+    let mut lines: Vec<&str> = text.lines().collect();
+    let mut wanted: Vec<&str> = expected.iter().map(String::as_str).collect();
+    assert_eq!(lines[0], wanted[0]);
+    lines.sort_unstable();
+    wanted.sort_unstable();
+    assert_eq!(lines, wanted);
+
+    // The same faults, where a built-in kind can have them, are told by the same lines.
+    let spec = "{minReadySeconds: -1, updateStrategy: {type: Sometimes}, selector: {matchLabels: {a: b}},
+        template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: 'b:1'}, {name: a, image: 'b:1'}]}}}";
+    let text = kubectl
+        .apply(&format!(
+            "{{apiVersion: apps/v1, kind: DaemonSet, metadata: {{name: x}}, spec: {spec}}}"
+        ))
+        .bad();
+    assert!(
+        text.starts_with("The DaemonSet \"x\" is invalid: \n* "),
+        "{text}"
+    );
+    for line in [
+        "* spec.template.spec.containers[1].name: Duplicate value: \"a\"",
+        "* spec.minReadySeconds: Invalid value: -1: must be greater than or equal to 0",
+        ": supported values: \"RollingUpdate\", \"OnDelete\"",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test]
 async fn the_bad_samples_are_refused() {
     let kubectl = kubectl("bad-samples").await;
     for (file, first) in [

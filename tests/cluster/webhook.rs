@@ -31,6 +31,7 @@ async fn metrics_have_the_names_that_dashboards_know() {
         "controller_runtime_reconcile_time_seconds_bucket{",
         "controller_runtime_active_workers{",
         "controller_runtime_webhook_requests_total{webhook=\"/validate-apps-zhongmingmao-io-v1beta1-mydaemonset\",code=\"200\"}",
+        "my_operator_webhook_faults_total{kind=\"MyDaemonSet\",field=\"spec.image\"}",
         "controller_runtime_webhook_latency_seconds_count{webhook=\"/mutate-cnat-programming-kubernetes-info-v1alpha1-at\"}",
         "workqueue_depth{",
         "workqueue_adds_total{",
