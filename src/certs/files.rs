@@ -109,7 +109,7 @@ impl Files {
                     }
                 };
             }
-            self.conclude(&problems, &bundle, published.is_some());
+            self.conclude(Utc::now(), problems, &bundle, published.is_some());
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 () = tokio::time::sleep(TICK) => ticks += 1,
@@ -155,10 +155,21 @@ impl Files {
         })
     }
 
-    fn conclude(&self, problems: &[String], bundle: &[Anchor], published: bool) {
-        let now = Utc::now();
+    fn conclude(
+        &self,
+        now: DateTime<Utc>,
+        mut problems: Vec<String>,
+        bundle: &[Anchor],
+        published: bool,
+    ) {
         served::update(&self.state, |state| {
             state.leaf_ready = state.leaf_not_after.is_some_and(|at| at > now);
+            if let Some(end) = state.leaf_not_after.filter(|_| !state.leaf_ready) {
+                let folder = self.folder.display();
+                problems.push(format!(
+                    "the certificate expired at {end}: put a new pair into {folder}"
+                ));
+            }
             state.ca_not_after = bundle.iter().map(Anchor::not_after).min();
             state.bundle_published = published;
             state.problem = (!problems.is_empty()).then(|| problems.join("; "));
@@ -336,7 +347,7 @@ mod tests {
         let other = make(elsewhere.path());
         fs::copy(&other.certificate, &made.certificate).unwrap();
         let error = files.take_pair().await.unwrap_err();
-        assert_eq!(error.category(), "certificate_unservable");
+        assert_eq!(error.category(), "key_mismatch");
         assert!(Arc::ptr_eq(&first, &served(&files)));
         fs::copy(&other.key, &made.key).unwrap();
         files.take_pair().await.unwrap();
@@ -354,6 +365,25 @@ mod tests {
             files.take_pair().await.unwrap_err();
             assert!(Arc::ptr_eq(&good, &served(&files)));
         }
+    }
+
+    #[tokio::test]
+    async fn a_pair_that_has_expired_says_what_to_do() {
+        let folder = TempDir::new().unwrap();
+        let (mut files, _fake) = files(&folder, &BundleTarget::None);
+        make(folder.path());
+        files.take_pair().await.unwrap();
+        let at = |days| Utc::now() + TimeDelta::days(days);
+        files.conclude(at(1), Vec::new(), &[], true);
+        assert!(files.state().borrow().leaf_ready);
+        files.conclude(at(1000), Vec::new(), &[], true);
+        let state = files.state().borrow().clone();
+        assert!(!state.leaf_ready);
+        let problem = state.problem.unwrap();
+        assert!(
+            problem.contains("expired at") && problem.contains("put a new pair into"),
+            "{problem}"
+        );
     }
 
     #[tokio::test]

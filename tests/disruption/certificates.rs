@@ -237,7 +237,7 @@ async fn files_that_change_under_load_fail_no_call() {
     }
     let calls = load.end().await;
     assert_eq!(seen.lock().unwrap().len(), 4);
-    println!("{calls} calls while the certificate changed three times");
+    assert!(calls > 100, "{calls} calls only");
 }
 
 #[tokio::test]
@@ -268,6 +268,6 @@ async fn an_authority_that_changes_under_load_fails_no_call() {
     })
     .await;
     let calls = load.end().await;
-    println!("{calls} calls while the authority changed twice");
+    assert!(calls > 100, "{calls} calls only");
     drop(operator);
 }
