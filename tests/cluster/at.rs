@@ -184,12 +184,46 @@ async fn a_pod_that_the_cluster_refuses_is_a_condition_and_not_a_hot_loop() {
     kubectl.apply(&at("x", "", "")).good();
     let reason = "{.status.conditions[?(@.type=='Started')].reason}";
     kubectl.until_field("at/x", reason, "PodRefused").await;
-    let message = kubectl.field("at/x", "{.status.conditions[?(@.type=='Started')].message}");
+    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "PodRefused");
+    let message = kubectl.field("at/x", "{.status.message}");
     assert!(message.contains("quota"), "{message}");
     kubectl.run("delete resourcequota/none").good();
     kubectl
         .until_field("at/x", "{.status.result}", "Succeeded")
         .await;
+}
+
+#[tokio::test]
+async fn what_keeps_the_pod_from_running_is_shown_in_the_at() {
+    let kubectl = kubectl("unschedulable").await;
+    let object = "
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: x}
+spec:
+  schedule: now
+  command: echo YAY
+  template: {spec: {nodeSelector: {a-node: to-come}}}
+";
+    kubectl.apply(object).good();
+    kubectl
+        .until_field("at/x", "{.status.reason}", "Unschedulable")
+        .await;
+    assert_eq!(kubectl.field("at/x", "{.status.phase}"), "RUNNING");
+    let table = kubectl.run("get at x -o wide").good();
+    assert!(table.contains("nodes are available"), "{table}");
+    let story = kubectl.run("describe at x").good();
+    assert!(
+        story.contains("the pod does not run yet: Unschedulable"),
+        "{story}"
+    );
+    // It goes away with its reason.
+    kubectl.run("label node node-2 a-node=to-come").good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    kubectl.run("label node node-2 a-node-").good();
+    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "Completed");
 }
 
 #[tokio::test]

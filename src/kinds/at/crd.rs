@@ -79,7 +79,7 @@ use crate::reconcile::condition::Condition;
         type_ = "string",
         json_path = ".status.message",
         priority = 1,
-        description = "What the command left to say, or why there is no result"
+        description = "What the command left to say, why there is no result, or what keeps it from one"
     ),
     selectable = ".status.phase"
 )]
@@ -222,12 +222,15 @@ pub struct AtStatus {
     pub signal: Option<i32>,
 
     /// Why it ended as it did, in one word: Completed, Error, OOMKilled, DeadlineExceeded, Evicted,
-    /// StartingDeadlineExceeded, NeverStarted, PodLost, or another word of the kubelet's.
+    /// StartingDeadlineExceeded, NeverStarted, PodLost, or another word of the kubelet's. Before
+    /// that, what keeps it from starting or its pod from running, if anything does: NameConflict,
+    /// PodRefused, PodAltered, Unschedulable, ImagePullBackOff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
     /// What the command wrote to /dev/termination-log or, when it failed without, the end of its
-    /// output; else a sentence about the end. At most 1024 bytes.
+    /// output; else a sentence about the end, or about what keeps it from starting or running. At
+    /// most 1024 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 

@@ -214,8 +214,18 @@ struct RawStatus {
     reason: Option<String>,
     message: Option<String>,
     start_time: Option<Time>,
+    conditions: Option<Vec<RawCondition>>,
     init_container_statuses: Option<Vec<RawContainerStatus>>,
     container_statuses: Option<Vec<RawContainerStatus>>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct RawCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    reason: Option<String>,
+    message: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -226,7 +236,14 @@ struct RawContainerStatus {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct RawState {
+    waiting: Option<RawWaiting>,
     terminated: Option<RawTerminated>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct RawWaiting {
+    reason: Option<String>,
+    message: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -280,6 +297,15 @@ pub struct Ended {
     pub finished_at: Option<DateTime<Utc>>,
 }
 
+/// What keeps a released pod from running.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// The scheduler's or the kubelet's word, such as Unschedulable or `ImagePullBackOff`.
+    pub reason: String,
+    /// Their sentence.
+    pub message: String,
+}
+
 /// What the operator looks at in a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
@@ -307,6 +333,8 @@ pub struct PodView {
     pub taken: bool,
     /// The containers that ended.
     pub ended: Vec<Ended>,
+    /// What keeps it from running, where there is more to it than that it takes its time.
+    pub waiting: Option<Box<Waiting>>,
 }
 
 impl PodView {
@@ -320,12 +348,21 @@ impl PodView {
         let may_restart = may_restart(&spec);
         let gates = spec.scheduling_gates.unwrap_or_default();
         let mut ended = Vec::new();
+        let mut waiting = status
+            .conditions
+            .into_iter()
+            .flatten()
+            .find_map(unscheduled);
         for (init, list) in [
             (false, status.container_statuses),
             (true, status.init_container_statuses),
         ] {
-            let list = list.unwrap_or_default().into_iter();
-            ended.extend(list.filter_map(|status| ended_of(status, init)));
+            for mut status in list.unwrap_or_default() {
+                let state = status.state.as_mut();
+                let held = state.and_then(|state| held_up(state.waiting.take()?));
+                waiting = waiting.or(held);
+                ended.extend(ended_of(status, init));
+            }
         }
         Self {
             uid: metadata.uid.unwrap_or_default(),
@@ -350,6 +387,7 @@ impl PodView {
             message: status.message.unwrap_or_default(),
             taken: status.start_time.is_some(),
             ended,
+            waiting: waiting.map(Box::new),
         }
     }
 
@@ -362,6 +400,33 @@ impl PodView {
     pub fn is_of(&self, at: &str) -> bool {
         self.controller.as_ref().is_some_and(|(uid, _)| uid == at)
     }
+}
+
+/// A pod that the scheduler finds no node for. (A pod with a gate has another reason.)
+fn unscheduled(condition: RawCondition) -> Option<Waiting> {
+    let reason = condition
+        .reason
+        .filter(|reason| reason == "Unschedulable")?;
+    let says_so = condition.type_ == "PodScheduled" && condition.status == "False";
+    says_so.then(|| Waiting {
+        reason,
+        message: condition.message.unwrap_or_default(),
+    })
+}
+
+/// A container that waits for something that may never come.
+fn held_up(waiting: RawWaiting) -> Option<Waiting> {
+    let reason = match waiting.reason?.as_str() {
+        // Every container waits for these.
+        "ContainerCreating" | "PodInitializing" | "" => return None,
+        // The kubelet goes back and forth between the two.
+        "ErrImagePull" => "ImagePullBackOff".to_owned(),
+        other => other.to_owned(),
+    };
+    Some(Waiting {
+        reason,
+        message: waiting.message.unwrap_or_default(),
+    })
 }
 
 fn ended_of(status: RawContainerStatus, init: bool) -> Option<Ended> {
@@ -434,6 +499,47 @@ mod tests {
     /// The view of a built pod as if the API server had stored it.
     fn view(pod: Value) -> PodView {
         PodView::of(serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn what_a_pod_waits_for_is_read_from_its_conditions_and_containers() {
+        let scheduled = |status: &str, reason: &str| {
+            json!({"conditions": [{"type": "PodScheduled", "status": status, "reason": reason,
+                                   "message": "0/3 nodes are available"}]})
+        };
+        let container = |list: &str, reason: &str| json!({list: [{"name": "at", "state": {"waiting": {"reason": reason, "message": "m"}}}]});
+        for (status, reason) in [
+            (json!({}), None),
+            (scheduled("True", ""), None),
+            (scheduled("False", "SchedulingGated"), None),
+            (scheduled("False", "Unschedulable"), Some("Unschedulable")),
+            (container("containerStatuses", "ContainerCreating"), None),
+            (container("containerStatuses", "PodInitializing"), None),
+            (
+                container("containerStatuses", "ErrImagePull"),
+                Some("ImagePullBackOff"),
+            ),
+            (
+                container("containerStatuses", "ImagePullBackOff"),
+                Some("ImagePullBackOff"),
+            ),
+            (
+                container("initContainerStatuses", "CreateContainerConfigError"),
+                Some("CreateContainerConfigError"),
+            ),
+            (
+                json!({"containerStatuses": [{"name": "at", "state": {"waiting": {}}}]}),
+                None,
+            ),
+            (
+                json!({"containerStatuses": [{"name": "at", "state": {"running": {}}}]}),
+                None,
+            ),
+        ] {
+            let pod = view(json!({"metadata": {"name": "a-pod"}, "spec": {}, "status": status}));
+            let found = pod.waiting.map(|waiting| waiting.reason);
+            assert_eq!(found.as_deref(), reason, "{status}");
+        }
     }
 
     #[test]

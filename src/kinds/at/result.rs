@@ -121,8 +121,8 @@ fn signal(ended: &Ended) -> Option<i32> {
         .or_else(|| (1..=LAST_SIGNAL).contains(&by_code).then_some(by_code))
 }
 
-/// The first bytes of a text, no character being cut in two.
-fn head(text: &str) -> String {
+/// The first bytes of a text, as many as a status keeps; no character is cut in two.
+pub fn head(text: &str) -> String {
     if text.len() <= LONGEST_MESSAGE {
         return text.to_owned();
     }

@@ -32,7 +32,7 @@ use serde_json::Value;
 
 use super::admission::{deadline, past};
 use super::crd::{AtSpec, AtStatus, Ending, Phase};
-use super::pod::{self, PodPhase, PodView};
+use super::pod::{self, PodPhase, PodView, Waiting};
 use super::result::{self, Verdict};
 use super::schedule::ceil_to_millisecond;
 use super::view::AtView;
@@ -299,14 +299,12 @@ fn idle(mut draft: Draft<'_>, go: &Go) -> Step {
     let at = draft.at;
     draft.status.scheduled_time = at.instant();
     draft.unset(RECONCILING);
+    draft.unsay();
     match go {
         Go::Suspended => {
-            draft.set(
-                STARTED,
-                false,
-                SUSPENDED,
-                "spec.suspend holds the start back",
-            );
+            let why = "spec.suspend holds the start back";
+            draft.say(SUSPENDED, why);
+            draft.set(STARTED, false, SUSPENDED, why);
             draft.wait(None)
         }
         Go::TooLate => draft.end(&missed()),
@@ -324,6 +322,9 @@ fn idle(mut draft: Draft<'_>, go: &Go) -> Step {
             draft.wait(*instant)
         }
         Go::Invalid | Go::Yes => {
+            if let Err(faults) = &at.spec {
+                draft.say(INVALID, &join(faults));
+            }
             draft.unset(STARTED);
             draft.wait(None)
         }
@@ -388,12 +389,7 @@ fn released(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
             draft.end_with(Act::DeletePod(Version::of(pod)), &verdict)
         }
         end => {
-            draft.set(
-                RECONCILING,
-                true,
-                "Running",
-                "the pod was released and has not ended",
-            );
+            draft.tell_of_wait(pod);
             // Seen live only, it may have lost the label that our watch goes by.
             let blind = seen.live.then(|| now + BLIND_INTERVAL);
             draft.wait(earliest(end, blind))
@@ -557,12 +553,40 @@ impl<'a> Draft<'a> {
         });
     }
 
+    /// Tells what keeps the released pod from running, if anything does. While the reason stays the
+    /// first message does: schedulers and kubelets reword theirs at every attempt.
+    fn tell_of_wait(&mut self, pod: &PodView) {
+        let Some(waiting) = pod.waiting.as_deref() else {
+            self.unsay();
+            let message = "the pod was released and has not ended";
+            return self.set(RECONCILING, true, "Running", message);
+        };
+        let Waiting { reason, message } = waiting;
+        if self.status.reason.as_ref() != Some(reason) {
+            let note = format!("the pod does not run yet: {reason}: {message}");
+            self.tell(Severity::Warning, "PodWaiting", "WaitForPod", &note);
+            self.say(reason, message);
+            self.set(RECONCILING, true, reason, message);
+        }
+    }
+
+    /// Puts a word and a sentence where `kubectl get` shows them.
+    fn say(&mut self, reason: &str, message: &str) {
+        self.status.reason = Some(reason.to_owned());
+        self.status.message = Some(result::head(message));
+    }
+
+    fn unsay(&mut self) {
+        (self.status.reason, self.status.message) = (None, None);
+    }
+
     /// It is time, and something keeps the command from starting.
     fn hindered(&mut self, reason: &'static str, why: &str) {
         if self.changes(STARTED, reason, why) {
             self.tell(Severity::Warning, reason, "StartPod", why);
         }
         self.status.scheduled_time = self.at.instant();
+        self.say(reason, why);
         self.set(STARTED, false, reason, why);
         self.set(RECONCILING, true, reason, why);
     }
@@ -573,6 +597,7 @@ impl<'a> Draft<'a> {
         self.status.pod_uid = Some(pod.uid.clone());
         self.status.pod_name = Some(pod::name(&self.at.key.name));
         self.status.scheduled_time = self.at.instant();
+        self.unsay();
         self.set_start();
         self.set(STARTED, true, reason, message);
         self.set(

@@ -509,6 +509,66 @@ fn a_pod_that_is_deleted_before_its_release_never_started() {
 }
 
 #[test]
+fn what_keeps_a_released_pod_from_running_is_told_once() {
+    let waiting = |reason: &str, message: &str| PodView {
+        waiting: Some(Box::new(Waiting {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        })),
+        ..freed("p-1")
+    };
+    let shown = |status: &AtStatus| (status.reason.clone(), status.message.clone());
+    let mut at = running_at("p-1");
+    let first = decide(&at, cached(Some(&waiting("Unschedulable", "0/3 nodes"))));
+    assert_eq!((first.act.clone(), first.again), (Act::Nothing, false));
+    assert_eq!(told(&first), ["PodWaiting"]);
+    let status = first.status.unwrap();
+    assert_eq!(
+        shown(&status),
+        (Some("Unschedulable".into()), Some("0/3 nodes".into()))
+    );
+    assert_eq!(status.phase, Some(Phase::Running));
+    assert_eq!(
+        reason(&status, RECONCILING),
+        Some(("True", "Unschedulable"))
+    );
+    assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+    at.status = *status;
+    // Other words for the same reason are no news, and no write.
+    let again = decide(&at, cached(Some(&waiting("Unschedulable", "0/4 nodes"))));
+    assert_eq!((again.status, again.news), (None, vec![]));
+    let other = decide(&at, cached(Some(&waiting("ImagePullBackOff", "no image"))));
+    assert_eq!(told(&other), ["PodWaiting"]);
+    at.status = *other.status.unwrap();
+    let runs = decide(&at, cached(Some(&freed("p-1"))));
+    let status = runs.status.unwrap();
+    assert_eq!((shown(&status), runs.news), ((None, None), vec![]));
+    assert_eq!(reason(&status, RECONCILING), Some(("True", "Running")));
+}
+
+#[test]
+fn what_keeps_it_from_starting_stands_where_kubectl_get_shows_it() {
+    let mut at = pending_at();
+    let shown = |status: &AtStatus| status.reason.clone();
+    let why = "exceeded quota";
+    at.status = *refused(&at, why, now(), now()).status.unwrap();
+    assert_eq!(shown(&at.status), Some("PodRefused".into()));
+    assert_eq!(at.status.message.as_deref(), Some(why));
+    // It is taken back when something else is the case, and when the command starts.
+    let mut suspended = at.clone();
+    suspended.spec.as_mut().unwrap().suspend = Some(true);
+    let status = decide(&suspended, cached(None)).status.unwrap();
+    assert_eq!(shown(&status), Some("Suspended".into()));
+    let status = step(&at, cached(None), at_second(-5)).status.unwrap();
+    assert_eq!((shown(&status), status.message), (None, None));
+    let started = after_look(&at, Some(&gated("p-1"))).status.unwrap();
+    assert_eq!(
+        (started.phase, shown(&started)),
+        (Some(Phase::Running), None)
+    );
+}
+
+#[test]
 fn a_released_pod_that_is_being_deleted_may_still_show_its_end() {
     let pod = PodView {
         deleting: true,
