@@ -9,6 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures::FutureExt;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -62,8 +63,10 @@ pub struct Context {
     pub clock: Clock,
     /// Where Events go.
     pub events: Events,
-    /// Where figures go.
+    /// Where figures go that every reconciler has.
     pub metrics: Metrics,
+    /// Where a kind registers figures of its own.
+    pub registry: Arc<Mutex<Registry>>,
     /// Where lasting faults go.
     pub health: Health,
     /// Cancelled when the reconcilers are to end.
@@ -83,6 +86,11 @@ impl Context {
             .iter()
             .map(|namespace| Api::namespaced(self.client.clone(), namespace))
             .collect()
+    }
+
+    /// Registers figures of a kind's own.
+    pub fn register<F>(&self, figures: impl FnOnce(&mut Registry) -> F) -> F {
+        figures(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A queue for one kind's keys.

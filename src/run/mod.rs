@@ -5,7 +5,7 @@ pub mod flags;
 mod webhooks;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -105,14 +105,10 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         }
         None => None,
     };
+    let registry = Arc::new(Mutex::new(registry));
     if let Some(listener) = metrics_listener {
-        serve_plain(
-            &mut tasks,
-            "metrics",
-            listener,
-            metrics::router(registry),
-            &stop,
-        );
+        let router = metrics::router(registry.clone());
+        serve_plain(&mut tasks, "metrics", listener, router, &stop);
     }
     let (events, teller) = event::events(client.clone());
     let operate = Operate {
@@ -125,6 +121,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             clock: clock::system(),
             events,
             metrics: figures.reconcile,
+            registry,
             health,
             stop: stop.operating.clone(),
             client,

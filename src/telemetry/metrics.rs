@@ -76,8 +76,7 @@ impl Collector for Read {
 }
 
 /// `GET /metrics`.
-pub fn router(registry: Registry) -> Router {
-    let registry = Arc::new(Mutex::new(registry));
+pub fn router(registry: Arc<Mutex<Registry>>) -> Router {
     Router::new().route(
         "/metrics",
         get(move || {

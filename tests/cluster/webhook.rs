@@ -40,6 +40,9 @@ async fn metrics_have_the_names_that_dashboards_know() {
         "rest_client_requests_total{",
         "process_resident_memory_bytes",
         "process_cpu_seconds_total",
+        "my_operator_at_lateness_seconds_bucket{",
+        "my_operator_at_runs_total{result=\"Succeeded\"}",
+        "my_operator_at_pending ",
         "my_operator_certificate_expiry_timestamp_seconds{",
     ] {
         assert!(page.contains(name), "{name} is not in\n{page}");

@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::crd::{At, AtObject, AtStatus, Phase};
+use super::metrics::Metrics;
 use super::own::{LONGEST_LAG, Own};
 use super::pod::{self, AT_UID, PodObject, PodView};
 use super::step::{self, Act, Last, Seen, Step, Version};
@@ -48,6 +49,7 @@ async fn run(context: Context) -> anyhow::Result<()> {
         client: context.client.clone(),
         clock: context.clock.clone(),
         events: context.events.clone(),
+        metrics: context.register(Metrics::new),
         ats: Arc::new(Cache::new(at_apis.len(), no_index)),
         pods: Arc::new(Cache::new(pod_apis.len(), no_index)),
         own_ats: Own::default(),
@@ -98,6 +100,7 @@ struct AtReconciler {
     client: Client,
     clock: Clock,
     events: Events,
+    metrics: Metrics,
     ats: Arc<Cache<StoredAt>>,
     pods: Arc<Cache<PodView>>,
     own_ats: Own<StoredAt>,
@@ -160,6 +163,9 @@ impl Sight {
 
 impl AtReconciler {
     fn at_touched(&self, touched: &Touched<'_, StoredAt>, queue: &Queue) {
+        let phase = |at: Option<&StoredAt>| at.map(|at| at.phase);
+        let (before, after) = (phase(touched.old), phase(touched.new));
+        self.metrics.changed(before, after);
         if touched.new.is_none() {
             self.own_ats.forget(touched.key);
             self.memory().remove(touched.key);
@@ -179,7 +185,7 @@ impl AtReconciler {
             let needed = self
                 .ats
                 .get(&at)
-                .is_some_and(|at| !at.done && old.is_of(&at.uid));
+                .is_some_and(|at| at.phase != Phase::Done && old.is_of(&at.uid));
             if needed {
                 self.memory().entry(at.clone()).or_default().last = Some(Last {
                     pod: old.clone(),
@@ -240,6 +246,7 @@ impl AtReconciler {
                         if let Some(memory) = self.memory().get_mut(key) {
                             memory.last = None;
                         }
+                        self.metrics.released(&at.status);
                         work.did.push(format!("released the pod {uid}"));
                     }
                     Lifted::Refused(refusal) => {
@@ -298,6 +305,9 @@ impl AtReconciler {
             let before = at.phase();
             *at = self.write(at, &status).await?;
             if at.phase() != before {
+                if let Some(result) = at.status.result {
+                    self.metrics.over(result);
+                }
                 let result = at.status.result.map(|result| format!(": {result:?}"));
                 let phase = format!("{:?}", at.phase()).to_uppercase();
                 work.did
@@ -500,6 +510,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use axum::http::{Method, Request, Response};
     use kube::client::Body;
+    use prometheus_client::registry::Registry;
 
     use super::*;
 
@@ -573,6 +584,7 @@ mod tests {
             client,
             clock: Arc::new(now),
             events,
+            metrics: Metrics::new(&mut Registry::default()),
             ats: Arc::new(ats),
             pods: Arc::new(Cache::new(0, no_index)),
             own_ats: Own::default(),

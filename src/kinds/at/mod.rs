@@ -21,6 +21,7 @@
 pub mod admission;
 pub mod controller;
 pub mod crd;
+pub mod metrics;
 pub mod own;
 pub mod pod;
 pub mod result;

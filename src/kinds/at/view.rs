@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
@@ -25,8 +26,8 @@ pub struct StoredAt {
     deleting: bool,
     created: Option<DateTime<Utc>>,
     schedule_set_at: Option<Box<str>>,
-    /// It is over: little is left to do.
-    pub done: bool,
+    /// Where it is in its life, as far as its status can be read.
+    pub phase: Phase,
     spec: Box<str>,
     status: Box<str>,
 }
@@ -50,7 +51,7 @@ impl StoredAt {
                 .creation_timestamp
                 .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
             schedule_set_at: set_at.map(String::into_boxed_str),
-            done: object.status["phase"] == "DONE",
+            phase: Phase::deserialize(&object.status["phase"]).unwrap_or_default(),
             spec: object.spec.to_string().into_boxed_str(),
             status: object.status.to_string().into_boxed_str(),
         }
