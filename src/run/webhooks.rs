@@ -221,10 +221,16 @@ pub(super) fn count(
     certificates: &Certificates,
     counters: &Arc<serving::Counters>,
 ) {
+    // The name that controller-runtime has for it.
+    registry.register(
+        "controller_runtime_webhook_panics",
+        "Panics of admission webhooks, each answered with a 500",
+        counters.panics().clone(),
+    );
     let counters = counters.clone();
     registry.register_collector(Box::new(metrics::Read {
         name: "my_operator_webhook_rejected_connections",
-        help: "Connections to the webhook that were turned away or cut, by reason",
+        help: "Connections to the webhook, and requests on them, that were turned away or cut, by reason",
         label: "reason",
         counts: true,
         read: Box::new(move || {

@@ -1,79 +1,50 @@
 //! One connection, from the handshake to its end.
 
-use std::any::Any;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use axum::extract::DefaultBodyLimit;
-use axum::http::header::{CONNECTION, CONTENT_TYPE};
-use axum::http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::Limited;
-use hyper::body::{Body as _, Incoming};
+use axum::http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
-use tower::ServiceExt as _;
-use tower_http::catch_panic::CatchPanicLayer;
-use tower_http::timeout::DeadlineBody;
 
+use super::answer::{self, Requests};
 use super::counters::{Counters, Rejection};
+use super::listener::Place;
+use super::writes::TimedWrites;
 use super::{Limits, Shutdown};
+
+/// The longest head of a request, and how much of a body is read at once. A head of the API server's
+/// is below 1 kB, and a TLS record holds at most 16 KiB; hyper's own 400 KiB, times every connection
+/// that sends nothing but a head, would be more than a pod has.
+const BUFFER: usize = 16 * 1024;
 
 /// What all connections of a listener share.
 pub(super) struct Connections {
     pub(super) tls: Option<TlsAcceptor>,
-    pub(super) router: Router,
+    pub(super) requests: Requests,
     pub(super) limits: Limits,
     pub(super) shutdown: Shutdown,
     pub(super) counters: Arc<Counters>,
 }
 
-/// `router` with panics kept to the request that they happen in.
-pub(super) fn guarded(router: Router) -> Router {
-    router
-        .layer(CatchPanicLayer::custom(panicked))
-        // axum's own limit (2 MiB) is below what an update of a large object takes; ours is in `answer`.
-        .layer(DefaultBodyLimit::disable())
-}
-
-// The layer's signature wants the box.
-#[allow(clippy::needless_pass_by_value)]
-fn panicked(panic: Box<dyn Any + Send>) -> Response<Body> {
-    let message = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message");
-    tracing::error!(panic = message, "a request handler panicked");
-    failure(
-        StatusCode::INTERNAL_SERVER_ERROR,
-        "{\"error\":\"internal error\"}\n",
-    )
-}
-
-fn failure(status: StatusCode, line: &'static str) -> Response<Body> {
-    let mut response = Response::new(Body::from(line));
-    *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
 impl Connections {
     /// Serves one connection to its end.
-    pub(super) async fn handle(&self, stream: TcpStream) {
-        self.counters.accept();
-        let _open = Open(&self.counters);
+    pub(super) async fn handle(&self, stream: TcpStream, place: Place) {
+        // Small answers must not wait for more to send.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection went away at once");
+        }
         let Some(tls) = &self.tls else {
-            return self.speak(stream).await;
+            return self.speak(stream, &place).await;
         };
         let handshake = tokio::select! {
             // Nothing was asked yet, so nothing is lost.
@@ -81,7 +52,7 @@ impl Connections {
             handshake = tokio::time::timeout(self.limits.handshake, tls.accept(stream)) => handshake,
         };
         match handshake {
-            Ok(Ok(stream)) => self.speak(stream).await,
+            Ok(Ok(stream)) => self.speak(stream, &place).await,
             // Port probes and scanners are no errors of ours: counted, not logged.
             Ok(Err(error)) => {
                 self.counters.reject(Rejection::HandshakeFailed);
@@ -95,30 +66,46 @@ impl Connections {
     }
 
     /// Answers requests until either side has enough.
-    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let asked = AtomicBool::new(false);
-        let service = service_fn(|request: Request<Incoming>| {
-            asked.store(true, Ordering::Relaxed);
-            self.answer(request)
+    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, place: &Place) {
+        let waiting = Waiting::new();
+        let service = service_fn(async |request: Request<Incoming>| {
+            waiting.end();
+            let mut response = (self.requests)
+                .answer(request, &self.limits, &self.counters)
+                .await;
+            if self.shutdown.draining.is_cancelled() {
+                answer::close(&mut response);
+            }
+            if response.status().is_success() {
+                place.prove();
+            }
+            waiting.begin();
+            Ok::<_, Infallible>(response)
         });
+        let stream = TimedWrites::new(stream, self.limits.write, &self.counters);
         let mut connection = pin!(
             http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(self.limits.idle)
+                .max_buf_size(BUFFER)
                 .serve_connection(TokioIo::new(stream), service)
         );
-        let mut first_request = pin!(tokio::time::sleep(self.limits.first_request));
-        let (mut watching, mut stopping) = (true, false);
+        // Hyper has a time-out for heads, too, but makes a timer for each request, and knows no other
+        // limit for the first. This one alarm is only ever moved when it goes off.
+        let mut alarm = pin!(tokio::time::sleep(self.limits.first_request));
+        let mut stopping = false;
         let result = loop {
             tokio::select! {
                 result = connection.as_mut() => break result,
-                () = &mut first_request, if watching => {
-                    if !asked.load(Ordering::Relaxed) {
-                        self.counters.reject(Rejection::FirstRequestTimeout);
+                () = &mut alarm => match waiting.deadline(&self.limits) {
+                    Some(deadline) if deadline <= Instant::now() => {
+                        if waiting.for_the_first() {
+                            self.counters.reject(Rejection::FirstRequestTimeout);
+                        }
                         return;
                     }
-                    watching = false;
-                }
+                    Some(deadline) => alarm.as_mut().reset(deadline),
+                    // A request is in work: the next wait has not even begun.
+                    None => alarm.as_mut().reset(Instant::now() + self.limits.idle),
+                },
                 () = self.shutdown.stop.cancelled(), if !stopping => {
                     stopping = true;
                     connection.as_mut().graceful_shutdown();
@@ -129,36 +116,46 @@ impl Connections {
             tracing::debug!(%error, "connection ended");
         }
     }
-
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
-        // A body that says beforehand that it is too large is not read; one that does not say fails
-        // while it is read, as does one that takes too long.
-        let mut response = if request.body().size_hint().lower() > self.limits.body_bytes as u64 {
-            failure(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "{\"error\":\"request body too large\"}\n",
-            )
-        } else {
-            let request = request.map(|body| {
-                let body = Limited::new(body, self.limits.body_bytes);
-                Body::new(DeadlineBody::new(self.limits.body, body))
-            });
-            self.router.clone().oneshot(request).await?
-        };
-        if self.shutdown.draining.is_cancelled() {
-            response
-                .headers_mut()
-                .insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        Ok(response)
-    }
 }
 
-/// Counts the end of a connection however it comes, an aborted task included.
-struct Open<'a>(&'a Counters);
+/// Since when a connection waits for the head of a request, if it does.
+struct Waiting {
+    start: Instant,
+    /// Milliseconds from the start, or one of the two marks below.
+    since: AtomicU64,
+}
 
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        self.0.close();
+impl Waiting {
+    const FOR_THE_FIRST: u64 = 0;
+    const IN_WORK: u64 = u64::MAX;
+
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            since: AtomicU64::new(Self::FOR_THE_FIRST),
+        }
+    }
+
+    fn begin(&self) {
+        let since = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+        let since = since.max(Self::FOR_THE_FIRST + 1);
+        self.since.store(since, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.since.store(Self::IN_WORK, Ordering::Relaxed);
+    }
+
+    fn for_the_first(&self) -> bool {
+        self.since.load(Ordering::Relaxed) == Self::FOR_THE_FIRST
+    }
+
+    /// When it has waited for too long. None: it does not wait.
+    fn deadline(&self, limits: &Limits) -> Option<Instant> {
+        match self.since.load(Ordering::Relaxed) {
+            Self::IN_WORK => None,
+            Self::FOR_THE_FIRST => Some(self.start + limits.first_request),
+            since => Some(self.start + Duration::from_millis(since) + limits.idle),
+        }
     }
 }

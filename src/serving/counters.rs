@@ -2,39 +2,73 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a connection was turned away or cut.
+use prometheus_client::metrics::counter::Counter;
+
+/// Why a connection was turned away or cut, or a request refused before its handler saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// As many connections as allowed were open.
+    /// As many connections as allowed were open, and each had been answered before.
     OverCapacity,
+    /// Too many connections from its address had not been answered yet.
+    PerAddress,
+    /// It had not been answered yet, and a newcomer got its place because the listener was full.
+    Evicted,
     /// The TLS handshake took too long.
     HandshakeTimeout,
     /// The TLS handshake failed: plain text, no common cipher, a peer that does not trust us.
     HandshakeFailed,
     /// No complete request head came in time after the handshake.
     FirstRequestTimeout,
+    /// The peer did not take an answer in time.
+    WriteTimeout,
     /// The system could not accept a connection (too many open files, say).
     AcceptFailed,
+    /// A request whose body did not come in time.
+    BodyTimeout,
+    /// A request whose body was too large.
+    BodyTooLarge,
+    /// A request whose body ended early, or was not well-formed.
+    BodyBroken,
+    /// A request for whose body there was no memory left: told to come again.
+    BodyMemory,
+    /// A request while as many as allowed were in work: told to come again.
+    InWork,
 }
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 13] = [
         Self::OverCapacity,
+        Self::PerAddress,
+        Self::Evicted,
         Self::HandshakeTimeout,
         Self::HandshakeFailed,
         Self::FirstRequestTimeout,
+        Self::WriteTimeout,
         Self::AcceptFailed,
+        Self::BodyTimeout,
+        Self::BodyTooLarge,
+        Self::BodyBroken,
+        Self::BodyMemory,
+        Self::InWork,
     ];
 
     /// The reason as a metric label.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::OverCapacity => "over_capacity",
+            Self::PerAddress => "per_address",
+            Self::Evicted => "evicted",
             Self::HandshakeTimeout => "handshake_timeout",
             Self::HandshakeFailed => "handshake_failed",
             Self::FirstRequestTimeout => "first_request_timeout",
+            Self::WriteTimeout => "write_timeout",
             Self::AcceptFailed => "accept_failed",
+            Self::BodyTimeout => "body_timeout",
+            Self::BodyTooLarge => "body_too_large",
+            Self::BodyBroken => "body_broken",
+            Self::BodyMemory => "body_memory",
+            Self::InWork => "in_work",
         }
     }
 }
@@ -45,6 +79,7 @@ pub struct Counters {
     accepted: AtomicU64,
     closed: AtomicU64,
     rejected: [AtomicU64; Rejection::ALL.len()],
+    panics: Counter,
 }
 
 impl Counters {
@@ -60,9 +95,14 @@ impl Counters {
         self.accepted().saturating_sub(closed)
     }
 
-    /// Connections turned away or cut for this reason.
+    /// Connections and requests turned away or cut for this reason.
     pub fn rejected(&self, reason: Rejection) -> u64 {
         self.rejected[reason as usize].load(Ordering::Relaxed)
+    }
+
+    /// Panics of request handlers: a fault of ours, each answered with a 500.
+    pub fn panics(&self) -> &Counter {
+        &self.panics
     }
 
     pub(super) fn reject(&self, reason: Rejection) {

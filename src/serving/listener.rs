@@ -1,18 +1,21 @@
 //! Accepts connections, admits as many as allowed, and sees them off at the end.
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Connections, guarded};
+use super::answer::Requests;
+use super::connection::Connections;
 use super::counters::{Counters, Rejection};
+use super::places::{Entered, Id, Places};
 use super::{Limits, Shutdown};
 
 /// How long to wait after the system refused to accept: without a pause, a process that is out of
@@ -20,6 +23,8 @@ use super::{Limits, Shutdown};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves `router` over TLS until `shutdown.stop`, then finishes what is in work and returns.
+///
+/// The router is given complete bodies. (axum's own limit of 2 MiB still holds for its extractors.)
 ///
 /// Dropping the future cuts every connection.
 pub async fn serve(
@@ -30,21 +35,19 @@ pub async fn serve(
     shutdown: Shutdown,
     counters: Arc<Counters>,
 ) {
-    run(
-        listener,
-        Some(TlsAcceptor::from(tls)),
-        router,
-        limits,
-        shutdown,
-        counters,
-    )
-    .await;
+    let tls = Some(TlsAcceptor::from(tls));
+    run(listener, tls, router, limits, shutdown, counters).await;
 }
 
 /// Serves `router` without TLS until `stop`: for probes and metrics.
 pub async fn serve_plain(listener: TcpListener, router: Router, stop: CancellationToken) {
     let limits = Limits {
         connections: 100,
+        unproven_per_address: 50,
+        // Nothing that is asked here has a body.
+        body_bytes: 64 * 1024,
+        bodies_bytes: 1024 * 1024,
+        in_work: 50,
         drain: Duration::from_secs(1),
         ..Limits::default()
     };
@@ -63,52 +66,110 @@ async fn run(
     shutdown: Shutdown,
     counters: Arc<Counters>,
 ) {
-    let room = Arc::new(Semaphore::new(limits.connections));
-    let stop = shutdown.stop.clone();
-    let router = guarded(router);
+    let (stop, deadline) = (shutdown.stop.clone(), limits.drain);
+    let door = Arc::new(Door {
+        places: Mutex::new(Places::new(&limits)),
+        counters: counters.clone(),
+    });
     let connections = Arc::new(Connections {
         tls,
-        router,
+        requests: Requests::new(router, &limits),
         limits,
         shutdown,
         counters: counters.clone(),
     });
     // The set owns the connections: none outlives this future.
     let mut open = JoinSet::new();
+    // Nothing here waits for a peer: what is accepted goes to a task of its own at once.
     loop {
         let accepted = tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(_) = open.join_next() => continue,
-            accepted = listener.accept() => accepted,
-        };
-        let stream = match accepted {
-            Ok((stream, _peer)) => stream,
-            Err(error) => {
-                pause_after(&error, &counters).await;
+            Some(ended) = open.join_next() => {
+                report(ended, &counters);
                 continue;
             }
+            accepted = listener.accept() => accepted,
         };
-        let Ok(place) = room.clone().try_acquire_owned() else {
-            counters.reject(Rejection::OverCapacity);
-            continue;
-        };
-        let connections = connections.clone();
-        open.spawn(async move {
-            connections.handle(prepared(stream)).await;
-            drop(place);
-        });
+        match accepted {
+            Ok((stream, peer)) => {
+                // Without a place, the stream is dropped, and that closes it.
+                let Some(place) = Door::admit(&door, peer) else {
+                    continue;
+                };
+                let (id, connections) = (place.id, connections.clone());
+                let handle = open.spawn(async move { connections.handle(stream, place).await });
+                door.locked().attach(id, handle);
+            }
+            Err(error) => pause_after(&error, &counters).await,
+        }
     }
     drop(listener);
-    drain(open, limits.drain).await;
+    drain(open, deadline, &counters).await;
 }
 
-/// Small answers must not wait for more to send.
-fn prepared(stream: TcpStream) -> TcpStream {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection went away at once");
+/// Lets connections in and out.
+struct Door {
+    places: Mutex<Places<AbortHandle>>,
+    counters: Arc<Counters>,
+}
+
+/// A connection's place, until dropped.
+pub(super) struct Place {
+    id: Id,
+    proven: AtomicBool,
+    door: Arc<Door>,
+}
+
+impl Door {
+    fn admit(door: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
+        let entered = door.locked().enter(peer.ip(), Instant::now());
+        let entered = entered.inspect_err(|reason| door.counters.reject(*reason));
+        let Entered { id, instead_of } = entered.ok()?;
+        if let Some((reason, connection)) = instead_of {
+            door.counters.reject(reason);
+            connection.abort();
+        }
+        door.counters.accept();
+        Some(Place {
+            id,
+            proven: AtomicBool::new(false),
+            door: door.clone(),
+        })
     }
-    stream
+
+    fn locked(&self) -> MutexGuard<'_, Places<AbortHandle>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// A request of the connection was answered with success. (A peer that only ever earns refusals
+    /// shall not become one that cannot be evicted.)
+    pub(super) fn prove(&self) {
+        // The lock is taken once in a connection, not for each request.
+        if !self.proven.load(Ordering::Relaxed) {
+            self.proven.store(true, Ordering::Relaxed);
+            self.door.locked().prove(self.id);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.door.locked().leave(self.id);
+        self.door.counters.close();
+    }
+}
+
+/// Handlers' panics are caught where they are called; this one would be the listener's own.
+fn report(ended: Result<(), JoinError>, counters: &Counters) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        counters.panics().inc();
+        tracing::error!(%error, "a connection's task panicked");
+    }
 }
 
 async fn pause_after(error: &io::Error, counters: &Counters) {
@@ -126,11 +187,13 @@ async fn pause_after(error: &io::Error, counters: &Counters) {
 }
 
 /// Waits until every connection has ended, or cuts the rest.
-async fn drain(mut open: JoinSet<()>, deadline: Duration) {
-    let ended = tokio::time::timeout(deadline, async {
-        while open.join_next().await.is_some() {}
+async fn drain(mut open: JoinSet<()>, deadline: Duration, counters: &Counters) {
+    let all = tokio::time::timeout(deadline, async {
+        while let Some(ended) = open.join_next().await {
+            report(ended, counters);
+        }
     });
-    if ended.await.is_err() {
+    if all.await.is_err() {
         tracing::warn!(
             connections = open.len(),
             "connections cut at the end of the drain time"

@@ -1,13 +1,19 @@
 //! The listeners: HTTPS for the API server, plain HTTP for probes and metrics.
 //!
-//! The way of a connection: accepted ([`listener`]) -> admitted, if there is room -> TLS handshake,
-//! if it is that listener -> requests one after another ([`connection`]), each with a bounded body,
-//! answered by the router. Every wait on the way is bounded, and every connection is a task of its
+//! The way of a connection: accepted ([`listener`]) -> given a place, perhaps another's ([`places`])
+//! -> TLS handshake, if it is that listener -> requests one after another ([`connection`]), each read
+//! as a whole ([`body`], within a [`budget`]), then answered by the router ([`answer`]). Every wait on
+//! the way is bounded, for what is written too ([`writes`]), and every connection is a task of its
 //! own, so one silent, slow or resetting peer never delays others.
 
+mod answer;
+mod body;
+mod budget;
 mod connection;
 mod counters;
 mod listener;
+mod places;
+mod writes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,10 +38,23 @@ pub struct Limits {
     pub idle: Duration,
     /// For a request's whole body.
     pub body: Duration,
+    /// For a peer to take an answer, from when it first made us wait.
+    pub write: Duration,
     /// Size of a request's body.
     pub body_bytes: usize,
-    /// Connections at once, those in the handshake included.
+    /// What all bodies hold together, from their coming to the answer. (Not counted is a small part
+    /// of each, see [`body`].) Beyond it, requests are told to come again.
+    pub bodies_bytes: usize,
+    /// Requests at once whose body is there and whose answer is not. Beyond it, requests are told to
+    /// come again.
+    pub in_work: usize,
+    /// Connections at once, those in the handshake included. Beyond it, the oldest unproven one (on
+    /// which no request was answered with success yet) is closed for the newcomer.
     pub connections: usize,
+    /// Unproven connections at once from one address (IPv4) or one /64 (IPv6).
+    pub unproven_per_address: usize,
+    /// What a connection has before it can be closed for another from its address.
+    pub fair_chance: Duration,
     /// For the requests in work when the listener stops.
     pub drain: Duration,
 }
@@ -47,8 +66,16 @@ impl Default for Limits {
             first_request: Duration::from_secs(10),
             idle: Duration::from_mins(2),
             body: Duration::from_secs(5),
+            // The API server waits 10 s for the whole call.
+            write: Duration::from_secs(10),
+            // A review of an UPDATE holds two objects, and an object is at most 1.5 MiB in etcd, but
+            // JSON may be a good deal longer than what is stored.
             body_bytes: 8 * 1024 * 1024,
+            bodies_bytes: 64 * 1024 * 1024,
+            in_work: 256,
             connections: 1000,
+            unproven_per_address: 100,
+            fair_chance: Duration::from_secs(1),
             drain: Duration::from_secs(20),
         }
     }

@@ -1,0 +1,129 @@
+//! One request, from its head to its answer: its body is read as a whole and within bounds, then the
+//! router is asked. So every limit and its answer is here, and a handler meets complete bodies only.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Request, Response, StatusCode};
+use futures::FutureExt as _;
+use hyper::body::{Body as _, Incoming};
+use tokio::time::timeout;
+use tower::Service as _;
+
+use super::Limits;
+use super::body::{self, Fault, Whole};
+use super::budget::Budget;
+use super::counters::{Counters, Rejection};
+
+/// What all requests of a listener share.
+pub(super) struct Requests {
+    router: Router,
+    /// Bytes of bodies, from their coming to the answer.
+    bodies: Budget,
+    /// Requests whose body is there and whose answer is not. A slow body is no work.
+    work: Budget,
+}
+
+impl Requests {
+    pub(super) fn new(router: Router, limits: &Limits) -> Self {
+        Self {
+            router,
+            bodies: Budget::new(limits.bodies_bytes),
+            work: Budget::new(limits.in_work),
+        }
+    }
+
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        limits: &Limits,
+        counters: &Counters,
+    ) -> Response<Body> {
+        let refused = |reason| {
+            counters.reject(reason);
+            refusal(reason)
+        };
+        let (parts, body) = request.into_parts();
+        // Held until the answer is there: until then the body is.
+        let (body, _share) = if body.is_end_stream() {
+            (Body::empty(), None)
+        } else {
+            let reading = body::read(body, limits.body_bytes, &self.bodies);
+            match timeout(limits.body, reading).await {
+                Ok(Ok(Whole { bytes, share })) => (Body::from(bytes), Some(share)),
+                Ok(Err(Fault::TooLarge)) => return refused(Rejection::BodyTooLarge),
+                Ok(Err(Fault::Broken)) => return refused(Rejection::BodyBroken),
+                Ok(Err(Fault::NoMemory)) => return refused(Rejection::BodyMemory),
+                Err(_) => return refused(Rejection::BodyTimeout),
+            }
+        };
+        let Some(_at_work) = self.work.take(1) else {
+            return refused(Rejection::InWork);
+        };
+        // The router is a pointer to its routes, and always ready. A panic is kept to its request.
+        let mut router = self.router.clone();
+        let answer = async { router.call(Request::from_parts(parts, body)).await };
+        match AssertUnwindSafe(answer).catch_unwind().await {
+            Ok(Ok(response)) => response,
+            Ok(Err(never)) => match never {},
+            Err(panic) => {
+                counters.panics().inc();
+                let message = message(&*panic);
+                tracing::error!(panic = message, "a request handler panicked");
+                failure(StatusCode::INTERNAL_SERVER_ERROR, "internal error")
+            }
+        }
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+fn refusal(reason: Rejection) -> Response<Body> {
+    let too_many = |message| {
+        let mut response = failure(StatusCode::TOO_MANY_REQUESTS, message);
+        // With it the API server tries again by itself; without it, the user gets the error.
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    };
+    // Here the rest of the body may still come, and nobody reads it.
+    let closing = |status, message| {
+        let mut response = failure(status, message);
+        close(&mut response);
+        response
+    };
+    match reason {
+        Rejection::BodyMemory => too_many("too many large requests at once"),
+        Rejection::InWork => too_many("too many requests at once"),
+        Rejection::BodyTooLarge => closing(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
+        Rejection::BodyTimeout => {
+            closing(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")
+        }
+        _ => closing(
+            StatusCode::BAD_REQUEST,
+            "the body is broken or did not come to its end",
+        ),
+    }
+}
+
+/// Ends the connection with this answer.
+pub(super) fn close(response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+}
+
+/// One line of JSON. `message` has nothing in it that JSON escapes.
+fn failure(status: StatusCode, message: &'static str) -> Response<Body> {
+    let mut response = Response::new(Body::from(format!("{{\"error\":\"{message}\"}}\n")));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,194 @@
+//! Bodies, work, and what is told to come again.
+
+use super::*;
+
+#[tokio::test]
+async fn a_body_that_announces_too_much_is_refused_unread() {
+    let server = Server::start(Limits::default()).await;
+    let mut client = server.connect().await;
+    let length = Limits::default().body_bytes + 1;
+    client
+        .send(&format!(
+            "POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+        ))
+        .await;
+    let answer = client.answer().await;
+    assert!(answer.starts_with("http/1.1 413"), "{answer}");
+    assert!(
+        answer.ends_with("{\"error\":\"the body is too large\"}\n"),
+        "{answer}"
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_grows_too_large_is_refused() {
+    let limits = Limits {
+        body_bytes: 1000,
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let mut client = server.connect().await;
+    let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1000));
+    client
+        .send("POST /length HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        .await;
+    client.send(&chunk).await;
+    client.send(&chunk).await;
+    let answer = client.answer().await;
+    assert!(answer.starts_with("http/1.1 413"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_of_exactly_the_limit_is_read() {
+    let server = Server::start(Limits::default()).await;
+    let mut client = server.connect().await;
+    let length = Limits::default().body_bytes;
+    client
+        .send(&format!(
+            "POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+        ))
+        .await;
+    client.send(&"x".repeat(length)).await;
+    let answer = client.answer().await;
+    assert!(answer.ends_with(&length.to_string()), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_is_cut_at_its_total_deadline() {
+    let limits = Limits {
+        body: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let mut client = server.connect().await;
+    client.send(&posted("Content-Length: 100", "")).await;
+    let trickle = async {
+        // Until the server has closed its side.
+        while client.stream.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let _ = tokio::time::timeout(Duration::from_millis(250), trickle).await;
+    let answer = client.answer().await;
+    assert!(answer.starts_with("http/1.1 408"), "{answer}");
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    assert_eq!(
+        line(&answer),
+        r#"{"error":"the body did not come in time"}"#
+    );
+    client.closed().await;
+    server.rejected(Rejection::BodyTimeout, 1).await;
+}
+
+#[tokio::test]
+async fn a_panicking_handler_answers_500_is_counted_and_harms_nothing_else() {
+    let limits = Limits {
+        in_work: 1,
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let mut client = server.connect().await;
+    for times in 1..=3 {
+        let answer = client.get("/panic").await;
+        assert!(answer.starts_with("http/1.1 500"), "{answer}");
+        assert_eq!(line(&answer), r#"{"error":"internal error"}"#);
+        assert_eq!(server.counters.panics().get(), times);
+    }
+    // Its place among the requests in work is free again, too.
+    assert!(client.get("/").await.starts_with("http/1.1 200"));
+}
+
+#[tokio::test]
+async fn more_requests_in_work_than_allowed_are_told_to_come_again() {
+    let limits = Limits {
+        in_work: 1,
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    // A slow body is no work.
+    let mut slow = server.connect().await;
+    slow.send(&posted("Content-Length: 5", "1234")).await;
+    let mut busy = server.connect().await;
+    busy.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let mut client = server.connect().await;
+    let mut answer = client.get("/").await;
+    // The other one may not have been read yet.
+    while answer.starts_with("http/1.1 200") {
+        answer = client.get("/").await;
+    }
+    too_many(&answer, "too many requests at once");
+    slow.send("5").await;
+    too_many(&slow.answer().await, "too many requests at once");
+    assert_eq!(server.counters.rejected(Rejection::InWork), 2);
+    // A call that its caller has given up is work no longer, and both connections go on.
+    drop(busy);
+    while !client.get("/").await.starts_with("http/1.1 200") {}
+    assert!(slow.get("/").await.starts_with("http/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_large_body_is_told_to_come_again_while_others_hold_the_memory() {
+    const LARGE: usize = 256 * 1024;
+    let limits = Limits {
+        bodies_bytes: LARGE,
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let announced = format!("Content-Length: {LARGE}");
+    // These only announce.
+    let mut announcing = Vec::new();
+    for _ in 0..10 {
+        let mut client = server.connect().await;
+        client.send(&posted(&announced, "")).await;
+        announcing.push(client);
+    }
+    let mut holding = server.connect().await;
+    holding
+        .send(&posted(&announced, &"x".repeat(LARGE - 1)))
+        .await;
+    let mut client = server.connect().await;
+    let large = posted(&announced, &"x".repeat(LARGE));
+    let mut answer = String::new();
+    // The one that holds may not have been read yet.
+    while !answer.starts_with("http/1.1 429") {
+        client.send(&large).await;
+        answer = client.answer().await;
+    }
+    too_many(&answer, "too many large requests at once");
+    // A usual one is read all the same, on the same connection.
+    client.send(&posted("Content-Length: 3", "abc")).await;
+    assert_eq!(line(&client.answer().await), "3");
+    holding.send("x").await;
+    assert_eq!(line(&holding.answer().await), LARGE.to_string());
+    client.send(&large).await;
+    assert_eq!(line(&client.answer().await), LARGE.to_string());
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_take_its_answer_is_cut_and_counted() {
+    let limits = Limits {
+        write: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let mut deaf = server.connect().await;
+    deaf.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    server.rejected(Rejection::WriteTimeout, 1).await;
+    eventually(|| server.counters.open() == 0).await;
+}
+
+fn posted(header: &str, body: &str) -> String {
+    format!("POST /length HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n{body}")
+}
+
+fn line(answer: &str) -> &str {
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    body.trim_end()
+}
+
+fn too_many(answer: &str, message: &str) {
+    assert!(answer.starts_with("http/1.1 429"), "{answer}");
+    assert!(answer.contains("\r\nretry-after: 1\r\n"), "{answer}");
+    assert!(!answer.contains("connection: close"), "{answer}");
+    assert_eq!(line(answer), format!("{{\"error\":\"{message}\"}}"));
+}
