@@ -135,8 +135,12 @@ pub fn parse(reference: &str) -> Result<Reference<'_>, ImageError> {
         return Err(error);
     }
     check_path(path, start)?;
+    let end = start + path.len();
+    let (host, path) = match bad_host {
+        Some(_) => (None, &reference[..end]),
+        None => (host, path),
+    };
     let length = match host {
-        Some(host) if bad_host.is_some() => host.len() + 1 + path.len(),
         None | Some("docker.io" | "index.docker.io") if !path.contains('/') => {
             "library/".len() + path.len()
         }
@@ -146,7 +150,7 @@ pub fn parse(reference: &str) -> Result<Reference<'_>, ImageError> {
         return Err(ImageError::PathTooLong(length));
     }
     if let Some(tag) = tag {
-        check_tag(tag, start + path.len() + 1)?;
+        check_tag(tag, end + 1)?;
     }
     if let Some(digest) = digest {
         check_digest(digest, reference.len() - digest.len())?;

@@ -1,0 +1,6 @@
+//! Admission as a whole, over every kind of the registry: what the API server would send goes in as
+//! bytes, and the answer is judged as bytes.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod images;
