@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::run::flags::Flags;
 use crate::telemetry::logs;
-use crate::{kinds, manifests};
+use crate::{admit, kinds, manifests};
 
 /// A Kubernetes operator: admission webhooks and reconcilers of its kinds in one process.
 #[derive(Debug, Parser)]
@@ -37,13 +37,24 @@ enum Command {
         #[arg(long = "host", value_name = "HOST", default_values = ["localhost", "127.0.0.1"])]
         hosts: Vec<String>,
     },
+    /// Judge manifests by the rules of the webhooks, without a cluster.
+    #[command(after_help = ADMIT_HELP)]
+    Admit(admit::Flags),
 }
+
+const ADMIT_HELP: &str = "\
+Faults, warnings and notes go to standard output; what cannot be read goes to standard error.
+Exit code: 0 accepted, 1 an object is refused, 2 something could not be read, or no object was given.
+
+  my-operator admit -f manifests/ -R
+  kustomize build . | my-operator admit -f -";
 
 /// Does what the command line says.
 pub fn main() -> ExitCode {
     // clap prints its own one-line errors and ends with code 2.
     let cli = Cli::parse();
     let result = match cli.command {
+        Command::Admit(flags) => return judge_manifests(&flags),
         Command::Run(flags) => run(*flags),
         Command::Manifests { out } => write_manifests(out),
         Command::Certs { out, hosts } => write_certificates(&out, &hosts),
@@ -101,6 +112,20 @@ fn write_certificates(out: &std::path::Path, hosts: &[String]) -> anyhow::Result
             .context("cannot write to standard output")?;
     }
     Ok(())
+}
+
+fn judge_manifests(flags: &admit::Flags) -> ExitCode {
+    use std::io;
+    let (mut out, mut errors) = (io::stdout().lock(), io::stderr().lock());
+    let now = chrono::Utc::now();
+    match admit::run(flags, kinds::REGISTRY, now, &mut out, &mut errors) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            drop(errors);
+            complain(&anyhow::Error::new(error).context("cannot write the report"));
+            ExitCode::from(2)
+        }
+    }
 }
 
 #[cfg(test)]

@@ -13,10 +13,13 @@
 //! from which router, manifests, flags and tests are made. [`manifests`] writes what a cluster must be
 //! told. [`telemetry`] is logs, metrics and probes.
 //!
+//! [`admit`] judges files by the same rules, with no cluster.
+//!
 //! Arrows point one way: main -> cli -> run -> kinds -> {admission, reconcile} -> libraries. The rooms
 //! beside `kinds` know no kind, and no kind knows another; `tests/architecture.rs` holds that.
 
 pub mod admission;
+pub mod admit;
 pub mod certs;
 pub mod cli;
 pub mod client;

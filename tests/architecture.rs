@@ -18,6 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("reconcile", &["clock"]),
     ("kinds", &["admission", "reconcile", "clock"]),
     ("manifests", &["kinds", "certs"]),
+    ("admit", &["admission", "kinds"]),
     (
         "run",
         &[
@@ -32,7 +33,10 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "telemetry",
         ],
     ),
-    ("cli", &["certs", "kinds", "manifests", "run", "telemetry"]),
+    (
+        "cli",
+        &["admit", "certs", "kinds", "manifests", "run", "telemetry"],
+    ),
 ];
 
 fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {

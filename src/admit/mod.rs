@@ -1,0 +1,126 @@
+//! `my-operator admit`: manifests judged by the webhook's rules, with no cluster.
+//!
+//! [`read`] brings in the files and [`yaml`] cuts and reads them as kubectl does. [`object`] asks what
+//! the API server would ask of an object that is created now: the [`schema`] of its kind, then the two
+//! judges of the kind that the webhook itself calls. No rule is written down a second time here.
+//! [`report`] says what was found.
+//!
+//! Nothing of the running operator is started: no runtime, no logs, no client.
+
+pub mod object;
+pub mod read;
+pub mod report;
+pub mod schema;
+pub mod yaml;
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+use clap::{Args, ValueEnum};
+
+use crate::kinds::Kind;
+use object::Rulebook;
+use read::Source;
+use report::{Judged, Summary};
+
+/// The flags of `my-operator admit`.
+#[derive(Args, Debug)]
+pub struct Flags {
+    /// A file, a folder (its .json, .yaml and .yml files), or - for standard input; repeatable.
+    #[arg(short, long = "filename", value_name = "PATH", required = true)]
+    pub filenames: Vec<PathBuf>,
+    /// Read folders in folders too.
+    #[arg(short = 'R', long)]
+    pub recursive: bool,
+    /// How to print what was found.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// Show what defaulting adds, too.
+    #[arg(long)]
+    pub show_patch: bool,
+}
+
+/// The forms of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A line for each fault.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// Does what the flags say and returns the exit code.
+///
+/// # Errors
+/// When `out` or `errors` cannot be written to.
+pub fn run(
+    flags: &Flags,
+    kinds: &[&Kind],
+    now: DateTime<Utc>,
+    out: &mut dyn Write,
+    errors: &mut dyn Write,
+) -> io::Result<u8> {
+    let books: Vec<Rulebook> = kinds.iter().map(|kind| Rulebook::of(kind)).collect();
+    let mut judged = Vec::new();
+    for path in &flags.filenames {
+        read::sources(path, flags.recursive, &mut |source| {
+            judged.extend(judge(&source, &books, now));
+        });
+    }
+    if !flags.show_patch {
+        for one in &mut judged {
+            one.patch = None;
+        }
+    }
+    let printed = match flags.output {
+        Output::Text => report::text(&judged, out, errors),
+        Output::Json => report::json(&judged, out, errors),
+    };
+    match printed {
+        // `| head` has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        printed => printed?,
+    }
+    if judged.is_empty() {
+        writeln!(errors, "error: no objects passed to admit")?;
+    }
+    Ok(Summary::of(&judged).exit_code())
+}
+
+/// Judges every document of a file.
+pub fn judge(source: &Source, books: &[Rulebook], now: DateTime<Utc>) -> Vec<Judged> {
+    let file = Judged {
+        file: source.name.clone(),
+        ..Judged::default()
+    };
+    let text = match &source.text {
+        Ok(text) => text,
+        Err(error) => {
+            let error = Some(error.clone());
+            return vec![Judged { error, ..file }];
+        }
+    };
+    let mut judged = Vec::new();
+    let mut number = 0;
+    yaml::documents(text, &mut |document| {
+        number += 1;
+        let at = Judged {
+            document: Some(number),
+            line: Some(document.line),
+            ..file.clone()
+        };
+        match document.content {
+            Ok(node) => judged.extend(object::judge(&at, &node, books, now)),
+            Err(unreadable) => judged.push(Judged {
+                column: unreadable.column,
+                error: Some(unreadable.message),
+                ..at
+            }),
+        }
+    });
+    judged
+}

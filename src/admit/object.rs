@@ -1,0 +1,285 @@
+//! One object: whose it is, and what the API server would say if it were created now.
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::report::{Found, Judged, Outcome, Why};
+use super::schema;
+use super::yaml::{Content, Node};
+use crate::admission::faults::{Fault, Reason};
+use crate::admission::judge::Admission;
+use crate::admission::review::{Request, Response};
+use crate::admission::rules;
+use crate::kinds::Kind;
+
+/// Who creates the object is not known here, but webhooks may write it into the object.
+const SOMEBODY: &str = "(whoever creates it)";
+
+/// A kind with what judging needs of it, made once for all objects.
+#[derive(Debug)]
+pub struct Rulebook {
+    admission: Admission,
+    group: String,
+    kind: String,
+    /// `group/version`, and the schema of that version.
+    versions: Vec<(String, JSONSchemaProps)>,
+}
+
+impl Rulebook {
+    /// The rulebook of a kind.
+    pub fn of(kind: &Kind) -> Self {
+        let crd = (kind.crd)();
+        let group = crd.spec.group;
+        let served = crd
+            .spec
+            .versions
+            .into_iter()
+            .filter(|version| version.served);
+        let versions = served
+            .map(|version| {
+                let schema = version.schema.and_then(|s| s.open_api_v3_schema);
+                (
+                    format!("{group}/{}", version.name),
+                    schema.unwrap_or_default(),
+                )
+            })
+            .collect();
+        Self {
+            admission: kind.admission,
+            kind: crd.spec.names.kind,
+            group,
+            versions,
+        }
+    }
+}
+
+/// Judges a document: one object, or those of a list.
+pub fn judge(at: &Judged, node: &Node, books: &[Rulebook], now: DateTime<Utc>) -> Vec<Judged> {
+    let mut judged = Vec::new();
+    visit(at, node, None, books, now, &mut judged);
+    judged
+}
+
+/// `of` is what an item of a list is where it does not say so itself: its apiVersion and its kind.
+fn visit(
+    at: &Judged,
+    node: &Node,
+    of: Option<(&str, &str)>,
+    books: &[Rulebook],
+    now: DateTime<Utc>,
+    judged: &mut Vec<Judged>,
+) {
+    let mut this = Judged {
+        line: Some(node.line),
+        ..at.clone()
+    };
+    let named = |field: &str| {
+        node.get(field)
+            .and_then(Node::text)
+            .filter(|text| !text.is_empty())
+    };
+    let api_version = named("apiVersion").or(of.map(|(api_version, _)| api_version));
+    let kind = named("kind").or(of.map(|(_, kind)| kind));
+    let (api_version, kind) = match (api_version, kind) {
+        (Some(api_version), Some(kind)) => (api_version, kind),
+        (api_version, kind) => {
+            this.error = Some(match (&node.content, api_version, kind) {
+                (Content::Map(_), None, None) => "apiVersion not set, kind not set".to_owned(),
+                (Content::Map(_), None, _) => "apiVersion not set".to_owned(),
+                (Content::Map(_), ..) => "kind not set".to_owned(),
+                _ => "not an object: a manifest has apiVersion, kind and metadata".to_owned(),
+            });
+            judged.push(this);
+            return;
+        }
+    };
+    if let Some(item_kind) = kind.strip_suffix("List")
+        && let Some(Content::List(items)) = node.get("items").map(|items| &items.content)
+    {
+        let of = (!item_kind.is_empty()).then_some((api_version, item_kind));
+        for (i, item) in items.iter().enumerate() {
+            let item_at = Judged {
+                item: Some(match &at.item {
+                    Some(outer) => format!("{outer}.items[{i}]"),
+                    None => format!("items[{i}]"),
+                }),
+                ..at.clone()
+            };
+            visit(&item_at, item, of, books, now, judged);
+        }
+        return;
+    }
+    this.api_version = Some(api_version.to_owned());
+    this.kind = Some(kind.to_owned());
+    let metadata = |field: &str| node.get("metadata")?.get(field)?.text().map(str::to_owned);
+    this.namespace = metadata("namespace");
+    this.name = metadata("name").or_else(|| metadata("generateName"));
+    this.judge_object(node, api_version, kind, books, now);
+    judged.push(this);
+}
+
+impl Judged {
+    fn judge_object(
+        &mut self,
+        node: &Node,
+        api_version: &str,
+        kind: &str,
+        books: &[Rulebook],
+        now: DateTime<Utc>,
+    ) {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let mut ours = books.iter().filter(|book| book.group == group).peekable();
+        if ours.peek().is_none() {
+            self.result = Outcome::PassedOver;
+            return;
+        }
+        let found = ours.filter(|book| book.kind == kind).find_map(|book| {
+            let mut versions = book.versions.iter();
+            let (_, schema) = versions.find(|(version, _)| version == api_version)?;
+            Some((book, schema))
+        });
+        self.result = Outcome::Refused;
+        let Some((book, schema)) = found else {
+            let message = format!("no matches for kind {kind:?} in version {api_version:?}");
+            self.fault(node, "", Why::NoMatch, message);
+            return;
+        };
+        let mut object = node.value();
+        if let Value::Object(fields) = &mut object {
+            // An item of a list may leave these to the list.
+            fields.insert("apiVersion".to_owned(), api_version.into());
+            fields.insert("kind".to_owned(), kind.into());
+        }
+        let findings = schema::check(schema, &object);
+        for field in findings.unknown {
+            let message = format!("unknown field {field:?}");
+            self.fault(node, &field, Why::UnknownField, message);
+        }
+        let mut faults = findings.types;
+        faults.extend(check_metadata(&object));
+        self.ask_the_webhook(node, object, book, now, faults);
+        if self.faults.is_empty() {
+            self.result = Outcome::Accepted;
+        }
+    }
+
+    /// Both judges of the kind, in the API server's order. `faults` are those found so far.
+    fn ask_the_webhook(
+        &mut self,
+        node: &Node,
+        mut object: Value,
+        book: &Rulebook,
+        now: DateTime<Utc>,
+        mut faults: Vec<Fault>,
+    ) {
+        // What a client writes there is dropped when an object is created.
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("status");
+        }
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("creationTimestamp");
+        }
+        let resource = (book.admission.resource)();
+        let review = |object: &Value, judge: crate::admission::judge::Judge| {
+            let request = json!({
+                "uid": "",
+                "kind": { "group": resource.group, "version": resource.version, "kind": resource.kind },
+                "operation": "CREATE",
+                "userInfo": { "username": SOMEBODY },
+                "object": object,
+            });
+            let request = request.to_string();
+            serde_json::from_str::<Request<'_>>(&request).map(|request| judge(&request, now))
+        };
+        let verdict = review(&object, book.admission.mutate).and_then(|mutation| {
+            let operations = Value::Array(mutation.response.patch.clone());
+            let patch: json_patch::Patch = serde_json::from_value(operations)?;
+            // Operations that do not fit leave the object as it is: the validating side says why.
+            let _ = json_patch::patch(&mut object, &patch);
+            self.patch = Some(mutation.response.patch);
+            review(&object, book.admission.validate)
+        });
+        match verdict {
+            Ok(verdict) => {
+                self.warnings.clone_from(&verdict.response.warnings);
+                if !verdict.response.allowed && verdict.faults.is_empty() {
+                    faults.extend(unexplained(&verdict.response, &faults));
+                }
+                // A wrong type is found by the schema and by the decoder.
+                let said: Vec<String> = faults.iter().map(|fault| fault.field.clone()).collect();
+                let news = verdict.faults.into_iter().filter(|fault| {
+                    fault.reason != Reason::TypeInvalid || !said.contains(&fault.field)
+                });
+                faults.extend(news);
+            }
+            Err(error) => faults.push(Fault::invalid("", Value::Null, &error.to_string())),
+        }
+        for fault in faults {
+            self.fault(node, &fault.field, Why::Field(fault.reason), fault.message);
+        }
+    }
+
+    fn fault(&mut self, node: &Node, field: &str, reason: Why, message: String) {
+        self.faults.push(Found {
+            field: field.to_owned(),
+            line: node.line_of(field),
+            reason,
+            message,
+        });
+    }
+}
+
+/// A refusal without faults: the object could not be read. Whatever of `metadata` kept it from being
+/// read is in `faults` already.
+fn unexplained(response: &Response, faults: &[Fault]) -> Option<Fault> {
+    if !faults.is_empty() {
+        return None;
+    }
+    let status = serde_json::to_value(&response.status).unwrap_or_default();
+    let message = status["message"].as_str().unwrap_or("refused");
+    Some(Fault::invalid("", Value::Null, message))
+}
+
+/// What the API server wants of `metadata`, as far as it can be seen in a file.
+fn check_metadata(object: &Value) -> Vec<Fault> {
+    let metadata = match rules::decode::<ObjectMeta>("metadata", object.get("metadata")) {
+        Ok(metadata) => metadata,
+        Err(fault) => return vec![fault],
+    };
+    let mut faults = Vec::new();
+    let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let (name, prefix) = (given(metadata.name), given(metadata.generate_name));
+    if let Some(prefix) = &prefix {
+        // The API server adds five letters and digits.
+        let name = format!("{prefix}x");
+        check_name("metadata.generateName", prefix, &name, &mut faults);
+    }
+    match (&name, &prefix) {
+        (Some(name), _) => check_name("metadata.name", name, name, &mut faults),
+        (None, Some(_)) => {}
+        (None, None) => faults.push(Fault::required(
+            "metadata.name",
+            "name or generateName is required",
+        )),
+    }
+    faults
+}
+
+fn check_name(field: &str, given: &str, name: &str, faults: &mut Vec<Fault>) {
+    let is_label = |label: &str| {
+        let edge = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let bytes = label.as_bytes();
+        bytes.iter().all(|c| edge(*c) || *c == b'-')
+            && bytes.first().copied().is_some_and(edge)
+            && bytes.last().copied().is_some_and(edge)
+    };
+    if !name.split('.').all(is_label) {
+        let detail = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
+            characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
+            'example.com', regex used for validation is \
+            '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+        faults.push(Fault::invalid(field, given, detail));
+    }
+}

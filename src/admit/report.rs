@@ -1,0 +1,255 @@
+//! What was found, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::admission::faults::{Reason, clean};
+
+/// What became of a document, or of a file that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Judged {
+    /// The file as it was named; `-` is standard input.
+    pub file: String,
+    /// The number of the document in its file, from 1; empty ones are not counted.
+    pub document: Option<usize>,
+    /// Where the object stands in a list, such as `items[0]`.
+    pub item: Option<String>,
+    /// The line in the file, from 1.
+    pub line: Option<usize>,
+    /// The column of what cannot be read, from 1, where it is known.
+    pub column: Option<usize>,
+    /// The object's `apiVersion`.
+    pub api_version: Option<String>,
+    /// The object's `kind`.
+    pub kind: Option<String>,
+    /// The object's `metadata.namespace`.
+    pub namespace: Option<String>,
+    /// The object's `metadata.name`, else `metadata.generateName`.
+    pub name: Option<String>,
+    /// What became of it.
+    pub result: Outcome,
+    /// Why it is unreadable.
+    pub error: Option<String>,
+    /// Why it is refused.
+    pub faults: Vec<Found>,
+    /// What it is told, the object being accepted.
+    pub warnings: Vec<String>,
+    /// What defaulting does: operations of RFC 6902.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patch: Option<Vec<Value>>,
+}
+
+/// What became of a document.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// It obeys the rules.
+    Accepted,
+    /// It breaks rules.
+    Refused,
+    /// It is of a kind that this program does not judge.
+    PassedOver,
+    /// It could not be read.
+    #[default]
+    Unreadable,
+}
+
+/// A fault and its line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// The path of the field.
+    pub field: String,
+    /// The line of the field; of its nearest parent where it is missing.
+    pub line: usize,
+    /// The kind of fault.
+    pub reason: Why,
+    /// The sentence for the user.
+    pub message: String,
+}
+
+/// The kind of a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Why {
+    /// The schema has no such field.
+    UnknownField,
+    /// The group is ours, but has no such kind or version.
+    NoMatch,
+    /// A cause in the API's own words.
+    #[serde(untagged)]
+    Field(Reason),
+}
+
+/// How many documents met which end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// They obey the rules.
+    pub accepted: usize,
+    /// They break rules.
+    pub refused: usize,
+    /// They are of other kinds.
+    pub passed_over: usize,
+    /// They, or their file, could not be read.
+    pub unreadable: usize,
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    results: &'a [Judged],
+    summary: Summary,
+}
+
+impl Summary {
+    /// Counts.
+    pub fn of(judged: &[Judged]) -> Self {
+        let count = |result| judged.iter().filter(|one| one.result == result).count();
+        Self {
+            accepted: count(Outcome::Accepted),
+            refused: count(Outcome::Refused),
+            passed_over: count(Outcome::PassedOver),
+            unreadable: count(Outcome::Unreadable),
+        }
+    }
+
+    /// 2 if anything could not be read, or nothing was there; else 1 if anything was refused.
+    pub fn exit_code(self) -> u8 {
+        if self.unreadable > 0 || self == Self::default() {
+            2
+        } else {
+            u8::from(self.refused > 0)
+        }
+    }
+}
+
+impl Judged {
+    /// Where it stands: `file:line: document 2, items[0]`.
+    fn place(&self, line: Option<usize>) -> String {
+        let mut place = self.file.clone();
+        if let Some(line) = line {
+            let _ = write!(place, ":{line}");
+        }
+        if let Some(column) = self.column {
+            let _ = write!(place, ":{column}");
+        }
+        if let Some(document) = self.document {
+            let _ = write!(place, ": document {document}");
+        }
+        if let Some(item) = &self.item {
+            let _ = write!(place, ", {item}");
+        }
+        place
+    }
+
+    /// One line on why it could not be read.
+    fn complain(&self, errors: &mut dyn Write) -> io::Result<()> {
+        let Some(error) = &self.error else {
+            return Ok(());
+        };
+        let line = format!("error: {}: {error}", self.place(self.line));
+        writeln!(errors, "{}", clean(&line))
+    }
+
+    fn object(&self) -> String {
+        let kind = self.kind.as_deref().unwrap_or_default();
+        let name = self.name.as_deref().unwrap_or_default();
+        format!("{kind} {name:?}")
+    }
+}
+
+/// One line for each fault, for people; what cannot be read goes to `errors`.
+pub fn text(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
+    for file in judged.chunk_by(|a, b| a.file == b.file) {
+        for one in file {
+            let object = one.object();
+            one.complain(errors)?;
+            for fault in &one.faults {
+                let place = one.place(Some(fault.line));
+                // These two name the field in their sentence.
+                let field = match fault.reason {
+                    Why::Field(_) if !fault.field.is_empty() => format!("{}: ", fault.field),
+                    _ => String::new(),
+                };
+                let line = format!("{place}: {object}: {field}{}", fault.message);
+                writeln!(out, "{}", clean(&line))?;
+            }
+            let place = one.place(one.line);
+            for warning in &one.warnings {
+                let line = format!("{place}: {object}: warning: {warning}");
+                writeln!(out, "{}", clean(&line))?;
+            }
+            let operations = one.patch.iter().flatten();
+            for operation in operations {
+                let text = |key: &str| operation[key].as_str().unwrap_or_default();
+                let mut line = format!(
+                    "{place}: {object}: default: {} {}",
+                    text("op"),
+                    text("path")
+                );
+                if let Some(value) = operation.get("value") {
+                    let _ = write!(line, " {value}");
+                }
+                writeln!(out, "{}", clean(&line))?;
+            }
+        }
+        note(file, out)?;
+    }
+    let Summary {
+        accepted,
+        refused,
+        passed_over,
+        unreadable,
+    } = Summary::of(judged);
+    writeln!(
+        out,
+        "{accepted} accepted, {refused} refused, {passed_over} passed over, {unreadable} unreadable"
+    )
+}
+
+/// The kinds of a file that are passed over, in one line.
+fn note(file: &[Judged], out: &mut dyn Write) -> io::Result<()> {
+    let others = file.iter().filter(|one| one.result == Outcome::PassedOver);
+    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+    for kind in others.filter_map(|one| one.kind.as_deref()) {
+        *kinds.entry(kind).or_default() += 1;
+    }
+    if let (Some(first), false) = (file.first(), kinds.is_empty()) {
+        let kinds: Vec<String> = kinds
+            .iter()
+            .map(|(kind, n)| format!("{kind} ({n})"))
+            .collect();
+        let line = format!("{}: note: passed over: {}", first.file, kinds.join(", "));
+        writeln!(out, "{}", clean(&line))?;
+    }
+    Ok(())
+}
+
+/// One JSON document; what cannot be read is told to `errors` as well.
+pub fn json(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
+    for one in judged {
+        one.complain(errors)?;
+    }
+    let report = Report {
+        results: judged,
+        summary: Summary::of(judged),
+    };
+    let text = serde_json::to_string_pretty(&report)?;
+    // JSON lets characters through that rewrite a terminal. They stand in texts alone, where an
+    // escape means the same.
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_ascii() && c != '\u{7f}' || c.escape_debug().count() == 1 {
+            escaped.push(c);
+        } else {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        }
+    }
+    writeln!(out, "{escaped}")
+}

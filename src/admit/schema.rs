@@ -1,0 +1,130 @@
+//! The part of the API server's own judgement that comes before the webhook's: fields that the CRD
+//! does not have, and JSON types.
+//!
+//! Only what the CRDs of this project use is known here; a test names every keyword that is new.
+//! A `null` in place of a field counts as no field, as the API server has it (tried on 1.36).
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
+use serde_json::Value;
+
+use crate::admission::faults::Fault;
+
+/// What the schema finds in an object.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// The paths of fields that the schema does not have.
+    pub unknown: Vec<String>,
+    /// Values of another JSON type.
+    pub types: Vec<Fault>,
+}
+
+/// The fields of `metadata`, which the API server knows without a schema.
+const METADATA: [&str; 15] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Judges a whole object.
+pub fn check(schema: &JSONSchemaProps, object: &Value) -> Findings {
+    let mut findings = Findings::default();
+    let properties = schema.properties.iter().flatten();
+    for (name, value) in object.as_object().into_iter().flatten() {
+        match name.as_str() {
+            "apiVersion" | "kind" => {}
+            "metadata" => {
+                let fields = value.as_object().into_iter().flatten();
+                let unknown = fields.filter(|(name, _)| !METADATA.contains(&name.as_str()));
+                findings
+                    .unknown
+                    .extend(unknown.map(|(name, _)| format!("metadata.{name}")));
+            }
+            name => match properties.clone().find(|(property, _)| *property == name) {
+                None => findings.unknown.push(name.to_owned()),
+                Some((_, schema)) => walk_field(name, schema, value, &mut findings),
+            },
+        }
+    }
+    // The status of an object that is created is dropped before its types are looked at.
+    findings
+        .types
+        .retain(|fault| !fault.field.starts_with("status"));
+    findings
+}
+
+fn walk_field(path: &str, schema: &JSONSchemaProps, value: &Value, findings: &mut Findings) {
+    if !value.is_null() {
+        walk(path, schema, value, findings);
+    }
+}
+
+fn walk(path: &str, schema: &JSONSchemaProps, value: &Value, findings: &mut Findings) {
+    let is = type_of(value);
+    let wanted = if schema.x_kubernetes_int_or_string == Some(true) {
+        "integer,string"
+    } else {
+        schema.type_.as_deref().unwrap_or(is)
+    };
+    if !wanted.split(',').any(|wanted| wanted == is) {
+        let detail = format!("{path} in body must be of type {wanted}: {is:?}");
+        let fault = Fault::type_invalid(path, &is.into(), &detail);
+        findings.types.push(fault);
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let path = format!("{path}.{name}");
+                let property = schema.properties.as_ref().and_then(|p| p.get(name));
+                let schema = match (property, &schema.additional_properties) {
+                    (Some(property), _) => property,
+                    (None, Some(JSONSchemaPropsOrBool::Schema(any))) => any,
+                    _ if schema.x_kubernetes_preserve_unknown_fields == Some(true) => continue,
+                    _ => {
+                        findings.unknown.push(path);
+                        continue;
+                    }
+                };
+                walk_field(&path, schema, value, findings);
+            }
+        }
+        Value::Array(items) => {
+            let Some(JSONSchemaPropsOrArray::Schema(schema)) = &schema.items else {
+                return;
+            };
+            for (i, item) in items.iter().enumerate() {
+                if !(item.is_null() && schema.nullable == Some(true)) {
+                    walk(&format!("{path}[{i}]"), schema, item, findings);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The name of the JSON type in the API server's words.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

@@ -1,0 +1,621 @@
+//! The reader against kubectl's own library, and what is made of documents.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::fmt::Write as _;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::object::Rulebook;
+use super::read::{Source, decode};
+use super::report::{self, Judged, Outcome, Summary};
+use super::yaml;
+use crate::kinds::REGISTRY;
+
+fn now() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+}
+
+fn documents(text: &str) -> Vec<yaml::Document> {
+    let mut documents = Vec::new();
+    yaml::documents(text, &mut |document| documents.push(document));
+    documents
+}
+
+fn values(text: &str) -> Vec<Result<Value, String>> {
+    let read = |document: yaml::Document| {
+        let content = document.content.map(|node| node.value());
+        content.map_err(|unreadable| unreadable.message)
+    };
+    documents(text).into_iter().map(read).collect()
+}
+
+/// The one document that the text must hold.
+fn value(text: &str) -> Value {
+    let values = values(text);
+    assert_eq!(values.len(), 1, "{text}: {values:?}");
+    values[0].clone().unwrap_or_else(|e| panic!("{text}: {e}"))
+}
+
+/// Why the one document of the text cannot be read: `line:column: message`.
+fn error(text: &str) -> String {
+    let documents = documents(text);
+    let [document] = documents.as_slice() else {
+        panic!("{text}: {documents:?}");
+    };
+    let unreadable = document.content.as_ref().unwrap_err();
+    let column = unreadable.column.map_or(String::new(), |c| format!("{c}:"));
+    format!("{}:{column} {}", unreadable.line, unreadable.message)
+}
+
+fn books() -> Vec<Rulebook> {
+    REGISTRY.iter().map(|kind| Rulebook::of(kind)).collect()
+}
+
+fn judge(text: &str) -> Vec<Judged> {
+    let source = Source {
+        name: "f.yaml".to_owned(),
+        text: Ok(text.to_owned()),
+    };
+    super::judge(&source, &books(), now())
+}
+
+/// The faults of the one object that the text must hold: `line field: message`.
+fn faults(text: &str) -> Vec<String> {
+    let judged = judge(text);
+    assert_eq!(judged.len(), 1, "{judged:?}");
+    let faults = judged[0].faults.iter();
+    let shown = faults.map(|f| format!("{} {}: {}", f.line, f.field, f.message));
+    shown.collect()
+}
+
+fn lines(judged: &[Judged]) -> String {
+    let (mut out, mut errors) = (Vec::new(), Vec::new());
+    report::text(judged, &mut out, &mut errors).unwrap();
+    out.extend(errors);
+    String::from_utf8(out).unwrap()
+}
+
+const AT: &str = "apiVersion: cnat.programming-kubernetes.info/v1alpha1\nkind: At\n";
+
+#[test]
+fn what_is_read_is_what_kubectl_sends() {
+    // Refused here, since it can only be a mistake: kubectl takes the last one, or what stands first.
+    let mistakes = [
+        "a: 1\na: 2",
+        "1: a\n\"1\": b",
+        "{a: 1, a: 2}",
+        "a: 1\n...\nb: 2",
+        " a: b\nc: d",
+        // kubectl cuts the file there, and so has an error too.
+        "%YAML 1.1\n---\na: yes",
+    ];
+    // Read otherwise: the first two are JSON, which kubectl reads with another library; the last has
+    // no line break at its end, which kubectl adds.
+    let others = [
+        "a: \"\\ud83d\\ude00\"",
+        "a: \"\\x41\\/\\e\"",
+        "a: \u{85}b",
+        "a: \u{2028}b",
+        "a: \u{feff}b",
+        ".inf: x",
+        "v: .5_5",
+        "v: -0.0",
+        "a: |2\n  x",
+    ];
+    let table = include_str!("kubectl.tsv");
+    for row in table.lines().filter(|row| !row.starts_with('#')) {
+        let (text, theirs) = row.split_once('\t').unwrap();
+        let text: String = serde_json::from_str(text).unwrap();
+        let theirs = serde_json::from_str(theirs).ok();
+        let mut ours = values(&text);
+        let ours = match ours.len() {
+            0 => Some(Value::Null),
+            1 => ours.remove(0).ok(),
+            _ => None,
+        };
+        if mistakes.contains(&text.as_str()) {
+            assert!(ours.is_none() && theirs.is_some(), "{text:?}: {ours:?}");
+        } else {
+            let same = !others.contains(&text.as_str());
+            assert_eq!(ours == theirs, same, "{text:?}: {ours:?}, {theirs:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_is_cut_at_its_separators() {
+    let all = |text: &str| -> Vec<Value> { values(text).into_iter().map(Result::unwrap).collect() };
+    for nothing in [
+        "",
+        "\n",
+        "---\n",
+        "# c\n---\n# d\n---\n",
+        "null\n",
+        "---",
+        "\r\n",
+    ] {
+        assert!(all(nothing).is_empty(), "{nothing:?}");
+    }
+    assert_eq!(
+        all("---\na: 1\n---\n---\nb: 2\n"),
+        [json!({"a": 1}), json!({"b": 2})]
+    );
+    assert_eq!(
+        all("a: 1\r\n--- # c\r\nb: 2"),
+        [json!({"a": 1}), json!({"b": 2})]
+    );
+    assert_eq!(
+        all("{\"a\":1}{\"b\":2}\n {\"c\":3}"),
+        [json!({"a": 1}), json!({"b": 2}), json!({"c": 3})]
+    );
+    assert_eq!(
+        all("{\"a\": 1}\n---\n{b: 2}"),
+        [json!({"a": 1}), json!({"b": 2})]
+    );
+    let seen = documents("\n\na: 1\n--- x\nskipped: 1\n---\n\nb: [\n---\nc: 1\n");
+    let seen: Vec<_> = seen.iter().map(|d| (d.line, d.content.is_ok())).collect();
+    assert_eq!(seen, [(3, true), (4, false), (8, false), (10, true)]);
+    let lines: Vec<_> = documents("{\"a\":1}\n\n{\"b\":\n2}{}")
+        .iter()
+        .map(|d| d.line)
+        .collect();
+    assert_eq!(lines, [1, 3, 4]);
+}
+
+#[test]
+fn what_cannot_be_read_is_said_with_its_place() {
+    for (text, words) in [
+        (
+            "a: 1\nb: {{ .Values.b }}\n",
+            "2:5: a list or an object cannot be a key (is this a template",
+        ),
+        ("{{- if .Values.a }}\na: 1\n", "is this a template"),
+        ("a: 1\n---\n", ""),
+        ("x: 1\na:\n\tb: c\n", "3:"),
+        ("a: 1\n\nb: 2\nb: 3\n", "4:1: key \"b\" already set in map"),
+        ("{\"a\": 1, \"a\": 2}", "1:10: key \"a\" already set in map"),
+        ("{\"a\": 1, \"a\"", "1:"),
+        ("a: 1\nb: \0\n", "2: control characters are not allowed"),
+        ("a: \u{9b}x\n", "1: control characters"),
+        ("a: &a [*a]\n", "an anchor's value contains itself"),
+        ("a: *b\n", "1:4:"),
+        ("a: .inf\n", "1:4: JSON has no number .inf"),
+        ("a: !!int five\n", "cannot decode \"five\" as a !!int"),
+        ("a: !!binary '!'\n", "base64"),
+        ("~: a\n", "null cannot be a key"),
+        ("a: {<<: 5}\n", "map merge"),
+    ] {
+        if words.is_empty() {
+            value(text);
+        } else {
+            let said = error(text);
+            assert!(said.contains(words), "{text:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_document_that_explodes_is_refused_at_once() {
+    let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for i in 1..40 {
+        let alias = format!("*a{}, ", i - 1).repeat(10);
+        let _ = writeln!(laughs, "a{i}: &a{i} [{alias}]");
+    }
+    assert!(error(&laughs).contains("with its aliases replaced"));
+    let long = format!(
+        "a: &a {}\nb: [{}]\n",
+        "x".repeat(100_000),
+        "*a, ".repeat(1000)
+    );
+    assert!(error(&long).contains("with its aliases replaced"));
+    // Merged once more each time, a document would double.
+    let mut merges = "a0: &a0 {k: v}\n".to_owned();
+    for i in 1..60 {
+        let before = i - 1;
+        let _ = writeln!(
+            merges,
+            "a{i}: &a{i} {{<<: *a{before}, x{i}: *a{before}, y{i}: *a{before}}}"
+        );
+    }
+    assert!(error(&merges).contains("with its aliases replaced"));
+    // Merging takes memory at once, and each of these maps alone is small enough.
+    let keys: Vec<String> = (0..50_000).map(|i| format!("k{i}: 1")).collect();
+    let keys = keys.join(", ");
+    let merges = format!("a: &a {{{keys}}}\nb: [{}]\n", "{<<: *a}, ".repeat(10_000));
+    assert!(error(&merges).contains("with its aliases replaced"));
+    let merges = format!("a: &a {{{keys}}}\nb: {{<<: [{}]}}\n", "*a, ".repeat(10_000));
+    assert!(error(&merges).contains("with its aliases replaced"));
+    for deep in [
+        "[".repeat(100_000),
+        "{a: ".repeat(100_000),
+        "- ".repeat(100_000),
+        "{\"a\":".repeat(100_000),
+    ] {
+        error(&deep);
+    }
+    let mut chain = "a0: &a0 x\n".to_owned();
+    for i in 1..100_000 {
+        let _ = writeln!(chain, "a{i}: &a{i} {{x: *a{}}}", i - 1);
+    }
+    assert!(error(&chain).contains("nested deeper than 100 levels"));
+    assert_eq!(
+        value("a: &a [1, 2]\nb: *a\n"),
+        json!({"a": [1, 2], "b": [1, 2]})
+    );
+}
+
+#[test]
+fn files_are_utf8_or_say_that_they_are_utf16() {
+    assert_eq!(decode("a: ä".into()).unwrap(), "a: ä");
+    assert_eq!(decode("\u{feff}a: ä".into()).unwrap(), "a: ä");
+    let units: Vec<u16> = "\u{feff}a: ä😀".encode_utf16().collect();
+    let little: Vec<u8> = units.iter().flat_map(|u| u.to_le_bytes()).collect();
+    let big: Vec<u8> = units.iter().flat_map(|u| u.to_be_bytes()).collect();
+    assert_eq!(decode(little.clone()).unwrap(), "a: ä😀");
+    assert_eq!(decode(big).unwrap(), "a: ä😀");
+    assert_eq!(
+        decode(little[..little.len() - 1].to_vec()).unwrap_err(),
+        "not valid UTF-16"
+    );
+    assert_eq!(
+        decode(b"a: 1\nb: \xff\n".to_vec()).unwrap_err(),
+        "not valid UTF-8, in line 2"
+    );
+    assert_eq!(
+        decode(vec![0xff]).unwrap_err(),
+        "not valid UTF-8, in line 1"
+    );
+}
+
+#[test]
+fn faults_are_those_of_the_webhook() {
+    for kind in REGISTRY {
+        let names = (kind.admission.resource)();
+        for sample in kind.samples {
+            let request = json!({
+                "uid": "u",
+                "kind": { "group": names.group, "version": names.version, "kind": names.kind },
+                "operation": "CREATE",
+                "object": value(sample.text),
+            });
+            let request = request.to_string();
+            let request = serde_json::from_str(&request).unwrap();
+            let verdict = (kind.admission.validate)(&request, now());
+            let judged = judge(sample.text);
+            assert_eq!(judged.len(), 1);
+            let ours: Vec<_> = judged[0]
+                .faults
+                .iter()
+                .map(|f| (&f.field, &f.message))
+                .collect();
+            let theirs: Vec<_> = verdict
+                .faults
+                .iter()
+                .map(|f| (&f.field, &f.message))
+                .collect();
+            assert_eq!(ours, theirs, "{}", sample.file);
+            assert_eq!(
+                judged[0].warnings, verdict.response.warnings,
+                "{}",
+                sample.file
+            );
+            let accepted = judged[0].result == Outcome::Accepted;
+            assert_eq!(accepted, verdict.response.allowed, "{}", sample.file);
+        }
+    }
+}
+
+#[test]
+fn what_the_api_server_refuses_before_it_asks_the_webhook_is_found() {
+    let text = format!(
+        "{AT}metadata:\n  name: Bad_Name\n  lables: {{}}\nspeck: 1\nspec:\n  imgae: x\n  image: 5\n  schedule: now\n  command: [x]\n  shell: [1, null]\n  suspend: 'yes'\n  activeDeadlineSeconds: 1.5\n  template:\n    foo: 1\n    metadata: {{labels: {{a.b/c: 1, d: null}}}}\n    spec: {{anything: 1}}\nstatus: {{phase: NOPE, foo: 1}}\n"
+    );
+    let body = |field: &str, wanted: &str, is: &str| {
+        format!("{field}: Invalid value: {is:?}: {field} in body must be of type {wanted}: {is:?}")
+    };
+    let found = faults(&text);
+    for expected in [
+        "5 metadata.lables: unknown field \"metadata.lables\"".to_owned(),
+        "6 speck: unknown field \"speck\"".to_owned(),
+        "8 spec.imgae: unknown field \"spec.imgae\"".to_owned(),
+        "16 spec.template.foo: unknown field \"spec.template.foo\"".to_owned(),
+        "19 status.foo: unknown field \"status.foo\"".to_owned(),
+        format!("9 {}", body("spec.image", "string", "integer")),
+        format!("11 {}", body("spec.command", "string", "array")),
+        format!("12 {}", body("spec.shell[0]", "string", "integer")),
+        format!("12 {}", body("spec.shell[1]", "string", "null")),
+        format!("13 {}", body("spec.suspend", "boolean", "string")),
+        format!(
+            "14 {}",
+            body("spec.activeDeadlineSeconds", "integer", "number")
+        ),
+        format!(
+            "17 {}",
+            body("spec.template.metadata.labels.a.b/c", "string", "integer")
+        ),
+    ] {
+        assert!(found.contains(&expected), "{expected} is not in {found:#?}");
+    }
+    assert!(found.iter().any(|f| {
+        f.starts_with("4 metadata.name: Invalid value: \"Bad_Name\": a lowercase RFC 1123")
+    }));
+    assert_eq!(found.len(), 13, "{found:#?}");
+}
+
+#[test]
+fn null_is_as_good_as_absent() {
+    let text = format!(
+        "{AT}metadata: {{name: a, labels: null, creationTimestamp: null}}\nspec: {{schedule: now, command: x, image: ~, template: {{metadata: ~, spec: ~}}}}\nstatus: ~\n"
+    );
+    assert_eq!(faults(&text), [""; 0]);
+}
+
+#[test]
+fn metadata_must_name_the_object() {
+    let spec = "spec: {schedule: now, command: x}\n";
+    let of = |metadata: &str| faults(&format!("{AT}{metadata}\n{spec}"));
+    let missing = "metadata.name: Required value: name or generateName is required";
+    assert_eq!(of("# none"), [format!("1 {missing}")]);
+    assert_eq!(of("metadata: ~"), [format!("3 {missing}")]);
+    assert_eq!(of("metadata: {name: ''}"), [format!("3 {missing}")]);
+    assert!(of("metadata: {name: a-1.b}").is_empty());
+    assert!(of("metadata: {generateName: a-}").is_empty());
+    for (metadata, field) in [
+        ("metadata: {name: a_b}", "metadata.name"),
+        ("metadata: {name: a-}", "metadata.name"),
+        ("metadata: {name: a..b}", "metadata.name"),
+        ("metadata: {name: 5}", "metadata.name"),
+        ("metadata: {generateName: A-}", "metadata.generateName"),
+        ("metadata: {generateName: ä-}", "metadata.generateName"),
+        ("metadata: {name: a, labels: {b: 1}}", "metadata.labels"),
+        (
+            "metadata: {name: a, annotations: [b]}",
+            "metadata.annotations",
+        ),
+        ("metadata: [a]", "metadata"),
+    ] {
+        let found = of(metadata);
+        assert!(
+            found.len() == 1 && found[0].starts_with(&format!("3 {field}")),
+            "{metadata}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn objects_of_others_are_passed_over_and_ours_are_not() {
+    let result = |text: &str| judge(text)[0].result;
+    assert_eq!(
+        result("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"),
+        Outcome::PassedOver
+    );
+    assert_eq!(
+        result("apiVersion: example.com/v1\nkind: At\n"),
+        Outcome::PassedOver
+    );
+    let group = "cnat.programming-kubernetes.info";
+    for (version, kind) in [("v1", "At"), ("v1alpha1", "Att"), ("v1alpha1", "at")] {
+        let text = format!("apiVersion: {group}/{version}\nkind: {kind}\nmetadata: {{name: a}}\n");
+        let said = format!("1 : no matches for kind \"{kind}\" in version \"{group}/{version}\"");
+        assert_eq!(faults(&text), [said]);
+    }
+    for (text, said) in [
+        ("kind: At\n", "apiVersion not set"),
+        ("apiVersion: v1\n", "kind not set"),
+        ("a: 1\n", "apiVersion not set, kind not set"),
+        (
+            "kind: 1\napiVersion: ''\n",
+            "apiVersion not set, kind not set",
+        ),
+        ("- a\n", "not an object"),
+        ("text\n", "not an object"),
+    ] {
+        let judged = judge(text);
+        assert_eq!(judged[0].result, Outcome::Unreadable);
+        assert!(
+            judged[0].error.as_ref().unwrap().starts_with(said),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn lists_are_judged_item_by_item() {
+    let text = "apiVersion: v1\nkind: List\nitems:\n- apiVersion: cnat.programming-kubernetes.info/v1alpha1\n  kind: AtList\n  items:\n  - metadata: {name: a}\n    spec: {schedule: now, command: x}\n  - metadata: {name: b}\n    spec: {}\n- apiVersion: v1\n  kind: Secret\n- 5\n";
+    let judged = judge(text);
+    let seen: Vec<_> = judged
+        .iter()
+        .map(|one| (one.item.as_deref().unwrap(), one.line.unwrap(), one.result))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("items[0].items[0]", 7, Outcome::Accepted),
+            ("items[0].items[1]", 9, Outcome::Refused),
+            ("items[1]", 11, Outcome::PassedOver),
+            ("items[2]", 13, Outcome::Unreadable),
+        ]
+    );
+    assert_eq!(judged[1].name.as_deref(), Some("b"));
+    assert!(judge("apiVersion: v1\nkind: List\nitems: []\n").is_empty());
+}
+
+#[test]
+fn a_dump_of_a_stored_object_is_judged_as_if_it_were_new() {
+    let forged = "2020-01-01T00:00:00.000Z";
+    let text = format!(
+        "{AT}metadata:\n  name: a\n  uid: u\n  resourceVersion: '5'\n  creationTimestamp: 2020-01-01T00:00:00Z\n  annotations: {{cnat.programming-kubernetes.info/schedule-set-at: '{forged}'}}\nspec: {{schedule: now + 5 minutes, command: x, image: 'a:1'}}\nstatus: {{phase: DONE}}\n"
+    );
+    let judged = judge(&text);
+    assert_eq!(judged[0].result, Outcome::Accepted, "{judged:?}");
+    let patch = json!(judged[0].patch).to_string();
+    assert!(
+        patch.contains("schedule-set-at") && patch.contains("remove"),
+        "{patch}"
+    );
+}
+
+#[test]
+fn hostile_text_does_not_reach_the_terminal() {
+    let hostile = "\\e[2J\\u202e\\u009b\\n\\x7f";
+    let text = format!(
+        "{AT}metadata: {{name: \"{hostile}\"}}\nspec: {{\"{hostile}\": 1, image: \"{hostile}\", template: {{metadata: {{labels: {{\"{hostile}\": \"{hostile}\"}}}}}}}}\n---\napiVersion: \"{hostile}\"\nkind: \"{hostile}\"\n---\n\"{hostile}\": 1\n\"{hostile}\": 1\n"
+    );
+    let judged = judge(&text);
+    let (mut json, mut errors) = (Vec::new(), Vec::new());
+    report::json(&judged, &mut json, &mut errors).unwrap();
+    let json = String::from_utf8(json).unwrap();
+    for shown in [
+        lines(&judged),
+        json.clone(),
+        String::from_utf8(errors).unwrap(),
+    ] {
+        let raw = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!shown.contains(raw), "{shown:?}");
+    }
+    assert!(!lines(&judged).contains("\n\n"));
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        json["results"][0]["name"],
+        "\u{1b}[2J\u{202e}\u{9b}\n\u{7f}"
+    );
+}
+
+#[test]
+fn the_worst_end_decides_the_exit_code() {
+    let code = |accepted, refused, passed_over, unreadable| {
+        let summary = Summary {
+            accepted,
+            refused,
+            passed_over,
+            unreadable,
+        };
+        summary.exit_code()
+    };
+    assert_eq!(code(1, 0, 0, 0), 0);
+    assert_eq!(code(0, 0, 1, 0), 0);
+    assert_eq!(code(5, 1, 1, 0), 1);
+    assert_eq!(code(5, 1, 1, 1), 2);
+    assert_eq!(code(5, 0, 0, 1), 2);
+    assert_eq!(code(0, 0, 0, 0), 2);
+}
+
+/// The walker must know every keyword of the CRDs that decides about an object. Those of a status
+/// decide nothing when an object is created.
+#[test]
+fn the_walker_knows_every_keyword() {
+    fn walk(at: &str, schema: &Value, unknown: &mut Vec<String>) {
+        for (keyword, value) in schema.as_object().unwrap() {
+            match keyword.as_str() {
+                "description" | "title" | "nullable" | "x-kubernetes-int-or-string" => {}
+                "x-kubernetes-preserve-unknown-fields" => assert_eq!(value, true),
+                "type" => {
+                    let types = ["string", "integer", "boolean", "array", "object"];
+                    assert!(types.contains(&value.as_str().unwrap()), "{at}: {value}");
+                }
+                // Whether a number fits is found by the decoder of the kind.
+                "format" => assert!(
+                    ["int32", "int64"].contains(&value.as_str().unwrap()),
+                    "{at}"
+                ),
+                "properties" => {
+                    for (name, schema) in value.as_object().unwrap() {
+                        walk(&format!("{at}.{name}"), schema, unknown);
+                    }
+                }
+                "items" | "additionalProperties" => walk(at, value, unknown),
+                keyword => unknown.push(format!("{at}: {keyword}")),
+            }
+        }
+    }
+    let mut unknown = Vec::new();
+    for kind in REGISTRY {
+        for version in (kind.crd)().spec.versions {
+            let schema: JSONSchemaProps = version.schema.unwrap().open_api_v3_schema.unwrap();
+            let mut schema = serde_json::to_value(schema).unwrap();
+            schema["properties"]
+                .as_object_mut()
+                .unwrap()
+                .remove("status");
+            walk(kind.name, &schema, &mut unknown);
+        }
+    }
+    assert!(
+        unknown.is_empty(),
+        "src/admit/schema.rs does not know {unknown:?}"
+    );
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<u64>().prop_map(Value::from),
+        (-1e300..1e300).prop_map(|x: f64| Value::from(x + 0.5)),
+        any::<String>().prop_map(Value::from),
+        "[ -~]{0,20}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(6, 64, 8, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..8).prop_map(Value::from),
+            prop::collection::btree_map("[^\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f]{0,12}", inner, 0..8)
+                .prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+/// What JSON writers escape, and what `serde_json` does not.
+fn escaped(value: &Value) -> String {
+    let text = serde_json::to_string_pretty(value).unwrap();
+    let mut out = String::new();
+    for c in text.chars() {
+        if c.is_ascii() && c != '\u{7f}' {
+            out.push(c);
+        } else {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        }
+    }
+    out
+}
+
+proptest! {
+    #[test]
+    fn json_is_read_as_json(value in any_json()) {
+        let object = json!({ "a": value });
+        let text = escaped(&object);
+        let read = values(&text);
+        prop_assert_eq!(read.len(), 1);
+        // Go and Rust write some floats in other ways; all of them are the same number.
+        prop_assert_eq!(read[0].clone().map_err(|e| format!("{e}: {text}")), Ok(object));
+    }
+
+    #[test]
+    fn any_bytes_are_judged(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        if let Ok(text) = decode(bytes) {
+            lines(&judge(&text));
+        }
+    }
+
+    #[test]
+    fn any_text_made_of_the_stuff_of_manifests_is_judged(
+        words in prop::collection::vec(prop::sample::select(&[
+            "apiVersion: ", "cnat.programming-kubernetes.info/v1alpha1", "\n", "\n", "\n  ", "\n    ",
+            "kind: ", "At", "List", "metadata: ", "name: ", "spec: ", "template: ", "items: ", "- ",
+            "{", "}", "[", "]", ",", ": ", "&a ", "*a", "<<: ", "!!int ", "!x ", "|", ">", "'", "\"",
+            "\\", "#", "---", "...", "%", "@", "\t", "\0", "\u{feff}", "\r", "ä", "yes", "0x", "1e9",
+            "~", "?", "{{", "status: ", "\n---\n",
+        ][..]), 0..60)
+    ) {
+        let judged = judge(&words.concat());
+        prop_assert!(Summary::of(&judged).exit_code() <= 2);
+        lines(&judged);
+    }
+}
