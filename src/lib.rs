@@ -15,7 +15,7 @@
 //!
 //! [`admit`] judges files by the same rules, with no cluster.
 //!
-//! Arrows point one way: main -> cli -> run -> kinds -> {admission, reconcile} -> libraries. The rooms
+//! Arrows point one way: main -> cli -> {run, admit} -> kinds -> {admission, reconcile} -> libraries. The rooms
 //! beside `kinds` know no kind, and no kind knows another; `tests/architecture.rs` holds that.
 
 pub mod admission;

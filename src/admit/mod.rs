@@ -30,16 +30,17 @@ use report::{Judged, Summary};
 /// The flags of `my-operator admit`.
 #[derive(Args, Debug)]
 pub struct Flags {
-    /// A file, a folder (its .json, .yaml and .yml files), or - for standard input; repeatable.
-    #[arg(short, long = "filename", value_name = "PATH", required = true)]
+    /// Files, folders (their .json, .yaml and .yml files), or - for standard input; repeatable.
+    // Several behind one flag, so that `-f *.yaml` and pre-commit work.
+    #[arg(short, long = "filename", value_name = "PATH", required = true, num_args = 1..)]
     pub filenames: Vec<PathBuf>,
-    /// Read folders in folders too.
+    /// Read the folders in folders too.
     #[arg(short = 'R', long)]
     pub recursive: bool,
     /// How to print what was found.
     #[arg(short, long, value_enum, default_value_t = Output::Text)]
     pub output: Output,
-    /// Show what defaulting adds, too.
+    /// Show what defaulting adds as well.
     #[arg(long)]
     pub show_patch: bool,
 }
