@@ -6,7 +6,7 @@ ARGS ?=
 KUBECTL ?= kubectl
 
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt lint test build run install uninstall
+.PHONY: help manifests fmt lint test bench build run install uninstall
 
 help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,3 +38,6 @@ install: ## Install the CRDs into the cluster of KUBECONFIG.
 
 uninstall: ## Remove the CRDs, and every object of theirs, from the cluster of KUBECONFIG.
 	$(KUBECTL) delete --ignore-not-found -k config/crd
+
+bench: ## Measure the webhook beside a bare HTTPS server and a controller-runtime webhook (ARGS=--quick to try).
+	$(CARGO) run --release --locked -p my-operator-bench -- $(ARGS)

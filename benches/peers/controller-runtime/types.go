@@ -1,0 +1,62 @@
+package main
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+var groupVersion = schema.GroupVersion{Group: "apps.zhongmingmao.io", Version: "v1beta1"}
+
+// MyDaemonSet has the fields of the CRD.
+type MyDaemonSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   MyDaemonSetSpec   `json:"spec,omitempty"`
+	Status MyDaemonSetStatus `json:"status,omitempty"`
+}
+
+type MyDaemonSetSpec struct {
+	Image                string                  `json:"image,omitempty"`
+	Template             *corev1.PodTemplateSpec `json:"template,omitempty"`
+	UpdateStrategy       *UpdateStrategy         `json:"updateStrategy,omitempty"`
+	MinReadySeconds      *int32                  `json:"minReadySeconds,omitempty"`
+	RevisionHistoryLimit *int32                  `json:"revisionHistoryLimit,omitempty"`
+}
+
+type UpdateStrategy struct {
+	Type          string         `json:"type,omitempty"`
+	RollingUpdate *RollingUpdate `json:"rollingUpdate,omitempty"`
+}
+
+type RollingUpdate struct {
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	MaxSurge       *intstr.IntOrString `json:"maxSurge,omitempty"`
+	Partition      *int32              `json:"partition,omitempty"`
+	Paused         *bool               `json:"paused,omitempty"`
+}
+
+type MyDaemonSetStatus struct {
+	ObservedGeneration     int64              `json:"observedGeneration,omitempty"`
+	AvailableReplicas      int32              `json:"availableReplicas,omitempty"`
+	DesiredNumberScheduled int32              `json:"desiredNumberScheduled,omitempty"`
+	CurrentNumberScheduled int32              `json:"currentNumberScheduled,omitempty"`
+	NumberMisscheduled     int32              `json:"numberMisscheduled,omitempty"`
+	NumberReady            int32              `json:"numberReady,omitempty"`
+	UpdatedNumberScheduled int32              `json:"updatedNumberScheduled,omitempty"`
+	NumberAvailable        int32              `json:"numberAvailable,omitempty"`
+	NumberUnavailable      int32              `json:"numberUnavailable,omitempty"`
+	CurrentRevision        string             `json:"currentRevision,omitempty"`
+	UpdateRevision         string             `json:"updateRevision,omitempty"`
+	Conditions             []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// DeepCopyObject makes it a runtime.Object. No webhook copies one.
+func (in *MyDaemonSet) DeepCopyObject() runtime.Object {
+	out := *in
+	in.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	return &out
+}

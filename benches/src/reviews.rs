@@ -1,0 +1,232 @@
+//! The reviews that are sent: those of a CREATE of a `MyDaemonSet`, as a Kubernetes 1.36 API server
+//! writes them, inside the HTTP request that its webhook client writes.
+
+use serde_json::{Map, Value, json};
+
+/// Which of a webhook's two sides is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Defaulting: the object comes without defaults, so that there is a patch to make.
+    Mutate,
+    /// Validation: the object comes as the defaulting side left it.
+    Validate,
+}
+
+impl Side {
+    /// As in the webhook's path.
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+        }
+    }
+}
+
+/// How long a review is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// An ordinary one.
+    Small,
+    /// One with a long template, which stands in it three times: as the spec, in the annotation of
+    /// `kubectl apply`, and field by field in `managedFields`.
+    Large,
+}
+
+impl Length {
+    /// In bytes, as the tables call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Small => "2.9 kB",
+            Self::Large => "64 kB",
+        }
+    }
+
+    /// Containers in the template, and variables in each.
+    fn shape(self) -> (usize, usize) {
+        match self {
+            Self::Small => (1, 0),
+            Self::Large => (8, 35),
+        }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Small => 2_900,
+            Self::Large => 64_000,
+        }
+    }
+}
+
+const API_VERSION: &str = "apps.zhongmingmao.io/v1beta1";
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+const CREATED: &str = "2026-11-20T10:12:00Z";
+
+/// The whole HTTP request.
+pub(crate) fn request(side: Side, length: Length) -> Vec<u8> {
+    let review = review(side, length).to_string();
+    let path = format!("/{}-apps-zhongmingmao-io-v1beta1-mydaemonset", side.verb());
+    let mut request = format!(
+        "POST {path}?timeout=10s HTTP/1.1\r\nHost: my-operator-webhook-service.my-operator-system.svc:443\r\nUser-Agent: kube-apiserver-admission\r\nContent-Length: {}\r\nAccept: application/json, */*\r\nContent-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n",
+        review.len()
+    )
+    .into_bytes();
+    request.extend_from_slice(review.as_bytes());
+    request
+}
+
+fn review(side: Side, length: Length) -> Value {
+    let (containers, variables) = length.shape();
+    let without = envelope(&object(side, containers, variables, 0));
+    // Whatever is missing goes into an annotation.
+    let padding = length.bytes().saturating_sub(without.to_string().len());
+    envelope(&object(side, containers, variables, padding))
+}
+
+fn envelope(object: &Value) -> Value {
+    let kind =
+        json!({"group": "apps.zhongmingmao.io", "version": "v1beta1", "kind": "MyDaemonSet"});
+    let resource =
+        json!({"group": "apps.zhongmingmao.io", "version": "v1beta1", "resource": "mydaemonsets"});
+    json!({
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": kind,
+            "resource": resource,
+            "requestKind": kind,
+            "requestResource": resource,
+            "name": "node-exporter",
+            "namespace": "monitoring",
+            "operation": "CREATE",
+            "userInfo": {
+                "username": "system:serviceaccount:flux-system:kustomize-controller",
+                "uid": "5b1f0c1e-2f6f-4f2b-9f5c-3f3c6a0a7d11",
+                "groups": ["system:serviceaccounts", "system:serviceaccounts:flux-system", "system:authenticated"],
+                "extra": {
+                    "authentication.kubernetes.io/credential-id": ["JTI=6a3f3f0e-3a0f-4d53-8a0c-0f3f9b6b7f9e"],
+                },
+            },
+            "object": object,
+            "oldObject": null,
+            "dryRun": false,
+            "options": {
+                "kind": "CreateOptions",
+                "apiVersion": "meta.k8s.io/v1",
+                "fieldManager": "kubectl-client-side-apply",
+                "fieldValidation": "Strict",
+            },
+        },
+    })
+}
+
+fn object(side: Side, containers: usize, variables: usize, padding: usize) -> Value {
+    let template = template(containers, variables);
+    let mut spec =
+        json!({"image": "quay.io/prometheus/node-exporter:v1.9.1", "template": template});
+    let labels = json!({"app.kubernetes.io/name": "node-exporter", "app.kubernetes.io/part-of": "monitoring"});
+    let applied = json!({
+        "apiVersion": API_VERSION,
+        "kind": "MyDaemonSet",
+        "metadata": {"annotations": {}, "labels": labels, "name": "node-exporter", "namespace": "monitoring"},
+        "spec": spec,
+    });
+    let mut annotations = json!({LAST_APPLIED: format!("{applied}\n")});
+    if padding > 0 {
+        // Quotes, colon and comma are a part of it.
+        let rest = padding.saturating_sub("\"example.com/note\":\"\",".len());
+        annotations["example.com/note"] = "x".repeat(rest).into();
+    }
+    let mut metadata = json!({
+        "name": "node-exporter",
+        "namespace": "monitoring",
+        "labels": labels,
+        "annotations": annotations,
+        "managedFields": [{
+            "manager": "kubectl-client-side-apply",
+            "operation": "Update",
+            "apiVersion": API_VERSION,
+            "time": CREATED,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {
+                "f:metadata": {
+                    "f:annotations": {".": {}, format!("f:{LAST_APPLIED}"): {}},
+                    "f:labels": {".": {}, "f:app.kubernetes.io/name": {}, "f:app.kubernetes.io/part-of": {}},
+                },
+                "f:spec": owned(&spec),
+            },
+        }],
+    });
+    if side == Side::Validate {
+        metadata["uid"] = "f6a1c7a5-5f5e-4c36-9a3f-0a6e6c1a2b3d".into();
+        metadata["creationTimestamp"] = CREATED.into();
+        metadata["generation"] = 1.into();
+        spec["minReadySeconds"] = 0.into();
+        spec["revisionHistoryLimit"] = 10.into();
+        spec["updateStrategy"] = json!({
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false},
+        });
+    }
+    json!({"apiVersion": API_VERSION, "kind": "MyDaemonSet", "metadata": metadata, "spec": spec})
+}
+
+fn template(containers: usize, variables: usize) -> Value {
+    let container = |i: usize| {
+        let mut container = json!({
+            "name": if i == 0 { "app".to_owned() } else { format!("sidecar-{i}") },
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+        });
+        if i > 0 {
+            container["image"] =
+                format!("registry.example.com:5000/team/sidecar-{i}:1.{i}.0").into();
+        }
+        if variables > 0 {
+            let variable = |n: usize| json!({"name": format!("SETTING_NUMBER_{n}"), "value": format!("value-{n}-of-container-{i}")});
+            container["env"] = (0..variables).map(variable).collect();
+        }
+        container
+    };
+    json!({"spec": {
+        "containers": (0..containers).map(container).collect::<Vec<_>>(),
+        "tolerations": [{"operator": "Exists"}],
+    }})
+}
+
+/// The field set of `managedFields` for a value, items of lists by their names.
+fn owned(value: &Value) -> Value {
+    let mut fields = Map::new();
+    match value {
+        Value::Object(members) => {
+            for (name, member) in members {
+                fields.insert(format!("f:{name}"), owned(member));
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                if let (Some(name), Value::Object(mut inner)) = (item.get("name"), owned(item)) {
+                    inner.insert(".".to_owned(), json!({}));
+                    fields.insert(format!("k:{}", json!({"name": name})), inner.into());
+                }
+            }
+        }
+        _ => {}
+    }
+    fields.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reviews_have_the_sizes_that_the_tables_name() {
+        for side in [Side::Mutate, Side::Validate] {
+            for length in [Length::Small, Length::Large] {
+                let bytes = review(side, length).to_string().len();
+                let off = bytes.abs_diff(length.bytes());
+                assert!(off < 20, "{side:?} {length:?}: {bytes}");
+            }
+        }
+    }
+}
