@@ -2,11 +2,16 @@
 //!
 //! A connection is *unproven* until one of its requests was answered with success. What is unproven
 //! gives way: to whoever comes when the listener is full, and, once it has had its chance, to
-//! whoever comes from the same address when that has too many. What is proven is never touched and
-//! counts against no address: addresses are shared behind NAT, and the API server's connections must
-//! never be hit by what its neighbours do.
+//! whoever comes from the same address when that has too many. What is proven counts against no
+//! address and is left alone: addresses are shared behind NAT, and the API server's connections must
+//! not be hit by what its neighbours do.
+//!
+//! There is one exception. Anybody can earn an answer, so a peer could fill the listener with proven
+//! connections and keep everybody else out. When it is full of nothing else, the address that has
+//! most of them gives up its oldest, if it has more than the unproven could ever be: no API server
+//! needs that many.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -23,17 +28,24 @@ pub(super) struct Places<H> {
     most_unproven: usize,
     fair_chance: Duration,
     last: Id,
-    proven: HashSet<Id>,
-    unproven: BTreeMap<Id, Unproven<H>>,
-    by_source: HashMap<IpAddr, BTreeSet<Id>>,
+    unproven: BTreeMap<Id, Connection<H>>,
+    proven: HashMap<Id, Connection<H>>,
+    by_source: HashMap<IpAddr, Source>,
 }
 
 #[derive(Debug)]
-struct Unproven<H> {
+struct Connection<H> {
     source: IpAddr,
     since: Instant,
     /// None between entering and [`Places::attach`].
     handle: Option<H>,
+}
+
+/// The connections from one address, the oldest first.
+#[derive(Debug, Default)]
+struct Source {
+    unproven: BTreeSet<Id>,
+    proven: BTreeSet<Id>,
 }
 
 /// A newcomer that was let in.
@@ -51,8 +63,8 @@ impl<H> Places<H> {
             most_unproven: limits.unproven_per_address,
             fair_chance: limits.fair_chance,
             last: 0,
-            proven: HashSet::new(),
             unproven: BTreeMap::new(),
+            proven: HashMap::new(),
             by_source: HashMap::new(),
         }
     }
@@ -60,7 +72,7 @@ impl<H> Places<H> {
     /// Lets a newcomer in, perhaps at the cost of another, or says why not.
     pub(super) fn enter(&mut self, peer: IpAddr, now: Instant) -> Result<Entered<H>, Rejection> {
         let source = source(peer);
-        let (full, here) = (self.len() >= self.most, self.by_source.get(&source));
+        let here = self.by_source.get(&source).map(|here| &here.unproven);
         let leaver = if let Some(ids) = here.filter(|ids| ids.len() >= self.most_unproven) {
             // Turning the newcomer away would let silent peers lock out an honest one behind the
             // same address; always ending the oldest would let a burst of honest ones, which still
@@ -71,57 +83,76 @@ impl<H> Places<H> {
                 since.is_some_and(|since| now.duration_since(since) >= self.fair_chance);
             let oldest = oldest.filter(|_| had_its_chance);
             Some((Rejection::PerAddress, oldest.ok_or(Rejection::PerAddress)?))
-        } else if full {
+        } else if self.len() >= self.most {
             let oldest = self.unproven.keys().next().copied();
+            let oldest = oldest.or_else(|| self.oldest_of_the_greediest());
             Some((Rejection::Evicted, oldest.ok_or(Rejection::OverCapacity)?))
         } else {
             None
         };
-        let instead_of =
-            leaver.and_then(|(reason, id)| Some((reason, self.remove_unproven(id)?.handle?)));
+        let instead_of = leaver.and_then(|(reason, id)| Some((reason, self.remove(id)?.handle?)));
         self.last += 1;
         let id = self.last;
-        let newcomer = Unproven {
+        let newcomer = Connection {
             source,
             since: now,
             handle: None,
         };
         self.unproven.insert(id, newcomer);
-        self.by_source.entry(source).or_default().insert(id);
+        self.by_source
+            .entry(source)
+            .or_default()
+            .unproven
+            .insert(id);
         Ok(Entered { id, instead_of })
+    }
+
+    /// The oldest proven connection of the address that has most of them, if those are too many.
+    fn oldest_of_the_greediest(&self) -> Option<Id> {
+        let most = self.by_source.values().map(|here| &here.proven);
+        let most = most.max_by_key(|ids| ids.len())?;
+        let too_many = most.len() > self.most_unproven;
+        most.first().copied().filter(|_| too_many)
     }
 
     /// Says how a newcomer can be ended. It may have gone or proven itself already.
     pub(super) fn attach(&mut self, id: Id, handle: H) {
-        if let Some(newcomer) = self.unproven.get_mut(&id) {
+        let newcomer = self.unproven.get_mut(&id);
+        if let Some(newcomer) = newcomer.or_else(|| self.proven.get_mut(&id)) {
             newcomer.handle = Some(handle);
         }
     }
 
     /// One of its requests was answered with success. One that was just told to go stays unproven.
     pub(super) fn prove(&mut self, id: Id) {
-        if self.remove_unproven(id).is_some() {
-            self.proven.insert(id);
+        if let Some(connection) = self.unproven.remove(&id) {
+            if let Some(here) = self.by_source.get_mut(&connection.source) {
+                here.unproven.remove(&id);
+                here.proven.insert(id);
+            }
+            self.proven.insert(id, connection);
         }
     }
 
     /// It has ended, by itself or because it was told to.
     pub(super) fn leave(&mut self, id: Id) {
-        if !self.proven.remove(&id) {
-            self.remove_unproven(id);
-        }
+        self.remove(id);
     }
 
     fn len(&self) -> usize {
         self.proven.len() + self.unproven.len()
     }
 
-    fn remove_unproven(&mut self, id: Id) -> Option<Unproven<H>> {
-        let gone = self.unproven.remove(&id)?;
-        if let Some(ids) = self.by_source.get_mut(&gone.source) {
-            ids.remove(&id);
+    fn remove(&mut self, id: Id) -> Option<Connection<H>> {
+        let gone = self
+            .unproven
+            .remove(&id)
+            .or_else(|| self.proven.remove(&id))?;
+        if let Some(here) = self.by_source.get_mut(&gone.source) {
+            here.unproven.remove(&id);
+            here.proven.remove(&id);
             // Or every address that ever came would stay.
-            if ids.is_empty() {
+            if here.unproven.is_empty() && here.proven.is_empty() {
                 self.by_source.remove(&gone.source);
             }
         }
@@ -206,6 +237,27 @@ mod tests {
         assert_eq!(door.enter("10.0.0.3"), Err(Rejection::OverCapacity));
         door.places.leave(1);
         assert_eq!(door.enter("10.0.0.3"), Ok((3, None)));
+    }
+
+    #[test]
+    fn an_address_that_fills_the_listener_with_proven_ones_locks_nobody_out() {
+        let mut door = Door::new(5, 2);
+        let prove = |door: &mut Door, peer: &str| {
+            let (id, leaver) = door.enter(peer).unwrap();
+            door.places.prove(id);
+            leaver
+        };
+        assert_eq!(prove(&mut door, "10.0.0.9"), None);
+        for _ in 2..=5 {
+            assert_eq!(prove(&mut door, "10.0.0.1"), None);
+        }
+        // From wherever the newcomers come, the greediest address pays.
+        let evicted = |id| Some((Rejection::Evicted, id));
+        assert_eq!(prove(&mut door, "10.0.0.8"), evicted(2));
+        assert_eq!(prove(&mut door, "10.0.0.1"), evicted(3));
+        assert_eq!(prove(&mut door, "10.0.0.7"), evicted(4));
+        // Now nobody has more than others may have.
+        assert_eq!(door.enter("10.0.0.6"), Err(Rejection::OverCapacity));
     }
 
     #[test]
