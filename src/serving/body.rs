@@ -10,6 +10,9 @@ use super::budget::{Budget, Share};
 /// all that is shared. The number of connections bounds what these parts can be together.
 pub(super) const FREE: usize = 32 * 1024;
 
+/// No smaller piece of memory is asked for.
+const LEAST: usize = 1024;
+
 /// A body, and what it holds of the memory for bodies.
 #[derive(Debug)]
 pub(super) struct Whole<'a> {
@@ -62,7 +65,7 @@ where
             // It came in one piece, as small ones do: no need to copy it.
             return Ok(Whole { bytes: data, share });
         }
-        let size = came.next_power_of_two().max(FREE).min(room);
+        let size = came.next_power_of_two().max(LEAST).min(room);
         kept = kept && share.grow_to(size.saturating_sub(FREE));
         if kept {
             held.reserve_exact(size.saturating_sub(held.len()));

@@ -44,15 +44,20 @@ impl Connections {
             tracing::debug!(%error, "a connection went away at once");
         }
         let Some(tls) = &self.tls else {
-            return self.speak(stream, &place).await;
+            return Box::pin(self.speak(stream, &place)).await;
+        };
+        let handshake = async {
+            // In boxes, and only once something came, so that a silent peer costs next to nothing.
+            stream.peek(&mut [0]).await?;
+            Box::pin(tls.accept(stream)).await
         };
         let handshake = tokio::select! {
             // Nothing was asked yet, so nothing is lost.
             () = self.shutdown.stop.cancelled() => return,
-            handshake = tokio::time::timeout(self.limits.handshake, tls.accept(stream)) => handshake,
+            handshake = tokio::time::timeout(self.limits.handshake, handshake) => handshake,
         };
         match handshake {
-            Ok(Ok(stream)) => self.speak(stream, &place).await,
+            Ok(Ok(stream)) => Box::pin(self.speak(stream, &place)).await,
             // Port probes and scanners are no errors of ours: counted, not logged.
             Ok(Err(error)) => {
                 self.counters.reject(Rejection::HandshakeFailed);
