@@ -1,0 +1,172 @@
+//! Honest callers, each on a thread of its own: one keeps its connection, as the API server does; the
+//! other connects anew for each call.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::server::Server;
+
+/// What calls took.
+pub(crate) struct Quantiles {
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) calls: usize,
+}
+
+impl From<Vec<Duration>> for Quantiles {
+    fn from(mut took: Vec<Duration>) -> Self {
+        took.sort_unstable();
+        let calls = took.len();
+        Self {
+            p50: took[calls / 2],
+            p99: took[calls - 1 - calls / 100],
+            calls,
+        }
+    }
+}
+
+impl fmt::Display for Quantiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { p50, p99, calls } = self;
+        write!(f, "p50 {p50:.1?} p99 {p99:.1?} of {calls}")
+    }
+}
+
+/// What both callers found.
+pub(crate) struct Measured {
+    pub(crate) kept: Quantiles,
+    pub(crate) anew: Quantiles,
+}
+
+/// Calls these servers at the same time for so long. Every single call has to succeed.
+pub(crate) fn measure<const N: usize>(servers: [&Server; N], time: Duration) -> [Measured; N] {
+    let caller = |server: &Server, keep, pace| {
+        let (address, tls) = (server.address, server.tls.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(call(address, tls, keep, time, pace))
+        })
+    };
+    let callers = servers.map(|server| {
+        let kept = caller(server, true, Duration::from_millis(5));
+        let anew = caller(server, false, Duration::from_millis(15));
+        (kept, anew)
+    });
+    callers.map(|(kept, anew)| Measured {
+        kept: kept.join().unwrap().into(),
+        anew: anew.join().unwrap().into(),
+    })
+}
+
+async fn call(
+    address: SocketAddr,
+    tls: Arc<ClientConfig>,
+    keep: bool,
+    time: Duration,
+    pace: Duration,
+) -> Vec<Duration> {
+    let request = request();
+    let mut took = Vec::new();
+    let mut kept = None;
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        let start = Instant::now();
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => connect(address, &tls, [127, 0, 0, 1].into()).await.unwrap(),
+        };
+        let call = ask(&mut connection, &request);
+        // What the API server waits for.
+        tokio::time::timeout(Duration::from_secs(10), call)
+            .await
+            .unwrap();
+        took.push(start.elapsed());
+        kept = keep.then_some(connection);
+        tokio::time::sleep(pace).await;
+    }
+    took
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kept, anew } = self;
+        write!(f, "kept alive {kept}; anew {anew}")
+    }
+}
+
+/// A connection from that address, with its handshake done.
+pub(crate) async fn connect(
+    address: SocketAddr,
+    tls: &Arc<ClientConfig>,
+    from: std::net::Ipv4Addr,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((from, 0).into())?;
+    let stream = socket.connect(address).await?;
+    stream.set_nodelay(true)?;
+    let name = ServerName::from(address.ip());
+    TlsConnector::from(tls.clone()).connect(name, stream).await
+}
+
+async fn ask(connection: &mut TlsStream<TcpStream>, request: &[u8]) {
+    connection.write_all(request).await.unwrap();
+    let mut answer = Vec::new();
+    while !is_whole(&answer) {
+        let n = connection.read_buf(&mut answer).await.unwrap();
+        assert_ne!(n, 0, "closed after {:?}", String::from_utf8_lossy(&answer));
+    }
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains(r#""allowed":true"#), "{answer}");
+}
+
+fn is_whole(answer: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(answer);
+    let Some((head, body)) = text.split_once("\r\n\r\n") else {
+        return false;
+    };
+    let length = head.split("content-length: ").nth(1).unwrap();
+    body.len() >= length.lines().next().unwrap().parse().unwrap()
+}
+
+/// A review of an At that is as it should be.
+fn request() -> Vec<u8> {
+    let group = "cnat.programming-kubernetes.info";
+    let object: Value = json!({
+        "apiVersion": format!("{group}/v1alpha1"),
+        "kind": "At",
+        "metadata": { "name": "honest", "namespace": "default", "annotations": { "filler": "x".repeat(2000) } },
+        "spec": { "schedule": "2099-01-01T00:00:00Z", "command": "echo YAY" },
+    });
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": { "group": group, "version": "v1alpha1", "kind": "At" },
+            "operation": "CREATE",
+            "userInfo": { "username": "somebody" },
+            "object": object,
+        },
+    })
+    .to_string();
+    let path = "/mutate-cnat-programming-kubernetes-info-v1alpha1-at";
+    let length = review.len();
+    format!(
+        "POST {path}?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{review}"
+    )
+    .into_bytes()
+}

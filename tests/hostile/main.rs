@@ -1,0 +1,139 @@
+//! The real webhooks on their real listener, in a process of their own, beside peers that mean harm:
+//! an honest caller notices next to nothing, and nothing is left of the others.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod honest;
+mod peers;
+mod server;
+
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use honest::Quantiles;
+use peers::{Attack, Habit};
+use server::Server;
+
+/// How long the honest are measured in each phase.
+const PHASE: Duration = Duration::from_secs(6);
+/// What a busy machine adds to a call now and then, whoever else is connected.
+const NOISE: Duration = Duration::from_millis(2);
+/// The measurement is repeated so often before it counts: others use this machine, too.
+const ROUNDS: usize = 3;
+
+/// In this time after the end of an attack all its connections are closed.
+const GONE: Duration = Duration::from_secs(15);
+/// Connections that were told to go, or will be in this instant, and are still counted.
+const JUST_ENDED: u64 = 50;
+
+/// One test at a time: they measure.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nothing by itself: what the tests start this program again for.
+#[test]
+fn the_server() {
+    if std::env::var_os(server::ROLE).is_some() {
+        server::run();
+    }
+}
+
+/// Sixteen addresses of loopback's network, so that none has too many peers.
+fn spread(n: usize) -> Ipv4Addr {
+    Ipv4Addr::new(127, 0, 1, u8::try_from(n % 16).unwrap() + 1)
+}
+
+/// The promise is about a machine where nothing else changes meanwhile. Tests have no such machine:
+/// so a second server, which is left in peace, is called at the same time, and shows what the rest of
+/// the machine adds.
+#[test]
+fn hostile_peers_cost_an_honest_caller_little_and_leave_nothing_behind() {
+    let _alone = alone();
+    let (mut server, control) = (Server::start(), Server::start());
+    // The first calls find everything cold.
+    honest::measure([&server, &control], Duration::from_secs(1));
+    let quiet_memory = server.resident();
+    let mut found = String::new();
+    let held = (0..ROUNDS).any(|_| {
+        let [quiet, _] = honest::measure([&server, &control], PHASE);
+        let attack = Attack::start(&server, |peers| {
+            for (habit, many) in [
+                (Habit::Silent, 300),
+                (Habit::HalfHandshake, 200),
+                (Habit::SlowBody, 200),
+                (Habit::Reconnecting, 50),
+            ] {
+                peers.extend((0..many).map(|n| (habit, spread(n))));
+            }
+        });
+        attack.at_full_strength();
+        let open = server.counted("open");
+        assert!(open >= 600, "only {open} connections are open");
+        let [attacked, beside] = honest::measure([&server, &control], PHASE);
+        let memory = server.resident();
+        attack.end(GONE);
+        server.until("open", 0);
+        let round = format!(
+            "quiet: {quiet}\nattacked: {attacked}\nbeside it: {beside}\nmemory: {} kB, then {} kB\n",
+            quiet_memory / 1024,
+            memory / 1024,
+        );
+        eprint!("{round}");
+        found += &round;
+        let bearable = |attacked: &Quantiles, quiet: &Quantiles, beside: &Quantiles| {
+            attacked.p99 <= 3 * quiet.p99.max(beside.p99).max(NOISE)
+        };
+        bearable(&attacked.kept, &quiet.kept, &beside.kept)
+            && bearable(&attacked.anew, &quiet.anew, &beside.anew)
+            && memory <= 2 * quiet_memory
+    });
+    assert!(held, "{found}");
+    // What was cut was cut for these reasons, and nobody was turned away.
+    for reason in ["handshake_timeout", "handshake_failed", "body_timeout"] {
+        assert!(server.counted(reason) > 0, "{reason}");
+    }
+    for reason in ["over_capacity", "per_address", "evicted"] {
+        assert_eq!(server.counted(reason), 0, "{reason}");
+    }
+    assert_eq!(server.counted("panics"), 0);
+}
+
+#[test]
+fn an_attacker_on_one_address_keeps_no_other_out() {
+    let _alone = alone();
+    let mut server = Server::start();
+    let attack = Attack::start(&server, |peers| {
+        peers.extend((0..400).map(|_| (Habit::Silent, Ipv4Addr::new(127, 0, 1, 1))));
+    });
+    attack.at_full_strength();
+    // Every call succeeds, or this panics.
+    let [honest] = honest::measure([&server], Duration::from_secs(2));
+    eprintln!("{honest}, beside 400 of one address");
+    let open = server.counted("open");
+    assert!((50..=100 + JUST_ENDED).contains(&open), "{open} are open");
+    assert!(server.counted("per_address") > 0);
+    assert_eq!(server.counted("evicted"), 0);
+    attack.end(GONE);
+    server.until("open", 0);
+}
+
+#[test]
+fn a_full_listener_still_lets_the_honest_in() {
+    let _alone = alone();
+    let mut server = Server::start();
+    let attack = Attack::start(&server, |peers| {
+        peers.extend((0..1400).map(|n| (Habit::Silent, spread(n))));
+    });
+    attack.at_full_strength();
+    let [honest] = honest::measure([&server], Duration::from_secs(2));
+    eprintln!("{honest}, beside 1,400 of 16 addresses");
+    let open = server.counted("open");
+    assert!((500..=1000 + JUST_ENDED).contains(&open), "{open} are open");
+    assert!(server.counted("evicted") > 0);
+    attack.end(GONE);
+    server.until("open", 0);
+}

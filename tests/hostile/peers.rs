@@ -1,0 +1,175 @@
+//! Peers that mean harm. Each does one thing, and does it again as soon as it is thrown out, until
+//! the attack is called off; then it waits to be thrown out for the last time.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustls::{ClientConfig, ClientConnection};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::honest::connect;
+use super::server::Server;
+
+/// What a peer does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Habit {
+    /// Connects and says nothing.
+    Silent,
+    /// Sends half of its part of the handshake.
+    HalfHandshake,
+    /// Announces the largest body and sends it byte by byte.
+    SlowBody,
+    /// Resets its connections, before the handshake or in the middle of it.
+    Reconnecting,
+}
+
+/// Peers come over this time: that they come in one instant is not what is measured. It is also how
+/// long the listener bears most of them, so that later, too, they come evenly.
+const ARRIVAL: Duration = Duration::from_secs(5);
+
+/// An attack that goes on.
+pub(crate) struct Attack {
+    off: CancellationToken,
+    thread: JoinHandle<()>,
+    start: Instant,
+}
+
+#[derive(Clone)]
+struct Target {
+    address: SocketAddr,
+    tls: Arc<ClientConfig>,
+    /// The first message of a handshake.
+    hello: Arc<Vec<u8>>,
+    off: CancellationToken,
+}
+
+impl Attack {
+    pub(crate) fn start(server: &Server, gather: impl FnOnce(&mut Vec<(Habit, Ipv4Addr)>)) -> Self {
+        let off = CancellationToken::new();
+        let target = Target {
+            address: server.address,
+            tls: server.tls.clone(),
+            hello: Arc::new(hello(server)),
+            off: off.clone(),
+        };
+        let mut peers = Vec::new();
+        gather(&mut peers);
+        // One thread for all: they shall not win by using up the machine that the server is on.
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let mut tasks = JoinSet::new();
+                let total = u32::try_from(peers.len()).unwrap();
+                for (n, (habit, from)) in (0..).zip(peers) {
+                    let target = target.clone();
+                    // A step that has no common divisor with the total mixes the habits.
+                    let turn = (n * 7919) % total;
+                    tasks.spawn(async move {
+                        tokio::time::sleep(ARRIVAL * turn / total).await;
+                        target.molest(habit, from).await;
+                    });
+                }
+                while let Some(ended) = tasks.join_next().await {
+                    ended.unwrap();
+                }
+            });
+        });
+        Self {
+            off,
+            thread,
+            start: Instant::now(),
+        }
+    }
+
+    /// Waits until every peer has come.
+    pub(crate) fn at_full_strength(&self) {
+        let rest = ARRIVAL + Duration::from_millis(500);
+        std::thread::sleep(rest.saturating_sub(self.start.elapsed()));
+    }
+
+    /// Calls the attack off and waits until the server has closed every connection.
+    pub(crate) fn end(self, deadline: Duration) {
+        self.off.cancel();
+        let start = Instant::now();
+        while !self.thread.is_finished() {
+            assert!(start.elapsed() < deadline, "hostile connections are left");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.thread.join().unwrap();
+    }
+}
+
+impl Target {
+    async fn molest(self, habit: Habit, from: Ipv4Addr) {
+        let mut times = 0_u32;
+        while !self.off.is_cancelled() {
+            // Nobody hears what became of it: the server may do with them what it likes.
+            let _ = match habit {
+                Habit::Silent => self.begin(from, &[]).await,
+                Habit::HalfHandshake => self.begin(from, &self.hello[..self.hello.len() / 2]).await,
+                Habit::SlowBody => self.slow_body(from).await,
+                Habit::Reconnecting => self.reset(from, times).await,
+            };
+            times += 1;
+            // Those that are thrown out at once come again soon, not at once: any machine can be kept
+            // busy by connections that come and go, and it is not that which is measured.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+    }
+
+    async fn tcp(&self, from: Ipv4Addr) -> std::io::Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        socket.connect(self.address).await
+    }
+
+    async fn begin(&self, from: Ipv4Addr, bytes: &[u8]) -> std::io::Result<()> {
+        let mut stream = self.tcp(from).await?;
+        stream.write_all(bytes).await?;
+        stream.read_to_end(&mut Vec::new()).await?;
+        Ok(())
+    }
+
+    async fn slow_body(&self, from: Ipv4Addr) -> std::io::Result<()> {
+        let stream = connect(self.address, &self.tls, from).await?;
+        let (mut read, mut write) = tokio::io::split(stream);
+        let head = "POST /mutate-cnat-programming-kubernetes-info-v1alpha1-at HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 8388608\r\n\r\n";
+        write.write_all(head.as_bytes()).await?;
+        let trickle = async {
+            while write.write_all(b" ").await.is_ok() && write.flush().await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        };
+        let mut answer = Vec::new();
+        tokio::select! {
+            _ = read.read_to_end(&mut answer) => {}
+            () = trickle => {}
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, from: Ipv4Addr, times: u32) -> std::io::Result<()> {
+        let mut stream = self.tcp(from).await?;
+        if times.is_multiple_of(2) {
+            stream.write_all(&self.hello).await?;
+        }
+        // Closing without lingering is a reset.
+        stream.set_zero_linger()
+    }
+}
+
+fn hello(server: &Server) -> Vec<u8> {
+    let name = server.address.ip().into();
+    let mut client = ClientConnection::new(server.tls.clone(), name).unwrap();
+    let mut hello = Vec::new();
+    client.write_tls(&mut hello).unwrap();
+    hello
+}
