@@ -129,7 +129,8 @@ impl Judged {
         books: &[Rulebook],
         now: DateTime<Utc>,
     ) {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        // Our group without a version is a slip, and none of another's.
+        let group = api_version.split('/').next().unwrap_or_default();
         let mut ours = books.iter().filter(|book| book.group == group).peekable();
         if ours.peek().is_none() {
             self.result = Outcome::PassedOver;

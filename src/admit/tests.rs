@@ -403,6 +403,13 @@ fn objects_of_others_are_passed_over_and_ours_are_not() {
         let said = format!("1 : no matches for kind \"{kind}\" in version \"{group}/{version}\"");
         assert_eq!(faults(&text), [said]);
     }
+    let text = format!("apiVersion: {group}\nkind: At\n");
+    assert_eq!(
+        faults(&text),
+        [format!(
+            "1 : no matches for kind \"At\" in version \"{group}\""
+        )]
+    );
     for (text, said) in [
         ("kind: At\n", "apiVersion not set"),
         ("apiVersion: v1\n", "kind not set"),
