@@ -11,6 +11,18 @@ use serde_json::Value;
 /// The longest value that is repeated in a message, in characters.
 const LONGEST_VALUE: usize = 128;
 
+/// The longest explanation, in characters. Some repeat what the user wrote.
+const LONGEST_DETAIL: usize = 512;
+
+/// The longest path of a field that is shown. It may hold names that the user chose.
+const LONGEST_FIELD: usize = 512;
+
+/// As many faults are looked for in one object: its answer must stay short, and be soon.
+pub const MOST_FAULTS: usize = 1_000;
+
+/// As many of them are named in an answer.
+const MOST_NAMED: usize = 100;
+
 /// Why a field is refused: the cause types of `metav1.StatusCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Reason {
@@ -38,9 +50,10 @@ pub enum Reason {
 }
 
 /// One fault of an object: which field, what kind of fault, and the sentence for the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
-    /// The path of the field, such as `spec.template.spec.containers[0].image`.
+    /// The path of the field, such as `spec.template.spec.containers[0].image`. Names in it are as
+    /// the user wrote them; [`Fault::shown_field`] is for showing.
     pub field: String,
     /// The kind of fault.
     pub reason: Reason,
@@ -132,7 +145,7 @@ impl Fault {
             let _ = write!(message, ": {}", show(value));
         }
         if !detail.is_empty() {
-            let _ = write!(message, ": {}", clean(detail));
+            let _ = write!(message, ": {}", line(detail, LONGEST_DETAIL));
         }
         Self {
             field: field.into(),
@@ -143,15 +156,39 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// The path of the field for a message: cut and cleaned, as values are.
+    pub fn shown_field(&self) -> String {
+        line(&self.field, LONGEST_FIELD)
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
+        write!(f, "{}: {}", self.shown_field(), self.message)
     }
+}
+
+/// The faults that an answer names, and the words for those that it does not.
+pub fn named(faults: &[Fault]) -> (&[Fault], Option<String>) {
+    let Some((named, others)) = faults.split_at_checked(MOST_NAMED) else {
+        return (faults, None);
+    };
+    let others = match others.len() {
+        0 => None,
+        // Nobody looked further.
+        n if faults.len() >= MOST_FAULTS => Some(format!("and at least {n} more faults")),
+        1 => Some("and 1 more fault".to_owned()),
+        n => Some(format!("and {n} more faults")),
+    };
+    (named, others)
 }
 
 /// All faults as one line: alone as it is, several as `[a, b]`, as the API server writes them.
 pub fn join(faults: &[Fault]) -> String {
-    let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    let (named, others) = named(faults);
+    let mut texts: Vec<String> = named.iter().map(ToString::to_string).collect();
+    texts.extend(others);
     match texts.as_slice() {
         [one] => one.clone(),
         several => format!("[{}]", several.join(", ")),
@@ -163,12 +200,12 @@ pub fn join(faults: &[Fault]) -> String {
 fn show(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{:?}", cut(text, LONGEST_VALUE)),
-        other => clean(&cut(&other.to_string(), LONGEST_VALUE)),
+        other => line(&other.to_string(), LONGEST_VALUE),
     }
 }
 
 /// The text with every control or invisible character escaped.
-pub fn clean(text: &str) -> String {
+fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -177,6 +214,17 @@ pub fn clean(text: &str) -> String {
         }
     }
     out
+}
+
+/// The text with every such character escaped, and of at most `most` characters then.
+pub fn line(text: &str, most: usize) -> String {
+    // Nobody cleans megabytes of which little is shown.
+    let cleaned = clean(&cut(text, most));
+    if cleaned.chars().nth(most).is_none() {
+        cleaned
+    } else {
+        cut(&cleaned, most - "...".len())
+    }
 }
 
 /// The first `most` characters, with `...` behind them when something was left off.
@@ -253,6 +301,24 @@ mod tests {
         let long = |end: &str| Fault::invalid("f", format!("{}{end}", "x".repeat(500)), "no");
         assert_eq!(long("a").message, long("b").message);
         assert_ne!(long("a"), long("b"));
+    }
+
+    #[test]
+    fn hostile_fields_and_details_are_cut_and_cleaned() {
+        let hostile = format!("\u{1b}[2J\u{202e}{}", "x".repeat(4096));
+        let fault = Fault::forbidden(format!("spec.labels[{hostile}]"), &hostile);
+        let text = fault.to_string();
+        assert!(text.len() < 1_200, "{text}");
+        assert!(!text.chars().any(|c| c.is_control() || c == '\u{202e}'));
+    }
+
+    #[test]
+    fn of_very_many_faults_some_are_named_and_the_others_counted() {
+        let faults = |n: usize| vec![Fault::required("f", ""); n];
+        assert!(join(&faults(100)).ends_with("f: Required value]"));
+        assert!(join(&faults(101)).ends_with(", and 1 more fault]"));
+        assert!(join(&faults(999)).ends_with(", and 899 more faults]"));
+        assert!(join(&faults(MOST_FAULTS)).ends_with(", and at least 900 more faults]"));
     }
 
     #[test]

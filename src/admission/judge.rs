@@ -1,7 +1,7 @@
 //! Judges one request by the rules of one kind.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use kube::core::ApiResource;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::faults::Fault;
 use super::patch::{self, Change};
-use super::review::{Object, Request, Response};
+use super::review::{self, Object, Request, Response};
 use super::rules::{self, Findings, Rules, Subject, decode, defaulted};
 
 /// An answer, and what the log says of it.
@@ -74,10 +74,10 @@ fn open<'a, R: Rules>(request: &'a Request<'_>) -> Result<(Object, Option<Object
     }
     let object = request.object.ok_or("the request has no object")?;
     let object =
-        serde_json::from_str(object.get()).map_err(|e| format!("unreadable object: {e}"))?;
+        review::read(object.get().as_bytes()).map_err(|e| format!("unreadable object: {e}"))?;
     let old = match request.old_object {
         Some(old) if request.operation == "UPDATE" => Some(
-            serde_json::from_str(old.get()).map_err(|e| format!("unreadable oldObject: {e}"))?,
+            review::read(old.get().as_bytes()).map_err(|e| format!("unreadable oldObject: {e}"))?,
         ),
         _ => None,
     };
@@ -93,18 +93,14 @@ fn is_judged(request: &Request<'_>) -> bool {
 static NO_ANNOTATIONS: BTreeMap<String, String> = BTreeMap::new();
 
 fn annotations(object: &Object) -> &BTreeMap<String, String> {
-    object
-        .metadata
-        .annotations
-        .as_ref()
-        .unwrap_or(&NO_ANNOTATIONS)
+    object.annotations().unwrap_or(&NO_ANNOTATIONS)
 }
 
 fn subject<'a, S>(object: &'a Object, spec: &'a S) -> Subject<'a, S> {
     Subject {
-        name: object.metadata.name(),
+        name: object.name(),
         annotations: annotations(object),
-        created: object.metadata.creation_timestamp,
+        created: object.metadata.as_ref().and_then(|m| m.creation_timestamp),
         spec,
     }
 }
@@ -134,7 +130,7 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         Ok(opened) => opened,
         Err(message) => return misdirected(request, &message),
     };
-    let mut verdict = passed(request, object.metadata.name());
+    let mut verdict = passed(request, object.name());
     let Ok(mut spec) = decode::<R::Spec>("spec", object.spec.as_ref()) else {
         return verdict;
     };
@@ -174,7 +170,7 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         return verdict;
     }
     let looked_at = json!({
-        "metadata": { "annotations": object.metadata.annotations },
+        "metadata": object.metadata.map(|m| json!({ "annotations": m.annotations })),
         "spec": object.spec,
     });
     verdict.response = verdict
@@ -218,28 +214,29 @@ fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         Err(message) => return misdirected(request, &message),
     };
     let new = examine::<R>(&object, now);
-    let Findings {
-        mut faults,
-        mut warnings,
-    } = new.findings;
+    let mut found = new.findings;
     if let Some(old) = &old {
         let before = examine::<R>(old, now);
         // Ratcheting: what is stored already must not keep anybody from changing something else.
-        let (known, fresh) = faults
+        // Where not all the old faults are known, none counts as new: such an object is worked on
+        // in no way before it has no fault at all.
+        let stored: HashSet<&Fault> = before.findings.faults.iter().collect();
+        let (known, fresh): (Vec<Fault>, _) = found
+            .faults
             .into_iter()
-            .partition(|fault| before.findings.faults.contains(fault));
-        faults = fresh;
-        let known: Vec<Fault> = known;
-        warnings.extend(known.iter().map(|fault| format!("already stored: {fault}")));
+            .partition(|fault| before.findings.is_full() || stored.contains(fault));
+        found.faults = fresh;
+        for fault in known {
+            found.warn(format!("already stored: {fault}"));
+        }
         let status = decode::<R::Status>("status", old.status.as_ref()).unwrap_or_default();
         if let (Some(old_spec), Some(new_spec)) = (&before.spec, &new.spec) {
             let (old, new) = (subject(old, old_spec), subject(&object, new_spec));
-            let found = R::check_update(&old, &status, &new);
-            faults.extend(found.faults);
-            warnings.extend(found.warnings);
+            found.extend(R::check_update(&old, &status, &new));
         }
     }
-    let name = object.metadata.name();
+    let Findings { faults, warnings } = found;
+    let name = object.name();
     let response = if faults.is_empty() {
         Response::allow(&request.uid)
     } else {

@@ -5,15 +5,19 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use chrono::{DateTime, Utc};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
 use serde::ser::Error as _;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::faults::{self, Fault, Reason, clean, cut};
+use super::faults::{self, Fault, Reason, line};
 
 /// The version of the review that is understood.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
@@ -22,6 +26,56 @@ pub const KIND: &str = "AdmissionReview";
 
 /// The API server hands on no more of a warning than this many characters.
 const LONGEST_WARNING: usize = 256;
+
+/// The longest message about what is no review or no object: it may repeat a part of either.
+pub(super) const LONGEST_MESSAGE: usize = 512;
+
+/// Reads a struct that is written as a JSON object, the whole text being one.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> serde_json::Result<T> {
+    let mut reader = serde_json::Deserializer::from_slice(text);
+    let value = object(&mut reader)?;
+    reader.end()?;
+    Ok(value)
+}
+
+/// A struct that is written as an object. The code that serde derives would take an array too,
+/// element by element.
+fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<T, D::Error> {
+    reader.deserialize_map(Fields(PhantomData))
+}
+
+/// The same, `null` being none.
+fn object_or_null<'de, D, T>(reader: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    struct Object<T>(T);
+    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+        fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+            object(reader).map(Self)
+        }
+    }
+    let value: Option<Object<T>> = Option::deserialize(reader)?;
+    Ok(value.map(|Object(value)| value))
+}
+
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<T, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields))
+    }
+}
 
 /// What the API server sends.
 #[derive(Debug, Deserialize)]
@@ -34,7 +88,7 @@ pub struct Review<'a> {
     #[serde(borrow, default)]
     pub kind: Cow<'a, str>,
     /// What is asked.
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "object_or_null")]
     pub request: Option<Request<'a>>,
 }
 
@@ -46,7 +100,7 @@ pub struct Request<'a> {
     #[serde(borrow)]
     pub uid: Cow<'a, str>,
     /// The kind of the object.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "object")]
     pub kind: GroupVersionKind<'a>,
     /// The namespace of the object.
     #[serde(borrow, default)]
@@ -58,7 +112,7 @@ pub struct Request<'a> {
     #[serde(borrow, default)]
     pub sub_resource: Cow<'a, str>,
     /// Who asks.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub user_info: UserInfo,
     /// The object as it would be stored.
     #[serde(borrow, default)]
@@ -94,8 +148,8 @@ pub struct UserInfo {
 #[derive(Debug, Deserialize)]
 pub struct Object {
     /// Names and annotations.
-    #[serde(default)]
-    pub metadata: Metadata,
+    #[serde(default, deserialize_with = "object_or_null")]
+    pub metadata: Option<Metadata>,
     /// The spec as it was sent.
     pub spec: Option<Value>,
     /// The status as it is stored.
@@ -118,14 +172,19 @@ pub struct Metadata {
     pub creation_timestamp: Option<DateTime<Utc>>,
 }
 
-impl Metadata {
+impl Object {
     /// The name, or its beginning while there is none yet.
     pub fn name(&self) -> &str {
-        if self.name.is_empty() {
-            &self.generate_name
-        } else {
-            &self.name
+        match &self.metadata {
+            None => "",
+            Some(metadata) if metadata.name.is_empty() => &metadata.generate_name,
+            Some(metadata) => &metadata.name,
         }
+    }
+
+    /// The annotations, where there are any.
+    pub fn annotations(&self) -> Option<&BTreeMap<String, String>> {
+        self.metadata.as_ref()?.annotations.as_ref()
     }
 }
 
@@ -198,12 +257,18 @@ impl Response {
 
     /// The object breaks rules: answered as the API server answers for its own kinds.
     pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, faults: &[Fault]) -> Self {
-        let name = clean(&cut(name, 253));
+        let name = line(name, 253);
         let joined = faults::join(faults);
-        let causes = faults.iter().map(|fault| Cause {
+        let (named, others) = faults::named(faults);
+        let causes = named.iter().map(|fault| Cause {
             reason: fault.reason,
             message: fault.message.clone(),
-            field: fault.field.clone(),
+            field: fault.shown_field(),
+        });
+        let others = others.map(|message| Cause {
+            reason: Reason::Invalid,
+            message,
+            field: "spec".to_owned(),
         });
         Self {
             uid: uid.to_owned(),
@@ -216,7 +281,7 @@ impl Response {
                     name,
                     group: group.to_owned(),
                     kind: kind.to_owned(),
-                    causes: causes.collect(),
+                    causes: causes.chain(others).collect(),
                 }),
             }),
             audit_annotations: BTreeMap::from([("faults", joined)]),
@@ -232,7 +297,7 @@ impl Response {
                 outcome: "Failure",
                 code: 400,
                 reason: "BadRequest",
-                message: clean(message),
+                message: line(message, LONGEST_MESSAGE),
                 details: None,
             }),
             ..Self::default()
@@ -242,7 +307,7 @@ impl Response {
     /// Adds warnings, cleaned and cut to what the API server hands on.
     #[must_use]
     pub fn with_warnings(mut self, warnings: &[String]) -> Self {
-        let short = |w: &String| cut(&clean(w), LONGEST_WARNING - 3);
+        let short = |w: &String| line(w, LONGEST_WARNING);
         self.warnings = warnings.iter().map(short).collect();
         self
     }

@@ -12,10 +12,10 @@ use axum::routing::post;
 use serde::Serialize;
 use serde_json::json;
 
-use super::faults::join;
+use super::faults::{join, line};
 use super::judge::{Admission, Judge};
 use super::metrics::{Metrics, WebhookMetrics};
-use super::review::{API_VERSION, KIND, Review};
+use super::review::{self, API_VERSION, KIND, LONGEST_MESSAGE, Review};
 use crate::clock::Clock;
 
 /// The longest body. A review of an UPDATE holds two objects, and an object is at most 1.5 MiB in
@@ -91,7 +91,7 @@ fn is_too_long(cause: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
-    let review: Review<'_> = match serde_json::from_slice(body) {
+    let review: Review<'_> = match review::read(body) {
         Ok(review) => review,
         Err(cause) => {
             return error(
@@ -126,7 +126,7 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
 }
 
 fn error(status: StatusCode, message: &str) -> Response {
-    json_response(status, &json!({ "error": super::faults::clean(message) }))
+    json_response(status, &json!({ "error": line(message, LONGEST_MESSAGE) }))
 }
 
 fn json_response(status: StatusCode, body: &impl Serialize) -> Response {

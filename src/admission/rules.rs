@@ -10,7 +10,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 use serde_path_to_error::{Path, Segment};
 
-use super::faults::Fault;
+use super::faults::{Fault, MOST_FAULTS};
+
+/// As many warnings are given: the API server hands on no more than 4096 characters of them.
+const MOST_WARNINGS: usize = 64;
 
 /// What is judged: one version of an object, as far as rules look at it.
 #[derive(Debug)]
@@ -35,14 +38,30 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Adds a fault.
+    /// Adds a fault, unless there are too many already.
     pub fn fault(&mut self, fault: Fault) {
-        self.faults.push(fault);
+        if !self.is_full() {
+            self.faults.push(fault);
+        }
     }
 
-    /// Adds a warning.
+    /// Adds a warning, unless there are too many already.
     pub fn warn(&mut self, warning: impl Into<String>) {
-        self.warnings.push(warning.into());
+        if self.warnings.len() < MOST_WARNINGS {
+            self.warnings.push(warning.into());
+        }
+    }
+
+    /// Adds what another look at the same object found.
+    pub fn extend(&mut self, other: Self) {
+        other.faults.into_iter().for_each(|fault| self.fault(fault));
+        other.warnings.into_iter().for_each(|text| self.warn(text));
+    }
+
+    /// Whether there are so many faults that it is no use to look for more. A rule over a list that
+    /// the user makes as long as they like should look here.
+    pub fn is_full(&self) -> bool {
+        self.faults.len() >= MOST_FAULTS
     }
 }
 

@@ -197,6 +197,9 @@ fn check_metadata(at: &str, metadata: &Map<String, Value>, findings: &mut Findin
             continue;
         };
         for (name, value) in texts {
+            if findings.is_full() {
+                return;
+            }
             if !value.is_string() {
                 let field = format!("{at}.{key}[{name}]");
                 findings.fault(Fault::type_invalid(field, value, "must be a string"));
@@ -234,6 +237,9 @@ fn check_containers<'a>(
         }
     };
     for (i, entry) in list.iter().enumerate() {
+        if findings.is_full() {
+            return;
+        }
         let at = format!("{at}.{key}[{i}]");
         let Some(container) = object(&at, entry, findings) else {
             continue;

@@ -1,6 +1,15 @@
 //! Admission as a whole, over every kind of the registry: what the API server would send goes in as
 //! bytes, and the answer is judged as bytes.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    unreachable_pub,
+    dead_code
+)]
 
+mod hostile;
 mod images;
+mod objects;
+mod wire;

@@ -290,9 +290,7 @@ fn check_seconds(spec: &AtSpec, findings: &mut Findings) {
 
 /// The rules of this kind for its template, on top of those that hold for every kind's.
 fn check_template(pods: &PodTemplate, findings: &mut Findings) {
-    let common = template::check(TEMPLATE, pods, CONTAINER);
-    findings.faults.extend(common.faults);
-    findings.warnings.extend(common.warnings);
+    findings.extend(template::check(TEMPLATE, pods, CONTAINER));
     for (key, texts) in [
         ("labels", pods.labels()),
         ("annotations", pods.annotations()),

@@ -54,9 +54,7 @@ impl Rules for MyDaemonSetRules {
         }
         check_image(spec, &mut findings);
         if let Some(template) = &spec.template {
-            let common = template::check(TEMPLATE, template, APP);
-            findings.faults.extend(common.faults);
-            findings.warnings.extend(common.warnings);
+            findings.extend(template::check(TEMPLATE, template, APP));
             check_metadata(template, &mut findings);
             check_pod_spec(template, &mut findings);
         }
