@@ -131,19 +131,23 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         Err(message) => return misdirected(request, &message),
     };
     let mut verdict = passed(request, object.name());
-    let Ok(mut spec) = decode::<R::Spec>("spec", object.spec.as_ref()) else {
-        return verdict;
-    };
-    let before = serde_json::to_value(&spec);
-    R::default(&mut spec);
-    let (Ok(before), Ok(after)) = (before, serde_json::to_value(&spec)) else {
-        return verdict;
-    };
-    let mut changes = patch::additions(&["spec"], &before, &after);
-
+    let mut changes = Vec::new();
+    // A spec that cannot be read gets no defaults. What the webhook records is decided all the same:
+    // such a spec may be stored already, and then an update of its annotations is accepted.
+    let spec = decode::<R::Spec>("spec", object.spec.as_ref()).map_or_else(
+        |_| R::Spec::default(),
+        |mut spec| {
+            let before = serde_json::to_value(&spec);
+            R::default(&mut spec);
+            if let (Ok(before), Ok(after)) = (before, serde_json::to_value(&spec)) {
+                changes = patch::additions(&["spec"], &before, &after);
+            }
+            spec
+        },
+    );
     let old_spec = old
         .as_ref()
-        .and_then(|old| defaulted::<R>(old.spec.as_ref()).ok());
+        .map(|old| defaulted::<R>(old.spec.as_ref()).unwrap_or_default());
     let old = old.as_ref().zip(old_spec.as_ref());
     let recorded = R::record(&rules::Request {
         user: &request.user_info.username,

@@ -9,7 +9,10 @@
     dead_code
 )]
 
+mod defaulting;
 mod hostile;
 mod images;
 mod objects;
+mod random;
+mod text;
 mod wire;
