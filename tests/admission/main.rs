@@ -14,5 +14,6 @@ mod hostile;
 mod images;
 mod objects;
 mod random;
+mod schedules;
 mod text;
 mod wire;
