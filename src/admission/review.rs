@@ -47,8 +47,11 @@ fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<T
     reader.deserialize_map(Fields(PhantomData))
 }
 
-/// The same, `null` being none.
-fn object_or_null<'de, D, T>(reader: D) -> Result<Option<T>, D::Error>
+/// A field that is written as an object, `null` being none: for the structs within a kind's spec.
+///
+/// # Errors
+/// What is there instead.
+pub fn object_or_null<'de, D, T>(reader: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de>,

@@ -10,7 +10,7 @@ use axum::http::{Method, Request};
 use my_operator::kinds::{Kind, REGISTRY};
 use serde_json::{Value, json};
 
-use crate::objects::{has_field, pointers, sample, sample_with};
+use crate::objects::{has_field, pointers, sample, sample_with, schema};
 use crate::wire::{Ask, UID, VERBS, Wire};
 
 /// The longest that an answer may take, in a debug build on a busy machine. What is quadratic takes
@@ -849,5 +849,64 @@ fn long_texts_outside_the_spec_are_answered_briefly() {
                 wire.post(path, review.replace(&part, &text).as_bytes());
             }
         });
+    }
+}
+
+/// Every place of a schema below `path`, with its schema.
+fn places<'a>(path: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
+    for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        found.push((path.clone(), inner));
+        places(&path, inner, found);
+    }
+}
+
+#[test]
+fn what_the_schema_refuses_for_its_type_the_webhook_refuses_in_the_same_place() {
+    let wire = Wire::new();
+    for kind in REGISTRY {
+        let schema = schema(kind);
+        let mut all = Vec::new();
+        places("spec", &schema["properties"]["spec"], &mut all);
+        assert!(all.len() > 5, "{}", all.len());
+        for (path, place) in all {
+            let int_or_string = place["x-kubernetes-int-or-string"] == true;
+            let good = |value: &Value| match place["type"].as_str() {
+                Some("object") => value.is_object(),
+                Some("array") => value.is_array(),
+                Some("string") => value.is_string(),
+                Some("boolean") => value.is_boolean(),
+                Some("integer") => value.is_i64(),
+                _ => int_or_string && (value.is_i64() || value.is_string()),
+            };
+            for value in [
+                json!([]),
+                json!([{}]),
+                json!({}),
+                json!("x"),
+                json!(7),
+                json!(1.5),
+                json!(true),
+            ] {
+                if good(&value) {
+                    continue;
+                }
+                let mut object = sample(kind);
+                let mut at = &mut object;
+                for name in path.split('.') {
+                    at = &mut at[name];
+                }
+                *at = value.clone();
+                let review = Ask::create(&object.to_string()).review(kind);
+                let answer = wire.post(&kind.admission.path("validate"), review.as_bytes());
+                let causes = &answer.response()["status"]["details"]["causes"];
+                assert_eq!(
+                    causes[0]["reason"], "FieldValueTypeInvalid",
+                    "{path}: {value}"
+                );
+                let field = causes[0]["field"].as_str().unwrap();
+                assert_eq!(field, path, "{value}");
+            }
+        }
     }
 }

@@ -16,6 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::admission::review::object_or_null;
 use crate::kinds::schema;
 use crate::kinds::template::PodTemplate;
 use crate::reconcile::condition::Condition;
@@ -94,7 +95,11 @@ pub struct MyDaemonSetSpec {
     pub template: Option<PodTemplate>,
     /// How a change of the image or the template reaches the nodes. Default: RollingUpdate, one node
     /// after the other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "object_or_null"
+    )]
     pub update_strategy: Option<UpdateStrategy>,
     /// For how many seconds a new pod must have been ready before it counts as available, 0 or more.
     /// Default: 0, available as soon as it is ready.
@@ -114,7 +119,11 @@ pub struct UpdateStrategy {
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
     /// The limits of a roll-out of type RollingUpdate. Without effect under OnDelete.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "object_or_null"
+    )]
     pub rolling_update: Option<RollingUpdate>,
 }
 
