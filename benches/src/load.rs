@@ -141,7 +141,8 @@ pub(crate) fn open(
     let mut ready = Vec::new();
     while next - start < duration || idle.len() < lines.len() {
         let now = Instant::now();
-        ensure!(now - start < duration + PATIENCE, "no answer");
+        // A server that cannot keep up falls behind, and its latencies show by how much.
+        ensure!(now - start < duration * 20 + PATIENCE, "no answer");
         while next <= now && next - start < duration {
             let Some(at) = idle.pop() else { break };
             asked[at] = next;
