@@ -205,7 +205,7 @@ fn show(value: &Value) -> String {
 }
 
 /// The text with every control or invisible character escaped.
-fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -138,7 +138,7 @@ impl WebhookMetrics {
     pub fn refused(&self, faults: &[Fault]) {
         for fault in faults {
             let kind = self.kind.clone();
-            let field = self.known(bounded(&fault.field));
+            let field = self.known(bounded(&fault.shown_field()));
             self.faults.get_or_create(&Refused { kind, field }).inc();
         }
     }

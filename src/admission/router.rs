@@ -18,9 +18,8 @@ use super::metrics::{Metrics, WebhookMetrics};
 use super::review::{self, API_VERSION, KIND, LONGEST_MESSAGE, Review};
 use crate::clock::Clock;
 
-/// The longest body. A review of an UPDATE holds two objects, and an object is at most 1.5 MiB in
-/// etcd, but JSON may be a good deal longer than what is stored.
-const LONGEST_BODY: usize = 8 * 1024 * 1024;
+/// A name is no longer than this; a line of the log holds no more of one, whatever was sent.
+const LONGEST_NAME: usize = 253;
 
 struct Webhook {
     path: String,
@@ -75,19 +74,10 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
         let message = "the body must be application/json, not encoded";
         return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    to_bytes(body, LONGEST_BODY).await.map_err(|cause| {
-        if is_too_long(&cause) {
-            let message = "the body is longer than 8 MiB";
-            error(StatusCode::PAYLOAD_TOO_LARGE, message)
-        } else {
-            error(StatusCode::BAD_REQUEST, "the body did not come to its end")
-        }
-    })
-}
-
-/// The listener has the same limit: whichever notices first wraps the error in its own.
-fn is_too_long(cause: &(dyn std::error::Error + 'static)) -> bool {
-    cause.is::<http_body_util::LengthLimitError>() || cause.source().is_some_and(is_too_long)
+    // The listener has read it as a whole, and bounded it.
+    to_bytes(body, usize::MAX)
+        .await
+        .map_err(|_| error(StatusCode::BAD_REQUEST, "the body did not come to its end"))
 }
 
 fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
@@ -110,19 +100,29 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
     };
     let verdict = (webhook.judge)(&request, (webhook.clock)());
     webhook.metrics.refused(&verdict.faults);
+    // Texts are given as such and not as `%`: then the log quotes them, and escapes what would make
+    // a line of its own or turn the text around.
     tracing::info!(
-        uid = %request.uid,
+        uid = short(&request.uid),
         webhook = webhook.path,
-        kind = %request.kind.kind,
-        namespace = %request.namespace,
-        name = verdict.name,
-        operation = %request.operation,
+        kind = short(&request.kind.kind),
+        namespace = short(&request.namespace),
+        name = short(&verdict.name),
+        operation = short(&request.operation),
         allowed = verdict.response.allowed,
-        faults = if verdict.faults.is_empty() { None } else { Some(join(&verdict.faults)) },
+        faults = if verdict.faults.is_empty() {
+            None
+        } else {
+            Some(join(&verdict.faults))
+        },
         us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
         "admission"
     );
     json_response(StatusCode::OK, &verdict.response.into_review())
+}
+
+fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_NAME)]
 }
 
 fn error(status: StatusCode, message: &str) -> Response {

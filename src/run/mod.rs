@@ -60,6 +60,7 @@ struct Figures {
 /// When something that it needs cannot be had, or a part of it fails.
 pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
+    raise_file_limit();
     let stop = Stop::default();
     let mut tasks = Tasks::new();
     let gates = Gates::default();
@@ -208,6 +209,20 @@ impl Figures {
             admission: admission::metrics::Metrics::new(registry),
             client: client::Metrics::new(registry),
             reconcile: reconcile::metrics::Metrics::new(registry),
+        }
+    }
+}
+
+/// Every connection is an open file, and 1,024, the usual soft limit, is no more than the webhook's
+/// listener alone may have. The soft limit protects programs that use select(2), which this one does not;
+/// Go's runtime raises it as well.
+fn raise_file_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        let current = maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current, maximum }) {
+            tracing::debug!(%error, "the limit of open files stays as it is");
         }
     }
 }

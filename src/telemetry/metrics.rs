@@ -120,6 +120,10 @@ impl Collector for Process {
             let open = i32::try_from(files.count()).unwrap_or(i32::MAX);
             gauge("process_open_fds", "Open files", f64::from(open))?;
         }
+        let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        if let Some(most) = most.and_then(|most| u32::try_from(most).ok()) {
+            gauge("process_max_fds", "As many files may be open", most.into())?;
+        }
         if let Some(seconds) = cpu_seconds() {
             let counter = ConstCounter::new(seconds);
             let kind = counter.metric_type();
@@ -167,6 +171,7 @@ mod tests {
             "process_start_time_seconds ",
             "process_resident_memory_bytes ",
             "process_open_fds ",
+            "process_max_fds ",
             "process_cpu_seconds_total ",
             "my_operator_build_info{version=",
         ] {

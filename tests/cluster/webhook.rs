@@ -61,8 +61,8 @@ async fn one_log_line_tells_an_admission() {
         .unwrap_or_else(|| panic!("no line in\n{log}"));
     for word in [
         "uid=",
-        "kind=MyDaemonSet",
-        "operation=CREATE",
+        "kind=\"MyDaemonSet\"",
+        "operation=\"CREATE\"",
         "image is required",
         "us=",
     ] {
