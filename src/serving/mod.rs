@@ -74,7 +74,9 @@ impl Default for Limits {
             bodies_bytes: 64 * 1024 * 1024,
             in_work: 256,
             connections: 1000,
-            unproven_per_address: 100,
+            // An API server lets 200 changes be in work at once (--max-mutating-requests-inflight), and
+            // each may be a new connection when the operator has just started.
+            unproven_per_address: 256,
             fair_chance: Duration::from_secs(1),
             drain: Duration::from_secs(20),
         }
