@@ -908,3 +908,38 @@ fn what_the_schema_refuses_for_its_type_the_webhook_refuses_in_the_same_place() 
         }
     }
 }
+
+#[test]
+fn an_object_of_very_many_faults_can_be_mended_step_by_step_but_not_be_made() {
+    let wire = Wire::new();
+    for kind in REGISTRY.iter().filter(|kind| has_field(kind, "template")) {
+        let with = |good: usize| {
+            let containers: Vec<_> = (0..1_500)
+                .map(|i| json!({"name": format!("c{i}"), "image": if i < good { "a:1" } else { "a b" }}))
+                .collect();
+            sample_with(
+                kind,
+                &json!({"template": {"spec": {"containers": containers}}}),
+            )
+            .to_string()
+        };
+        let path = kind.admission.path("validate");
+        let (old, mended, good) = (with(0), with(1), with(1_500));
+        let answer = wire.post(&path, Ask::update(&old, &mended).review(kind).as_bytes());
+        assert_eq!(answer.response()["allowed"], true);
+        let warnings = answer.response()["warnings"].as_array().unwrap();
+        assert!((1..=64).contains(&warnings.len()), "{}", warnings.len());
+        for ask in [Ask::create(&old), Ask::update(&good, &old)] {
+            let answer = wire.post(&path, ask.review(kind).as_bytes());
+            let status = &answer.response()["status"];
+            let causes = status["details"]["causes"].as_array().unwrap();
+            assert_eq!(causes.len(), 101);
+            assert_eq!(causes[100]["message"], "and at least 900 more faults");
+            let message = status["message"].as_str().unwrap();
+            assert!(
+                message.ends_with(", and at least 900 more faults]"),
+                "{message}"
+            );
+        }
+    }
+}
