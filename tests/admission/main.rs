@@ -5,10 +5,10 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::print_stdout,
-    unreachable_pub,
-    dead_code
+    unreachable_pub
 )]
 
+mod corpus;
 mod defaulting;
 mod hostile;
 mod images;
