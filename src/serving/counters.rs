@@ -7,11 +7,11 @@ use prometheus_client::metrics::counter::Counter;
 /// Why a connection was turned away or cut, or a request refused before its handler saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// As many connections as allowed were open, and each had been answered before.
+    /// As many connections as allowed were open, and none of them had to give way.
     OverCapacity,
     /// Too many connections from its address had not been answered yet.
     PerAddress,
-    /// It had not been answered yet, and a newcomer got its place because the listener was full.
+    /// A newcomer got its place because the listener was full.
     Evicted,
     /// The TLS handshake took too long.
     HandshakeTimeout,

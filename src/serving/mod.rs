@@ -49,9 +49,10 @@ pub struct Limits {
     /// come again.
     pub in_work: usize,
     /// Connections at once, those in the handshake included. Beyond it, the oldest unproven one (on
-    /// which no request was answered with success yet) is closed for the newcomer.
+    /// which no request was answered with success yet) is closed for the newcomer; see [`places`].
     pub connections: usize,
-    /// Unproven connections at once from one address (IPv4) or one /64 (IPv6).
+    /// Unproven connections at once from one address (IPv4) or one /64 (IPv6). No API server needs
+    /// more proven ones either, and an address that has more gives way first.
     pub unproven_per_address: usize,
     /// What a connection has before it can be closed for another from its address.
     pub fair_chance: Duration,

@@ -6,10 +6,10 @@
 //! address and is left alone: addresses are shared behind NAT, and the API server's connections must
 //! not be hit by what its neighbours do.
 //!
-//! There is one exception. Anybody can earn an answer, so a peer could fill the listener with proven
-//! connections and keep everybody else out. When it is full of nothing else, the address that has
-//! most of them gives up its oldest, if it has more than the unproven could ever be: no API server
-//! needs that many.
+//! There is one exception. Anybody can earn an answer, so a few peers could fill the listener with
+//! proven connections and keep everybody else out. When it is full of nothing else, the address that
+//! has most of them gives up its oldest, if it has more than the newcomer's own address, or more
+//! than an API server ever needs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -85,7 +85,7 @@ impl<H> Places<H> {
             Some((Rejection::PerAddress, oldest.ok_or(Rejection::PerAddress)?))
         } else if self.len() >= self.most {
             let oldest = self.unproven.keys().next().copied();
-            let oldest = oldest.or_else(|| self.oldest_of_the_greediest());
+            let oldest = oldest.or_else(|| self.oldest_of_the_greediest(source));
             Some((Rejection::Evicted, oldest.ok_or(Rejection::OverCapacity)?))
         } else {
             None
@@ -107,11 +107,16 @@ impl<H> Places<H> {
         Ok(Entered { id, instead_of })
     }
 
-    /// The oldest proven connection of the address that has most of them, if those are too many.
-    fn oldest_of_the_greediest(&self) -> Option<Id> {
+    /// The oldest proven connection of the address that has most of them, if it has too many beside
+    /// a newcomer from there.
+    fn oldest_of_the_greediest(&self, newcomer: IpAddr) -> Option<Id> {
         let most = self.by_source.values().map(|here| &here.proven);
         let most = most.max_by_key(|ids| ids.len())?;
-        let too_many = most.len() > self.most_unproven;
+        let own = self
+            .by_source
+            .get(&newcomer)
+            .map_or(0, |own| own.proven.len());
+        let too_many = most.len() > own + 1 || most.len() > self.most_unproven;
         most.first().copied().filter(|_| too_many)
     }
 
@@ -240,24 +245,36 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_fills_the_listener_with_proven_ones_locks_nobody_out() {
-        let mut door = Door::new(5, 2);
+    fn addresses_that_fill_the_listener_with_proven_ones_lock_nobody_out() {
+        let mut door = Door::new(6, 4);
         let prove = |door: &mut Door, peer: &str| {
-            let (id, leaver) = door.enter(peer).unwrap();
-            door.places.prove(id);
-            leaver
+            let entered = door.enter(peer);
+            entered.inspect(|(id, _)| door.places.prove(*id))
         };
-        assert_eq!(prove(&mut door, "10.0.0.9"), None);
-        for _ in 2..=5 {
-            assert_eq!(prove(&mut door, "10.0.0.1"), None);
+        for peer in ["10.0.0.1", "10.0.0.2"] {
+            for _ in 0..3 {
+                assert_eq!(prove(&mut door, peer).unwrap().1, None);
+            }
         }
-        // From wherever the newcomers come, the greediest address pays.
         let evicted = |id| Some((Rejection::Evicted, id));
-        assert_eq!(prove(&mut door, "10.0.0.8"), evicted(2));
-        assert_eq!(prove(&mut door, "10.0.0.1"), evicted(3));
-        assert_eq!(prove(&mut door, "10.0.0.7"), evicted(4));
-        // Now nobody has more than others may have.
-        assert_eq!(door.enter("10.0.0.6"), Err(Rejection::OverCapacity));
+        // Neither has more than others may have, and still both pay for those who have less.
+        for _ in 0..2 {
+            let (_, leaver) = prove(&mut door, "10.0.0.9").unwrap();
+            assert!(
+                matches!(leaver, Some((Rejection::Evicted, 1..=6))),
+                "{leaver:?}"
+            );
+        }
+        // Now all have the same.
+        assert_eq!(prove(&mut door, "10.0.0.9"), Err(Rejection::OverCapacity));
+        assert_eq!(prove(&mut door, "10.0.0.1"), Err(Rejection::OverCapacity));
+
+        // One that has more than anybody needs makes room for itself, too.
+        let mut door = Door::new(6, 4);
+        for _ in 0..6 {
+            prove(&mut door, "10.0.0.1").unwrap();
+        }
+        assert_eq!(prove(&mut door, "10.0.0.1"), Ok((7, evicted(1))));
     }
 
     #[test]

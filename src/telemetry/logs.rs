@@ -38,8 +38,9 @@ pub fn filter(text: &str) -> anyhow::Result<EnvFilter> {
 /// When `level` is not a filter.
 pub fn start(format: Format, level: &str) -> anyhow::Result<()> {
     let filter = filter(level)?;
-    // The client logs each failed connection as an error of its own, beside ours that says more.
-    let quiet = "kube_client::client::builder=off".parse();
+    // The client logs each failed connection as an error of its own, beside ours that says more, and
+    // the whole of an answer that it cannot read, whatever is in it.
+    let quiet = "kube_client::client=off".parse();
     let filter = match quiet {
         Ok(directive) => filter.add_directive(directive),
         Err(_) => filter,

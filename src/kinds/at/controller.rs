@@ -246,7 +246,9 @@ impl AtReconciler {
                         if let Some(memory) = self.memory().get_mut(key) {
                             memory.last = None;
                         }
-                        self.metrics.released(&at.status);
+                        // The step may have corrected the start that was recorded.
+                        let status = step.status.as_deref().unwrap_or(&at.status);
+                        self.metrics.released(status);
                         work.did.push(format!("released the pod {uid}"));
                     }
                     Lifted::Refused(refusal) => {

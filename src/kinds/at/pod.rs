@@ -348,6 +348,8 @@ impl PodView {
         let may_restart = may_restart(&spec);
         let gates = spec.scheduling_gates.unwrap_or_default();
         let mut ended = Vec::new();
+        // Of a pod that runs, a sidecar may wait: that is no matter of the command's.
+        let pending = matches!(status.phase.as_deref(), None | Some("Pending"));
         let mut waiting = status
             .conditions
             .into_iter()
@@ -387,7 +389,7 @@ impl PodView {
             message: status.message.unwrap_or_default(),
             taken: status.start_time.is_some(),
             ended,
-            waiting: waiting.map(Box::new),
+            waiting: waiting.filter(|_| pending).map(Box::new),
         }
     }
 
@@ -536,9 +538,11 @@ mod tests {
                 None,
             ),
         ] {
-            let pod = view(json!({"metadata": {"name": "a-pod"}, "spec": {}, "status": status}));
-            let found = pod.waiting.map(|waiting| waiting.reason);
+            let mut pod = json!({"metadata": {"name": "a-pod"}, "spec": {}, "status": status});
+            let found = view(pod.clone()).waiting.map(|waiting| waiting.reason);
             assert_eq!(found.as_deref(), reason, "{status}");
+            pod["status"]["phase"] = "Running".into();
+            assert_eq!(view(pod).waiting, None);
         }
     }
 
