@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use my_operator::admission::review::Request;
 use my_operator::{kinds, manifests};
 use serde_json::Value;
 
@@ -149,7 +150,7 @@ fn good_samples_obey_the_rules_and_bad_ones_break_several() {
                 "object": object,
             })
             .to_string();
-            let request = serde_json::from_str(&request).unwrap();
+            let request = Request::read(&request).unwrap();
             let verdict = (kind.admission.validate)(&request, now);
             let bad = sample.file.starts_with("bad/");
             assert_eq!(verdict.response.allowed, !bad, "{}", sample.file);

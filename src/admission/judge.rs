@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use kube::core::ApiResource;
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 
 use super::faults::Fault;
 use super::patch::{self, Change};
-use super::review::{self, Object, Request, Response};
-use super::rules::{self, Findings, Rules, Subject, decode, defaulted};
+use super::review::{Object, Read, Request, Response};
+use super::rules::{self, Findings, Rules, Subject};
 
 /// An answer, and what the log says of it.
 #[derive(Debug)]
@@ -62,8 +64,57 @@ impl Admission {
     }
 }
 
+/// One version of an object, read as far as judges look at it.
+struct Version<'a, S> {
+    object: &'a Object<'a>,
+    /// Those that the webhook records.
+    annotations: BTreeMap<String, String>,
+    spec: Result<S, Fault>,
+}
+
+impl<'a, S: DeserializeOwned + Default> Version<'a, S> {
+    /// # Errors
+    /// Why it cannot be read, which says nothing of its rules.
+    fn of(object: &'a Read<Object<'a>>, recorded: &[&str]) -> Result<Self, String> {
+        let object = object.as_ref().map_err(ToString::to_string)?;
+        let spec = rules::read("spec", object.spec.map(RawValue::get))
+            .map_err(|error| error.to_string())?;
+        let annotations = object.annotations().into_iter().flat_map(|all| {
+            let of = |key: &&str| Some(((*key).to_owned(), all.get(*key)?.read()));
+            recorded.iter().filter_map(of)
+        });
+        Ok(Self {
+            annotations: annotations.collect(),
+            spec,
+            object,
+        })
+    }
+}
+
+impl<S> Version<'_, S> {
+    fn subject<'a>(&'a self, spec: &'a S) -> Subject<'a, S> {
+        let metadata = self.object.metadata.as_ref();
+        Subject {
+            name: self.object.name(),
+            annotations: &self.annotations,
+            created: metadata.and_then(|metadata| metadata.creation_timestamp),
+            spec,
+        }
+    }
+
+    /// The same where the spec could not be read.
+    fn subject_or<'a>(&'a self, unreadable: &'a S) -> Subject<'a, S> {
+        self.subject(self.spec.as_ref().unwrap_or(unreadable))
+    }
+}
+
+/// The new version, and on UPDATE the stored one.
+type Versions<'a, S> = (Version<'a, S>, Option<Version<'a, S>>);
+
 /// The part of a request that both judges read first, or the answer if there is nothing to judge.
-fn open<'a, R: Rules>(request: &'a Request<'_>) -> Result<(Object, Option<Object>), Cow<'a, str>> {
+fn open<'a, R: Rules>(
+    request: &'a Request<'a>,
+) -> Result<Versions<'a, R::Spec>, Cow<'static, str>> {
     let kind = <R::Object as kube::Resource>::kind(&());
     let group = <R::Object as kube::Resource>::group(&());
     if request.kind.kind != kind || request.kind.group != group {
@@ -72,13 +123,13 @@ fn open<'a, R: Rules>(request: &'a Request<'_>) -> Result<(Object, Option<Object
             request.kind.kind, request.kind.group
         )));
     }
-    let object = request.object.ok_or("the request has no object")?;
-    let object =
-        review::read(object.get().as_bytes()).map_err(|e| format!("unreadable object: {e}"))?;
-    let old = match request.old_object {
-        Some(old) if request.operation == "UPDATE" => Some(
-            review::read(old.get().as_bytes()).map_err(|e| format!("unreadable oldObject: {e}"))?,
-        ),
+    let object = request.object.as_ref();
+    let object = object.ok_or("the request has no object")?;
+    let object = Version::of(object, R::RECORDED).map_err(|e| format!("unreadable object: {e}"))?;
+    let old = match &request.old_object {
+        Some(old) if request.operation == "UPDATE" => {
+            Some(Version::of(old, R::RECORDED).map_err(|e| format!("unreadable oldObject: {e}"))?)
+        }
         _ => None,
     };
     Ok((object, old))
@@ -87,22 +138,6 @@ fn open<'a, R: Rules>(request: &'a Request<'_>) -> Result<(Object, Option<Object
 /// Only these are judged, and only for the object itself.
 fn is_judged(request: &Request<'_>) -> bool {
     matches!(request.operation.as_ref(), "CREATE" | "UPDATE") && request.sub_resource.is_empty()
-}
-
-/// What an object without annotations has.
-static NO_ANNOTATIONS: BTreeMap<String, String> = BTreeMap::new();
-
-fn annotations(object: &Object) -> &BTreeMap<String, String> {
-    object.annotations().unwrap_or(&NO_ANNOTATIONS)
-}
-
-fn subject<'a, S>(object: &'a Object, spec: &'a S) -> Subject<'a, S> {
-    Subject {
-        name: object.name(),
-        annotations: annotations(object),
-        created: object.metadata.as_ref().and_then(|m| m.creation_timestamp),
-        spec,
-    }
 }
 
 fn passed(request: &Request<'_>, name: &str) -> Verdict {
@@ -126,38 +161,29 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     if !is_judged(request) {
         return passed(request, "");
     }
-    let (object, old) = match open::<R>(request) {
+    let (mut new, mut old) = match open::<R>(request) {
         Ok(opened) => opened,
         Err(message) => return misdirected(request, &message),
     };
-    let mut verdict = passed(request, object.name());
-    let mut changes = Vec::new();
+    let mut verdict = passed(request, new.object.name());
     // A spec that cannot be read gets no defaults. What the webhook records is decided all the same:
     // such a spec may be stored already, and then an update of its annotations is accepted.
-    let spec = decode::<R::Spec>("spec", object.spec.as_ref()).map_or_else(
-        |_| R::Spec::default(),
-        |mut spec| {
-            let before = serde_json::to_value(&spec);
-            R::default(&mut spec);
-            if let (Ok(before), Ok(after)) = (before, serde_json::to_value(&spec)) {
-                changes = patch::additions(&["spec"], &before, &after);
-            }
-            spec
-        },
-    );
-    let old_spec = old
-        .as_ref()
-        .map(|old| defaulted::<R>(old.spec.as_ref()).unwrap_or_default());
-    let old = old.as_ref().zip(old_spec.as_ref());
+    let mut changes = match &mut new.spec {
+        Ok(spec) => add_defaults::<R>(spec),
+        Err(_) => Vec::new(),
+    };
+    if let Some(Ok(spec)) = old.as_mut().map(|old| &mut old.spec) {
+        R::default(spec);
+    }
+    let unreadable = R::Spec::default();
     let recorded = R::record(&rules::Request {
         user: &request.user_info.username,
-        old: old.map(|(old, spec)| subject(old, spec)),
-        new: subject(&object, &spec),
+        old: old.as_ref().map(|old| old.subject_or(&unreadable)),
+        new: new.subject_or(&unreadable),
         now,
     });
-    let present = annotations(&object);
     for (key, value) in recorded {
-        if present.get(key) != value.as_ref() {
+        if new.annotations.get(key) != value.as_ref() {
             let path = vec![
                 "metadata".to_owned(),
                 "annotations".to_owned(),
@@ -169,42 +195,50 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
             });
         }
     }
-
-    if changes.is_empty() {
-        return verdict;
+    if !changes.is_empty()
+        && let Ok(operations) = operations(new.object, &changes)
+    {
+        verdict.response = verdict.response.with_patch(operations);
     }
-    let looked_at = json!({
-        "metadata": object.metadata.map(|m| json!({ "annotations": m.annotations })),
-        "spec": object.spec,
-    });
-    verdict.response = verdict
-        .response
-        .with_patch(patch::operations(looked_at, &changes));
     verdict
 }
 
-/// One version of an object with its findings; the spec only where it could be decoded.
-struct Judged<S> {
-    spec: Option<S>,
-    findings: Findings,
+/// Fills in the defaults, and tells which.
+fn add_defaults<R: Rules>(spec: &mut R::Spec) -> Vec<Change> {
+    let before = serde_json::to_string(spec);
+    R::default(spec);
+    match (before, serde_json::to_string(spec)) {
+        (Ok(before), Ok(after)) => patch::additions(&["spec"], &before, &after).unwrap_or_default(),
+        _ => Vec::new(),
+    }
 }
 
-fn examine<R: Rules>(object: &Object, now: DateTime<Utc>) -> Judged<R::Spec> {
-    match defaulted::<R>(object.spec.as_ref()) {
-        Err(fault) => Judged {
-            spec: None,
-            findings: Findings {
-                faults: vec![fault],
-                warnings: Vec::new(),
-            },
+/// The patch that makes those changes.
+fn operations(object: &Object<'_>, changes: &[Change]) -> serde_json::Result<Vec<Value>> {
+    let annotations = object.annotations().map(|all| {
+        let there = |key: &String| (key.clone(), Value::Bool(true));
+        all.keys().map(there).collect::<Map<_, _>>()
+    });
+    let metadata = object.metadata.as_ref();
+    let metadata = metadata.map(|_| json!({ "annotations": annotations }));
+    let spec = object
+        .spec
+        .map(|spec| patch::sketch("spec", spec.get(), changes));
+    let looked_at = json!({ "metadata": metadata, "spec": spec.transpose()? });
+    Ok(patch::operations(looked_at, changes))
+}
+
+/// Fills in the defaults and applies the rules to one version by itself.
+fn examine<R: Rules>(version: &mut Version<'_, R::Spec>, now: DateTime<Utc>) -> Findings {
+    if let Ok(spec) = &mut version.spec {
+        R::default(spec);
+    }
+    match &version.spec {
+        Ok(spec) => R::check(&version.subject(spec), now),
+        Err(fault) => Findings {
+            faults: vec![fault.clone()],
+            warnings: Vec::new(),
         },
-        Ok(spec) => {
-            let findings = R::check(&subject(object, &spec), now);
-            Judged {
-                spec: Some(spec),
-                findings,
-            }
-        }
     }
 }
 
@@ -213,34 +247,34 @@ fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     if !is_judged(request) {
         return passed(request, "");
     }
-    let (object, old) = match open::<R>(request) {
+    let (mut new, mut old) = match open::<R>(request) {
         Ok(opened) => opened,
         Err(message) => return misdirected(request, &message),
     };
-    let new = examine::<R>(&object, now);
-    let mut found = new.findings;
-    if let Some(old) = &old {
+    let mut found = examine::<R>(&mut new, now);
+    if let Some(old) = &mut old {
         let before = examine::<R>(old, now);
         // Ratcheting: what is stored already must not keep anybody from changing something else.
         // Where not all the old faults are known, none counts as new: such an object is worked on
         // in no way before it has no fault at all.
-        let stored: HashSet<&Fault> = before.findings.faults.iter().collect();
+        let stored: HashSet<&Fault> = before.faults.iter().collect();
         let (known, fresh): (Vec<Fault>, _) = found
             .faults
             .into_iter()
-            .partition(|fault| before.findings.is_full() || stored.contains(fault));
+            .partition(|fault| before.is_full() || stored.contains(fault));
         found.faults = fresh;
         for fault in known {
             found.warn(format!("already stored: {fault}"));
         }
-        let status = decode::<R::Status>("status", old.status.as_ref()).unwrap_or_default();
-        if let (Some(old_spec), Some(new_spec)) = (&before.spec, &new.spec) {
-            let (old, new) = (subject(old, old_spec), subject(&object, new_spec));
+        let status = rules::read("status", old.object.status.map(RawValue::get));
+        let status: R::Status = status.ok().and_then(Result::ok).unwrap_or_default();
+        if let (Ok(old_spec), Ok(new_spec)) = (&old.spec, &new.spec) {
+            let (old, new) = (old.subject(old_spec), new.subject(new_spec));
             found.extend(R::check_update(&old, &status, &new));
         }
     }
     let Findings { faults, warnings } = found;
-    let name = object.name();
+    let name = new.object.name();
     let response = if faults.is_empty() {
         Response::allow(&request.uid)
     } else {

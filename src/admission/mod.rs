@@ -1,9 +1,10 @@
 //! The admission protocol, knowing no kind.
 //!
 //! [`router`] takes a request to the judges of its kind; [`review`] is the wire form, decoded once
-//! with the object kept raw; [`judge`] defaults and validates by the [`rules`] of the kind;
+//! with the object kept raw, and not read at all beyond some [`bounds`]; [`judge`] defaults and validates by the [`rules`] of the kind;
 //! [`patch`] carries defaults, and [`faults`] carry refusals in the API's own words.
 
+pub mod bounds;
 pub mod faults;
 pub mod image;
 pub mod judge;

@@ -1,5 +1,8 @@
 //! Patches (RFC 6902) that add what is missing and touch nothing else.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// One change to an object. A path is a list of field names; arrays are never entered.
@@ -11,34 +14,97 @@ pub enum Change {
     Remove(Vec<String>),
 }
 
-/// What `after` has and `before` lacks, below `path`: the changes that defaulting makes.
-///
-/// Both are serialised from one type, so that nothing but defaults can differ. A list that
-/// changed is set as a whole.
-pub fn additions(path: &[&str], before: &Value, after: &Value) -> Vec<Change> {
-    let mut changes = Vec::new();
-    let mut path = path.iter().map(ToString::to_string).collect();
-    walk(&mut path, before, after, &mut changes);
-    changes
+impl Change {
+    fn path(&self) -> &[String] {
+        match self {
+            Self::Set(path, _) | Self::Remove(path) => path,
+        }
+    }
 }
 
-fn walk(path: &mut Vec<String>, before: &Value, after: &Value, changes: &mut Vec<Change>) {
-    match (before, after) {
-        (Value::Object(before), Value::Object(after)) => {
-            for (name, value) in after {
-                path.push(name.clone());
-                match before.get(name) {
-                    Some(old) => walk(path, old, value, changes),
-                    None => changes.push(Change::Set(path.clone(), value.clone())),
-                }
-                path.pop();
-            }
-        }
-        (before, after) if before != after => {
-            changes.push(Change::Set(path.clone(), after.clone()));
-        }
-        _ => {}
+/// What `after` has and `before` lacks, below `path`: the changes that defaulting makes.
+///
+/// Both are the JSON of one type, so that nothing but defaults can differ, and what is the same has
+/// the same text. A list that changed is set as a whole.
+///
+/// # Errors
+/// When one of them is no JSON.
+pub fn additions(path: &[&str], before: &str, after: &str) -> serde_json::Result<Vec<Change>> {
+    let mut changes = Vec::new();
+    let mut path = path.iter().map(ToString::to_string).collect();
+    walk(&mut path, before, after, &mut changes)?;
+    Ok(changes)
+}
+
+fn walk(
+    path: &mut Vec<String>,
+    before: &str,
+    after: &str,
+    changes: &mut Vec<Change>,
+) -> serde_json::Result<()> {
+    if before == after {
+        return Ok(());
     }
+    let (Some(before), Some(members)) = (members(before)?, members(after)?) else {
+        changes.push(Change::Set(path.clone(), serde_json::from_str(after)?));
+        return Ok(());
+    };
+    for (name, value) in members {
+        let old = before.get(&name);
+        path.push(name);
+        if let Some(old) = old {
+            walk(path, old.get(), value.get(), changes)?;
+        } else {
+            let value = serde_json::from_str(value.get())?;
+            changes.push(Change::Set(path.clone(), value));
+        }
+        path.pop();
+    }
+    Ok(())
+}
+
+/// The members of an object, of which the last counts where several have one name; none of what is
+/// no object.
+fn members(text: &str) -> serde_json::Result<Option<BTreeMap<String, &RawValue>>> {
+    if text.starts_with('{') {
+        serde_json::from_str(text).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+/// The member `name` of an object, as far as the changes look at it: of what none of them enters,
+/// only that it is there.
+///
+/// # Errors
+/// When `text` is no JSON.
+pub fn sketch(name: &str, text: &str, changes: &[Change]) -> serde_json::Result<Value> {
+    let paths: Vec<&[String]> = changes.iter().map(Change::path).collect();
+    draw(text, &below(name, &paths))
+}
+
+fn draw(text: &str, paths: &[&[String]]) -> serde_json::Result<Value> {
+    let Some(members) = members(text)? else {
+        return serde_json::from_str(text);
+    };
+    let drawn = members.into_iter().map(|(name, value)| {
+        let paths = below(&name, paths);
+        let value = match paths.as_slice() {
+            [] => Value::Bool(true),
+            paths => draw(value.get(), paths)?,
+        };
+        Ok((name, value))
+    });
+    drawn.collect::<serde_json::Result<_>>().map(Value::Object)
+}
+
+/// Of those paths that begin with that name, the rest.
+fn below<'a>(name: &str, paths: &[&'a [String]]) -> Vec<&'a [String]> {
+    let rest = |path: &&'a [String]| match path.split_first() {
+        Some((first, rest)) if first == name => Some(rest),
+        _ => None,
+    };
+    paths.iter().filter_map(rest).collect()
 }
 
 /// The operations that carry out the changes on `object`, of which only the fields along the paths
@@ -164,9 +230,9 @@ mod tests {
 
     #[test]
     fn additions_are_only_what_was_missing() {
-        let before = json!({"image": "a", "nested": {"x": 1}});
-        let after = json!({"image": "a", "nested": {"x": 1, "y": 2}, "shell": ["sh"]});
-        let changes = additions(&["spec"], &before, &after);
+        let before = r#"{"image":"a","nested":{"x":1}}"#;
+        let after = r#"{"image":"a","nested":{"x":1,"y":2},"shell":["sh"]}"#;
+        let changes = additions(&["spec"], before, after).unwrap();
         assert_eq!(
             changes,
             [
@@ -174,6 +240,20 @@ mod tests {
                 set(&["spec", "shell"], json!(["sh"]))
             ]
         );
-        assert!(additions(&["spec"], &after, &after).is_empty());
+        assert!(additions(&["spec"], after, after).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_sketch_has_what_changes_look_at() {
+        let text = r#"{"a": {"x": null, "other": [1]}, "b": 1, "large": {"x": [{"y": 1}]}}"#;
+        let changes = [
+            set(&["spec", "a", "x"], 1.into()),
+            set(&["spec", "b", "x"], 1.into()),
+            set(&["metadata", "large", "x"], 1.into()),
+        ];
+        assert_eq!(
+            sketch("spec", text, &changes).unwrap(),
+            json!({"a": {"x": null, "other": true}, "b": 1, "large": true})
+        );
     }
 }

@@ -11,10 +11,10 @@ use std::marker::PhantomData;
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use chrono::{DateTime, Utc};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
-use serde::ser::Error as _;
+use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use serde_json::de::{self, SliceRead, StrRead};
 use serde_json::value::RawValue;
 
 use super::faults::{self, Fault, Reason, line};
@@ -34,8 +34,8 @@ pub(super) const LONGEST_MESSAGE: usize = 512;
 ///
 /// # Errors
 /// What is wrong with the text.
-pub fn read<'a, T: Deserialize<'a>>(text: &'a [u8]) -> serde_json::Result<T> {
-    let mut reader = serde_json::Deserializer::from_slice(text);
+pub fn read<'a, R: de::Read<'a>, T: Deserialize<'a>>(text: R) -> Read<T> {
+    let mut reader = serde_json::Deserializer::new(text);
     let value = object(&mut reader)?;
     reader.end()?;
     Ok(value)
@@ -56,14 +56,17 @@ where
     D: Deserializer<'de>,
     T: Deserialize<'de>,
 {
-    struct Object<T>(T);
-    impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-        fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-            object(reader).map(Self)
-        }
+    let value: Option<Strict<T>> = Option::deserialize(reader)?;
+    Ok(value.map(|Strict(value)| value))
+}
+
+/// A struct that is written as an object.
+struct Strict<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Strict<T> {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        object(reader).map(Self)
     }
-    let value: Option<Object<T>> = Option::deserialize(reader)?;
-    Ok(value.map(|Object(value)| value))
 }
 
 struct Fields<T>(PhantomData<T>);
@@ -82,8 +85,11 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
 
 /// What the API server sends.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Review<'a> {
+#[serde(
+    rename_all = "camelCase",
+    bound(deserialize = "'de: 'a, O: Deserialize<'de>")
+)]
+pub struct Review<'a, O = Read<Object<'a>>> {
     /// The version of the review.
     #[serde(borrow, default)]
     pub api_version: Cow<'a, str>,
@@ -92,13 +98,16 @@ pub struct Review<'a> {
     pub kind: Cow<'a, str>,
     /// What is asked.
     #[serde(borrow, default, deserialize_with = "object_or_null")]
-    pub request: Option<Request<'a>>,
+    pub request: Option<Request<'a, O>>,
 }
 
 /// What is asked: may this operation on this object go on?
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Request<'a> {
+#[serde(
+    rename_all = "camelCase",
+    bound(deserialize = "'de: 'a, O: Deserialize<'de>")
+)]
+pub struct Request<'a, O = Read<Object<'a>>> {
     /// Repeated in the answer.
     #[serde(borrow)]
     pub uid: Cow<'a, str>,
@@ -115,14 +124,69 @@ pub struct Request<'a> {
     #[serde(borrow, default)]
     pub sub_resource: Cow<'a, str>,
     /// Who asks.
-    #[serde(default, deserialize_with = "object")]
-    pub user_info: UserInfo,
+    #[serde(borrow, default, deserialize_with = "object")]
+    pub user_info: UserInfo<'a>,
     /// The object as it would be stored.
-    #[serde(borrow, default)]
-    pub object: Option<&'a RawValue>,
+    pub object: Option<O>,
     /// The object as it is stored, on UPDATE.
-    #[serde(borrow, default)]
-    pub old_object: Option<&'a RawValue>,
+    pub old_object: Option<O>,
+}
+
+/// A part of a review that was read, or why it cannot be.
+pub type Read<T> = serde_json::Result<T>;
+
+impl<'a> Review<'a> {
+    /// Reads a review.
+    ///
+    /// # Errors
+    /// What is wrong with it. What is wrong with its objects is in the review: its uid is to be
+    /// answered all the same.
+    pub fn read(body: &'a [u8]) -> Read<Self> {
+        // At once with its objects, which then are gone through only once.
+        if let Ok(text) = std::str::from_utf8(body)
+            && let Ok(review) = read::<_, Review<'a, Strict<Object<'a>>>>(StrRead::new(text))
+        {
+            return Ok(review.map(|Strict(object)| Ok(object)));
+        }
+        let review: Review<'a, &RawValue> = read(SliceRead::new(body))?;
+        Ok(review.map(|object| read(StrRead::new(object.get()))))
+    }
+}
+
+impl<'a> Request<'a> {
+    /// Reads a request by itself, as [`Review::read`] does.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(text: &'a str) -> Read<Self> {
+        let request: Request<'a, &RawValue> = read(StrRead::new(text))?;
+        Ok(request.map(|object| read(StrRead::new(object.get()))))
+    }
+}
+
+impl<'a, O> Review<'a, O> {
+    fn map<P>(self, read: impl Fn(O) -> P) -> Review<'a, P> {
+        Review {
+            api_version: self.api_version,
+            kind: self.kind,
+            request: self.request.map(|request| request.map(read)),
+        }
+    }
+}
+
+impl<'a, O> Request<'a, O> {
+    fn map<P>(self, read: impl Fn(O) -> P) -> Request<'a, P> {
+        Request {
+            uid: self.uid,
+            kind: self.kind,
+            namespace: self.namespace,
+            operation: self.operation,
+            sub_resource: self.sub_resource,
+            user_info: self.user_info,
+            object: self.object.map(&read),
+            old_object: self.old_object.map(&read),
+        }
+    }
 }
 
 /// A kind by its full name.
@@ -141,41 +205,67 @@ pub struct GroupVersionKind<'a> {
 
 /// Who asks.
 #[derive(Debug, Default, Deserialize)]
-pub struct UserInfo {
+pub struct UserInfo<'a> {
     /// The user's name.
-    #[serde(default)]
-    pub username: String,
+    #[serde(borrow, default)]
+    pub username: Cow<'a, str>,
 }
 
 /// An object as far as admission looks at it. The rest is neither parsed nor copied.
 #[derive(Debug, Deserialize)]
-pub struct Object {
+pub struct Object<'a> {
     /// Names and annotations.
-    #[serde(default, deserialize_with = "object_or_null")]
-    pub metadata: Option<Metadata>,
+    #[serde(borrow, default, deserialize_with = "object_or_null")]
+    pub metadata: Option<Metadata<'a>>,
     /// The spec as it was sent.
-    pub spec: Option<Value>,
+    #[serde(borrow)]
+    pub spec: Option<&'a RawValue>,
     /// The status as it is stored.
-    pub status: Option<Value>,
+    #[serde(borrow)]
+    pub status: Option<&'a RawValue>,
 }
 
 /// The part of `metadata` that admission looks at.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metadata {
+pub struct Metadata<'a> {
     /// Empty until the API server has made one out of `generate_name`.
-    #[serde(default)]
-    pub name: String,
+    #[serde(borrow, default)]
+    pub name: Cow<'a, str>,
     /// The beginning of the name to be.
-    #[serde(default)]
-    pub generate_name: String,
+    #[serde(borrow, default)]
+    pub generate_name: Cow<'a, str>,
     /// Annotations; `null` when the client wrote that.
-    pub annotations: Option<BTreeMap<String, String>>,
+    #[serde(borrow)]
+    pub annotations: Option<BTreeMap<String, Text<'a>>>,
     /// Absent in the mutating review of a CREATE.
     pub creation_timestamp: Option<DateTime<Utc>>,
 }
 
-impl Object {
+/// A JSON string as it was written. Most annotations are never looked at, and that of `kubectl apply`
+/// is as long as the object.
+#[derive(Debug)]
+pub struct Text<'a>(&'a RawValue);
+
+impl Text<'_> {
+    /// What it says: nothing, if there is an escape in it that means no character.
+    pub fn read(&self) -> String {
+        serde_json::from_str(self.0.get()).unwrap_or_default()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        let raw = <&RawValue>::deserialize(reader)?;
+        if raw.get().starts_with('"') {
+            Ok(Self(raw))
+        } else {
+            Err(D::Error::custom("an annotation must be a string"))
+        }
+    }
+}
+
+impl Object<'_> {
     /// The name, or its beginning while there is none yet.
     pub fn name(&self) -> &str {
         match &self.metadata {
@@ -186,7 +276,7 @@ impl Object {
     }
 
     /// The annotations, where there are any.
-    pub fn annotations(&self) -> Option<&BTreeMap<String, String>> {
+    pub fn annotations(&self) -> Option<&BTreeMap<String, Text<'_>>> {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 }
@@ -244,7 +334,7 @@ struct Cause {
 }
 
 fn base64_json<S: Serializer>(operations: &[Value], serializer: S) -> Result<S::Ok, S::Error> {
-    let text = serde_json::to_vec(operations).map_err(S::Error::custom)?;
+    let text = serde_json::to_vec(operations).map_err(serde::ser::Error::custom)?;
     serializer.serialize_str(&BASE64_STANDARD.encode(text))
 }
 

@@ -1,5 +1,6 @@
 //! The paths of the webhooks.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use serde_json::json;
 use super::faults::{join, line};
 use super::judge::{Admission, Judge};
 use super::metrics::{Metrics, WebhookMetrics};
-use super::review::{self, API_VERSION, KIND, LONGEST_MESSAGE, Review};
+use super::review::{API_VERSION, KIND, LONGEST_MESSAGE, Review};
 use crate::clock::Clock;
 
 /// A name is no longer than this; a line of the log holds no more of one, whatever was sent.
@@ -81,7 +82,7 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
 }
 
 fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
-    let review: Review<'_> = match review::read(body) {
+    let review = match Review::read(body) {
         Ok(review) => review,
         Err(cause) => {
             return error(
@@ -100,15 +101,15 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
     };
     let verdict = (webhook.judge)(&request, (webhook.clock)());
     webhook.metrics.refused(&verdict.faults);
-    // Texts are given as such and not as `%`: then the log quotes them, and escapes what would make
-    // a line of its own or turn the text around.
+    // What is not ours is cleaned: neither form of the log escapes all that could make a line of its
+    // own or turn the text around.
     tracing::info!(
-        uid = short(&request.uid),
+        uid = &*short(&request.uid),
         webhook = webhook.path,
-        kind = short(&request.kind.kind),
-        namespace = short(&request.namespace),
-        name = short(&verdict.name),
-        operation = short(&request.operation),
+        kind = &*short(&request.kind.kind),
+        namespace = &*short(&request.namespace),
+        name = &*short(&verdict.name),
+        operation = &*short(&request.operation),
         allowed = verdict.response.allowed,
         faults = if verdict.faults.is_empty() {
             None
@@ -121,8 +122,13 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
     json_response(StatusCode::OK, &verdict.response.into_review())
 }
 
-fn short(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_NAME)]
+fn short(text: &str) -> Cow<'_, str> {
+    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if plain && text.len() <= LONGEST_NAME {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(line(text, LONGEST_NAME))
+    }
 }
 
 fn error(status: StatusCode, message: &str) -> Response {

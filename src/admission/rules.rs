@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
+use serde_json::de::StrRead;
 use serde_path_to_error::{Path, Segment};
 
 use super::faults::{Fault, MOST_FAULTS};
+use super::{bounds, review};
 
 /// As many warnings are given: the API server hands on no more than 4096 characters of them.
 const MOST_WARNINGS: usize = 64;
@@ -20,7 +22,7 @@ const MOST_WARNINGS: usize = 64;
 pub struct Subject<'a, S> {
     /// `metadata.name`, or `metadata.generateName` while the API server has not made a name yet.
     pub name: &'a str,
-    /// `metadata.annotations`.
+    /// `metadata.annotations`. In the webhook only those in [`Rules::RECORDED`]: no rule needs others.
     pub annotations: &'a BTreeMap<String, String>,
     /// `metadata.creationTimestamp`; absent in the mutating review of a CREATE.
     pub created: Option<DateTime<Utc>>,
@@ -173,17 +175,31 @@ fn must_be(message: &str) -> String {
     format!("must be {what}")
 }
 
-/// The typed spec with its defaults.
+/// Reads a typed value out of JSON text, `null` and no text meaning the default one.
 ///
 /// # Errors
-/// As [`decode`].
-pub fn defaulted<R: Rules>(spec: Option<&Value>) -> Result<R::Spec, Fault> {
-    let mut spec = decode("spec", spec)?;
-    R::default(&mut spec);
-    Ok(spec)
+/// When the text cannot be read as any JSON value, which the API server lets nobody store; else the
+/// fault of the field that is wrong, or of all of it when it exceeds the [`bounds`].
+pub fn read<T: DeserializeOwned + Default>(
+    at: &str,
+    text: Option<&str>,
+) -> serde_json::Result<Result<T, Fault>> {
+    let Some(text) = text else {
+        return Ok(Ok(T::default()));
+    };
+    if let Some(fault) = bounds::exceeded(at, text) {
+        return Ok(Err(fault));
+    }
+    // The short way, which takes nothing that the other would not. It stops at a key that stands
+    // twice, of which the last counts, and cannot name the field that is wrong.
+    if let Ok(value) = review::read(StrRead::new(text)) {
+        return Ok(Ok(value));
+    }
+    let value: Value = serde_json::from_str(text)?;
+    Ok(decode(at, Some(&value)))
 }
 
-/// The way from a stored object's raw spec to one that may be acted on: decoded, defaulted and
+/// The way from the JSON text of a stored object's spec to one that may be acted on: decoded, defaulted and
 /// checked by the same rules as in the webhook.
 ///
 /// # Errors
@@ -191,10 +207,14 @@ pub fn defaulted<R: Rules>(spec: Option<&Value>) -> Result<R::Spec, Fault> {
 pub fn settle<R: Rules>(
     name: &str,
     annotations: &BTreeMap<String, String>,
-    spec: Option<&Value>,
+    spec: &str,
     now: DateTime<Utc>,
 ) -> Result<R::Spec, Vec<Fault>> {
-    let spec = defaulted::<R>(spec).map_err(|fault| vec![fault])?;
+    let unreadable =
+        |error: serde_json::Error| Fault::invalid("spec", Value::Null, &error.to_string());
+    let read = read("spec", Some(spec)).map_err(unreadable).flatten();
+    let mut spec: R::Spec = read.map_err(|fault| vec![fault])?;
+    R::default(&mut spec);
     let subject = Subject {
         name,
         annotations,

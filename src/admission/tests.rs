@@ -352,23 +352,31 @@ fn what_is_logged_of_a_request_stays_within_its_line() {
             Ok(())
         }
     }
-    let hostile = format!("a\n\u{1b}[2J\u{202e}{}", "x".repeat(1 << 16));
-    let request = json!({ "uid": hostile, "namespace": hostile, "operation": hostile,
-        "object": { "metadata": { "name": hostile }, "spec": {} } });
-    let log = Log::default();
-    let made = log.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_ansi(false)
-        .with_writer(move || made.clone())
-        .finish();
-    tracing::subscriber::with_default(subscriber, || {
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        runtime.unwrap().block_on(post(VALIDATE, review(&request)))
-    });
-    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert_eq!(log.lines().count(), 1, "{log}");
-    assert!(log.contains("uid=\"a\\n") && log.len() < 4096, "{log}");
-    assert!(!log.contains(['\u{1b}', '\u{202e}']), "{log}");
+    let hostile = format!("a\n\u{1b}[2J\u{9b}\u{202e}{}", "x".repeat(1 << 16));
+    for operation in [hostile.as_str(), "CREATE"] {
+        let request = json!({ "uid": hostile, "namespace": hostile, "operation": operation,
+            "object": { "metadata": { "name": hostile }, "spec": { "color": hostile } } });
+        for json in [false, true] {
+            let log = Log::default();
+            let made = log.clone();
+            let format = tracing_subscriber::fmt()
+                .with_ansi(false)
+                .with_writer(move || made.clone());
+            let subscriber: Box<dyn tracing::Subscriber + Send + Sync> = if json {
+                Box::new(format.json().finish())
+            } else {
+                Box::new(format.finish())
+            };
+            tracing::subscriber::with_default(subscriber, || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build();
+                runtime.unwrap().block_on(post(VALIDATE, review(&request)))
+            });
+            let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(log.lines().count(), 1, "{log}");
+            assert!(log.contains("[2J") && log.len() < 4096, "{log}");
+            assert!(!log.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{log}");
+        }
+    }
 }
 
 #[tokio::test]

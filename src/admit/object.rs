@@ -192,7 +192,7 @@ impl Judged {
                 "object": object,
             });
             let request = request.to_string();
-            serde_json::from_str::<Request<'_>>(&request).map(|request| judge(&request, now))
+            Request::read(&request).map(|request| judge(&request, now))
         };
         let verdict = review(&object, book.admission.mutate).and_then(|mutation| {
             let operations = Value::Array(mutation.response.patch.clone());

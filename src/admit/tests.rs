@@ -13,6 +13,7 @@ use super::object::Rulebook;
 use super::read::{Source, decode};
 use super::report::{self, Judged, Outcome, Summary};
 use super::yaml;
+use crate::admission::review::Request;
 use crate::kinds::REGISTRY;
 
 fn now() -> DateTime<Utc> {
@@ -283,7 +284,7 @@ fn faults_are_those_of_the_webhook() {
                 "object": value(sample.text),
             });
             let request = request.to_string();
-            let request = serde_json::from_str(&request).unwrap();
+            let request = Request::read(&request).unwrap();
             let verdict = (kind.admission.validate)(&request, now());
             let judged = judge(sample.text);
             assert_eq!(judged.len(), 1);

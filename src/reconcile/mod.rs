@@ -1,6 +1,7 @@
 //! What every reconciler uses, knowing no kind.
 //!
-//! Data goes one way: [`cache`] watches objects and keeps views of them -> [`queue`] holds the keys
+//! Data goes one way: [`cache`] watches objects ([`raw`] where users write them) and keeps views of
+//! them -> [`queue`] holds the keys
 //! of what is to be looked at, now or at an instant -> [`runner`] has workers that take keys, let a
 //! [`runner::Reconciler`] observe, decide and act, and back off per object when it fails.
 //! [`write`] is how it creates and deletes; [`condition`], [`event`] and [`health`] are how people are
@@ -13,6 +14,7 @@ pub mod event;
 pub mod health;
 pub mod metrics;
 pub mod queue;
+pub mod raw;
 pub mod runner;
 pub mod write;
 

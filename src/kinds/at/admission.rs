@@ -859,7 +859,7 @@ mod tests {
             json!({"activeDeadlineSeconds": 1.5}),
         ] {
             assert!(
-                settle::<AtRules>("a", &BTreeMap::new(), Some(&raw), now()).is_err(),
+                settle::<AtRules>("a", &BTreeMap::new(), &raw.to_string(), now()).is_err(),
                 "{raw}"
             );
         }

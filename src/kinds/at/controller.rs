@@ -580,7 +580,7 @@ mod tests {
         let client = Client::new(server, "ns");
         let (events, _teller) = event::events(client.clone());
         let ats = Cache::new(0, no_index);
-        let stored = StoredAt::of(serde_json::from_value(at).unwrap());
+        let stored = StoredAt::of(serde_json::from_str(&at.to_string()).unwrap());
         ats.insert(&key(), &Arc::new(stored));
         AtReconciler {
             client,

@@ -9,11 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{CustomResource, CustomResourceExt, Resource};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::kinds::schema;
 use crate::kinds::template::PodTemplate;
 use crate::reconcile::condition::Condition;
+use crate::reconcile::raw::{self, Raw};
 
 /// What is to run, when, and how.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -244,17 +244,18 @@ pub struct AtStatus {
 
 /// An At as it is watched: what people write is kept as it is, so that no stored object can fail to
 /// be read and hold up the others.
-#[derive(Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = At)]
 pub struct AtObject {
-    /// The object's metadata.
+    /// The object's metadata, as far as it is used.
+    #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
-    /// The raw spec.
+    /// The spec as it is stored.
     #[serde(default)]
-    pub spec: Value,
-    /// The raw status.
+    pub spec: Raw,
+    /// The status as it is stored.
     #[serde(default)]
-    pub status: Value,
+    pub status: Raw,
 }
 
 /// The CRD. Nothing in it is required, not even `spec`: the API server checks a schema before it
@@ -266,6 +267,8 @@ pub fn crd() -> CustomResourceDefinition {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
+    use serde_json::Value;
+
     use super::*;
 
     fn schema() -> Value {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use serde::Deserialize as _;
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
 use super::crd::{AtObject, AtSpec, AtStatus, Phase};
 use super::{pod, schedule};
 use crate::admission::faults::Fault;
 use crate::admission::rules::settle;
+use crate::reconcile::raw::Raw;
 use crate::reconcile::{Error, Key};
 
 /// An At as the cache keeps it. A hundred thousand of them may wait for years, so spec and status
@@ -28,8 +28,17 @@ pub struct StoredAt {
     schedule_set_at: Option<Box<str>>,
     /// Where it is in its life, as far as its status can be read.
     pub phase: Phase,
-    spec: Box<str>,
-    status: Box<str>,
+    spec: Raw,
+    status: Raw,
+}
+
+/// The phase in a status, as far as that can be read.
+fn phase_of(status: &str) -> Phase {
+    #[derive(Deserialize)]
+    struct Phased {
+        phase: Phase,
+    }
+    serde_json::from_str(status).map_or_else(|_| Phase::default(), |Phased { phase }| phase)
 }
 
 impl StoredAt {
@@ -51,9 +60,9 @@ impl StoredAt {
                 .creation_timestamp
                 .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
             schedule_set_at: set_at.map(String::into_boxed_str),
-            phase: Phase::deserialize(&object.status["phase"]).unwrap_or_default(),
-            spec: object.spec.to_string().into_boxed_str(),
-            status: object.status.to_string().into_boxed_str(),
+            phase: phase_of(object.status.text()),
+            spec: object.spec,
+            status: object.status,
         }
     }
 
@@ -72,8 +81,8 @@ impl StoredAt {
             object: self.key.clone(),
             reason: format!("its status is not one that this program wrote: {error}"),
         };
-        let status: Option<AtStatus> = serde_json::from_str(&self.status).map_err(unreadable)?;
-        let spec: Value = serde_json::from_str(&self.spec).map_err(unreadable)?;
+        let status: Option<AtStatus> =
+            serde_json::from_str(self.status.text()).map_err(unreadable)?;
         let recorded = self.schedule_set_at.as_deref();
         let annotations: BTreeMap<String, String> = recorded
             .map(|text| (SCHEDULE_SET_AT.to_owned(), text.to_owned()))
@@ -86,7 +95,7 @@ impl StoredAt {
             generation: self.generation,
             deleting: self.deleting,
             base: self.created.map(|created| base(&annotations, created)),
-            spec: settle::<AtRules>(&self.key.name, &annotations, Some(&spec), now),
+            spec: settle::<AtRules>(&self.key.name, &annotations, self.spec.text(), now),
             status: status.unwrap_or_default(),
         })
     }
@@ -138,7 +147,7 @@ impl AtView {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -146,13 +155,13 @@ mod tests {
         DateTime::from_timestamp(1_800_000_000, 0).unwrap()
     }
 
-    fn stored(object: Value) -> StoredAt {
-        StoredAt::of(serde_json::from_value(object).unwrap())
+    fn stored(object: &Value) -> StoredAt {
+        StoredAt::of(serde_json::from_str(&object.to_string()).unwrap())
     }
 
     #[test]
     fn a_stored_object_is_read_with_its_defaults() {
-        let view = stored(json!({
+        let view = stored(&json!({
             "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generation": 3,
                 "creationTimestamp": "2026-04-12T10:00:00Z",
                 "annotations": {SCHEDULE_SET_AT: "2026-04-12T11:00:00.5Z"}},
@@ -174,7 +183,7 @@ mod tests {
 
     #[test]
     fn an_object_without_spec_and_status_is_pending_and_invalid() {
-        let view = stored(json!({"metadata": {"name": "a"}}))
+        let view = stored(&json!({"metadata": {"name": "a"}}))
             .read(now())
             .unwrap();
         assert_eq!(view.phase(), Phase::Pending);
@@ -188,7 +197,7 @@ mod tests {
             json!("x"),
             json!({"podUID": 7}),
         ] {
-            let at = stored(json!({"metadata": {"name": "a"}, "status": status}));
+            let at = stored(&json!({"metadata": {"name": "a"}, "status": status}));
             assert!(
                 matches!(at.read(now()), Err(Error::Unreadable { .. })),
                 "{at:?}"

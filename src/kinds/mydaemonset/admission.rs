@@ -540,7 +540,7 @@ mod tests {
         let faults = settle::<MyDaemonSetRules>(
             "x",
             &BTreeMap::new(),
-            Some(&json!({"image": "a:1", "updateStrategy": {"rollingUpdate": {"partition": "1"}}})),
+            r#"{"image": "a:1", "updateStrategy": {"rollingUpdate": {"partition": "1"}}}"#,
             DateTime::UNIX_EPOCH,
         )
         .unwrap_err();

@@ -71,7 +71,7 @@ impl ObjectView {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
-        let settled = settle::<MyDaemonSetRules>(&name, &annotations, Some(&object.spec), now);
+        let settled = settle::<MyDaemonSetRules>(&name, &annotations, object.spec.text(), now);
         Self {
             uid: metadata.uid.unwrap_or_default(),
             generation: metadata.generation,

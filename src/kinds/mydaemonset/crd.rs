@@ -14,12 +14,12 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::admission::review::object_or_null;
 use crate::kinds::schema;
 use crate::kinds::template::PodTemplate;
 use crate::reconcile::condition::Condition;
+use crate::reconcile::raw::{self, Raw};
 
 /// What one pod on every eligible node shall look like, and how a change of it is rolled out.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -207,17 +207,18 @@ fn int_or_percent(_: &mut SchemaGenerator) -> Schema {
 
 /// A `MyDaemonSet` as it is watched: with spec and status raw, so that no stored object, whoever let
 /// it in, can fail to decode and so block the watch of all the others.
-#[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(kube::Resource, Clone, Debug, Deserialize)]
 #[resource(inherit = "MyDaemonSet")]
 pub struct RawMyDaemonSet {
-    /// The object's metadata.
+    /// The object's metadata, as far as it is used.
+    #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
     /// The spec as it is stored.
     #[serde(default)]
-    pub spec: Value,
+    pub spec: Raw,
     /// The status as it is stored.
     #[serde(default)]
-    pub status: Value,
+    pub status: Raw,
 }
 
 /// The CRD.
@@ -228,6 +229,8 @@ pub fn crd() -> CustomResourceDefinition {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use serde_json::Value;
+
     use super::*;
 
     /// Every schema below `node` with its path.
@@ -326,6 +329,6 @@ mod tests {
             serde_json::from_str::<RawMyDaemonSet>(&text).unwrap();
         }
         let bare: RawMyDaemonSet = serde_json::from_str(r#"{"metadata": {}}"#).unwrap();
-        assert_eq!(bare.spec, Value::Null);
+        assert_eq!(bare.spec.text(), "null");
     }
 }

@@ -1,14 +1,13 @@
 //! The status: counts and conditions from the facts, and the news that a change of it is.
 
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
-use serde_json::Value;
 
 use super::crd::MyDaemonSetStatus;
 use super::rollout::{Facts, Strategy};
 use crate::admission::faults::{Fault, join};
 use crate::reconcile::condition::{self, Condition};
 use crate::reconcile::event::{News, Severity};
+use crate::reconcile::raw::Raw;
 
 /// The spec obeys the rules.
 pub const ACCEPTED: &str = "Accepted";
@@ -65,8 +64,8 @@ pub struct Sight<'a> {
 }
 
 /// Reads a stored status. One that cannot be read is taken for none, and will be replaced.
-pub fn read(raw: &Value) -> MyDaemonSetStatus {
-    MyDaemonSetStatus::deserialize(raw).unwrap_or_default()
+pub fn read(raw: &Raw) -> MyDaemonSetStatus {
+    serde_json::from_str(raw.text()).unwrap_or_default()
 }
 
 /// The status of an object that may not be acted on. What is known of its pods stays as it was.
@@ -465,7 +464,7 @@ mod tests {
         assert_eq!(news(&once, &twice), []);
         let stored = serde_json::to_value(&once).unwrap();
         assert_eq!(
-            read(&stored),
+            read(&serde_json::from_str(&stored.to_string()).unwrap()),
             once,
             "what is stored reads as what was written"
         );

@@ -1,0 +1,132 @@
+//! Parts of watched objects that are taken as they are, so that no stored object, whoever let it in,
+//! can fail to be read and so hold up the watch of all others.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// JSON text that nobody has looked into. (A tree of values has a deepest level at which reading
+/// fails, and takes a hundred times the memory.)
+#[derive(Clone, PartialEq, Eq)]
+pub struct Raw(Box<str>);
+
+impl Raw {
+    /// The JSON text; `null` for what is absent.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Default for Raw {
+    fn default() -> Self {
+        Self("null".into())
+    }
+}
+
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        // Only from text: serde_json knows no raw part of a tree of values.
+        Box::<RawValue>::deserialize(reader).map(|raw| Self(raw.into()))
+    }
+}
+
+/// Reads the metadata of an object that users write, without `managedFields`: these nest as deeply
+/// as the object does, and deeper.
+///
+/// # Errors
+/// When a field that is read is of another type, which the API server lets nobody store.
+pub fn metadata<'de, D: Deserializer<'de>>(reader: D) -> Result<ObjectMeta, D::Error> {
+    let metadata = Metadata::deserialize(reader)?;
+    Ok(ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        generation: metadata.generation,
+        creation_timestamp: metadata.creation_timestamp,
+        deletion_timestamp: metadata.deletion_timestamp,
+        labels: metadata.labels,
+        annotations: metadata.annotations,
+        owner_references: metadata.owner_references,
+        finalizers: metadata.finalizers,
+        ..ObjectMeta::default()
+    })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    namespace: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    generation: Option<i64>,
+    creation_timestamp: Option<Time>,
+    deletion_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    owner_references: Option<Vec<OwnerReference>>,
+    finalizers: Option<Vec<String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kube::core::ObjectList;
+    use kube::core::watch::WatchEvent;
+
+    use super::*;
+
+    /// As both kinds' watched structs are built.
+    #[derive(kube::Resource, Clone, Debug, Deserialize)]
+    #[resource(inherit = "k8s_openapi::api::core::v1::ConfigMap")]
+    struct Watched {
+        #[serde(deserialize_with = "metadata")]
+        metadata: ObjectMeta,
+        #[serde(default)]
+        spec: Raw,
+    }
+
+    fn nested(levels: usize) -> String {
+        format!("{}{}", "{\"f:a\":".repeat(levels), "1") + &"}".repeat(levels)
+    }
+
+    #[test]
+    fn an_object_may_nest_as_deeply_as_it_likes() {
+        let deep = nested(10_000);
+        let object = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"x","uid":"u","resourceVersion":"7",
+               "managedFields":[{{"fieldsV1":{deep}}}]}},"spec":{deep}}}"#
+        );
+        let list = format!(
+            r#"{{"apiVersion":"v1","kind":"ConfigMapList","metadata":{{"resourceVersion":"9"}},
+               "items":[{object},{object}]}}"#
+        );
+        let list: ObjectList<Watched> = serde_json::from_str(&list).unwrap();
+        assert_eq!(list.items.len(), 2);
+        assert_eq!(list.items[1].spec.text(), deep);
+        let event = format!(r#"{{"type":"ADDED","object":{object}}}"#);
+        let event: WatchEvent<Watched> = serde_json::from_str(&event).unwrap();
+        let WatchEvent::Added(seen) = event else {
+            unreachable!("{event:?}")
+        };
+        assert_eq!(seen.metadata.resource_version.as_deref(), Some("7"));
+        assert_eq!(seen.spec.text(), deep);
+    }
+
+    #[test]
+    fn what_is_absent_is_null() {
+        let bare: Watched = serde_json::from_str(r#"{"metadata":{"name":"x"}}"#).unwrap();
+        assert_eq!(bare.spec.text(), "null");
+        assert_eq!(bare.metadata.name.as_deref(), Some("x"));
+    }
+}
