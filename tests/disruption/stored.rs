@@ -27,12 +27,19 @@ async fn a_stored_invalid_object_is_told_so_and_never_held_hostage() {
     let namespace = cluster.namespace("stored").await.unwrap();
     let kubectl = Kubectl::new(cluster, &namespace);
     kubectl.apply(INVALID).good();
+    // This one and its managedFields nest so deeply that a list with it in it can hardly be read.
+    let deep = format!("{}1{}", "{a: ".repeat(122), "}".repeat(122));
+    let at = format!(
+        "{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: deep}}, spec: {{schedule: now, command: a, template: {{spec: {{x: {deep}}}}}}}}}"
+    );
+    kubectl.apply(&at).good();
     let operator = Operator::start(cluster, "stored", &["--namespace", &namespace]).await;
 
     for (object, fault) in [
         ("mds/x", "spec.image: Invalid value: \"Bad Image\": "),
         ("mds/x", "spec.minReadySeconds: Invalid value: -1: "),
         ("at/x", "spec.schedule: Invalid value: \"tomorrow\": "),
+        ("at/deep", "spec: Forbidden: nested deeper than 100 levels"),
     ] {
         let accepted = |field: &str| {
             let path = format!("{{.status.conditions[?(@.type=='Accepted')].{field}}}");
@@ -49,6 +56,14 @@ async fn a_stored_invalid_object_is_told_so_and_never_held_hostage() {
         );
     }
     assert_eq!(kubectl.run("get pods -o name").good(), "");
+
+    // No new one comes in.
+    let text = kubectl
+        .apply(&at.replace("name: deep", "name: deeper"))
+        .bad();
+    assert!(text.contains("nested deeper than 100 levels"), "{text}");
+    kubectl.run("label at/deep fine=yes").good();
+    kubectl.run("delete at/deep").good();
 
     // The webhook is up: what was stored may stay as it is, a new fault may not come in.
     kubectl.run("label mds/x at/x fine=yes").good();
