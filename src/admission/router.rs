@@ -69,9 +69,8 @@ async fn answer(State(webhook): State<Arc<Webhook>>, request: Request) -> Respon
 async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let media_type = text(header::CONTENT_TYPE).and_then(|value| value.split(';').next());
-    if media_type.map(str::trim) != Some("application/json")
-        || text(header::CONTENT_ENCODING).is_some()
-    {
+    let is_json = |media_type: &str| media_type.trim().eq_ignore_ascii_case("application/json");
+    if !media_type.is_some_and(is_json) || text(header::CONTENT_ENCODING).is_some() {
         let message = "the body must be application/json, not encoded";
         return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }

@@ -46,6 +46,9 @@ pub enum Error {
     /// The CA has expired, so nothing it signs would be accepted.
     #[error("the CA expired at {0}")]
     Expired(DateTime<Utc>),
+    /// A pair that has expired, where a good one is served.
+    #[error("the certificate expired at {0}, so the one before it is kept")]
+    PairExpired(DateTime<Utc>),
     /// A point in time that a certificate cannot express.
     #[error("a certificate cannot express the time {0}")]
     Time(DateTime<Utc>),
@@ -63,7 +66,7 @@ impl Error {
             Self::NotAKey => "key_unreadable",
             Self::KeyMismatch => "key_mismatch",
             Self::Host(_) => "host_invalid",
-            Self::Expired(_) => "certificate_expired",
+            Self::Expired(_) | Self::PairExpired(_) => "certificate_expired",
             Self::Serve(_) => "certificate_unservable",
         }
     }

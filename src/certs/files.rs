@@ -125,6 +125,10 @@ impl Files {
             return Ok(());
         }
         let (key, not_after) = parse_pair(&pair.0, &pair.1, &self.provider)?;
+        let (now, served) = (Utc::now(), self.state.borrow().leaf_not_after);
+        if not_after <= now && served.is_some_and(|end| end > now) {
+            return Err(authority::Error::PairExpired(not_after).into());
+        }
         self.served.set(Arc::new(key));
         self.taken = Some(pair);
         self.state
@@ -365,6 +369,20 @@ mod tests {
             files.take_pair().await.unwrap_err();
             assert!(Arc::ptr_eq(&good, &served(&files)));
         }
+    }
+
+    #[tokio::test]
+    async fn a_pair_that_has_expired_does_not_replace_a_good_one() {
+        let folder = TempDir::new().unwrap();
+        let (mut files, _fake) = files(&folder, &BundleTarget::None);
+        make(folder.path());
+        files.take_pair().await.unwrap();
+        let good = served(&files);
+        let then = Utc::now() - TimeDelta::days(1000);
+        development(folder.path(), &["localhost".to_owned()], then).unwrap();
+        let error = files.take_pair().await.unwrap_err();
+        assert_eq!(error.category(), "certificate_expired");
+        assert!(Arc::ptr_eq(&good, &served(&files)));
     }
 
     #[tokio::test]
