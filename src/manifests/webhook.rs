@@ -89,7 +89,8 @@ fn webhook(kind: &Kind, verb: &str, reach: &Reach, namespaces: &[String]) -> Val
 fn changed(recorded: &[&str]) -> String {
     let spec = "object.?spec.orValue({}) != oldObject.?spec.orValue({})".to_owned();
     let annotations = recorded.iter().map(|key| {
-        let of = |object: &str| format!("{object}.metadata.?annotations[?'{key}'].orValue('')");
+        // As optional values: one that is there and empty differs from none.
+        let of = |object: &str| format!("{object}.metadata.?annotations[?'{key}']");
         format!("{} != {}", of("object"), of("oldObject"))
     });
     std::iter::once("request.operation != 'UPDATE'".to_owned())

@@ -108,6 +108,9 @@ async fn a_stored_invalid_object_is_told_so_and_never_held_hostage() {
     assert!(text.contains("failed calling webhook"), "{text}");
     let forged = "annotate at/x cnat.programming-kubernetes.info/created-by=mallory";
     assert!(kubectl.run(forged).bad().contains("failed calling webhook"));
+    let emptied = "annotate at/x cnat.programming-kubernetes.info/created-by=";
+    let text = kubectl.run(emptied).bad();
+    assert!(text.contains("failed calling webhook"), "{text}");
     for_good(&kubectl, "mds/x");
     kubectl.run("delete at/x").good();
     assert_eq!(kubectl.run("get mds,at -o name").good(), "");
