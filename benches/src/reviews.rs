@@ -27,8 +27,8 @@ impl Side {
 pub(crate) enum Length {
     /// An ordinary one.
     Small,
-    /// One with a long template, which stands in it three times: as the spec, in the annotation of
-    /// `kubectl apply`, and field by field in `managedFields`.
+    /// One with a long template, which stands in it twice: in the spec, and in the annotation of
+    /// `kubectl apply`.
     Large,
 }
 
@@ -45,7 +45,7 @@ impl Length {
     fn shape(self) -> (usize, usize) {
         match self {
             Self::Small => (1, 0),
-            Self::Large => (8, 35),
+            Self::Large => (12, 36),
         }
     }
 
@@ -193,26 +193,12 @@ fn template(containers: usize, variables: usize) -> Value {
     }})
 }
 
-/// The field set of `managedFields` for a value, items of lists by their names.
+/// The field set of `managedFields` for a value. A template is of no type that the API server knows,
+/// so its lists are owned as a whole.
 fn owned(value: &Value) -> Value {
-    let mut fields = Map::new();
-    match value {
-        Value::Object(members) => {
-            for (name, member) in members {
-                fields.insert(format!("f:{name}"), owned(member));
-            }
-        }
-        Value::Array(items) => {
-            for item in items {
-                if let (Some(name), Value::Object(mut inner)) = (item.get("name"), owned(item)) {
-                    inner.insert(".".to_owned(), json!({}));
-                    fields.insert(format!("k:{}", json!({"name": name})), inner.into());
-                }
-            }
-        }
-        _ => {}
-    }
-    fields.into()
+    let members = value.as_object().into_iter().flatten();
+    let fields = members.map(|(name, member)| (format!("f:{name}"), owned(member)));
+    fields.collect::<Map<_, _>>().into()
 }
 
 #[cfg(test)]

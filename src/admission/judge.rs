@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::faults::Fault;
-use super::patch::{self, Change};
+use super::patch::{self, Change, Operation};
 use super::review::{Object, Read, Request, Response};
 use super::rules::{self, Findings, Rules, Subject};
 
@@ -205,16 +205,26 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
 
 /// Fills in the defaults, and tells which.
 fn add_defaults<R: Rules>(spec: &mut R::Spec) -> Vec<Change> {
-    let before = serde_json::to_string(spec);
+    let before = outline::<R>(spec);
     R::default(spec);
-    match (before, serde_json::to_string(spec)) {
+    match (before, outline::<R>(spec)) {
         (Ok(before), Ok(after)) => patch::additions(&["spec"], &before, &after).unwrap_or_default(),
         _ => Vec::new(),
     }
 }
 
+/// The spec as JSON, without its bulk.
+fn outline<R: Rules>(spec: &mut R::Spec) -> serde_json::Result<String> {
+    let bulk = R::bulk(spec).map(std::mem::take);
+    let text = serde_json::to_string(spec);
+    if let (Some(place), Some(bulk)) = (R::bulk(spec), bulk) {
+        *place = bulk;
+    }
+    text
+}
+
 /// The patch that makes those changes.
-fn operations(object: &Object<'_>, changes: &[Change]) -> serde_json::Result<Vec<Value>> {
+fn operations(object: &Object<'_>, changes: &[Change]) -> serde_json::Result<Vec<Operation>> {
     let annotations = object.annotations().map(|all| {
         let there = |key: &String| (key.clone(), Value::Bool(true));
         all.keys().map(there).collect::<Map<_, _>>()

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 /// One change to an object. A path is a list of field names; arrays are never entered.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,6 +21,24 @@ impl Change {
             Self::Set(path, _) | Self::Remove(path) => path,
         }
     }
+}
+
+/// One operation of a patch, as it goes on the wire.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub enum Operation {
+    /// The value goes there, in the place of what is there.
+    Add {
+        /// A JSON pointer.
+        path: String,
+        /// What goes there.
+        value: Value,
+    },
+    /// What is there goes away.
+    Remove {
+        /// A JSON pointer.
+        path: String,
+    },
 }
 
 /// What `after` has and `before` lacks, below `path`: the changes that defaulting makes.
@@ -109,7 +128,7 @@ fn below<'a>(name: &str, paths: &[&'a [String]]) -> Vec<&'a [String]> {
 
 /// The operations that carry out the changes on `object`, of which only the fields along the paths
 /// are looked at. A field that is `null` counts as missing.
-pub fn operations(mut object: Value, changes: &[Change]) -> Vec<Value> {
+pub fn operations(mut object: Value, changes: &[Change]) -> Vec<Operation> {
     let mut operations = Vec::new();
     for change in changes {
         match change {
@@ -120,7 +139,7 @@ pub fn operations(mut object: Value, changes: &[Change]) -> Vec<Value> {
     operations
 }
 
-fn set(object: &mut Value, path: &[String], value: &Value, operations: &mut Vec<Value>) {
+fn set(object: &mut Value, path: &[String], value: &Value, operations: &mut Vec<Operation>) {
     let mut place = object;
     for (depth, name) in path.iter().enumerate() {
         let Value::Object(fields) = place else {
@@ -135,11 +154,10 @@ fn set(object: &mut Value, path: &[String], value: &Value, operations: &mut Vec<
                 Value::Object(Map::from_iter([(name.clone(), inner)]))
             };
             let value = path[depth + 1..].iter().rev().fold(value.clone(), wrap);
-            operations.push(json!({
-                "op": "add",
-                "path": pointer(&path[..=depth]),
-                "value": value.clone(),
-            }));
+            operations.push(Operation::Add {
+                path: pointer(&path[..=depth]),
+                value: value.clone(),
+            });
             fields.insert(name.clone(), value);
             return;
         }
@@ -147,7 +165,7 @@ fn set(object: &mut Value, path: &[String], value: &Value, operations: &mut Vec<
     }
 }
 
-fn remove(object: &mut Value, path: &[String], operations: &mut Vec<Value>) {
+fn remove(object: &mut Value, path: &[String], operations: &mut Vec<Operation>) {
     let Some((last, parents)) = path.split_last() else {
         return;
     };
@@ -158,25 +176,32 @@ fn remove(object: &mut Value, path: &[String], operations: &mut Vec<Value>) {
         .and_then(Value::as_object_mut)
         .and_then(|fields| fields.remove(last));
     if removed.is_some() {
-        operations.push(json!({ "op": "remove", "path": pointer(path) }));
+        operations.push(Operation::Remove {
+            path: pointer(path),
+        });
     }
 }
 
 /// A JSON pointer (RFC 6901).
 fn pointer(path: &[String]) -> String {
     path.iter().fold(String::new(), |pointer, name| {
-        pointer + "/" + &name.replace('~', "~0").replace('/', "~1")
+        if name.contains(['~', '/']) {
+            return pointer + "/" + &name.replace('~', "~0").replace('/', "~1");
+        }
+        pointer + "/" + name
     })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
     use super::*;
 
-    fn apply(object: &Value, operations: &[Value]) -> Value {
+    fn apply(object: &Value, operations: &[Operation]) -> Value {
         let mut object = object.clone();
-        let patch: json_patch::Patch = serde_json::from_value(operations.to_vec().into()).unwrap();
+        let patch: json_patch::Patch = serde_json::from_value(json!(operations)).unwrap();
         json_patch::patch(&mut object, &patch).unwrap();
         object
     }

@@ -8,16 +8,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use base64::prelude::{BASE64_STANDARD, Engine as _};
+use base64::display::Base64Display;
+use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, Utc};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 use serde_json::de::{self, SliceRead, StrRead};
 use serde_json::value::RawValue;
 
 use super::faults::{self, Fault, Reason, line};
+use super::patch::Operation;
 
 /// The version of the review that is understood.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
@@ -297,7 +298,7 @@ pub struct Response {
     pub patch_type: Option<&'static str>,
     /// The operations of the patch; on the wire their JSON in base64.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "base64_json")]
-    pub patch: Vec<Value>,
+    pub patch: Vec<Operation>,
     /// Told to the user, who goes on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -333,9 +334,9 @@ struct Cause {
     field: String,
 }
 
-fn base64_json<S: Serializer>(operations: &[Value], serializer: S) -> Result<S::Ok, S::Error> {
+fn base64_json<S: Serializer>(operations: &[Operation], serializer: S) -> Result<S::Ok, S::Error> {
     let text = serde_json::to_vec(operations).map_err(serde::ser::Error::custom)?;
-    serializer.serialize_str(&BASE64_STANDARD.encode(text))
+    serializer.collect_str(&Base64Display::new(&text, &BASE64_STANDARD))
 }
 
 impl Response {
@@ -407,7 +408,7 @@ impl Response {
 
     /// Adds a patch, unless it is empty.
     #[must_use]
-    pub fn with_patch(mut self, operations: Vec<Value>) -> Self {
+    pub fn with_patch(mut self, operations: Vec<Operation>) -> Self {
         if !operations.is_empty() {
             self.patch_type = Some("JSONPatch");
             self.patch = operations;

@@ -100,6 +100,12 @@ pub trait Rules: 'static {
     /// Fills in what is missing, and changes nothing that is there. A second pass changes nothing.
     fn default(spec: &mut Self::Spec);
 
+    /// The part of the spec that may be large and that defaulting leaves as it is: it is not
+    /// compared.
+    fn bulk(_spec: &mut Self::Spec) -> Option<&mut Value> {
+        None
+    }
+
     /// The value of each of [`Rules::RECORDED`].
     fn record(_request: &Request<'_, Self::Spec>) -> Vec<Recorded> {
         Vec::new()

@@ -195,7 +195,7 @@ impl Judged {
             Request::read(&request).map(|request| judge(&request, now))
         };
         let verdict = review(&object, book.admission.mutate).and_then(|mutation| {
-            let operations = Value::Array(mutation.response.patch.clone());
+            let operations = json!(mutation.response.patch);
             let patch: json_patch::Patch = serde_json::from_value(operations)?;
             // Operations that do not fit leave the object as it is: the validating side says why.
             let _ = json_patch::patch(&mut object, &patch);

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::admission::faults::{Reason, clean};
+use crate::admission::patch::Operation;
 
 /// What became of a document, or of a file that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -41,7 +41,7 @@ pub struct Judged {
     pub warnings: Vec<String>,
     /// What defaulting does: operations of RFC 6902.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch: Option<Vec<Value>>,
+    pub patch: Option<Vec<Operation>>,
 }
 
 /// What became of a document.
@@ -184,15 +184,11 @@ pub fn text(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> i
             }
             let operations = one.patch.iter().flatten();
             for operation in operations {
-                let text = |key: &str| operation[key].as_str().unwrap_or_default();
-                let mut line = format!(
-                    "{place}: {object}: default: {} {}",
-                    text("op"),
-                    text("path")
-                );
-                if let Some(value) = operation.get("value") {
-                    let _ = write!(line, " {value}");
-                }
+                let what = match operation {
+                    Operation::Add { path, value } => format!("add {path} {value}"),
+                    Operation::Remove { path } => format!("remove {path}"),
+                };
+                let line = format!("{place}: {object}: default: {what}");
                 writeln!(out, "{}", clean(&line))?;
             }
         }

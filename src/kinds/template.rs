@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::fmt::Display;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -23,8 +24,8 @@ pub struct PodTemplate(pub Value);
 /// A container of a template, and where it stands.
 #[derive(Clone, Debug)]
 pub struct Container<'a> {
-    /// The path of the container, such as `spec.template.spec.containers[0]`.
-    pub field: String,
+    /// Its place in its list.
+    pub index: usize,
     /// One of `initContainers`.
     pub init: bool,
     /// The container as it was written.
@@ -32,6 +33,12 @@ pub struct Container<'a> {
 }
 
 impl<'a> Container<'a> {
+    /// The path of the container, such as `spec.template.spec.containers[0]`, `at` being that of the
+    /// template.
+    pub fn field(&self, at: &str) -> String {
+        format!("{at}.spec.{}[{}]", list_of(self.init), self.index)
+    }
+
     /// The container's name; empty when it has none.
     pub fn name(&self) -> &'a str {
         text(self.fields, "name")
@@ -59,32 +66,29 @@ impl PodTemplate {
         self.0.get("metadata")?.get("annotations")?.as_object()
     }
 
-    /// Every well-formed container, the ordinary ones first, with paths below `at` (the path of the
-    /// template itself). What is not well-formed is a fault that [`check`] reports.
-    pub fn containers(&self, at: &str) -> Vec<Container<'_>> {
+    /// Every well-formed container, the ordinary ones first. What is not well-formed is a fault that
+    /// [`check`] reports.
+    pub fn containers(&self) -> impl Iterator<Item = Container<'_>> {
         let list = |init: bool| {
-            let key = list_of(init);
-            let entries = self.spec().and_then(|spec| spec.get(key)?.as_array());
-            entries
-                .into_iter()
-                .flatten()
-                .enumerate()
-                .filter_map(move |(i, entry)| {
-                    Some(Container {
-                        field: format!("{at}.spec.{key}[{i}]"),
-                        init,
-                        fields: entry.as_object()?,
-                    })
+            let entries = self
+                .spec()
+                .and_then(|spec| spec.get(list_of(init))?.as_array());
+            let entries = entries.into_iter().flatten().enumerate();
+            entries.filter_map(move |(index, entry)| {
+                let fields = entry.as_object()?;
+                Some(Container {
+                    index,
+                    init,
+                    fields,
                 })
+            })
         };
-        list(false).chain(list(true)).collect()
+        list(false).chain(list(true))
     }
 
     /// The ordinary container of that name.
     pub fn container(&self, name: &str) -> Option<Container<'_>> {
-        self.containers("")
-            .into_iter()
-            .find(|c| !c.init && c.name() == name)
+        self.containers().find(|c| !c.init && c.name() == name)
     }
 }
 
@@ -161,10 +165,10 @@ pub fn check(at: &str, template: &PodTemplate, main: &str) -> Findings {
             check_containers(&at, spec, list_of(init), main, &mut names, &mut findings);
         }
         if template.container(main).is_none() {
-            let namesakes = template.containers(root_at);
-            for container in namesakes.iter().filter(|c| c.init && c.name() == main) {
+            let namesakes = template.containers().filter(|c| c.init && c.name() == main);
+            for container in namesakes {
                 findings.fault(Fault::forbidden(
-                    format!("{}.name", container.field),
+                    format!("{}.name", container.field(root_at)),
                     "the container that the operator adds has this name",
                 ));
             }
@@ -240,27 +244,31 @@ fn check_containers<'a>(
         if findings.is_full() {
             return;
         }
-        let at = format!("{at}.{key}[{i}]");
-        let Some(container) = object(&at, entry, findings) else {
+        let at = format_args!("{at}.{key}[{i}]");
+        let Some(container) = object(at, entry, findings) else {
             continue;
         };
-        check_name(&format!("{at}.name"), container, names, findings);
+        check_name(format_args!("{at}.name"), container, names, findings);
         let may_lack_image = key == list_of(false) && text(container, "name") == main;
-        let field = format!("{at}.image");
+        let field = format_args!("{at}.image");
         match container.get("image") {
             None | Some(Value::Null) if may_lack_image => {}
             Some(Value::String(image)) if image.is_empty() && may_lack_image => {}
             None | Some(Value::Null) => {
-                findings.fault(Fault::required(field, "image is required"));
+                findings.fault(Fault::required(field.to_string(), "image is required"));
             }
-            Some(Value::String(image)) => check_image(&field, image, findings),
-            Some(other) => findings.fault(Fault::type_invalid(field, other, "must be a string")),
+            Some(Value::String(image)) => check_image(field, image, findings),
+            Some(other) => findings.fault(Fault::type_invalid(
+                field.to_string(),
+                other,
+                "must be a string",
+            )),
         }
     }
 }
 
 fn check_name<'a>(
-    field: &str,
+    field: impl Display,
     container: &'a Map<String, Value>,
     names: &mut HashSet<&'a str>,
     findings: &mut Findings,
@@ -269,16 +277,20 @@ fn check_name<'a>(
         None | Some(Value::Null) => "",
         Some(Value::String(name)) => name.as_str(),
         Some(other) => {
-            findings.fault(Fault::type_invalid(field, other, "must be a string"));
+            findings.fault(Fault::type_invalid(
+                field.to_string(),
+                other,
+                "must be a string",
+            ));
             return;
         }
     };
     if name.is_empty() {
-        findings.fault(Fault::required(field, ""));
+        findings.fault(Fault::required(field.to_string(), ""));
     } else if !is_label(name) {
-        findings.fault(Fault::invalid(field, name, NOT_A_LABEL));
+        findings.fault(Fault::invalid(field.to_string(), name, NOT_A_LABEL));
     } else if !names.insert(name) {
-        findings.fault(Fault::duplicate(field, name));
+        findings.fault(Fault::duplicate(field.to_string(), name));
     }
 }
 
@@ -299,13 +311,13 @@ pub fn is_label(text: &str) -> bool {
 
 /// Judges an image reference: required, well-formed, and with a warning when it has neither tag nor
 /// digest.
-pub fn check_image(field: &str, value: &str, findings: &mut Findings) {
+pub fn check_image(field: impl Display, value: &str, findings: &mut Findings) {
     if value.is_empty() {
-        findings.fault(Fault::required(field, "image is required"));
+        findings.fault(Fault::required(field.to_string(), "image is required"));
         return;
     }
     match image::parse(value) {
-        Err(error) => findings.fault(Fault::invalid(field, value, &error.to_string())),
+        Err(error) => findings.fault(Fault::invalid(field.to_string(), value, &error.to_string())),
         Ok(reference) if reference.tag.is_none() && reference.digest.is_none() => {
             findings.warn(format!(
                 "{field}: {:?} has neither tag nor digest, so what runs is whatever \"latest\" is when a node pulls it",
@@ -329,17 +341,22 @@ fn member<'a>(
     findings: &mut Findings,
 ) -> Option<&'a Map<String, Value>> {
     let value = fields.get(key).filter(|value| !value.is_null())?;
-    object(&format!("{at}.{key}"), value, findings)
+    object(format_args!("{at}.{key}"), value, findings)
 }
 
+/// `at` is written out only where there is a fault.
 fn object<'a>(
-    at: &str,
+    at: impl Display,
     value: &'a Value,
     findings: &mut Findings,
 ) -> Option<&'a Map<String, Value>> {
     let object = value.as_object();
     if object.is_none() {
-        findings.fault(Fault::type_invalid(at, value, "must be an object"));
+        findings.fault(Fault::type_invalid(
+            at.to_string(),
+            value,
+            "must be an object",
+        ));
     }
     object
 }
@@ -477,9 +494,8 @@ mod tests {
         let template = PodTemplate(json!({"spec": {
             "containers": [1, {"name": "app", "image": "a:1"}], "initContainers": [{"name": "i"}]}}));
         let fields: Vec<_> = template
-            .containers("t")
-            .into_iter()
-            .map(|c| (c.field, c.init))
+            .containers()
+            .map(|c| (c.field("t"), c.init))
             .collect();
         assert_eq!(
             fields,

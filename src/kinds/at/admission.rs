@@ -59,6 +59,10 @@ impl Rules for AtRules {
         }
     }
 
+    fn bulk(spec: &mut AtSpec) -> Option<&mut Value> {
+        spec.template.as_mut().map(|template| &mut template.0)
+    }
+
     fn record(request: &Request<'_, AtSpec>) -> Vec<Recorded> {
         let created_by = match &request.old {
             None => Some(request.user.to_owned()),
@@ -310,8 +314,8 @@ fn check_template(pods: &PodTemplate, findings: &mut Findings) {
         findings,
     );
     check_gates(spec, findings);
-    for container in pods.containers(TEMPLATE) {
-        let (at, fields) = (&container.field, container.fields);
+    for container in pods.containers() {
+        let (at, fields) = (container.field(TEMPLATE), container.fields);
         if container.init {
             // The one restart policy of an init container: it makes it a sidecar.
             check_policy(&format!("{at}.restartPolicy"), fields, "Always", findings);

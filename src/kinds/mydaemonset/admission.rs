@@ -46,6 +46,10 @@ impl Rules for MyDaemonSetRules {
         }
     }
 
+    fn bulk(spec: &mut Self::Spec) -> Option<&mut Value> {
+        spec.template.as_mut().map(|template| &mut template.0)
+    }
+
     fn check(subject: &Subject<'_, Self::Spec>, _now: DateTime<Utc>) -> Findings {
         let spec = subject.spec;
         let mut findings = Findings::default();
@@ -245,7 +249,7 @@ fn host_port(template: &PodTemplate) -> Option<(&str, i64)> {
     } else {
         "hostPort"
     };
-    template.containers(TEMPLATE).into_iter().find_map(|c| {
+    template.containers().find_map(|c| {
         let ports = c.fields.get("ports")?.as_array()?;
         let port = ports
             .iter()
