@@ -10,6 +10,16 @@ pub const DEEPEST: usize = 100;
 /// Values, those of lists and objects within counted. Real ones have a few thousand at most.
 pub const MOST_VALUES: usize = 20_000;
 
+/// Values in a whole review, of which only the spec becomes a tree. Real ones have a tenth of it at
+/// most.
+pub const MOST_IN_REVIEW: usize = 500_000;
+
+/// Whether the body of a review is not even read: as a list of annotations, say, it would take many
+/// times the memory of its text.
+pub fn is_too_much(body: &[u8]) -> bool {
+    body.len() > MOST_IN_REVIEW && measure(body).1 > MOST_IN_REVIEW
+}
+
 /// Why the JSON `text` of the field `at` is not even read, if so.
 pub fn exceeded(at: &str, text: &str) -> Option<Fault> {
     // A value takes a byte at least, and a level a bracket: usual ones are not gone through.

@@ -13,6 +13,7 @@ use axum::routing::post;
 use serde::Serialize;
 use serde_json::json;
 
+use super::bounds;
 use super::faults::{join, line};
 use super::judge::{Admission, Judge};
 use super::metrics::{Metrics, WebhookMetrics};
@@ -81,6 +82,13 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
 }
 
 fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
+    if bounds::is_too_much(body) {
+        let message = format!(
+            "the review holds more than {} values",
+            bounds::MOST_IN_REVIEW
+        );
+        return error(StatusCode::BAD_REQUEST, &message);
+    }
     let review = match Review::read(body) {
         Ok(review) => review,
         Err(cause) => {
