@@ -154,9 +154,7 @@ impl Fault {
             value: value.map(|v| v.to_string()),
         }
     }
-}
 
-impl Fault {
     /// The path of the field for a message: cut and cleaned, as values are.
     pub fn shown_field(&self) -> String {
         line(&self.field, LONGEST_FIELD)

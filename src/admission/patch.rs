@@ -185,10 +185,7 @@ fn remove(object: &mut Value, path: &[String], operations: &mut Vec<Operation>) 
 /// A JSON pointer (RFC 6901).
 fn pointer(path: &[String]) -> String {
     path.iter().fold(String::new(), |pointer, name| {
-        if name.contains(['~', '/']) {
-            return pointer + "/" + &name.replace('~', "~0").replace('/', "~1");
-        }
-        pointer + "/" + name
+        pointer + "/" + &name.replace('~', "~0").replace('/', "~1")
     })
 }
 

@@ -28,6 +28,9 @@ pub const KIND: &str = "AdmissionReview";
 /// The API server hands on no more of a warning than this many characters.
 const LONGEST_WARNING: usize = 256;
 
+/// A name is no longer than this; no more of one is shown, whatever was sent.
+pub(super) const LONGEST_NAME: usize = 253;
+
 /// The longest message about what is no review or no object: it may repeat a part of either.
 pub(super) const LONGEST_MESSAGE: usize = 512;
 
@@ -351,7 +354,7 @@ impl Response {
 
     /// The object breaks rules: answered as the API server answers for its own kinds.
     pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, faults: &[Fault]) -> Self {
-        let name = line(name, 253);
+        let name = line(name, LONGEST_NAME);
         let joined = faults::join(faults);
         let (named, others) = faults::named(faults);
         let causes = named.iter().map(|fault| Cause {

@@ -14,14 +14,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::bounds;
-use super::faults::{join, line};
+use super::faults::line;
 use super::judge::{Admission, Judge};
 use super::metrics::{Metrics, WebhookMetrics};
-use super::review::{API_VERSION, KIND, LONGEST_MESSAGE, Review};
+use super::review::{API_VERSION, KIND, LONGEST_MESSAGE, LONGEST_NAME, Review};
 use crate::clock::Clock;
-
-/// A name is no longer than this; a line of the log holds no more of one, whatever was sent.
-const LONGEST_NAME: usize = 253;
 
 struct Webhook {
     path: String,
@@ -118,11 +115,7 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
         name = &*short(&verdict.name),
         operation = &*short(&request.operation),
         allowed = verdict.response.allowed,
-        faults = if verdict.faults.is_empty() {
-            None
-        } else {
-            Some(join(&verdict.faults))
-        },
+        faults = verdict.response.audit_annotations.get("faults"),
         us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
         "admission"
     );

@@ -205,8 +205,8 @@ pub fn read<T: DeserializeOwned + Default>(
     Ok(decode(at, Some(&value)))
 }
 
-/// The way from the JSON text of a stored object's spec to one that may be acted on: decoded, defaulted and
-/// checked by the same rules as in the webhook.
+/// The way from the JSON text of a stored object's spec to one that may be acted on: decoded,
+/// defaulted and checked by the same rules as in the webhook.
 ///
 /// # Errors
 /// The faults, for condition `Accepted=False`.

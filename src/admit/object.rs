@@ -13,6 +13,7 @@ use crate::admission::judge::Admission;
 use crate::admission::review::{Request, Response};
 use crate::admission::rules;
 use crate::kinds::Kind;
+use crate::kinds::template::has_form_of_label;
 
 /// Who creates the object is not known here, but webhooks may write it into the object.
 const SOMEBODY: &str = "(whoever creates it)";
@@ -269,14 +270,7 @@ fn check_metadata(object: &Value) -> Vec<Fault> {
 }
 
 fn check_name(field: &str, given: &str, name: &str, faults: &mut Vec<Fault>) {
-    let is_label = |label: &str| {
-        let edge = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-        let bytes = label.as_bytes();
-        bytes.iter().all(|c| edge(*c) || *c == b'-')
-            && bytes.first().copied().is_some_and(edge)
-            && bytes.last().copied().is_some_and(edge)
-    };
-    if !name.split('.').all(is_label) {
+    if !name.split('.').all(has_form_of_label) {
         let detail = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric \
             characters, '-' or '.', and must start and end with an alphanumeric character (e.g. \
             'example.com', regex used for validation is \

@@ -301,12 +301,36 @@ const NOT_A_LABEL: &str = "a lowercase RFC 1123 label must consist of at most 63
 
 /// Whether the text is a lower-case RFC 1123 label, as container names must be.
 pub fn is_label(text: &str) -> bool {
+    text.len() <= 63 && has_form_of_label(text)
+}
+
+/// Whether the text is such a label but for its length, as each part of an object's name is.
+pub fn has_form_of_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();
-    (1..=63).contains(&bytes.len())
-        && bytes.iter().all(|b| inner(*b) || *b == b'-')
+    bytes.iter().all(|b| inner(*b) || *b == b'-')
         && bytes.first().is_some_and(|b| inner(*b))
         && bytes.last().is_some_and(|b| inner(*b))
+}
+
+/// The restart policy of the pod or container at `at`, if it has one, may only be `allowed`.
+pub fn check_restart_policy(
+    at: impl Display,
+    fields: &Map<String, Value>,
+    allowed: &str,
+    findings: &mut Findings,
+) {
+    let fault = match fields.get("restartPolicy") {
+        None | Some(Value::Null) => return,
+        Some(Value::String(policy)) if policy == allowed => return,
+        Some(Value::String(policy)) => {
+            Fault::not_supported(format!("{at}.restartPolicy"), policy, &[allowed])
+        }
+        Some(other) => {
+            Fault::type_invalid(format!("{at}.restartPolicy"), other, "must be a string")
+        }
+    };
+    findings.fault(fault);
 }
 
 /// Judges an image reference: required, well-formed, and with a warning when it has neither tag nor

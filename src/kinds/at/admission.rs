@@ -10,7 +10,7 @@ use super::pod::{CONTAINER, OWN_PREFIX, POD_SUFFIX};
 use super::schedule::{self, Schedule, ceil_to_millisecond};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Recorded, Request, Rules, Subject};
-use crate::kinds::template::{self, PodTemplate, check_image, given};
+use crate::kinds::template::{self, PodTemplate, check_image, check_restart_policy, given};
 use crate::reconcile::write::MANAGED_BY;
 
 /// The annotation that tells who created the object.
@@ -307,18 +307,13 @@ fn check_template(pods: &PodTemplate, findings: &mut Findings) {
         }
     }
     let Some(spec) = pods.spec() else { return };
-    check_policy(
-        &format!("{TEMPLATE}.spec.restartPolicy"),
-        spec,
-        "Never",
-        findings,
-    );
+    check_restart_policy(format_args!("{TEMPLATE}.spec"), spec, "Never", findings);
     check_gates(spec, findings);
     for container in pods.containers() {
         let (at, fields) = (container.field(TEMPLATE), container.fields);
         if container.init {
             // The one restart policy of an init container: it makes it a sidecar.
-            check_policy(&format!("{at}.restartPolicy"), fields, "Always", findings);
+            check_restart_policy(&at, fields, "Always", findings);
         } else if given(fields, "restartPolicy") {
             forbid_restart(format!("{at}.restartPolicy"), findings);
         }
@@ -341,18 +336,6 @@ fn forbid_restart(field: String, findings: &mut Findings) {
         field,
         "a command runs once and is never restarted",
     ));
-}
-
-/// A restart policy, if there is one, may only be `allowed`.
-fn check_policy(field: &str, fields: &Map<String, Value>, allowed: &str, findings: &mut Findings) {
-    match fields.get("restartPolicy") {
-        None | Some(Value::Null) => {}
-        Some(Value::String(policy)) if policy == allowed => {}
-        Some(Value::String(policy)) => {
-            findings.fault(Fault::not_supported(field, policy, &[allowed]));
-        }
-        Some(other) => findings.fault(Fault::type_invalid(field, other, "must be a string")),
-    }
 }
 
 fn check_gates(spec: &Map<String, Value>, findings: &mut Findings) {

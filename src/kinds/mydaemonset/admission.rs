@@ -135,21 +135,8 @@ fn check_pod_spec(template: &PodTemplate, findings: &mut Findings) {
             findings.fault(Fault::forbidden(format!("{TEMPLATE}.spec.{key}"), why));
         }
     }
-    match spec.get("restartPolicy") {
-        None | Some(Value::Null) => {}
-        Some(Value::String(policy)) if policy == "Always" => {}
-        // A pod that ends would be made again and again.
-        Some(Value::String(policy)) => findings.fault(Fault::not_supported(
-            format!("{TEMPLATE}.spec.restartPolicy"),
-            policy,
-            &["Always"],
-        )),
-        Some(other) => findings.fault(Fault::type_invalid(
-            format!("{TEMPLATE}.spec.restartPolicy"),
-            other,
-            "must be a string",
-        )),
-    }
+    // A pod that ends would be made again and again.
+    template::check_restart_policy(format_args!("{TEMPLATE}.spec"), spec, "Always", findings);
     let volumes = spec.get("volumes").and_then(Value::as_array);
     for (i, volume) in volumes.into_iter().flatten().enumerate() {
         for source in ["persistentVolumeClaim", "ephemeral"] {
