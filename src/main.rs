@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 /// A review is some hundred small pieces of memory, made and dropped within microseconds: glibc's
-/// allocator takes a fifth of the time of a defaulting review, and a third of that of a long one.
+/// allocator takes a fifth of the time of a defaulting review, and a third of that of a long one. It is
+/// built without huge pages (feature `no_thp`), which would hold 12 MiB for 3 MiB of use.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -184,9 +184,20 @@ fn remove(object: &mut Value, path: &[String], operations: &mut Vec<Operation>) 
 
 /// A JSON pointer (RFC 6901).
 fn pointer(path: &[String]) -> String {
-    path.iter().fold(String::new(), |pointer, name| {
-        pointer + "/" + &name.replace('~', "~0").replace('/', "~1")
-    })
+    let mut pointer = String::new();
+    for name in path {
+        pointer.push('/');
+        for part in name.split_inclusive(['~', '/']) {
+            if let Some(plain) = part.strip_suffix('~') {
+                pointer.extend([plain, "~0"]);
+            } else if let Some(plain) = part.strip_suffix('/') {
+                pointer.extend([plain, "~1"]);
+            } else {
+                pointer.push_str(part);
+            }
+        }
+    }
+    pointer
 }
 
 #[cfg(test)]

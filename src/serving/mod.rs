@@ -108,6 +108,8 @@ pub fn tls_config(
         .with_no_client_auth()
         .with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // An API server keeps no sessions to resume, and a ticket would be made for each connection.
+    config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
