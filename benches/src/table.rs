@@ -2,8 +2,6 @@
 
 use std::fmt::Write as _;
 
-use crate::servers::Server;
-
 /// One figure of one run of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
@@ -19,15 +17,45 @@ pub(crate) struct Figure {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Aim {
     /// This many times the other server's figure, or more.
-    LeastTimes(f64, Server),
+    LeastTimes(f64, &'static str),
     /// This many times the other server's figure, or less.
-    MostTimes(f64, Server),
+    MostTimes(f64, &'static str),
     /// This or less.
     Most(f64),
 }
 
-/// The figures of one round: of each server, in the order of [`Server::ALL`].
-pub(crate) type Round = [Vec<Figure>; Server::ALL.len()];
+/// The figures of one run, in the order in which they were taken.
+#[derive(Default)]
+pub(crate) struct Figures(pub(crate) Vec<Figure>);
+
+impl Figures {
+    /// Adds one.
+    pub(crate) fn add(&mut self, name: impl Into<String>, value: f64, aims: &'static [Aim]) {
+        self.0.push(Figure {
+            name: name.into(),
+            value,
+            aims,
+        });
+    }
+}
+
+/// What one of those who are compared came to in a round.
+#[derive(Clone, Debug)]
+pub(crate) struct Column {
+    /// Its name, that of the column too.
+    pub(crate) name: &'static str,
+    /// What was measured of it.
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// One round. The first column is ours, and the first round has every row and column that is shown.
+pub(crate) type Round = Vec<Column>;
+
+fn value(round: &Round, column: &str, figure: &str) -> Option<f64> {
+    let column = round.iter().find(|c| c.name == column)?;
+    let figure = column.figures.iter().find(|f| f.name == figure)?;
+    Some(figure.value)
+}
 
 /// Median, least and most.
 struct Spread {
@@ -62,51 +90,47 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The table in Markdown: ours as it is, and as a multiple of each other server's figure of the same
-/// round; each with the median of the rounds, the least and the most.
+/// The table in Markdown: ours as it is, and as a multiple of each other's figure of the same round;
+/// each with the median of the rounds, the least and the most.
 pub(crate) fn render(rounds: &[Round]) -> String {
     let mut text = String::new();
     let mut line = |cells: &[String]| {
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     };
-    let others: Vec<Server> = Server::ALL[1..].to_vec();
-    let mut head = vec!["figure".to_owned(), Server::Ours.name().to_owned()];
-    head.extend(others.iter().map(|other| format!("÷ {}", other.name())));
+    let Some([first, others @ ..]) = rounds.first().map(Vec::as_slice) else {
+        return text;
+    };
+    let mut head = vec!["figure".to_owned(), first.name.to_owned()];
+    head.extend(others.iter().map(|other| format!("÷ {}", other.name)));
     head.push("aim".to_owned());
     line(&head);
     line(&vec!["---".to_owned(); head.len()]);
-    let figures = rounds.first().map_or(&[][..], |round| &round[0]);
-    for (row, figure) in figures.iter().enumerate() {
-        // Some figures are of ours alone.
-        let value = |round: &Round, server: Server| {
-            let found = round[server as usize]
-                .iter()
-                .find(|f| f.name == figure.name);
-            found.map(|figure| figure.value)
+    for figure in &first.figures {
+        // Some figures are of ours alone, and some of the first round alone.
+        let ours = |round| value(round, first.name, &figure.name);
+        let all = Spread::of(rounds.iter().filter_map(ours).collect());
+        let ratio = |other: &str| {
+            let ratio = |round| Some(ours(round)? / value(round, other, &figure.name)?);
+            let ratios: Vec<f64> = rounds.iter().filter_map(ratio).collect();
+            (!ratios.is_empty()).then(|| Spread::of(ratios))
         };
-        let ours = Spread::of(rounds.iter().map(|round| round[0][row].value).collect());
-        let ratio = |other: Server| {
-            let ratio = |round| Some(value(round, Server::Ours)? / value(round, other)?);
-            let ratios: Option<Vec<f64>> = rounds.iter().map(ratio).collect();
-            ratios.map(Spread::of)
-        };
-        let mut cells = vec![figure.name.clone(), ours.text()];
+        let mut cells = vec![figure.name.clone(), all.text()];
         cells.extend(
             others
                 .iter()
-                .map(|other| ratio(*other).map_or_else(String::new, |ratio| ratio.text())),
+                .map(|other| ratio(other.name).map_or_else(String::new, |ratio| ratio.text())),
         );
         let aims = figure.aims.iter().map(|aim| {
             let (text, met) = match aim {
                 Aim::LeastTimes(least, other) => (
-                    format!("≥ {least} × {}", other.name()),
-                    ratio(*other).is_some_and(|ratio| ratio.median >= *least),
+                    format!("≥ {least} × {other}"),
+                    ratio(other).is_some_and(|ratio| ratio.median >= *least),
                 ),
                 Aim::MostTimes(most, other) => (
-                    format!("≤ {most} × {}", other.name()),
-                    ratio(*other).is_some_and(|ratio| ratio.median <= *most),
+                    format!("≤ {most} × {other}"),
+                    ratio(other).is_some_and(|ratio| ratio.median <= *most),
                 ),
-                Aim::Most(most) => (format!("≤ {most}"), ours.median <= *most),
+                Aim::Most(most) => (format!("≤ {most}"), all.median <= *most),
             };
             format!("{text}: {}", if met { "met" } else { "**missed**" })
         });
@@ -120,23 +144,34 @@ pub(crate) fn render(rounds: &[Round]) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn ratios_are_taken_within_a_round() {
-        let figure = |value| {
-            vec![Figure {
+    fn column(name: &'static str, value: f64) -> Column {
+        Column {
+            name,
+            figures: vec![Figure {
                 name: "requests/s".to_owned(),
                 value,
-                aims: &[Aim::LeastTimes(8.0, Server::ControllerRuntime)],
-            }]
+                aims: &[Aim::LeastTimes(8.0, "slow")],
+            }],
+        }
+    }
+
+    #[test]
+    fn ratios_are_taken_within_a_round() {
+        let round = |ours, bare, slow| {
+            vec![
+                column("ours", ours),
+                column("bare", bare),
+                column("slow", slow),
+            ]
         };
         let rounds = [
-            [figure(90.0), figure(100.0), figure(10.0)],
-            [figure(45.0), figure(50.0), figure(5.0)],
-            [figure(80.0), figure(100.0), figure(10.0)],
+            round(90.0, 100.0, 10.0),
+            round(45.0, 50.0, 5.0),
+            round(80.0, 100.0, 10.0),
         ];
         let table = render(&rounds);
         assert!(
-            table.ends_with("| requests/s | 80.0 (45.0–90.0) | 0.90 (0.80–0.90) | 9.00 (8.00–9.00) | ≥ 8 × controller-runtime: met |\n"),
+            table.ends_with("| requests/s | 80.0 (45.0–90.0) | 0.90 (0.80–0.90) | 9.00 (8.00–9.00) | ≥ 8 × slow: met |\n"),
             "{table}"
         );
     }

@@ -1,21 +1,30 @@
 //! The servers that are compared: how each is built, started, and asked what it uses.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use my_operator_cluster::{Cluster, Process, free_ports};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use crate::load::Client;
+use super::load::Client;
+use crate::programs::{self, checkout, run};
+use crate::usage;
 
 /// For whatever is waited for; nobody waits that long unless something is broken.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The name of [`Server::Ours`] in tables.
+pub(crate) const OURS: &str = "my-operator";
+/// The name of [`Server::Bare`] in tables.
+pub(crate) const BARE: &str = "bare";
+/// The name of [`Server::ControllerRuntime`] in tables.
+pub(crate) const CONTROLLER_RUNTIME: &str = "controller-runtime";
 
 /// A server by its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,37 +44,16 @@ impl Server {
     /// Its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Ours => "my-operator",
-            Self::Bare => "bare",
-            Self::ControllerRuntime => "controller-runtime",
+            Self::Ours => OURS,
+            Self::Bare => BARE,
+            Self::ControllerRuntime => CONTROLLER_RUNTIME,
         }
     }
 }
 
-/// The top of the checkout.
-pub(crate) fn checkout() -> &'static Path {
-    let benches = Path::new(env!("CARGO_MANIFEST_DIR"));
-    benches.parent().unwrap_or(benches)
-}
-
-/// Runs a program of the preparation to its end; what it says is shown if it fails.
-fn run(command: &mut Command) -> Result<String> {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run {}", command.get_program().display()))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    ensure!(
-        output.status.success(),
-        "{command:?} failed:\n{}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    Ok(text(&output.stdout))
-}
-
-/// One core for the server, another for everything else.
+/// One core for the server, another for everything else, until it is dropped.
 pub(crate) struct Cores {
+    all: CpuSet,
     server: CpuSet,
     others: CpuSet,
 }
@@ -85,6 +73,7 @@ impl Cores {
         };
         sched_setaffinity(None, &only(second))?;
         Ok(Self {
+            all,
             server: only(first),
             others: only(second),
         })
@@ -96,6 +85,13 @@ impl Cores {
         let started = start();
         sched_setaffinity(None, &self.others)?;
         started
+    }
+}
+
+impl Drop for Cores {
+    fn drop(&mut self) {
+        // What is measured next has all of them.
+        let _ = sched_setaffinity(None, &self.all);
     }
 }
 
@@ -115,28 +111,17 @@ pub(crate) struct Stage {
 impl Stage {
     /// Builds the servers, and the control plane that two of them run against.
     pub(crate) async fn set(cluster: Cluster, cores: Cores) -> Result<Self> {
-        let release = std::env::current_exe()?;
-        let release = release.parent().context("this program has no folder")?;
         let certificates = cluster.directory().join("certificates");
         let mut stage = Self {
-            ours: release.join("my-operator"),
-            bare: release.join("my-operator-bench-bare"),
+            ours: programs::ours("my-operator")?,
+            bare: programs::ours("my-operator-bench-bare")?,
             controller_runtime: cluster.directory().join("controller-runtime"),
             authorities: [Vec::new(), Vec::new()],
             certificates,
             cluster,
             cores,
         };
-        run(Command::new("go")
-            .args(["build", "-trimpath", "-o"])
-            .arg(&stage.controller_runtime)
-            .arg(".")
-            .current_dir(checkout().join("benches/peers/controller-runtime"))
-            .envs([
-                ("CGO_ENABLED", "0"),
-                ("GOFLAGS", "-mod=readonly"),
-                ("GOWORK", "off"),
-            ]))?;
+        programs::peer(".", &stage.controller_runtime)?;
         run(Command::new(&stage.ours)
             .args(["certs", "--out"])
             .arg(&stage.certificates))?;
@@ -252,22 +237,12 @@ pub(crate) struct Running {
 impl Running {
     /// Processor time of all its threads so far, in microseconds.
     pub(crate) fn cpu(&self) -> Result<f64> {
-        let mut total = Duration::ZERO;
-        for task in std::fs::read_dir(format!("/proc/{}/task", self.process.pid()))? {
-            // The first figure is nanoseconds on a processor (Documentation/scheduler/sched-stats).
-            let text = std::fs::read_to_string(task?.path().join("schedstat"))?;
-            let nanoseconds = text.split(' ').next().context("an empty schedstat")?;
-            total += Duration::from_nanos(nanoseconds.parse()?);
-        }
-        Ok(total.as_secs_f64() * 1e6)
+        Ok(usage::cpu(self.process.pid())?.as_secs_f64() * 1e6)
     }
 
     /// Resident memory in MiB.
     pub(crate) fn memory(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
-        Ok(kibibytes.context("no VmRSS")?.parse::<f64>()? / 1024.0)
+        Ok(usage::memory(self.process.pid())? / 1024.0 / 1024.0)
     }
 
     /// Empties its log, which would fill the disk.
