@@ -38,6 +38,8 @@ pub struct Options {
     pub nodes: Vec<FakeNode>,
     /// Further flags of the API server, such as `--feature-gates=...`.
     pub api_server_args: Vec<String>,
+    /// Further flags of the controller manager, such as `--concurrent-job-syncs=...`.
+    pub controller_manager_args: Vec<String>,
 }
 
 impl Options {
@@ -97,7 +99,7 @@ impl Cluster {
     }
 
     async fn attempt(programs: &Programs, options: &Options) -> Result<Self, Error> {
-        let plan = Plan::new(programs.clone(), options.api_server_args.clone())?;
+        let plan = Plan::new(programs.clone(), options)?;
         let guard = Guard::new()?;
         let directory = guard.directory();
         let credentials = pki::write(directory)?;

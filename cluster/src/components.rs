@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::binaries::Programs;
+use crate::cluster::Options;
 use crate::{Error, ports};
 
 /// What a component's command line needs to know.
@@ -14,6 +15,7 @@ pub(crate) struct Plan {
     etcd_peer: u16,
     api_server: u16,
     extra_api_server_args: Vec<String>,
+    extra_controller_manager_args: Vec<String>,
 }
 
 /// The components in the order in which they are started.
@@ -32,17 +34,15 @@ pub(crate) const STAGES: &str = include_str!("../kwok/stages.yaml");
 
 impl Plan {
     /// A plan with ports that are free now.
-    pub(crate) fn new(
-        programs: Programs,
-        extra_api_server_args: Vec<String>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(programs: Programs, options: &Options) -> Result<Self, Error> {
         let [etcd, etcd_peer, api_server] = ports::free_ports()?;
         Ok(Self {
             programs,
             etcd,
             etcd_peer,
             api_server,
-            extra_api_server_args,
+            extra_api_server_args: options.api_server_args.clone(),
+            extra_controller_manager_args: options.controller_manager_args.clone(),
         })
     }
 
@@ -118,7 +118,7 @@ impl Plan {
                 args.extend(self.extra_api_server_args.iter().cloned());
                 args
             }
-            "kube-controller-manager" => vec![
+            "kube-controller-manager" => [
                 kubeconfig,
                 format!(
                     "--service-account-private-key-file={}",
@@ -132,7 +132,10 @@ impl Plan {
                 "--kube-api-burst=4000".to_owned(),
                 // Fake nodes send no heartbeats.
                 "--node-monitor-grace-period=1h".to_owned(),
-            ],
+            ]
+            .into_iter()
+            .chain(self.extra_controller_manager_args.iter().cloned())
+            .collect(),
             "kube-scheduler" => vec![
                 kubeconfig,
                 "--leader-elect=false".to_owned(),
