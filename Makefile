@@ -39,5 +39,5 @@ install: ## Install the CRDs into the cluster of KUBECONFIG.
 uninstall: ## Remove the CRDs, and every object of theirs, from the cluster of KUBECONFIG.
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
-bench: ## Measure the webhook beside a bare HTTPS server and a controller-runtime webhook (ARGS=--quick to try).
+bench: ## Measure the operator beside others (ARGS=--quick to try, ARGS=webhook or ARGS=at for a part).
 	$(CARGO) run --release --locked -p my-operator-bench -- $(ARGS)

@@ -4,6 +4,7 @@
 //! [`programs`] that they compare, measure them in turns, ask the system for their [`usage`], and make
 //! a [`table`] of ratios.
 
+mod at;
 mod programs;
 mod table;
 mod usage;
@@ -29,7 +30,16 @@ struct Arguments {
     /// Seconds of each measurement of the webhook.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// One round of short measurements, for trying out.
+    /// How many Ats are due at one instant.
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    due: usize,
+    /// How many Ats wait. 100000 take half an hour and some gigabytes.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pending: usize,
+    /// Of Ats, measure only this; repeatable.
+    #[arg(long, value_enum)]
+    only: Vec<at::Measurement>,
+    /// One round of short measurements with fewer objects, for trying out.
     #[arg(long)]
     quick: bool,
     /// Put each table into this file too, between the two marker lines of its part.
@@ -42,6 +52,8 @@ struct Arguments {
 enum Part {
     /// Admission reviews, beside a bare HTTPS server and a controller-runtime webhook.
     Webhook,
+    /// Starts and waiting of Ats, beside a bare client, Jobs and a controller-runtime At.
+    At,
 }
 
 impl Part {
@@ -49,6 +61,10 @@ impl Part {
     fn markers(self) -> [&'static str; 2] {
         match self {
             Self::Webhook => ["<!-- make bench: begin -->", "<!-- make bench: end -->"],
+            Self::At => [
+                "<!-- make bench at: begin -->",
+                "<!-- make bench at: end -->",
+            ],
         }
     }
 
@@ -63,6 +79,28 @@ impl Part {
                 let table = webhook::bench(rounds, seconds)?;
                 let how = format!("{rounds} rounds, {seconds} s for each measurement");
                 Ok(format!("{how}; {}\n\n{table}", machine()))
+            }
+            Self::At => {
+                let mut plan = at::Plan {
+                    rounds: arguments.rounds,
+                    due: arguments.due,
+                    pending: arguments.pending,
+                    idle_seconds: 60,
+                    single: 20,
+                    only: arguments.only.clone(),
+                };
+                if arguments.quick {
+                    plan = at::Plan {
+                        rounds: 1,
+                        due: plan.due.min(400),
+                        pending: plan.pending.min(2_000),
+                        idle_seconds: 10,
+                        single: 5,
+                        ..plan
+                    };
+                }
+                let table = at::bench(&plan)?;
+                Ok(format!("{} rounds; {}\n\n{table}", plan.rounds, machine()))
             }
         }
     }

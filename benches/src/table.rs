@@ -111,7 +111,9 @@ pub(crate) fn render(rounds: &[Round]) -> String {
         let all = Spread::of(rounds.iter().filter_map(ours).collect());
         let ratio = |other: &str| {
             let ratio = |round| Some(ours(round)? / value(round, other, &figure.name)?);
-            let ratios: Vec<f64> = rounds.iter().filter_map(ratio).collect();
+            let ratios = rounds.iter().filter_map(ratio);
+            // Nothing is no multiple of nothing.
+            let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
             (!ratios.is_empty()).then(|| Spread::of(ratios))
         };
         let mut cells = vec![figure.name.clone(), all.text()];

@@ -1,0 +1,58 @@
+//! How late a single At is on an idle system.
+
+use anyhow::Result;
+use chrono::{TimeDelta, Utc};
+
+use super::operator::Operator;
+use super::plane::Plane;
+use crate::table::{Aim, Figures};
+
+/// Between two instants: each At is over before the next is due.
+const APART: TimeDelta = TimeDelta::seconds(2);
+/// From the creation to the first instant.
+const LEAD: TimeDelta = TimeDelta::seconds(4);
+
+/// Measures one operator.
+pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figures) -> Result<()> {
+    let plane = Plane::start(250).await?;
+    let running = operator.start(&plane).await?;
+    plane.settle().await?;
+    let releases = plane.watch(usize::try_from(count)?).await?;
+    let first = Utc::now() + LEAD;
+    let mut due = Vec::new();
+    for number in 0..count {
+        let instant = first + APART * i32::try_from(number)?;
+        let stored = plane.create_at(&format!("single-{number}"), instant).await;
+        stored?;
+        due.push(instant);
+    }
+    let seen = releases.all().await?;
+    let late = |(seen, due): (&chrono::DateTime<Utc>, &chrono::DateTime<Utc>)| {
+        (*seen - *due).as_seconds_f64() * 1e3
+    };
+    let late: Vec<f64> = seen.iter().zip(&due).map(late).collect();
+    figures.add(
+        "single At: released pod seen by a watch after, ms",
+        median(late),
+        &[],
+    );
+    if operator == Operator::Ours {
+        let mut told = Vec::new();
+        for number in 0..count {
+            told.extend(plane.lateness(&format!("single-{number}")).await?);
+        }
+        figures.add(
+            "single At: pod created and start recorded after, ms",
+            median(told),
+            &[Aim::Most(30.0)],
+        );
+    }
+    running.stop().await;
+    plane.stop().await;
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

@@ -1,0 +1,108 @@
+//! What the starts and the waiting of Ats cost here, beside a client that makes the very same writes
+//! and nothing else, beside built-in Jobs, and beside a small controller-runtime At that writes no
+//! status before it creates the pod.
+//!
+//! Every measurement has a fresh [`plane`] of its own. [`burst`] has many Ats due at one instant,
+//! [`idle`] many that wait, [`late`] a few, one after the other, on an idle system.
+
+mod burst;
+mod idle;
+mod late;
+mod operator;
+mod plane;
+
+use anyhow::{Context as _, Result};
+
+use crate::table::{self, Column, Figures, Round};
+use operator::Operator;
+
+/// This operator.
+const OURS: &str = "my-operator";
+/// A client that does nothing but the writes of the protocol, 32 at a time.
+const BARE: &str = "bare client";
+/// Jobs of the controller manager.
+const JOBS: &str = "Jobs";
+/// `peers/controller-runtime/at` with its default of one worker.
+const PEER_1: &str = "controller-runtime, 1 worker";
+/// The same with ten.
+const PEER_10: &str = "controller-runtime, 10 workers";
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// How often, in turns. What waits is measured in the first round only: it hardly varies.
+    pub(crate) rounds: u32,
+    /// How many are due at one instant.
+    pub(crate) due: usize,
+    /// How many wait.
+    pub(crate) pending: usize,
+    /// For how many seconds they are watched waiting.
+    pub(crate) idle_seconds: u32,
+    /// How many start alone.
+    pub(crate) single: u32,
+    /// What is measured; everything when empty.
+    pub(crate) only: Vec<Measurement>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Measurement {
+    /// Many due at one instant.
+    Burst,
+    /// Many that wait, and a restart with them.
+    Idle,
+    /// How late a single one is.
+    Late,
+}
+
+impl Plan {
+    fn has(&self, measurement: Measurement) -> bool {
+        self.only.is_empty() || self.only.contains(&measurement)
+    }
+}
+
+/// Measures, and returns the table.
+pub(crate) fn bench(plan: &Plan) -> Result<String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut rounds: Vec<Round> = Vec::new();
+        for round in 1..=plan.rounds {
+            rounds.push(measure(plan, round).await?);
+        }
+        Ok(table::render(&rounds))
+    })
+}
+
+async fn measure(plan: &Plan, round: u32) -> Result<Round> {
+    let mut columns = Round::new();
+    for name in [OURS, BARE, JOBS, PEER_1, PEER_10] {
+        let mut figures = Figures::default();
+        let operator = Operator::of(name);
+        let tell = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
+        let failed = |what: &str| format!("{what}, {name}");
+        if plan.has(Measurement::Burst) {
+            tell("burst");
+            let measured = burst::measure(name, plan.due, &mut figures).await;
+            measured.with_context(|| failed("burst"))?;
+        }
+        if let Some(operator) = operator.filter(|_| name != PEER_10) {
+            if plan.has(Measurement::Idle) && round == 1 {
+                tell("waiting");
+                let measured =
+                    idle::measure(operator, plan.pending, plan.idle_seconds, &mut figures).await;
+                measured.with_context(|| failed("waiting"))?;
+            }
+            if plan.has(Measurement::Late) {
+                tell("lateness");
+                let measured = late::measure(operator, plan.single, &mut figures).await;
+                measured.with_context(|| failed("lateness"))?;
+            }
+        }
+        let figures = figures.0;
+        columns.push(Column { name, figures });
+    }
+    Ok(columns)
+}

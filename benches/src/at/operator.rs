@@ -1,0 +1,177 @@
+//! The operators that are compared, and what they tell of themselves.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use my_operator_cluster::{Process, free_ports};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::plane::{PATIENCE, Plane};
+use super::{OURS, PEER_1, PEER_10};
+use crate::{programs, usage};
+
+/// A start takes a second or two.
+const START: Duration = Duration::from_mins(1);
+/// Between two looks at something that is waited for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// An operator that starts Ats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    /// `my-operator run`, with the kind At and without webhooks.
+    Ours,
+    /// `peers/controller-runtime/at` with so many workers.
+    Peer(u16),
+}
+
+impl Operator {
+    /// The operator of a column, if it is one.
+    pub(super) fn of(column: &str) -> Option<Self> {
+        match column {
+            OURS => Some(Self::Ours),
+            PEER_1 => Some(Self::Peer(1)),
+            PEER_10 => Some(Self::Peer(10)),
+            _ => None,
+        }
+    }
+
+    /// Starts it, and waits until it is ready.
+    pub(super) async fn start(self, plane: &Plane) -> Result<Running> {
+        let [probes, metrics] = free_ports()?;
+        let [probes, metrics] =
+            [probes, metrics].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let mut command = match self {
+            Self::Ours => {
+                let mut command = Command::new(programs::ours("my-operator")?);
+                command.args(["run", "--kinds=at", "--webhooks=false"]);
+                command
+            }
+            Self::Peer(workers) => {
+                let program = plane.cluster.directory().join("controller-runtime-at");
+                programs::peer("./at", &program)?;
+                let mut command = Command::new(program);
+                command.arg(format!("--workers={workers}"));
+                command
+            }
+        };
+        command
+            .arg(format!("--health-probe-bind-address={probes}"))
+            .arg(format!("--metrics-bind-address={metrics}"))
+            .env("KUBECONFIG", plane.cluster.kubeconfig());
+        let process = plane.cluster.spawn("operator", &mut command)?;
+        let running = Running { process, metrics };
+        let begin = Instant::now();
+        // A controller-runtime manager is ready before its controllers have begun to work.
+        loop {
+            let ready = get(probes, "/readyz").await.is_ok();
+            if ready && running.page().await.is_ok_and(|page| page.works()) {
+                return Ok(running);
+            }
+            ensure!(
+                begin.elapsed() < START && running.process.is_running(),
+                "the operator does not get ready\n{}",
+                running.process.log_tail(12)
+            );
+            tokio::time::sleep(POLL).await;
+        }
+    }
+}
+
+/// An operator at work.
+pub(super) struct Running {
+    process: Process,
+    metrics: SocketAddr,
+}
+
+impl Running {
+    /// Processor time so far, in seconds.
+    pub(super) fn cpu(&self) -> Result<f64> {
+        Ok(usage::cpu(self.process.pid())?.as_secs_f64())
+    }
+
+    /// Resident memory in bytes.
+    pub(super) fn memory(&self) -> Result<f64> {
+        usage::memory(self.process.pid())
+    }
+
+    /// Its metrics.
+    pub(super) async fn page(&self) -> Result<Page> {
+        Ok(Page(get(self.metrics, "/metrics").await?))
+    }
+
+    /// Waits until its metrics tell what they are to.
+    pub(super) async fn until(&self, what: &str, so: impl Fn(&Page) -> bool) -> Result<()> {
+        let begin = Instant::now();
+        while !so(&self.page().await?) {
+            ensure!(
+                begin.elapsed() < PATIENCE,
+                "{what} does not come\n{}",
+                self.process.log_tail(12)
+            );
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// Ends it.
+    pub(super) async fn stop(self) {
+        self.process.stop(Duration::from_secs(20)).await;
+    }
+}
+
+/// A page of metrics; both operators use the same names.
+pub(super) struct Page(String);
+
+impl Page {
+    /// The sum of all that begin with this name and whose labels have one of these texts.
+    fn sum(&self, name: &str, labels: &[&str]) -> f64 {
+        let lines = self.0.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let (found, value) = rest.rsplit_once(' ')?;
+            let has = labels.is_empty() || labels.iter().any(|label| found.contains(label));
+            (has && (found.is_empty() || found.starts_with('{'))).then(|| value.parse::<f64>())
+        });
+        lines.flatten().sum()
+    }
+
+    fn works(&self) -> bool {
+        self.0.contains("controller_runtime_active_workers{")
+    }
+
+    /// How often an object was looked at.
+    pub(super) fn reconciles(&self) -> f64 {
+        self.sum("controller_runtime_reconcile_total", &[])
+    }
+
+    /// Nothing waits to be looked at.
+    pub(super) fn is_idle(&self) -> bool {
+        self.sum("workqueue_depth", &[]) == 0.0
+            && self.sum("controller_runtime_active_workers", &[]) == 0.0
+    }
+
+    /// Calls to the API server.
+    pub(super) fn calls(&self) -> f64 {
+        self.sum("rest_client_requests_total", &[])
+    }
+
+    /// Calls that only read; a watch is counted when it is opened.
+    pub(super) fn reads(&self) -> f64 {
+        self.sum("rest_client_requests_total", &["method=\"GET\""])
+    }
+}
+
+/// Asks a plain HTTP server; anything but 200 is an error.
+async fn get(address: SocketAddr, path: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let line = head.lines().next().unwrap_or_default();
+    ensure!(line.contains(" 200 "), "{path}: {line}");
+    Ok(body.to_owned())
+}
