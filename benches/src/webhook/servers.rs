@@ -108,6 +108,9 @@ pub(crate) struct Stage {
     authorities: [Vec<CertificateDer<'static>>; 2],
 }
 
+/// In our log.
+const REACHED: &str = "the API server answers";
+
 impl Stage {
     /// Builds the servers, and the control plane that two of them run against.
     pub(crate) async fn set(cluster: Cluster, cores: Cores) -> Result<Self> {
@@ -200,7 +203,12 @@ impl Stage {
         let (process, address) = self.spawn(server)?;
         let authorities = &self.authorities[usize::from(server != Server::Ours)];
         let client = Client::new(address, authorities)?;
+        let mut reached = None;
         loop {
+            // Until the API server has answered, there is nothing that the server could do.
+            if reached.is_none() && process.log_tail(12).contains(REACHED) {
+                reached = Some(Instant::now());
+            }
             match client.call(request) {
                 Ok(_) => break,
                 Err(error) => ensure!(
@@ -214,6 +222,7 @@ impl Stage {
         }
         Ok(Running {
             first_answer: start.elapsed(),
+            since_reached: reached.map(|reached| reached.elapsed()),
             process,
             client,
         })
@@ -229,6 +238,8 @@ impl Stage {
 pub(crate) struct Running {
     /// From the start of the process.
     pub(crate) first_answer: Duration,
+    /// From the API server's first answer, where its log tells of that.
+    pub(crate) since_reached: Option<Duration>,
     /// Makes connections to it.
     pub(crate) client: Client,
     process: Process,
