@@ -325,13 +325,15 @@ pub struct PodView {
     pub may_restart: Option<String>,
     /// How it stands.
     pub phase: PodPhase,
-    /// The pod's own reason, such as Evicted.
+    /// The pod's own reason, such as Evicted, or why it was disrupted from outside, such as
+    /// `DeletionByPodGC`.
     pub reason: String,
-    /// The pod's own message.
+    /// The sentence to that reason.
     pub message: String,
     /// A kubelet has taken the pod in: from here on it enforces activeDeadlineSeconds.
     pub taken: bool,
-    /// The containers that ended.
+    /// The containers that ended. Not the sidecars: they are ended when the others have, and that
+    /// says nothing of the command.
     pub ended: Vec<Ended>,
     /// What keeps it from running, where there is more to it than that it takes its time.
     pub waiting: Option<Box<Waiting>>,
@@ -346,15 +348,29 @@ impl PodView {
             status,
         } = pod;
         let may_restart = may_restart(&spec);
+        let init_containers = spec.init_containers.unwrap_or_default();
+        let is_sidecar = |name: &str| {
+            let mut all = init_containers.iter();
+            all.any(|c| c.name == name && c.restart_policy.as_deref() == Some("Always"))
+        };
         let gates = spec.scheduling_gates.unwrap_or_default();
         let mut ended = Vec::new();
         // Of a pod that runs, a sidecar may wait: that is no matter of the command's.
         let pending = matches!(status.phase.as_deref(), None | Some("Pending"));
-        let mut waiting = status
-            .conditions
-            .into_iter()
-            .flatten()
-            .find_map(unscheduled);
+        let (mut waiting, mut disrupted) = (None, None);
+        for condition in status.conditions.into_iter().flatten() {
+            match condition.type_.as_str() {
+                "PodScheduled" => waiting = unscheduled(condition),
+                "DisruptionTarget" if condition.status == "True" => disrupted = Some(condition),
+                _ => {}
+            }
+        }
+        // A pod that a kubelet or a node's loss ended has a reason of its own, or that of its
+        // disruption (Kubernetes' KEP-3329).
+        let (reason, message) = match (status.reason.filter(|r| !r.is_empty()), disrupted) {
+            (None, Some(disrupted)) => (disrupted.reason, disrupted.message),
+            (reason, _) => (reason, status.message),
+        };
         for (init, list) in [
             (false, status.container_statuses),
             (true, status.init_container_statuses),
@@ -363,7 +379,9 @@ impl PodView {
                 let state = status.state.as_mut();
                 let held = state.and_then(|state| held_up(state.waiting.take()?));
                 waiting = waiting.or(held);
-                ended.extend(ended_of(status, init));
+                if !(init && is_sidecar(&status.name)) {
+                    ended.extend(ended_of(status, init));
+                }
             }
         }
         Self {
@@ -385,8 +403,8 @@ impl PodView {
                 Some("Failed") => PodPhase::Failed,
                 _ => PodPhase::Pending,
             },
-            reason: status.reason.unwrap_or_default(),
-            message: status.message.unwrap_or_default(),
+            reason: reason.unwrap_or_default(),
+            message: message.unwrap_or_default(),
             taken: status.start_time.is_some(),
             ended,
             waiting: waiting.filter(|_| pending).map(Box::new),
@@ -409,8 +427,7 @@ fn unscheduled(condition: RawCondition) -> Option<Waiting> {
     let reason = condition
         .reason
         .filter(|reason| reason == "Unschedulable")?;
-    let says_so = condition.type_ == "PodScheduled" && condition.status == "False";
-    says_so.then(|| Waiting {
+    (condition.status == "False").then(|| Waiting {
         reason,
         message: condition.message.unwrap_or_default(),
     })
@@ -736,6 +753,38 @@ mod tests {
             (137, Some(9), "OOMKilled")
         );
         assert_eq!(ended.finished_at.unwrap().timestamp(), 1_775_988_005);
+    }
+
+    #[test]
+    fn a_disruption_is_the_reason_of_a_pod_that_has_none() {
+        let of = |reason: Value, disrupted: &str| {
+            let view = view(
+                json!({"metadata": {"name": "a-pod"}, "status": {"phase": "Failed", "reason": reason,
+                "message": "own words", "conditions": [{"type": "DisruptionTarget", "status": disrupted,
+                    "reason": "DeletionByPodGC", "message": "PodGC: node no longer exists"}]}}),
+            );
+            (view.reason, view.message)
+        };
+        let words = |reason: &str, message: &str| (reason.to_owned(), message.to_owned());
+        let by_gc = words("DeletionByPodGC", "PodGC: node no longer exists");
+        assert_eq!(of(Value::Null, "True"), by_gc);
+        assert_eq!(of(json!(""), "True"), by_gc);
+        assert_eq!(of(Value::Null, "False"), words("", "own words"));
+        assert_eq!(of(json!("Evicted"), "True"), words("Evicted", "own words"));
+    }
+
+    #[test]
+    fn the_end_of_a_sidecar_says_nothing() {
+        let ended = |code: i32| json!({"terminated": {"exitCode": code}});
+        let view = view(json!({
+            "metadata": {"name": "a-pod"},
+            "spec": {"containers": [{"name": "at"}],
+                "initContainers": [{"name": "proxy", "restartPolicy": "Always"}, {"name": "setup"}]},
+            "status": {"phase": "Failed", "initContainerStatuses": [
+                {"name": "proxy", "state": ended(143)}, {"name": "setup", "state": ended(2)}]},
+        }));
+        let names: Vec<&str> = view.ended.iter().map(|e| e.container.as_str()).collect();
+        assert_eq!(names, ["setup"]);
     }
 
     /// Kubernetes' rule, as in k8s.io/kubernetes/third_party/forked/golang/expansion/expand.go.

@@ -10,6 +10,9 @@ pub const LONGEST_MESSAGE: usize = 1024;
 /// Signals of Linux have numbers up to this.
 const LAST_SIGNAL: i32 = 64;
 
+/// Of a pod that failed without a word.
+const SILENT: &str = "the pod failed, and its status does not tell why";
+
 /// What a status tells of the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
@@ -59,6 +62,7 @@ pub fn of(pod: &PodView) -> Option<Verdict> {
         (Ending::Succeeded, _) => success(command),
         _ if !pod.reason.is_empty() => (pod.reason.clone(), explain(pod, guilty)),
         (_, Some(ended)) => (or(&ended.reason, "Error"), explain(pod, Some(ended))),
+        (_, None) if pod.message.is_empty() => ("Error".to_owned(), SILENT.to_owned()),
         (_, None) => ("Error".to_owned(), head(&pod.message)),
     };
     Some(Verdict {
@@ -226,6 +230,15 @@ mod tests {
             assert_eq!((verdict.reason.as_str(), verdict.exit_code), (reason, None));
             assert_eq!(verdict.message, "the pod's own words");
         }
+    }
+
+    #[test]
+    fn a_pod_that_fails_without_a_word_is_not_an_empty_sentence() {
+        let verdict = of(&pod(PodPhase::Failed, vec![])).unwrap();
+        assert_eq!(
+            (verdict.reason.as_str(), verdict.message.as_str()),
+            ("Error", SILENT)
+        );
     }
 
     #[test]
