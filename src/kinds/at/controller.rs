@@ -114,7 +114,7 @@ struct AtReconciler {
 struct Memory {
     /// The pod that the watch last saw deleted.
     last: Option<Last>,
-    /// How many pods were made in vain, and when the next may be made.
+    /// How often a pod was made or looked at in vain, and when to try again.
     vain: u32,
     hold: Option<DateTime<Utc>>,
 }
@@ -181,16 +181,18 @@ impl AtReconciler {
         let at = Key::new(&touched.key.namespace, name);
         if let (Some(old), None) = (touched.old, touched.new) {
             self.own_pods.forget(touched.key);
-            // Only a run that is not over can need it.
-            let needed = self
-                .ats
-                .get(&at)
-                .is_some_and(|at| at.phase != Phase::Done && old.is_of(&at.uid));
-            if needed {
-                self.memory().entry(at.clone()).or_default().last = Some(Last {
-                    pod: old.clone(),
-                    certain: !touched.gap,
-                });
+            // Only a run that is not over can need to know.
+            if let Some(known) = self.ats.get(&at).filter(|at| at.phase != Phase::Done) {
+                let mut all = self.memory();
+                if old.is_of(&known.uid) {
+                    all.entry(at.clone()).or_default().last = Some(Last {
+                        pod: old.clone(),
+                        certain: !touched.gap,
+                    });
+                } else if let Some(memory) = all.get_mut(&at) {
+                    // The pod of an earlier At of this name, which was in the way.
+                    memory.hold = None;
+                }
             }
         }
         queue.add(at);
@@ -228,13 +230,13 @@ impl AtReconciler {
             let mut step = step::step(&at, seen, now);
             match std::mem::replace(&mut step.act, Act::Nothing) {
                 Act::Nothing => {}
-                Act::Look => sight = Sight::live(self.look(&at).await?),
+                Act::Look => sight = self.look_around(&at).await?,
                 Act::Create(pod) => match self.create(&at, &pod).await? {
                     Created::Is(pod) => {
                         sight = Sight::live(Some(*pod));
                         work.did.push("created the pod".to_owned());
                     }
-                    Created::Exists => sight = Sight::live(self.look(&at).await?),
+                    Created::Exists => sight = self.look_around(&at).await?,
                     Created::Refused(why) => {
                         step = step::refused(&at, &why, self.in_vain(key, now), now);
                     }
@@ -347,7 +349,18 @@ impl AtReconciler {
         }
     }
 
-    /// A pod was made in vain: when the next may be made.
+    /// Reads the pod from the API server itself. While somebody else's is in the way, no watch tells
+    /// of its end, and the looks at it get rarer.
+    async fn look_around(&self, at: &AtView) -> Result<Sight, Error> {
+        let pod = self.look(at).await?;
+        let taken = pod.as_ref().is_some_and(|pod| !pod.is_of(&at.uid));
+        if taken && at.phase() == Phase::Pending {
+            self.in_vain(&at.key, (self.clock)());
+        }
+        Ok(Sight::live(pod))
+    }
+
+    /// A pod was made or looked at in vain: when to try again.
     fn in_vain(&self, key: &Key, now: DateTime<Utc>) -> DateTime<Utc> {
         let mut all = self.memory();
         let memory = all.entry(key.clone()).or_default();
@@ -393,7 +406,7 @@ impl AtReconciler {
             Ok(pod) => Ok(Created::Is(Box::new(self.remember_pod(at, pod)))),
             Err(error) => match error.status() {
                 Some(status) if status.is_already_exists() => Ok(Created::Exists),
-                Some(status) if is_refusal(status.code) => {
+                Some(status) if is_refusal(status.code, &status.message) => {
                     Ok(Created::Refused(status.message.clone()))
                 }
                 _ => Err(error),
@@ -479,10 +492,17 @@ enum Created {
     Refused(String),
 }
 
-/// Whether the API server, or an admission plugin or webhook of it, refused the object as it is.
-/// What heals by itself is left to the back-off of failures.
-fn is_refusal(code: u16) -> bool {
-    matches!(code, 400..=499) && !matches!(code, 401 | 404 | 408 | 409 | 429)
+/// Whether the API server, or an admission plugin or webhook of it, refused the object as it is, or
+/// a webhook that it has to ask does not answer. What heals by itself is left to the back-off of
+/// failures.
+fn is_refusal(code: u16, message: &str) -> bool {
+    match code {
+        401 | 404 | 408 | 409 | 429 => false,
+        400..=499 => true,
+        // The API server's own words (k8s.io/apiserver, webhook/errors); it has no reason for them.
+        500 => message.contains("failed calling webhook"),
+        _ => false,
+    }
 }
 
 /// What came of a release.
@@ -592,6 +612,25 @@ mod tests {
             own_ats: Own::default(),
             own_pods: Own::default(),
             memory: Mutex::default(),
+        }
+    }
+
+    #[test]
+    fn what_somebody_has_to_mend_is_a_refusal() {
+        let broken = "Internal error occurred: failed calling webhook \"w\": connection refused";
+        for (code, message, refusal) in [
+            (400, "", true),
+            (403, "exceeded quota", true),
+            (422, "", true),
+            (401, "", false),
+            (404, "", false),
+            (409, "", false),
+            (429, "", false),
+            (500, broken, true),
+            (500, "etcdserver: request timed out", false),
+            (503, "", false),
+        ] {
+            assert_eq!(is_refusal(code, message), refusal, "{code} {message}");
         }
     }
 

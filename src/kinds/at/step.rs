@@ -13,7 +13,7 @@
 //! | PENDING | * ours, gated, anything else | delete it |
 //! | PENDING | * ours, gated, could run twice | delete it, tell `PodAltered` |
 //! | PENDING | * ours, released by somebody | it may have run: record it as the run, tell `GateViolated` |
-//! | PENDING, may go on | * not ours | tell `NameConflict`, look every minute |
+//! | PENDING, may go on | * not ours | tell `NameConflict`, look again, at growing intervals |
 //! | PENDING, deadline passed | none | DONE, Missed |
 //! | RUNNING | the recorded one, gated | release it |
 //! | RUNNING | * the recorded one, gated, deadline passed | delete it: DONE, Missed |
@@ -87,7 +87,8 @@ pub struct Seen<'a> {
     pub live: bool,
     /// The last state of a pod that the watch saw deleted.
     pub last: Option<&'a Last>,
-    /// No pod is to be created before this instant: the last attempts were in vain.
+    /// No pod is to be created, and none of somebody else's looked at again, before this instant:
+    /// the last attempts were in vain.
     pub hold: Option<DateTime<Utc>>,
 }
 
@@ -271,11 +272,13 @@ fn start(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
         .is_some_and(|c| c.reason == NAME_CONFLICT && c.status == "False");
     if seen.pod.is_some() && seen.live {
         let why = format!(
-            "a pod named {} exists and is not of this At; it is looked for again every minute",
+            "a pod named {} exists and is not of this At; the command starts when it is gone",
             pod::name(&at.key.name)
         );
         draft.hindered(NAME_CONFLICT, &why);
-        return draft.wait(earliest(Some(now + BLIND_INTERVAL), too_late_from(at)));
+        let hold = seen.hold.filter(|hold| *hold > now);
+        let next = earliest(hold, Some(now + BLIND_INTERVAL));
+        return draft.wait(earliest(next, too_late_from(at)));
     }
     if let Some(hold) = seen.hold.filter(|hold| *hold > now) {
         return draft.wait(earliest(Some(hold), too_late_from(at)));
@@ -414,7 +417,16 @@ fn gone(draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
 
 fn lost(draft: Draft<'_>, last: Option<&Last>) -> Step {
     let gated = last.is_some_and(|last| last.certain && last.pod.gate.is_some());
-    draft.end(&unknown(if gated { NEVER_STARTED } else { POD_LOST }))
+    let mut verdict = unknown(if gated { NEVER_STARTED } else { POD_LOST });
+    // Such as an eviction, which the pod was told of before it was deleted.
+    if let Some(last) = last.filter(|last| !last.pod.reason.is_empty()) {
+        let PodView {
+            reason, message, ..
+        } = &last.pod;
+        let said = format!("{}; last seen: {reason}: {message}", verdict.message);
+        verdict.message = result::head(&said);
+    }
+    draft.end(&verdict)
 }
 
 fn missed() -> Verdict {

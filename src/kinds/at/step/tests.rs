@@ -276,7 +276,7 @@ fn a_pod_that_somebody_else_released_is_taken_for_the_run() {
 }
 
 #[test]
-fn a_strangers_pod_is_left_alone_and_looked_at_every_minute() {
+fn a_strangers_pod_is_left_alone_and_looked_at_again() {
     let mut at = pending_at();
     for controller in [None, Some(("at-2".to_owned(), "a".to_owned()))] {
         let pod = PodView {
@@ -301,7 +301,39 @@ fn a_strangers_pod_is_left_alone_and_looked_at_every_minute() {
     assert_eq!(decide(&at, cached(None)).act, Act::Look);
     let again = decide(&at, live(Some(&pod)));
     assert_eq!((again.status, again.news), (None, vec![]));
+    // Not before the pause that the looks in vain have come to.
+    let hold = Some(at_second(12));
+    for seen in [cached(None), cached(Some(&pod)), live(Some(&pod))] {
+        let held = decide(&at, Seen { hold, ..seen });
+        assert_eq!(
+            (held.act, held.again, held.next),
+            (Act::Nothing, false, hold)
+        );
+    }
     assert!(matches!(decide(&at, live(None)).act, Act::Create(_)));
+}
+
+#[test]
+fn a_lost_pod_leaves_the_reason_of_its_disruption() {
+    let last = Last {
+        pod: PodView {
+            reason: "EvictionByEvictionAPI".to_owned(),
+            message: "Eviction API: evicting".to_owned(),
+            ..freed("p-1")
+        },
+        certain: true,
+    };
+    let seen = Seen {
+        last: Some(&last),
+        ..live(None)
+    };
+    let status = decide(&running_at("p-1"), seen).status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("PodLost"));
+    let message = status.message.unwrap();
+    assert!(
+        message.ends_with("; last seen: EvictionByEvictionAPI: Eviction API: evicting"),
+        "{message}"
+    );
 }
 
 #[test]
