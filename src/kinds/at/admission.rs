@@ -129,11 +129,16 @@ impl Rules for AtRules {
                 findings.fault(Fault::forbidden(field, STARTED));
             }
         }
+        // The default that a new time to live brings along was not written by anybody.
+        let defaulted = old.starting_deadline_seconds.is_none()
+            && new.starting_deadline_seconds == Some(DEFAULT_DEADLINE_WITH_TTL)
+            && old.ttl_seconds_after_finished.is_none()
+            && new.ttl_seconds_after_finished.is_some();
         let idle = [
             ("suspend", old.suspend == new.suspend),
             (
                 "startingDeadlineSeconds",
-                old.starting_deadline_seconds == new.starting_deadline_seconds,
+                defaulted || old.starting_deadline_seconds == new.starting_deadline_seconds,
             ),
             (
                 "activeDeadlineSeconds",
@@ -732,6 +737,15 @@ mod tests {
         let ttl = json!({"ttlSecondsAfterFinished": 9, "startingDeadlineSeconds": null});
         let (faults, _) = update(Some(Phase::Running), ttl);
         assert_eq!(faults, Vec::<String>::new());
+        // The deadline that is its default is nobody's change.
+        let ttl = json!({"ttlSecondsAfterFinished": 9});
+        let nothing = (Vec::new(), Vec::new());
+        assert_eq!(update(Some(Phase::Done), ttl), nothing);
+        let deadline = json!({"startingDeadlineSeconds": 3600});
+        assert_eq!(
+            update(Some(Phase::Done), deadline).1,
+            ["spec.startingDeadlineSeconds: has no effect, the command has started"]
+        );
         let (faults, warnings) = update(Some(Phase::Running), json!({"suspend": true}));
         assert_eq!(faults, Vec::<String>::new());
         assert_eq!(

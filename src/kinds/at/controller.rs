@@ -530,6 +530,8 @@ fn was_there(deleted: Result<(), Error>) -> Result<bool, Error> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use axum::http::{Method, Request, Response};
     use kube::client::Body;
     use prometheus_client::registry::Registry;
@@ -571,16 +573,26 @@ mod tests {
         PodView::of(serde_json::from_value(pod).unwrap())
     }
 
-    /// A reconciler with an At that has committed to that pod. The API server refuses every patch
-    /// with 422, knows the gated pod, and takes every status.
-    fn reconciler() -> AtReconciler {
-        let at = json!({
+    fn at(status: &Value) -> Value {
+        json!({
             "apiVersion": At::api_version(&()), "kind": "At",
             "metadata": {"name": "a", "namespace": "ns", "uid": "at-uid", "resourceVersion": "5",
                 "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"schedule": "now", "command": "true"},
-            "status": {"phase": "RUNNING", "podUID": "pod-uid", "startTime": "2027-01-15T08:00:00Z"},
-        });
+            "status": status,
+        })
+    }
+
+    /// A reconciler with an At that has committed to the gated pod.
+    fn reconciler() -> AtReconciler {
+        let status =
+            json!({"phase": "RUNNING", "podUID": "pod-uid", "startTime": "2027-01-15T08:00:00Z"});
+        reconciler_of(&at(&status), pod(true), Arc::new(now))
+    }
+
+    /// A reconciler with that At. The API server has that pod, refuses every patch with 422, and
+    /// takes every status.
+    fn reconciler_of(at: &Value, pod: Value, clock: Clock) -> AtReconciler {
         let answer = at.clone();
         let server = tower::service_fn(move |request: Request<Body>| {
             let (code, body) = match *request.method() {
@@ -589,7 +601,12 @@ mod tests {
                     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422,
                         "reason": "Invalid", "message": "a policy says no"}),
                 ),
-                Method::GET => (200, pod(true)),
+                Method::GET => (200, pod.clone()),
+                Method::POST => (
+                    409,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409,
+                        "reason": "AlreadyExists", "message": "pods \"a-pod\" already exists"}),
+                ),
                 _ => (200, answer.clone()),
             };
             let response = Response::builder()
@@ -604,7 +621,7 @@ mod tests {
         ats.insert(&key(), &Arc::new(stored));
         AtReconciler {
             client,
-            clock: Arc::new(now),
+            clock,
             events,
             metrics: Metrics::new(&mut Registry::default()),
             ats: Arc::new(ats),
@@ -644,6 +661,42 @@ mod tests {
         let next = reconciler.work(&key(), &mut Work::default()).await.unwrap();
         let lag = TimeDelta::from_std(LONGEST_LAG).unwrap();
         assert!(next.is_some_and(|next| next <= now() + lag), "{next:?}");
+    }
+
+    #[tokio::test]
+    async fn a_strangers_pod_is_looked_at_soon_and_then_ever_more_rarely() {
+        let mut stranger = pod(true);
+        stranger["metadata"]["ownerReferences"] = json!([]);
+        let seconds = Arc::new(AtomicI64::new(0));
+        let clock = {
+            let seconds = seconds.clone();
+            move || now() + TimeDelta::seconds(seconds.load(Ordering::Relaxed))
+        };
+        let reconciler = reconciler_of(&at(&Value::Null), stranger, Arc::new(clock.clone()));
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let next = reconciler.work(&key(), &mut Work::default()).await.unwrap();
+            let pause = (next.unwrap() - clock()).num_seconds();
+            seconds.fetch_add(pause, Ordering::Relaxed);
+            pauses.push(pause);
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        // The end of an earlier At's pod is seen by the watch, and waits for no pause.
+        let mut old = pod(false);
+        old["metadata"]["ownerReferences"][0]["uid"] = "another".into();
+        let old = view(old);
+        let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
+        let queue = Queue::new(Arc::new(now), figures.of(CONTROLLER));
+        reconciler.pod_touched(
+            &Touched {
+                key: &pod_key(),
+                old: Some(&old),
+                new: None,
+                gap: false,
+            },
+            &queue,
+        );
+        assert_eq!(reconciler.memory().get(&key()).unwrap().hold, None);
     }
 
     #[tokio::test]
