@@ -304,9 +304,9 @@ fn a_strangers_pod_is_left_alone_and_looked_at_again() {
     // Not before the pause that the looks in vain have come to.
     let hold = Some(at_second(12));
     for seen in [cached(None), cached(Some(&pod)), live(Some(&pod))] {
-        let held = decide(&at, Seen { hold, ..seen });
+        let pause = decide(&at, Seen { hold, ..seen });
         assert_eq!(
-            (held.act, held.again, held.next),
+            (pause.act, pause.again, pause.next),
             (Act::Nothing, false, hold)
         );
     }
