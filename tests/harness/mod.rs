@@ -9,6 +9,8 @@
     clippy::panic
 )]
 
+pub mod pods;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -1,7 +1,12 @@
 //! An At that is deleted takes its pod along, and starts nothing any more.
 
-use super::{HOLD, at};
+use super::policies::Policy;
+use super::{HOLD, STARTED_REASON, at, at_when, in_seconds, record};
+use crate::harness::{Kubectl, wait_for};
 use crate::kubectl;
+
+const CASCADES: [&str; 3] = ["background", "foreground", "orphan"];
+const UID: &str = "{.metadata.uid}";
 
 #[tokio::test]
 async fn deleting_an_at_takes_its_pod_along_and_a_new_one_runs_again() {
@@ -17,4 +22,167 @@ async fn deleting_an_at_takes_its_pod_along_and_a_new_one_runs_again() {
         .until_field("at/x", "{.status.result}", "Succeeded")
         .await;
     assert_ne!(kubectl.field("at/x", "{.status.podUID}"), first);
+}
+
+async fn until_gone(kubectl: &Kubectl, object: &str) {
+    wait_for(&format!("{object} to go"), || {
+        kubectl.field(object, UID).is_empty().then_some(())
+    })
+    .await;
+}
+
+/// Deletes an At of that name, and waits until it is gone.
+async fn delete(kubectl: &Kubectl, cascade: &str) {
+    let name = format!("at/{cascade}");
+    kubectl
+        .run(&format!("delete {name} --cascade={cascade} --wait=false"))
+        .good();
+    until_gone(kubectl, &name).await;
+}
+
+/// Shows that the time at which the deleted Ats were due is over, and the operator past it.
+async fn witness(kubectl: &Kubectl, schedule: &str) {
+    kubectl.apply(&at_when(schedule, "witness", "", "")).good();
+    kubectl
+        .until_field("at/witness", "{.status.phase}", "DONE")
+        .await;
+}
+
+#[tokio::test]
+async fn one_that_waits_is_deleted_and_starts_nothing() {
+    let kubectl = kubectl("deleted-waiting").await;
+    let record = record(&kubectl).await;
+    let due = in_seconds(15);
+    for cascade in CASCADES {
+        kubectl.apply(&at_when(&due, cascade, "", "")).good();
+        kubectl
+            .until_field(&format!("at/{cascade}"), "{.status.phase}", "PENDING")
+            .await;
+    }
+    for cascade in CASCADES {
+        delete(&kubectl, cascade).await;
+    }
+    witness(&kubectl, &due).await;
+    record.end().await;
+    for cascade in CASCADES {
+        assert!(
+            record.uids(&format!("{cascade}-pod")).is_empty(),
+            "{cascade}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn one_whose_pod_waits_is_deleted_and_the_pod_never_runs() {
+    let kubectl = kubectl("deleted-gated").await;
+    let record = record(&kubectl).await;
+    let policy = Policy::deny(
+        &kubectl,
+        "UPDATE",
+        "ats/status",
+        "object.status.phase == 'RUNNING'",
+    )
+    .await;
+    for cascade in CASCADES {
+        kubectl.apply(&at(cascade, "", "")).good();
+        let gate = "cnat.programming-kubernetes.info/armed";
+        kubectl
+            .until_field(
+                &format!("pod/{cascade}-pod"),
+                "{.spec.schedulingGates[*].name}",
+                gate,
+            )
+            .await;
+    }
+    for cascade in CASCADES {
+        delete(&kubectl, cascade).await;
+    }
+    drop(policy);
+    witness(&kubectl, "now").await;
+    for cascade in ["background", "foreground"] {
+        until_gone(&kubectl, &format!("pod/{cascade}-pod")).await;
+    }
+    record.end().await;
+    for cascade in CASCADES {
+        let name = format!("{cascade}-pod");
+        assert_eq!(record.uids(&name).len(), 1, "{cascade}");
+        assert!(record.released(&name).is_empty(), "{cascade}");
+    }
+}
+
+#[tokio::test]
+async fn one_that_runs_or_is_over_is_deleted_with_its_pod_or_without() {
+    let kubectl = kubectl("deleted-started").await;
+    for (phase, annotations) in [("RUNNING", HOLD), ("DONE", "")] {
+        let record = record(&kubectl).await;
+        for cascade in CASCADES {
+            kubectl.apply(&at(cascade, "", annotations)).good();
+        }
+        let mut pods = Vec::new();
+        for cascade in CASCADES {
+            kubectl
+                .until_field(&format!("at/{cascade}"), "{.status.phase}", phase)
+                .await;
+            pods.push(kubectl.field(&format!("at/{cascade}"), "{.status.podUID}"));
+        }
+        for cascade in CASCADES {
+            delete(&kubectl, cascade).await;
+        }
+        for cascade in ["background", "foreground"] {
+            until_gone(&kubectl, &format!("pod/{cascade}-pod")).await;
+        }
+        // Its pod is nobody's now, and goes on.
+        assert_eq!(kubectl.field("pod/orphan-pod", UID), pods[2]);
+        let owners = kubectl.field("pod/orphan-pod", "{.metadata.ownerReferences}");
+        assert_eq!(owners, "", "{phase}");
+        kubectl.run("delete pod/orphan-pod").good();
+        record.end().await;
+        for (cascade, pod) in CASCADES.iter().zip(&pods) {
+            let released = record.released(&format!("{cascade}-pod"));
+            let uids: Vec<&String> = released.keys().collect();
+            assert_eq!(uids, [pod], "{cascade} {phase}");
+        }
+        kubectl.run("delete pod/the-end-of-the-record").good();
+    }
+}
+
+#[tokio::test]
+async fn a_new_at_waits_for_the_end_of_the_old_ones_pod_and_runs_once() {
+    let kubectl = kubectl("successor").await;
+    let record = record(&kubectl).await;
+    kubectl.apply(&at("x", "", HOLD)).good();
+    kubectl
+        .until_field("pod/x-pod", "{.status.phase}", "Running")
+        .await;
+    let first = kubectl.field("pod/x-pod", UID);
+    let finalizers = |list: &str| {
+        let patch = format!("{{\"metadata\":{{\"finalizers\":{list}}}}}");
+        kubectl
+            .run(&format!("patch pod/x-pod --type=merge -p {patch}"))
+            .good();
+    };
+    finalizers("[\"example.com/hold\"]");
+    kubectl.run("delete at/x").good();
+    wait_for("the pod to be deleted", || {
+        let time = kubectl.field("pod/x-pod", "{.metadata.deletionTimestamp}");
+        (!time.is_empty()).then_some(())
+    })
+    .await;
+    kubectl.apply(&at("x", "", "")).good();
+    kubectl
+        .until_field("at/x", STARTED_REASON, "NameConflict")
+        .await;
+    assert_eq!(kubectl.field("at/x", "{.status.phase}"), "PENDING");
+    assert_eq!(kubectl.field("pod/x-pod", UID), first);
+    finalizers("null");
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    record.end().await;
+    let second = kubectl.field("at/x", "{.status.podUID}");
+    assert_ne!(first, second);
+    let released = record.released("x-pod");
+    assert_eq!(released.len(), 2, "one for each At");
+    assert!(released.contains_key(&first) && released.contains_key(&second));
+    assert_eq!(record.uids("x-pod").len(), 2);
 }

@@ -1,44 +1,191 @@
 //! What keeps an At from starting, or its pod from running, is told and not fought.
 
-use super::{STARTED_REASON, at};
+use std::time::Duration;
+
+use super::policies::Policy;
+use super::{HOLD, STARTED_REASON, at, at_when, in_seconds, record, set_status};
+use crate::harness::{Kubectl, try_wait, wait_for};
 use crate::kubectl;
+
+const MESSAGE: &str = "{.status.message}";
+
+/// Shorter than the minute that a look without a back-off would take, and long for a busy machine.
+const SOON: Duration = Duration::from_secs(40);
+
+const STRANGER: &str = "{apiVersion: v1, kind: Pod, metadata: {name: x-pod}, spec: {schedulingGates: [{name: example.com/wait}], containers: [{name: c, image: 'i:1'}]}}";
 
 #[tokio::test]
 async fn a_strangers_pod_of_the_same_name_is_left_alone_and_named() {
     let kubectl = kubectl("stranger").await;
-    let stranger = "{apiVersion: v1, kind: Pod, metadata: {name: x-pod}, spec: {containers: [{name: c, image: i}]}}";
-    kubectl.apply(stranger).good();
+    kubectl.apply(STRANGER).good();
     let uid = kubectl.field("pod/x-pod", "{.metadata.uid}");
     kubectl.apply(&at("x", "", "")).good();
     kubectl
         .until_field("at/x", STARTED_REASON, "NameConflict")
         .await;
-    let message = kubectl.field("at/x", "{.status.conditions[?(@.type=='Started')].message}");
+    let message = kubectl.field("at/x", MESSAGE);
     assert!(message.contains("x-pod"), "{message}");
     assert_eq!(kubectl.field("at/x", "{.status.phase}"), "PENDING");
     assert_eq!(kubectl.field("pod/x-pod", "{.metadata.uid}"), uid);
 }
 
 #[tokio::test]
-async fn a_pod_that_the_cluster_refuses_is_a_condition_and_not_a_hot_loop() {
-    let kubectl = kubectl("refused").await;
-    let quota =
-        "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {pods: '0'}}}";
-    kubectl.apply(quota).good();
-    kubectl
-        .until_field("resourcequota/none", "{.status.hard.pods}", "0")
-        .await;
+async fn a_strangers_pod_that_goes_makes_way_soon() {
+    let kubectl = kubectl("stranger-goes").await;
+    kubectl.apply(STRANGER).good();
+    let record = record(&kubectl).await;
     kubectl.apply(&at("x", "", "")).good();
     kubectl
-        .until_field("at/x", STARTED_REASON, "PodRefused")
+        .until_field("at/x", STARTED_REASON, "NameConflict")
         .await;
-    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "PodRefused");
-    let message = kubectl.field("at/x", "{.status.message}");
-    assert!(message.contains("quota"), "{message}");
-    kubectl.run("delete resourcequota/none").good();
+    kubectl.run("delete pod/x-pod").good();
+    // Nothing tells the operator: the pod was not of its kind.
+    let run = try_wait(SOON, || {
+        (kubectl.field("at/x", "{.status.result}") == "Succeeded").then_some(())
+    });
+    assert!(
+        run.await.is_some(),
+        "{}",
+        kubectl.run("get at/x -o yaml").out
+    );
+    record.end().await;
+    let released = record.released("x-pod");
+    assert_eq!(released.len(), 1, "{released:?}");
+    assert!(released.contains_key(&kubectl.field("at/x", "{.status.podUID}")));
+}
+
+#[tokio::test]
+async fn a_name_conflict_that_lasts_is_missed_at_the_deadline() {
+    let kubectl = kubectl("stranger-stays").await;
+    kubectl.apply(STRANGER).good();
+    kubectl
+        .apply(&at("x", "startingDeadlineSeconds: 3", ""))
+        .good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Missed")
+        .await;
+    let story = kubectl.run("describe at/x").good();
+    assert!(story.contains("NameConflict"), "{story}");
+}
+
+/// Waits for an At that is due and refused; returns the message.
+async fn refused(kubectl: &Kubectl, name: &str) -> String {
+    let at = format!("at/{name}");
+    kubectl.until_field(&at, STARTED_REASON, "PodRefused").await;
+    assert_eq!(kubectl.field(&at, "{.status.phase}"), "PENDING");
+    assert_eq!(kubectl.field(&at, "{.status.reason}"), "PodRefused");
+    assert_eq!(kubectl.field(&at, "{.status.podUID}"), "");
+    kubectl.field(&at, MESSAGE)
+}
+
+/// What keeps pods out, the words that it is told with, and how to take it away.
+const KEEPERS: &[(&str, &str, &str, &str)] = &[
+    (
+        "quota",
+        "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {pods: '0'}}}",
+        "exceeded quota",
+        "resourcequota/none",
+    ),
+    (
+        "limits",
+        "{apiVersion: v1, kind: LimitRange, metadata: {name: all}, spec: {limits: [{type: Pod, min: {cpu: 1}}]}}",
+        "minimum cpu usage per Pod is 1",
+        "limitrange/all",
+    ),
+    (
+        "webhook",
+        "{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: NAMESPACE}, \
+         webhooks: [{name: nobody.example.com, failurePolicy: Fail, sideEffects: None, admissionReviewVersions: [v1], timeoutSeconds: 2, \
+         namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}, clientConfig: {url: 'https://127.0.0.1:1/'}, \
+         rules: [{apiGroups: [''], apiVersions: [v1], resources: [pods], operations: [CREATE]}]}]}",
+        "failed calling webhook \"nobody.example.com\"",
+        "validatingwebhookconfiguration/NAMESPACE",
+    ),
+];
+
+#[tokio::test]
+async fn whoever_keeps_the_pod_out_is_named_and_it_runs_once_they_let_it_in() {
+    let all = KEEPERS
+        .iter()
+        .map(|(name, keeper, words, object)| async move {
+            let kubectl = kubectl(name).await;
+            let here = |text: &str| text.replace("NAMESPACE", &kubectl.namespace);
+            kubectl.apply(&here(keeper)).good();
+            // The API server takes a moment to see it.
+            wait_for("pods to be refused", || {
+                let said = kubectl.run("run probe --image=probe:1 --dry-run=server");
+                said.err.contains(words).then_some(())
+            })
+            .await;
+            let record = record(&kubectl).await;
+            kubectl.apply(&at("x", "", "")).good();
+            kubectl
+                .apply(&at("late", "startingDeadlineSeconds: 2", ""))
+                .good();
+            let message = refused(&kubectl, "x").await;
+            assert!(message.contains(words), "{message}");
+            kubectl
+                .until_field("at/late", "{.status.result}", "Missed")
+                .await;
+            let table = kubectl.run("get at/x -o wide").good();
+            assert!(
+                table.contains("PENDING") && table.contains(words),
+                "{table}"
+            );
+            kubectl.run(&here(&format!("delete {object}"))).good();
+            kubectl
+                .until_field("at/x", "{.status.result}", "Succeeded")
+                .await;
+            record.end().await;
+            assert_eq!(record.released("x-pod").len(), 1);
+            assert_eq!(record.uids("late-pod").len(), 0);
+        });
+    futures::future::join_all(all).await;
+}
+
+#[tokio::test]
+async fn a_policy_that_denies_the_pod_is_named() {
+    let kubectl = kubectl("denied").await;
+    let policy = Policy::deny(
+        &kubectl,
+        "CREATE",
+        "pods",
+        "object.metadata.name == 'x-pod'",
+    )
+    .await;
+    kubectl.apply(&at("x", "", "")).good();
+    let message = refused(&kubectl, "x").await;
+    assert!(message.contains("held back by a test"), "{message}");
+    drop(policy);
     kubectl
         .until_field("at/x", "{.status.result}", "Succeeded")
         .await;
+}
+
+#[tokio::test]
+async fn an_at_in_a_namespace_that_ends_starts_nothing_and_does_not_hold_it() {
+    let kubectl = kubectl("ending").await;
+    // Else the At would be gone at once.
+    let policy = Policy::deny(&kubectl, "DELETE", "ats", "true").await;
+    kubectl.apply(&at_when(&in_seconds(3), "x", "", "")).good();
+    kubectl
+        .run(&format!(
+            "delete namespace {} --wait=false",
+            kubectl.namespace
+        ))
+        .good();
+    let message = refused(&kubectl, "x").await;
+    assert!(message.contains("is being terminated"), "{message}");
+    assert_eq!(kubectl.run("get pods -o name").good(), "");
+    drop(policy);
+    wait_for("the namespace to go", || {
+        let said = kubectl.run(&format!(
+            "get namespace {} --ignore-not-found -o name",
+            kubectl.namespace
+        ));
+        said.good().is_empty().then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -72,4 +219,64 @@ spec:
         .await;
     kubectl.run("label node node-2 a-node-").good();
     assert_eq!(kubectl.field("at/x", "{.status.reason}"), "Completed");
+}
+
+#[tokio::test]
+async fn what_the_kubelet_waits_for_is_shown_in_the_at() {
+    let kubectl = kubectl("waiting").await;
+    let stays = "kwok.my-operator.dev/phase: Pending";
+    kubectl.apply(&at("x", "", stays)).good();
+    wait_for("the pod to have a node", || {
+        let node = kubectl.field("pod/x-pod", "{.spec.nodeName}");
+        (!node.is_empty()).then_some(())
+    })
+    .await;
+    for (reason, message, shown) in [
+        ("ErrImagePull", "no such host", "ImagePullBackOff"),
+        (
+            "InvalidImageName",
+            "couldn't parse image name",
+            "InvalidImageName",
+        ),
+        (
+            "CreateContainerConfigError",
+            "configmap \"settings\" not found",
+            "CreateContainerConfigError",
+        ),
+        (
+            "ImagePullBackOff",
+            "Back-off pulling image \"bash:5.3\"",
+            "ImagePullBackOff",
+        ),
+    ] {
+        let waiting = serde_json::json!({"reason": reason, "message": message});
+        let status = format!(
+            "{{startTime: '2026-01-01T00:00:00Z', containerStatuses: [{{name: at, image: 'bash:5.3', imageID: '', ready: false, restartCount: 0, state: {{waiting: {waiting}}}}}]}}"
+        );
+        set_status(&kubectl, "x-pod", &status);
+        kubectl.until_field("at/x", "{.status.reason}", shown).await;
+        assert_eq!(kubectl.field("at/x", MESSAGE), message);
+        assert_eq!(kubectl.field("at/x", "{.status.phase}"), "RUNNING");
+    }
+    kubectl
+        .run("annotate pod/x-pod kwok.my-operator.dev/phase-")
+        .good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "Completed");
+}
+
+#[tokio::test]
+async fn a_running_pod_has_nothing_to_wait_for() {
+    let kubectl = kubectl("not-waiting").await;
+    kubectl.apply(&at("x", "", HOLD)).good();
+    kubectl
+        .until_field("pod/x-pod", "{.status.phase}", "Running")
+        .await;
+    kubectl
+        .until_field("at/x", "{.status.phase}", "RUNNING")
+        .await;
+    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "");
+    assert_eq!(kubectl.field("at/x", MESSAGE), "");
 }

@@ -2,9 +2,15 @@
 
 mod deletion;
 mod hindrances;
+mod policies;
+mod protocol;
 mod results;
 mod schedules;
 mod spec;
+mod story;
+
+use crate::harness::Kubectl;
+use crate::harness::pods::Recorder;
 
 /// Why the command was started, or what keeps it from starting.
 const STARTED_REASON: &str = "{.status.conditions[?(@.type=='Started')].reason}";
@@ -15,16 +21,48 @@ const HOLD: &str = "kwok.my-operator.dev/exit-code: hold";
 /// An At that is due now, with fields of the spec and annotations of its pod, which tell the fake
 /// kubelet how to end it.
 fn at(name: &str, spec: &str, annotations: &str) -> String {
+    at_when("now", name, spec, annotations)
+}
+
+/// The same with another schedule.
+fn at_when(schedule: &str, name: &str, spec: &str, annotations: &str) -> String {
     format!(
         r"
 apiVersion: cnat.programming-kubernetes.info/v1alpha1
 kind: At
 metadata: {{name: {name}}}
 spec:
-  schedule: now
+  schedule: '{schedule}'
   command: echo YAY
   template: {{metadata: {{annotations: {{{annotations}}}}}}}
   {spec}
 "
     )
+}
+
+/// An At with that spec and nothing else.
+fn at_with(name: &str, spec: &str) -> String {
+    format!(
+        "{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: {name}}}, spec: {spec}}}"
+    )
+}
+
+/// A time that many seconds from now, as a schedule.
+fn in_seconds(seconds: i64) -> String {
+    let time = chrono::Utc::now() + chrono::TimeDelta::seconds(seconds);
+    time.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+}
+
+/// Merges a status into a pod's, as a kubelet would.
+fn set_status(kubectl: &Kubectl, pod: &str, status: &str) {
+    let patch = format!("status: {status}");
+    let args = format!(
+        "patch pod/{pod} --subresource=status --type=merge --patch-file=/dev/stdin -o name"
+    );
+    kubectl.with(&args, &patch).good();
+}
+
+/// A record of all pods in the namespace from now on.
+async fn record(kubectl: &Kubectl) -> Recorder {
+    Recorder::start(kubectl.cluster.client().await.unwrap(), &kubectl.namespace).await
 }

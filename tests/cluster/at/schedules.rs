@@ -1,8 +1,169 @@
 //! When an At starts, and when it does not any more.
 
-use super::at;
-use crate::harness::wait_for;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::{STARTED_REASON, at, at_when, in_seconds};
+use crate::harness::{Kubectl, wait_for};
 use crate::{environment, kubectl};
+
+const SET_AT: &str = r"{.metadata.annotations.cnat\.programming-kubernetes\.info/schedule-set-at}";
+const SCHEDULED: &str = "{.status.scheduledTime}";
+
+fn time(text: &str) -> DateTime<Utc> {
+    let time = DateTime::parse_from_rfc3339(text);
+    time.unwrap_or_else(|error| panic!("{text:?}: {error}"))
+        .to_utc()
+}
+
+/// Waits for the first status of an At.
+async fn scheduled(kubectl: &Kubectl) -> DateTime<Utc> {
+    let text = wait_for("the first status", || {
+        let text = kubectl.field("at/x", SCHEDULED);
+        (!text.is_empty()).then_some(text)
+    })
+    .await;
+    time(&text)
+}
+
+/// What changes with every write.
+fn version(kubectl: &Kubectl) -> String {
+    kubectl.field("at/x", "{.metadata.resourceVersion}")
+}
+
+/// Shows that the operator has looked at what happened so far: it runs another At.
+async fn witness(kubectl: &Kubectl, name: &str) {
+    kubectl.apply(&at(name, "", "")).good();
+    kubectl
+        .until_field(&format!("at/{name}"), "{.status.phase}", "DONE")
+        .await;
+}
+
+#[tokio::test]
+async fn a_relative_schedule_does_not_move_when_it_is_applied_again() {
+    let all = [
+        ("relative-client", "apply -f -"),
+        ("relative-server", "apply --server-side -f -"),
+        // As a GitOps tool does it, which owns every field it sets.
+        (
+            "relative-gitops",
+            "apply --server-side --force-conflicts --field-manager=gitops -f -",
+        ),
+        ("relative-replace", "replace -f -"),
+    ];
+    let all = all.map(|(name, apply)| async move {
+        let kubectl = kubectl(name).await;
+        let object = at_when("now + 1 hour", "x", "", "");
+        let first = apply.replace("replace", "create");
+        kubectl.with(&first, &object).good();
+        let due = scheduled(&kubectl).await;
+        let created = time(&kubectl.field("at/x", "{.metadata.creationTimestamp}"));
+        // The API server cuts its time to the second, so the hour counts from that second's end.
+        assert_eq!(due, created + TimeDelta::seconds(3601), "{apply}");
+        let before = version(&kubectl);
+        let mut rounds = tokio::time::interval(Duration::from_secs(1));
+        for _ in 0..4 {
+            rounds.tick().await;
+            kubectl.with(apply, &object).good();
+        }
+        witness(&kubectl, "witness").await;
+        assert_eq!(version(&kubectl), before, "{apply}: something was written");
+        assert_eq!(scheduled(&kubectl).await, due);
+        assert_eq!(kubectl.field("at/x", SET_AT), "", "{apply}");
+        // Another tool, or a label, does not move it either.
+        kubectl
+            .run("label at/x team=a --field-manager=somebody")
+            .good();
+        witness(&kubectl, "witness-2").await;
+        assert_eq!(scheduled(&kubectl).await, due);
+    });
+    futures::future::join_all(all).await;
+}
+
+#[tokio::test]
+async fn a_changed_relative_schedule_counts_from_its_change() {
+    let kubectl = kubectl("changed").await;
+    kubectl.apply(&at_when("now + 1 hour", "x", "", "")).good();
+    let first = scheduled(&kubectl).await;
+    kubectl.apply(&at_when("now + 2 hours", "x", "", "")).good();
+    let set = time(&kubectl.field("at/x", SET_AT));
+    assert!(set > first - TimeDelta::hours(1), "{set} {first}");
+    let second = (set + TimeDelta::hours(2)).to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+    wait_for("the schedule to move", || {
+        (time(&kubectl.field("at/x", SCHEDULED)) == time(&second)).then_some(())
+    })
+    .await;
+    // The same text once more moves nothing, nor does another field.
+    let object = at_when("now + 2 hours", "x", "activeDeadlineSeconds: 5", "");
+    for apply in ["apply -f -", "replace -f -", "apply -f -"] {
+        kubectl.with(apply, &object).good();
+        assert_eq!(time(&kubectl.field("at/x", SET_AT)), set);
+    }
+    witness(&kubectl, "witness").await;
+    assert_eq!(time(&kubectl.field("at/x", SCHEDULED)), time(&second));
+    // It does what it says: a second from its change, and not before.
+    kubectl
+        .apply(&at_when("now + 1 second", "x", "", ""))
+        .good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    let due = time(&kubectl.field("at/x", SET_AT)) + TimeDelta::seconds(1);
+    assert_eq!(time(&kubectl.field("at/x", SCHEDULED)), due);
+    assert!(time(&kubectl.field("at/x", "{.status.startTime}")) >= due);
+    // An instant needs no annotation; it goes with the relative text.
+    kubectl.apply(&at_when("now + 1 hour", "z", "", "")).good();
+    kubectl.apply(&at_when("now + 2 hours", "z", "", "")).good();
+    assert_ne!(kubectl.field("at/z", SET_AT), "");
+    kubectl
+        .apply(&at_when("2999-01-01T00:00:00Z", "z", "", ""))
+        .good();
+    assert_eq!(kubectl.field("at/z", SET_AT), "");
+    kubectl
+        .until_field("at/z", SCHEDULED, "2999-01-01T00:00:00Z")
+        .await;
+}
+
+#[tokio::test]
+async fn a_clients_own_time_of_a_change_is_never_taken() {
+    let kubectl = kubectl("forged-time").await;
+    let forged = |schedule: &str| {
+        at_when(schedule, "x", "", "").replace(
+            "{name: x}",
+            "{name: x, annotations: {cnat.programming-kubernetes.info/schedule-set-at: '2001-01-01T00:00:00.000Z', \
+             cnat.programming-kubernetes.info/created-by: mallory}}",
+        )
+    };
+    kubectl.apply(&forged("now + 1 hour")).good();
+    assert_eq!(kubectl.field("at/x", SET_AT), "");
+    let due = scheduled(&kubectl).await;
+    assert!(due > Utc::now(), "{due}");
+    kubectl.apply(&forged("now + 2 hours")).good();
+    let set = kubectl.field("at/x", SET_AT);
+    assert!(!set.is_empty() && !set.starts_with("2001"), "{set}");
+    for change in [
+        "annotate --overwrite at/x cnat.programming-kubernetes.info/schedule-set-at=2001-01-01T00:00:00.000Z",
+        "annotate at/x cnat.programming-kubernetes.info/schedule-set-at-",
+        "annotate --overwrite at/x cnat.programming-kubernetes.info/created-by=mallory",
+    ] {
+        kubectl.run(change).good();
+        assert_eq!(kubectl.field("at/x", SET_AT), set, "{change}");
+    }
+    kubectl
+        .with(
+            "apply --server-side --force-conflicts -f -",
+            &forged("now + 2 hours"),
+        )
+        .good();
+    assert_eq!(kubectl.field("at/x", SET_AT), set);
+    let creator = kubectl.field(
+        "at/x",
+        r"{.metadata.annotations.cnat\.programming-kubernetes\.info/created-by}",
+    );
+    assert!(!creator.is_empty() && creator != "mallory", "{creator}");
+    assert!(kubectl.run("get pods -o name").good().is_empty());
+}
 
 #[tokio::test]
 async fn a_suspended_at_waits_and_runs_when_it_is_resumed() {
@@ -11,10 +172,10 @@ async fn a_suspended_at_waits_and_runs_when_it_is_resumed() {
     kubectl
         .until_field("at/x", "{.status.phase}", "PENDING")
         .await;
-    kubectl.apply(&at("witness", "", "")).good();
     kubectl
-        .until_field("at/witness", "{.status.phase}", "DONE")
+        .until_field("at/x", STARTED_REASON, "Suspended")
         .await;
+    witness(&kubectl, "witness").await;
     assert_eq!(kubectl.run("get pods -o name").good(), "pod/witness-pod\n");
     kubectl.apply(&at("x", "suspend: false", "")).good();
     kubectl
@@ -23,9 +184,55 @@ async fn a_suspended_at_waits_and_runs_when_it_is_resumed() {
 }
 
 #[tokio::test]
+async fn a_due_at_that_is_resumed_late_obeys_its_deadline() {
+    let kubectl = kubectl("resumed").await;
+    let due = in_seconds(1);
+    let object = |name: &str, suspend: bool, more: &str| {
+        at_when(&due, name, &format!("suspend: {suspend}{more}"), "")
+    };
+    let short = "\n  startingDeadlineSeconds: 1";
+    let long = "\n  startingDeadlineSeconds: 3600";
+    let all = [("none", ""), ("short", short), ("long", long)];
+    for (name, more) in all {
+        kubectl.apply(&object(name, true, more)).good();
+    }
+    let late = time(&due) + TimeDelta::seconds(2);
+    wait_for("the deadline to pass", || (Utc::now() > late).then_some(())).await;
+    for (name, _) in all {
+        let at = format!("at/{name}");
+        // Not missed while it is suspended: whoever resumes it may give it another deadline.
+        assert_eq!(kubectl.field(&at, "{.status.phase}"), "PENDING", "{name}");
+    }
+    for (name, more) in all {
+        kubectl.apply(&object(name, false, more)).good();
+    }
+    for (name, result) in [
+        ("none", "Succeeded"),
+        ("short", "Missed"),
+        ("long", "Succeeded"),
+    ] {
+        kubectl
+            .until_field(&format!("at/{name}"), "{.status.result}", result)
+            .await;
+    }
+    assert_eq!(
+        kubectl.field("at/short", "{.status.reason}"),
+        "StartingDeadlineExceeded"
+    );
+    let late = kubectl.field("at/none", "{.status.latenessMilliseconds}");
+    assert!(late.parse::<i64>().unwrap() >= 2_000, "{late}");
+    assert!(!kubectl.run("get pods -o name").good().contains("short"));
+}
+
+#[tokio::test]
 async fn a_missed_deadline_is_said_and_nothing_runs() {
     let kubectl = kubectl("missed").await;
-    let late = at("x", "startingDeadlineSeconds: 10", "").replace("now", "'2020-01-01T00:00:00Z'");
+    let late = at_when(
+        "2020-01-01T00:00:00Z",
+        "x",
+        "startingDeadlineSeconds: 10",
+        "",
+    );
     kubectl.apply(&late).good();
     kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
     assert_eq!(kubectl.field("at/x", "{.status.result}"), "Missed");
@@ -33,6 +240,60 @@ async fn a_missed_deadline_is_said_and_nothing_runs() {
         .run("wait --for=condition=Finished --timeout=90s at/x")
         .good();
     assert_eq!(kubectl.run("get pods -o name").good(), "");
+    assert_eq!(kubectl.field("at/x", "{.status.startTime}"), "");
+}
+
+#[tokio::test]
+async fn a_pod_that_never_starts_is_ended_when_its_time_is_up() {
+    let kubectl = kubectl("never-starts").await;
+    let object = at("x", "activeDeadlineSeconds: 2", "").replace(
+        "template: {",
+        "template: {spec: {nodeSelector: {no: where}}, ",
+    );
+    kubectl.apply(&object).good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Failed")
+        .await;
+    assert_eq!(
+        kubectl.field("at/x", "{.status.reason}"),
+        "DeadlineExceeded"
+    );
+    let message = kubectl.field("at/x", "{.status.message}");
+    assert!(message.contains("no node"), "{message}");
+    assert_eq!(kubectl.run("get pods -o name").good(), "");
+}
+
+#[tokio::test]
+async fn the_time_that_a_command_may_take_is_the_kubelets_to_keep() {
+    let kubectl = kubectl("active-deadline").await;
+    kubectl
+        .apply(&at("x", "activeDeadlineSeconds: 1", super::HOLD))
+        .good();
+    kubectl
+        .until_field("pod/x-pod", "{.status.phase}", "Running")
+        .await;
+    assert_eq!(
+        kubectl.field("pod/x-pod", "{.spec.activeDeadlineSeconds}"),
+        "1"
+    );
+    let started = time(&kubectl.field("at/x", "{.status.startTime}"));
+    let over = started + TimeDelta::seconds(2);
+    wait_for("the time to be over", || (Utc::now() > over).then_some(())).await;
+    witness(&kubectl, "witness").await;
+    // This kubelet is a fake; the operator does not do its work.
+    assert_eq!(kubectl.field("at/x", "{.status.phase}"), "RUNNING");
+    super::set_status(
+        &kubectl,
+        "x-pod",
+        "{phase: Failed, reason: DeadlineExceeded, message: Pod was active on the node longer than the specified deadline}",
+    );
+    kubectl
+        .until_field("at/x", "{.status.result}", "Failed")
+        .await;
+    assert_eq!(
+        kubectl.field("at/x", "{.status.reason}"),
+        "DeadlineExceeded"
+    );
 }
 
 #[tokio::test]
@@ -52,19 +313,40 @@ async fn a_finished_at_goes_after_its_time_to_live() {
 }
 
 #[tokio::test]
+async fn a_missed_at_goes_after_its_time_to_live_too_and_a_kept_one_when_it_is_given_one() {
+    let kubectl = kubectl("ttl-missed").await;
+    let late = "{schedule: '2020-01-01T00:00:00Z', command: a, ttlSecondsAfterFinished: 0}";
+    kubectl.apply(&super::at_with("missed", late)).good();
+    witness(&kubectl, "kept").await;
+    assert_eq!(
+        kubectl.run("get at -o name").good(),
+        "at.cnat.programming-kubernetes.info/kept\n"
+    );
+    let said =
+        kubectl.run("patch at/kept --type=merge -p {\"spec\":{\"ttlSecondsAfterFinished\":0}}");
+    // The deadline that comes with it is the webhook's doing, and nothing to warn of.
+    assert!(said.ok && !said.err.contains("no effect"), "{said:?}");
+    wait_for("the At to go", || {
+        kubectl
+            .run("get at -o name")
+            .good()
+            .is_empty()
+            .then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn no_write_is_made_while_an_at_waits() {
     let kubectl = kubectl("quiet").await;
-    let far = at("x", "", "").replace("schedule: now", "schedule: '2999-01-01T00:00:00Z'");
-    kubectl.apply(&far).good();
+    kubectl
+        .apply(&at_when("2999-01-01T00:00:00Z", "x", "", ""))
+        .good();
     kubectl
         .until_field("at/x", "{.status.phase}", "PENDING")
         .await;
-    let version = || kubectl.field("at/x", "{.metadata.resourceVersion}");
-    let before = version();
-    kubectl.apply(&at("witness", "", "")).good();
-    kubectl
-        .until_field("at/witness", "{.status.phase}", "DONE")
-        .await;
-    assert_eq!(version(), before);
+    let before = version(&kubectl);
+    witness(&kubectl, "witness").await;
+    assert_eq!(version(&kubectl), before);
     assert!(environment().await.operator.process.is_running());
 }

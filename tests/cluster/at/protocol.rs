@@ -1,0 +1,362 @@
+//! The rows of the protocol that pass in a moment: a policy holds the operator at each of them.
+
+use super::policies::{BY_OPERATOR, Policy};
+use super::{HOLD, STARTED_REASON, at, at_when, in_seconds, record};
+use crate::harness::pods::Recorder;
+use crate::harness::{Kubectl, wait_for};
+use crate::kubectl;
+
+const UID: &str = "{.metadata.uid}";
+const GATES: &str = "{.spec.schedulingGates[*].name}";
+const GATE: &str = "cnat.programming-kubernetes.info/armed";
+
+/// The operator can make pods, and commit to none.
+async fn hold_commit(kubectl: &Kubectl) -> Policy {
+    let commit = "object.status.phase == 'RUNNING'";
+    Policy::deny(kubectl, "UPDATE", "ats/status", commit).await
+}
+
+/// The operator can commit to a pod, and not release it.
+async fn hold_release(kubectl: &Kubectl) -> Policy {
+    Policy::deny(kubectl, "UPDATE", "pods", BY_OPERATOR).await
+}
+
+/// Waits for a pod of that name which waits for our gate; returns its UID.
+async fn gated(kubectl: &Kubectl, name: &str) -> String {
+    kubectl
+        .until_field(&format!("pod/{name}"), GATES, GATE)
+        .await;
+    kubectl.field(&format!("pod/{name}"), UID)
+}
+
+/// Waits until the pod with that UID is gone.
+async fn until_gone(kubectl: &Kubectl, name: &str, uid: &str) {
+    wait_for("the pod to go", || {
+        (kubectl.field(&format!("pod/{name}"), UID) != uid).then_some(())
+    })
+    .await;
+}
+
+/// Removes every gate of a pod, as somebody with rights on pods might.
+fn lift(kubectl: &Kubectl, name: &str) {
+    kubectl
+        .run(&format!(
+            "patch pod/{name} --type=merge -p {{\"spec\":{{\"schedulingGates\":null}}}}"
+        ))
+        .good();
+}
+
+/// A pod as the operator would make it for that At, gated, with a hash of something else.
+fn made_by_hand(kubectl: &Kubectl, name: &str) {
+    let uid = kubectl.field(&format!("at/{name}"), UID);
+    let pod = format!(
+        "
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {name}-pod
+  labels: {{app.kubernetes.io/managed-by: my-operator, cnat.programming-kubernetes.info/at-uid: {uid}}}
+  annotations: {{cnat.programming-kubernetes.info/spec-hash: of-another-spec}}
+  ownerReferences: [{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, name: {name}, uid: {uid}, controller: true}}]
+spec:
+  restartPolicy: Never
+  schedulingGates: [{{name: {GATE}}}]
+  containers: [{{name: at, image: 'bash:5.3'}}]
+"
+    );
+    kubectl.with("create -f -", &pod).good();
+}
+
+/// Asserts that of all pods of that name only the one in the status could ever run.
+async fn one_run(kubectl: &Kubectl, record: &Recorder, name: &str) {
+    record.end().await;
+    let recorded = kubectl.field(&format!("at/{name}"), "{.status.podUID}");
+    let released = record.released(&format!("{name}-pod"));
+    let uids: Vec<&String> = released.keys().collect();
+    assert_eq!(uids, [&recorded], "{name}");
+}
+
+#[tokio::test]
+async fn a_pod_of_an_older_spec_is_deleted_and_one_of_the_new_spec_runs() {
+    let kubectl = kubectl("edited").await;
+    let record = record(&kubectl).await;
+    let policy = hold_commit(&kubectl).await;
+    kubectl.apply(&at("x", "", "")).good();
+    let first = gated(&kubectl, "x-pod").await;
+    kubectl.apply(&at("x", "", "").replace("YAY", "NAY")).good();
+    until_gone(&kubectl, "x-pod", &first).await;
+    let second = gated(&kubectl, "x-pod").await;
+    let command = kubectl.field("pod/x-pod", "{.spec.containers[0].command[2]}");
+    assert_eq!(command, "echo NAY");
+    drop(policy);
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    assert_eq!(kubectl.field("at/x", "{.status.podUID}"), second);
+    one_run(&kubectl, &record, "x").await;
+}
+
+#[tokio::test]
+async fn a_pod_that_waits_is_deleted_when_its_at_is_suspended_or_put_off() {
+    let all = [
+        ("suspended-gated", at("x", "suspend: true", "")),
+        (
+            "put-off-gated",
+            at_when("2999-01-01T00:00:00Z", "x", "", ""),
+        ),
+    ];
+    let all = all.map(|(name, spec)| async move {
+        let kubectl = kubectl(name).await;
+        let record = record(&kubectl).await;
+        let policy = hold_commit(&kubectl).await;
+        kubectl.apply(&at("x", "", "")).good();
+        gated(&kubectl, "x-pod").await;
+        kubectl.apply(&spec).good();
+        wait_for("the pod to go", || {
+            kubectl.field("pod/x-pod", UID).is_empty().then_some(())
+        })
+        .await;
+        drop(policy);
+        kubectl.apply(&at("x", "suspend: false", "")).good();
+        kubectl
+            .until_field("at/x", "{.status.result}", "Succeeded")
+            .await;
+        one_run(&kubectl, &record, "x").await;
+    });
+    futures::future::join_all(all).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_turns_up_before_its_time_never_runs() {
+    let kubectl = kubectl("too-soon").await;
+    let record = record(&kubectl).await;
+    let waiting = at_when("2999-01-01T00:00:00Z", "waiting", "", "");
+    let suspended = at("suspended", "suspend: true", "");
+    for (name, object) in [("waiting", waiting), ("suspended", suspended)] {
+        kubectl.apply(&object).good();
+        kubectl
+            .until_field(&format!("at/{name}"), "{.status.phase}", "PENDING")
+            .await;
+        made_by_hand(&kubectl, name);
+        wait_for("the pod to go", || {
+            let pod = kubectl.field(&format!("pod/{name}-pod"), UID);
+            pod.is_empty().then_some(())
+        })
+        .await;
+        let phase = kubectl.field(&format!("at/{name}"), "{.status.phase}");
+        assert_eq!(phase, "PENDING", "{name}");
+    }
+    record.end().await;
+    for name in ["waiting-pod", "suspended-pod"] {
+        assert_eq!(record.uids(name).len(), 1, "{name}");
+        assert!(record.released(name).is_empty(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_turns_up_after_the_run_never_runs() {
+    let kubectl = kubectl("too-late").await;
+    let record = record(&kubectl).await;
+    kubectl.apply(&at("x", "", "")).good();
+    kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
+    kubectl.run("delete pod/x-pod").good();
+    // A request to create that was hours on its way would do this.
+    made_by_hand(&kubectl, "x");
+    wait_for("the pod to go", || {
+        kubectl.field("pod/x-pod", UID).is_empty().then_some(())
+    })
+    .await;
+    assert_eq!(kubectl.field("at/x", "{.status.result}"), "Succeeded");
+    one_run(&kubectl, &record, "x").await;
+    assert_eq!(record.uids("x-pod").len(), 2);
+}
+
+#[tokio::test]
+async fn a_second_pod_while_it_runs_never_runs() {
+    let kubectl = kubectl("second").await;
+    let record = record(&kubectl).await;
+    kubectl.apply(&at("x", "", HOLD)).good();
+    kubectl
+        .until_field("pod/x-pod", "{.status.phase}", "Running")
+        .await;
+    let first = kubectl.field("at/x", "{.status.podUID}");
+    // The phase stays RUNNING while the end cannot be written.
+    let end = "object.status.phase == 'DONE'";
+    let policy = Policy::deny(&kubectl, "UPDATE", "ats/status", end).await;
+    kubectl.run("delete pod/x-pod").good();
+    made_by_hand(&kubectl, "x");
+    assert_eq!(kubectl.field("at/x", "{.status.phase}"), "RUNNING");
+    drop(policy);
+    kubectl
+        .until_field("at/x", "{.status.result}", "Unknown")
+        .await;
+    assert_eq!(kubectl.field("at/x", "{.status.podUID}"), first);
+    wait_for("the second pod to go", || {
+        kubectl.field("pod/x-pod", UID).is_empty().then_some(())
+    })
+    .await;
+    one_run(&kubectl, &record, "x").await;
+}
+
+#[tokio::test]
+async fn a_pod_that_somebody_else_released_is_the_run() {
+    let kubectl = kubectl("violated").await;
+    let record = record(&kubectl).await;
+    let policy = hold_commit(&kubectl).await;
+    kubectl.apply(&at("x", "", "")).good();
+    let uid = gated(&kubectl, "x-pod").await;
+    lift(&kubectl, "x-pod");
+    // It has run to its end before the operator can say so.
+    kubectl
+        .until_field("pod/x-pod", "{.status.phase}", "Succeeded")
+        .await;
+    assert_eq!(kubectl.field("at/x", "{.status.podUID}"), "");
+    drop(policy);
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    assert_eq!(kubectl.field("at/x", "{.status.podUID}"), uid);
+    assert_eq!(kubectl.field("at/x", STARTED_REASON), "GateViolated");
+    one_run(&kubectl, &record, "x").await;
+    let story = wait_for("the Event", || {
+        let story = kubectl.run("describe at/x").good();
+        story.contains("it is taken for the run").then_some(story)
+    })
+    .await;
+    assert!(story.contains("GateViolated"), "{story}");
+}
+
+#[tokio::test]
+async fn a_pod_that_was_released_and_deleted_between_two_looks_is_not_made_again() {
+    let kubectl = kubectl("never-started").await;
+    let record = record(&kubectl).await;
+    let policy = hold_release(&kubectl).await;
+    kubectl.apply(&at("x", "", "")).good();
+    let uid = gated(&kubectl, "x-pod").await;
+    kubectl.until_field("at/x", "{.status.podUID}", &uid).await;
+    kubectl.run("delete pod/x-pod").good();
+    kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
+    drop(policy);
+    assert_eq!(kubectl.field("at/x", "{.status.result}"), "Unknown");
+    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "NeverStarted");
+    assert_eq!(kubectl.field("at/x", STARTED_REASON), "NeverStarted");
+    assert_eq!(kubectl.field("at/x", "{.status.startTime}"), "");
+    record.end().await;
+    assert_eq!(record.uids("x-pod").len(), 1);
+    assert!(record.released("x-pod").is_empty());
+}
+
+#[tokio::test]
+async fn a_release_that_is_held_back_beyond_the_deadline_is_not_made() {
+    let kubectl = kubectl("held-back").await;
+    let record = record(&kubectl).await;
+    let policy = hold_release(&kubectl).await;
+    kubectl
+        .apply(&at("x", "startingDeadlineSeconds: 4", ""))
+        .good();
+    gated(&kubectl, "x-pod").await;
+    kubectl
+        .until_field("at/x", "{.status.result}", "Missed")
+        .await;
+    drop(policy);
+    wait_for("the pod to go", || {
+        kubectl.field("pod/x-pod", UID).is_empty().then_some(())
+    })
+    .await;
+    assert_eq!(kubectl.field("at/x", "{.status.startTime}"), "");
+    record.end().await;
+    assert!(record.released("x-pod").is_empty());
+}
+
+#[tokio::test]
+async fn a_release_that_is_held_back_is_made_once_it_can_be() {
+    let kubectl = kubectl("released-late").await;
+    let record = record(&kubectl).await;
+    let policy = hold_release(&kubectl).await;
+    let due = in_seconds(0);
+    kubectl.apply(&at_when(&due, "x", "", "")).good();
+    gated(&kubectl, "x-pod").await;
+    kubectl
+        .until_field("at/x", "{.status.phase}", "RUNNING")
+        .await;
+    let moment = chrono::Utc::now() + chrono::TimeDelta::seconds(2);
+    wait_for("two seconds to pass", || {
+        (chrono::Utc::now() > moment).then_some(())
+    })
+    .await;
+    drop(policy);
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    // What is recorded is the release, and not the commit before it.
+    let late = kubectl.field("at/x", "{.status.latenessMilliseconds}");
+    assert!(late.parse::<i64>().unwrap() >= 2_000, "{late}");
+    one_run(&kubectl, &record, "x").await;
+}
+
+/// Changes that a webhook could make to a pod so that the command runs twice.
+const ALTERATIONS: &[(&str, &str)] = &[
+    (
+        "altered-policy",
+        "[JSONPatch{op: 'replace', path: '/spec/restartPolicy', value: 'OnFailure'}]",
+    ),
+    (
+        "altered-container",
+        "[JSONPatch{op: 'add', path: '/spec/containers/0/restartPolicy', value: 'OnFailure'}]",
+    ),
+    (
+        "altered-rules",
+        "[JSONPatch{op: 'add', path: '/spec/containers/0/restartPolicy', value: 'Never'}, \
+          JSONPatch{op: 'add', path: '/spec/containers/0/restartPolicyRules', value: [dyn({'action': dyn('Restart'), \
+            'exitCodes': dyn({'operator': dyn('In'), 'values': dyn([42])})})]}]",
+    ),
+];
+
+#[tokio::test]
+async fn a_pod_that_was_altered_to_run_twice_is_never_released() {
+    let all = ALTERATIONS.iter().map(|(name, patch)| async move {
+        let kubectl = kubectl(name).await;
+        let policy = Policy::alter_pods(&kubectl, patch).await;
+        let record = record(&kubectl).await;
+        let start = std::time::Instant::now();
+        kubectl.apply(&at("x", "", "")).good();
+        kubectl
+            .until_field("at/x", STARTED_REASON, "PodAltered")
+            .await;
+        assert_eq!(kubectl.field("at/x", "{.status.phase}"), "PENDING");
+        assert_eq!(kubectl.field("at/x", "{.status.reason}"), "PodAltered");
+        let message = kubectl.field("at/x", "{.status.message}");
+        assert!(message.contains("could run twice"), "{message}");
+        // It is tried again, and not in a hot loop: after 1, 3 and 7 seconds.
+        wait_for("four pods", || {
+            (record.uids("x-pod").len() >= 4).then_some(())
+        })
+        .await;
+        let took = start.elapsed();
+        assert!(took.as_millis() >= 6_900, "four pods in {took:?}");
+        assert!(record.released("x-pod").is_empty());
+        drop(policy);
+        kubectl
+            .until_field("at/x", "{.status.result}", "Succeeded")
+            .await;
+        one_run(&kubectl, &record, "x").await;
+    });
+    futures::future::join_all(all).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_is_born_without_its_gate_is_the_run() {
+    let kubectl = kubectl("ungated").await;
+    let record = record(&kubectl).await;
+    let patch = "[JSONPatch{op: 'remove', path: '/spec/schedulingGates'}]";
+    // The probe of this policy has no gates, so the patch is for pods that have.
+    let patch = format!("has(object.spec.schedulingGates) ? {patch} : []");
+    let policy = Policy::alter_pods(&kubectl, &patch).await;
+    kubectl.apply(&at("x", "", "")).good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    drop(policy);
+    assert_eq!(kubectl.field("at/x", STARTED_REASON), "GateViolated");
+    one_run(&kubectl, &record, "x").await;
+}
