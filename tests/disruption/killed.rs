@@ -1,19 +1,21 @@
-//! The promise that matters most: never twice, whenever the operator dies.
+//! The promise that matters most: never twice and never early, whenever the operator dies.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::TryStreamExt;
-use k8s_openapi::api::core::v1::Pod;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use my_operator_cluster::Cluster;
+use serde_json::Value;
 
 use crate::cluster;
-use crate::harness::{Kubectl, Operator, operator_kubeconfig, wait_for};
+use crate::harness::pods::Recorder;
+use crate::harness::{Kubectl, Operator, operator_kubeconfig, try_wait};
 
-const KILLS: u32 = 50;
-const ATS: u32 = 40;
+const KILLS: usize = 200;
+const ATS: usize = 200;
+/// So many Ats are due at the same instant.
+const AT_ONCE: usize = 4;
 
 /// A small generator (xorshift64*), so that a printed seed replays the kills.
 struct Random(u64);
@@ -24,6 +26,11 @@ impl Random {
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % end
+    }
+
+    /// Long enough to come to its work most times, short enough to die in the middle of it.
+    fn life(&mut self) -> Duration {
+        Duration::from_millis(100 + self.below(1_200))
     }
 }
 
@@ -40,96 +47,150 @@ fn seed() -> u64 {
         )
         .unwrap_or(1),
     };
-    println!("SEED={seed} replays the moments of the kills");
+    println!("SEED={seed} replays the moments of the kills and the instants of the Ats");
     seed.max(1)
 }
 
-/// For each pod name, the UIDs of all pods that were ever seen without a scheduling gate.
-type Released = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
-
-async fn record(pods: Api<Pod>, released: Released) {
-    let events = watcher(pods, watcher::Config::default()).default_backoff();
-    let seen = |pod: Pod| {
-        let gates = pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.scheduling_gates.as_ref());
-        if gates.is_none_or(Vec::is_empty) {
-            let mut released = released.lock().unwrap();
-            let uids = released.entry(pod.name_any()).or_default();
-            uids.insert(pod.uid().unwrap());
-        }
-    };
-    events
-        .try_for_each(|event| {
-            match event {
-                watcher::Event::Apply(pod)
-                | watcher::Event::InitApply(pod)
-                | watcher::Event::Delete(pod) => {
-                    seen(pod);
-                }
-                watcher::Event::Init | watcher::Event::InitDone => {}
-            }
-            futures::future::ready(Ok(()))
-        })
-        .await
-        .expect("the recorder's watch failed");
+/// An operator, how long it lives, and in some rounds a second one beside it, which comes later.
+struct Round {
+    life: Duration,
+    second: Option<(Duration, Duration)>,
 }
 
-#[tokio::test]
+impl Round {
+    fn kills(&self) -> usize {
+        1 + usize::from(self.second.is_some())
+    }
+
+    fn length(&self) -> Duration {
+        let second = self.second.map(|(delay, life)| delay + life);
+        self.life.max(second.unwrap_or_default())
+    }
+}
+
+/// Rounds with that many kills in all.
+fn plan(random: &mut Random) -> Vec<Round> {
+    let mut rounds = Vec::new();
+    let mut left = KILLS;
+    while left > 0 {
+        let life = random.life();
+        let twice = left > 1 && random.below(2) == 0;
+        let second = twice.then(|| (Duration::from_millis(random.below(500)), random.life()));
+        let round = Round { life, second };
+        left -= round.kills();
+        rounds.push(round);
+    }
+    rounds
+}
+
+/// Lets an operator live for that long.
+async fn live(cluster: &Cluster, kubeconfig: &Path, name: &str, flags: &[&str], life: Duration) {
+    let operator = Operator::spawn(cluster, name, kubeconfig, flags);
+    tokio::time::sleep(life).await;
+    operator.process.kill();
+    operator.process.wait().await;
+}
+
+/// When the Ats are due: all through the time of the kills, a few at each instant.
+fn instants(random: &mut Random, span: Duration) -> Vec<DateTime<Utc>> {
+    let now = Utc::now() + TimeDelta::seconds(5);
+    let span = u64::try_from(span.as_millis()).unwrap();
+    let all = (0..ATS.div_ceil(AT_ONCE)).flat_map(|_| {
+        let due = now + TimeDelta::milliseconds(i64::try_from(random.below(span)).unwrap());
+        let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
+        std::iter::repeat_n(time(&due), AT_ONCE)
+    });
+    all.take(ATS).collect()
+}
+
+fn time(text: &str) -> DateTime<Utc> {
+    let time = DateTime::parse_from_rfc3339(text);
+    time.unwrap_or_else(|error| panic!("{text:?}: {error}"))
+        .to_utc()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     let mut random = Random(seed());
     let cluster = cluster().await;
     let namespace = cluster.namespace("killed").await.unwrap();
     let kubectl = Kubectl::new(cluster, &namespace);
-    let seen = Released::default();
-    let pods = Api::namespaced(cluster.client().await.unwrap(), &namespace);
-    let recorder = tokio::spawn(record(pods, seen.clone()));
+    let record = Recorder::start(cluster.client().await.unwrap(), &namespace).await;
 
-    // They come due all through the time of the kills.
-    let now = chrono::Utc::now();
-    let objects: Vec<String> = (0..ATS)
-        .map(|number| {
-            let due = now + chrono::TimeDelta::milliseconds(2_000 + i64::from(number) * 1_000);
-            format!(
-                "{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: a{number}}}, spec: {{schedule: '{}', command: echo YAY}}}}",
-                due.to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
-            )
-        })
-        .collect();
-    kubectl.apply(&objects.join("\n---\n")).good();
+    let rounds = plan(&mut random);
+    let instants = instants(&mut random, rounds.iter().map(Round::length).sum());
+    let mut objects = String::new();
+    for (number, due) in instants.iter().enumerate() {
+        let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
+        writeln!(
+            objects,
+            "---\n{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: a{number}}}, spec: {{schedule: '{due}', command: echo YAY}}}}",
+        )
+        .unwrap();
+    }
+    kubectl.with("create -f -", &objects).good();
 
     let kubeconfig = operator_kubeconfig(cluster).await;
     let flags = ["--webhooks=false", "--namespace", &namespace];
-    for _ in 0..KILLS {
-        let operator = Operator::spawn(cluster, "killed", &kubeconfig, &flags);
-        // Long enough to come to its work most times, short enough to die in the middle of it.
-        tokio::time::sleep(Duration::from_millis(100 + random.below(1_200))).await;
-        operator.process.kill();
-        operator.process.wait().await;
+    for round in &rounds {
+        let second = async {
+            if let Some((delay, life)) = round.second {
+                tokio::time::sleep(delay).await;
+                live(cluster, &kubeconfig, "killed-too", &flags, life).await;
+            }
+        };
+        tokio::join!(
+            live(cluster, &kubeconfig, "killed", &flags, round.life),
+            second
+        );
     }
+    // They did not all wait for the one that lives: else no kill struck anything.
+    let phases = kubectl.field("ats", "{.items[*].status.phase}");
+    let started = phases.matches("DONE").count() + phases.matches("RUNNING").count();
+    assert!(started >= ATS / 10, "{started} started under the kills");
     let operator = Operator::spawn(cluster, "killed", &kubeconfig, &flags);
-    wait_for("every At to be DONE", || {
-        let phases = kubectl
-            .run("get ats -o jsonpath={.items[*].status.phase}")
-            .good();
-        let done = phases.split(' ').filter(|phase| *phase == "DONE").count();
-        (done == ATS as usize).then_some(())
-    })
-    .await;
+    let done = try_wait(crate::harness::PATIENCE, || {
+        let phases = kubectl.field("ats", "{.items[*].status.phase}");
+        (phases.matches("DONE").count() == ATS).then_some(())
+    });
+    assert!(
+        done.await.is_some(),
+        "not every At is DONE:\n{}\n{}",
+        kubectl.run("get ats").out,
+        operator.process.log_tail(30)
+    );
     operator.process.stop(Duration::from_secs(10)).await;
-    recorder.abort();
+    record.end().await;
 
-    let released = seen.lock().unwrap();
-    for number in 0..ATS {
-        let at = format!("at/a{number}");
-        let uids = released
-            .get(&format!("a{number}-pod"))
-            .cloned()
-            .unwrap_or_default();
-        assert_eq!(uids.len(), 1, "{at}: pods released: {uids:?}");
-        let armed = kubectl.field(&at, "{.status.podUID}");
-        assert!(uids.contains(&armed), "{at}: {armed} is not among {uids:?}");
-        assert_eq!(kubectl.field(&at, "{.status.result}"), "Succeeded", "{at}");
+    let ats: Value = serde_json::from_str(&kubectl.run("get ats -o json").good()).unwrap();
+    for at in ats["items"].as_array().unwrap() {
+        let name = at["metadata"]["name"].as_str().unwrap();
+        let due = instants[name[1..].parse::<usize>().unwrap()];
+        check(&record, name, due, &at["status"]);
+    }
+}
+
+/// Asserts that one pod of the At was released, that of the status, and not early.
+fn check(record: &Recorder, at: &str, due: DateTime<Utc>, status: &Value) {
+    let released = record.released(&format!("{at}-pod"));
+    let uids: Vec<&str> = released.keys().map(String::as_str).collect();
+    assert_eq!(uids, [status["podUID"].as_str().unwrap()], "{at}");
+    assert_eq!(status["result"], "Succeeded", "{at}");
+
+    // By the operator's own clock not by a millisecond.
+    let of = |field: &str| time(status[field].as_str().unwrap_or_default());
+    assert_eq!(of("scheduledTime"), due, "{at}");
+    assert!(of("startTime") >= due, "{at}: {status}");
+    let late = status["latenessMilliseconds"].as_i64();
+    assert!(late.is_some_and(|late| late >= 0), "{at}: {status}");
+
+    // The API server cuts its times to the second. Its clock and ours are one machine's.
+    let second = TimeDelta::seconds(1);
+    for release in released.values() {
+        for written in [release.created(), release.time()] {
+            assert!(written > due - second, "{at}: {written} for {due}");
+        }
+        assert!(release.time() >= of("startTime") - second - second, "{at}");
+        assert!(release.seen >= due, "{at}: seen at {}", release.seen);
     }
 }

@@ -8,6 +8,7 @@ mod harness;
 
 mod certificates;
 mod killed;
+mod refused;
 mod stored;
 
 use my_operator_cluster::{Cluster, Options};
