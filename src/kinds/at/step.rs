@@ -15,7 +15,7 @@
 //! | PENDING | * ours, released by somebody | it may have run: record it as the run, tell `GateViolated` |
 //! | PENDING, may go on | * not ours | tell `NameConflict`, look again, at growing intervals |
 //! | PENDING, deadline passed | none | DONE, Missed |
-//! | RUNNING | the recorded one, gated | release it |
+//! | RUNNING | the recorded one, gated | release it, not before the instant |
 //! | RUNNING | * the recorded one, gated, deadline passed | delete it: DONE, Missed |
 //! | RUNNING | * the recorded one, gated, being deleted | DONE, Unknown (`NeverStarted`) |
 //! | RUNNING | the recorded one, ended | DONE with its result |
@@ -344,11 +344,18 @@ fn running(mut draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
         return draft.end(&verdict);
     }
     let too_late = too_late_to_release(at, now);
+    let early = at.status.scheduled_time.filter(|instant| now < *instant);
     match pod.gate {
         Some(_) if !seen.live && (pod.deleting || at.deleting || too_late) => Draft::look(),
         Some(_) if pod.deleting => draft.end(&unknown(NEVER_STARTED)),
         Some(_) if at.deleting => draft.delete_pod(seen, pod),
         Some(_) if too_late => draft.end_with(Act::DeletePod(Version::of(pod)), &missed()),
+        // The clock was set back since the commit, or is another operator's. Seen live only, the
+        // pod may have lost the label that our watch goes by.
+        Some(_) if early.is_some() => {
+            let blind = seen.live.then(|| now + BLIND_INTERVAL);
+            draft.wait(earliest(early, blind))
+        }
         Some(gate) => {
             draft.correct_start();
             let late = draft.status.lateness_milliseconds.unwrap_or_default();
@@ -632,10 +639,11 @@ impl<'a> Draft<'a> {
         self.status.lateness_milliseconds = late.filter(|late| *late >= 0);
     }
 
-    /// Between commit and release the operator may have been away: the release is the start.
+    /// Between commit and release the operator may have been away, or the clock set back: the
+    /// release is the start.
     fn correct_start(&mut self) {
         let recorded = self.status.start_time;
-        if recorded.is_none_or(|start| self.now - start > START_TOLERANCE) {
+        if recorded.is_none_or(|start| (self.now - start).abs() > START_TOLERANCE) {
             self.set_start();
         }
     }

@@ -214,6 +214,23 @@ fn a_release_long_after_the_commit_corrects_the_start() {
 }
 
 #[test]
+fn a_release_waits_while_the_clock_stands_before_the_instant() {
+    let at = running_at("p-1");
+    let step = super::step(&at, cached(Some(&gated("p-1"))), at_second(-1));
+    assert_eq!((step.act, step.status), (Act::Nothing, None));
+    assert_eq!(step.next, at.instant());
+}
+
+#[test]
+fn a_release_after_the_clock_was_set_back_corrects_the_start() {
+    let mut at = running_at("p-1");
+    at.status.start_time = Some(at_second(3_600));
+    let step = decide(&at, cached(Some(&gated("p-1"))));
+    assert!(matches!(step.act, Act::Lift { .. }));
+    assert_eq!(step.status.unwrap().start_time, Some(now()));
+}
+
+#[test]
 fn a_pod_of_another_spec_is_deleted_and_never_committed() {
     let mut pod = gated("p-1");
     pod.hash = Some("other".to_owned());
@@ -803,6 +820,13 @@ fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step)
             assert!(step.status.is_none());
         }
         Act::Lift { uid, gate } => {
+            let instant = at.status.scheduled_time.expect("an instant");
+            assert!(now >= instant, "releases early");
+            let late = at
+                .spec
+                .as_ref()
+                .is_ok_and(|spec| is_too_late(spec, instant, now));
+            assert!(!late, "releases too late");
             let pod = seen.pod.expect("a pod to release");
             assert!(!over && !at.deleting && !pod.deleting, "releases");
             assert_eq!((Some(uid.as_str()), uid), (recorded, &pod.uid));
