@@ -6,26 +6,10 @@
 //! crashes, is repeated, or arrives hours late before the commit has started nothing; after it the
 //! same pod can only be released again, which changes nothing.
 //!
-//! | status | pod | what is done |
-//! |---|---|---|
-//! | PENDING, may go on | none | create it, gated |
-//! | PENDING, may go on | * ours, gated, made from this spec | **commit**: UID and RUNNING into the status |
-//! | PENDING | * ours, gated, anything else | delete it |
-//! | PENDING | * ours, gated, could run twice | delete it, tell `PodAltered` |
-//! | PENDING | * ours, released by somebody | it may have run: record it as the run, tell `GateViolated` |
-//! | PENDING, may go on | * not ours | tell `NameConflict`, look again, at growing intervals |
-//! | PENDING, deadline passed | none | DONE, Missed |
-//! | RUNNING | the recorded one, gated | release it, not before the instant |
-//! | RUNNING | * the recorded one, gated, deadline passed | delete it: DONE, Missed |
-//! | RUNNING | * the recorded one, gated, being deleted | DONE, Unknown (`NeverStarted`) |
-//! | RUNNING | the recorded one, ended | DONE with its result |
-//! | RUNNING | * the recorded one is gone | DONE, Unknown |
-//! | RUNNING | * the recorded one, no kubelet took it within activeDeadlineSeconds | delete it: DONE, Failed |
-//! | any | * ours, another UID, gated | delete it: it has never run |
-//! | any, At deleting | ours, gated | delete it; never create, commit or release |
-//!
-//! *May go on* means due, not suspended, the deadline not passed, not being deleted, valid. A row
-//! with a `*` is decided on a live read only: watches lag, each by its own time.
+//! What is done when stands in the tables of `docs/at/protocol.md`, which the tests hold [`step`]
+//! to. An At *may go on* when it is due, not suspended, the deadline not passed, not being deleted,
+//! valid. What a pod's absence or another's presence leads to is decided on a live read only:
+//! watches lag, each by its own time.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;

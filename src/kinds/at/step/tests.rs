@@ -1,4 +1,5 @@
-//! The protocol, row by row, and over every combination of what can be seen.
+//! What stands beside the rows of the protocol, which `table` holds `step` to: conditions, news,
+//! times, and what is rare.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -214,14 +215,6 @@ fn a_release_long_after_the_commit_corrects_the_start() {
 }
 
 #[test]
-fn a_release_waits_while_the_clock_stands_before_the_instant() {
-    let at = running_at("p-1");
-    let step = super::step(&at, cached(Some(&gated("p-1"))), at_second(-1));
-    assert_eq!((step.act, step.status), (Act::Nothing, None));
-    assert_eq!(step.next, at.instant());
-}
-
-#[test]
 fn a_release_after_the_clock_was_set_back_corrects_the_start() {
     let mut at = running_at("p-1");
     at.status.start_time = Some(at_second(3_600));
@@ -231,30 +224,11 @@ fn a_release_after_the_clock_was_set_back_corrects_the_start() {
 }
 
 #[test]
-fn a_pod_of_another_spec_is_deleted_and_never_committed() {
-    let mut pod = gated("p-1");
-    pod.hash = Some("other".to_owned());
-    let step = after_look(&pending_at(), Some(&pod));
-    assert_eq!(step.act, delete(&pod));
-    assert!(step.status.is_none_or(|status| status.pod_uid.is_none()));
-}
-
-#[test]
-fn a_gated_pod_that_may_not_go_on_is_deleted() {
+fn a_gated_pod_of_an_invalid_object_is_deleted() {
     let pod = gated("p-1");
-    let mut suspended = pending_at();
-    suspended.spec.as_mut().unwrap().suspend = Some(true);
     let mut invalid = pending_at();
     invalid.spec = Err(vec![Fault::required("spec.command", "")]);
-    let mut deleting = pending_at();
-    deleting.deleting = true;
-    let mut late = pending_at();
-    late.spec.as_mut().unwrap().starting_deadline_seconds = Some(9);
-    for at in [suspended, invalid, deleting, late] {
-        assert_eq!(after_look(&at, Some(&pod)).act, delete(&pod), "{at:?}");
-    }
-    let early = step(&pending_at(), live(Some(&pod)), at_second(-1));
-    assert_eq!(early.act, delete(&pod));
+    assert_eq!(after_look(&invalid, Some(&pod)).act, delete(&pod));
 }
 
 #[test]
@@ -618,25 +592,6 @@ fn what_keeps_it_from_starting_stands_where_kubectl_get_shows_it() {
 }
 
 #[test]
-fn a_released_pod_that_is_being_deleted_may_still_show_its_end() {
-    let pod = PodView {
-        deleting: true,
-        ..freed("p-1")
-    };
-    let step = decide(&running_at("p-1"), cached(Some(&pod)));
-    assert_eq!((step.act, step.status), (Act::Nothing, None));
-}
-
-#[test]
-fn a_late_pod_of_another_uid_is_deleted() {
-    let late = gated("p-2");
-    let mut at = running_at("p-1");
-    at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
-    let step = after_look(&at, Some(&late));
-    assert_eq!((step.act, step.status), (delete(&late), None));
-}
-
-#[test]
 fn a_late_pod_that_somebody_released_is_told() {
     let mut at = running_at("p-1");
     at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
@@ -725,82 +680,6 @@ fn a_refused_pod_is_told_and_tried_again_within_the_deadline() {
     assert_eq!(kept.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
 }
 
-#[test]
-fn a_status_that_says_running_without_a_pod_is_never_started_again() {
-    let mut at = pending_at();
-    at.status.phase = Some(Phase::Running);
-    assert_eq!(
-        decide(&at, cached(None)).status.unwrap().result,
-        Some(Ending::Unknown)
-    );
-}
-
-/// Every combination of what can be seen.
-fn every_combination(look: &mut dyn FnMut(&AtView, Seen<'_>, DateTime<Utc>)) -> usize {
-    let mut count = 0;
-    for phase in [
-        None,
-        Some(Phase::Pending),
-        Some(Phase::Running),
-        Some(Phase::Done),
-    ] {
-        for recorded in [None, Some("p-1")] {
-            for bits in 0..1_u32 << 7 {
-                let bit = |n: u32| bits & (1 << n) != 0;
-                let (due, suspended, limited, at_deleting) = (bit(0), bit(1), bit(2), bit(3));
-                let (live, valid, held) = (bit(4), bit(5), bit(6));
-                let mut at = match recorded {
-                    Some(uid) => running_at(uid),
-                    None => pending_at(),
-                };
-                at.status.phase = phase;
-                at.deleting = at_deleting;
-                let fields = at.spec.as_mut().unwrap();
-                fields.suspend = Some(suspended);
-                fields.starting_deadline_seconds = limited.then_some(5);
-                fields.active_deadline_seconds = Some(30);
-                fields.ttl_seconds_after_finished = Some(0);
-                let hash = pod::hash(UID, fields);
-                if !valid {
-                    at.spec = Err(vec![Fault::required("spec.command", "")]);
-                }
-                let now = if due { now() } else { at_second(-10) };
-                for pod in pods(&hash) {
-                    let seen = Seen {
-                        pod: pod.as_ref(),
-                        live,
-                        last: None,
-                        hold: held.then(|| at_second(20)),
-                    };
-                    look(&at, seen, now);
-                    count += 1;
-                }
-            }
-        }
-    }
-    count
-}
-
-fn pods(hash: &str) -> Vec<Option<PodView>> {
-    let mut pods = vec![None];
-    for uid in ["p-1", "p-2"] {
-        for base in [gated(uid), freed(uid), ended(uid, 0), ended(uid, 1)] {
-            for bits in 0..16_u32 {
-                let bit = |n: u32| bits & (1 << n) != 0;
-                let mut pod = base.clone();
-                pod.deleting = bit(0);
-                pod.hash = Some(if bit(1) { hash } else { "other" }.to_owned());
-                pod.may_restart = bit(2).then(|| "x".to_owned());
-                if bit(3) {
-                    pod.controller = None;
-                }
-                pods.push(Some(pod));
-            }
-        }
-    }
-    pods
-}
-
 /// What holds of every step, whatever is seen.
 fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step) {
     let recorded = at.status.pod_uid.as_deref();
@@ -875,27 +754,5 @@ fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step)
     }
 }
 
-#[test]
-fn the_invariants_hold_over_every_combination() {
-    let count = every_combination(&mut |at, seen, now| {
-        let first = step(at, seen, now);
-        let caught = std::panic::catch_unwind(|| hold_invariants(at, seen, now, &first));
-        assert!(caught.is_ok(), "{at:#?}\n{seen:#?}\n{first:#?}");
-        // A step that waits has said all: with its status in place there is nothing to add.
-        if first.act == Act::Nothing
-            && !first.again
-            && let Some(status) = first.status
-        {
-            let mut next = at.clone();
-            next.status = *status;
-            let second = step(&next, seen, now);
-            assert_eq!(
-                (second.act, second.status, second.news),
-                (Act::Nothing, None, vec![])
-            );
-        }
-    });
-    assert!(count > 100_000, "{count}");
-}
-
 mod model;
+mod table;
