@@ -7,7 +7,7 @@
 mod harness;
 
 mod at;
-mod bash;
+mod at_defects;
 mod mydaemonset;
 mod refusals;
 mod transcripts;

@@ -125,6 +125,61 @@ async fn a_stored_invalid_object_is_told_so_and_never_held_hostage() {
     drop(operator);
 }
 
+/// One of the seven defects of the programs that At comes from; the others are in
+/// `tests/cluster/at_defects.rs`.
+#[tokio::test]
+async fn a_bad_schedule_was_tried_for_ever_and_told_nowhere() {
+    let cluster = cluster().await;
+    let namespace = cluster.namespace("bad-schedule").await.unwrap();
+    let kubectl = Kubectl::new(cluster, &namespace);
+    let at = "{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {name: x}, spec: {schedule: tomorrow, command: a}}";
+    let flags = ["--webhooks=false", "--namespace", &namespace];
+    let operator = Operator::start(cluster, "bad-schedule", &flags).await;
+    kubectl.apply(at).good();
+    kubectl
+        .until_field("at/x", "{.status.reason}", "Invalid")
+        .await;
+    let message = kubectl.field("at/x", "{.status.message}");
+    assert!(message.contains("at character 1: "), "{message}");
+    let stalled = "{.status.conditions[?(@.type=='Stalled')].reason}";
+    assert_eq!(kubectl.field("at/x", stalled), "Invalid");
+    let table = kubectl.run("get at x -o wide").good();
+    assert!(table.contains("spec.schedule: Invalid value"), "{table}");
+    let version = || kubectl.field("at/x", "{.metadata.resourceVersion}");
+    let (before, looks) = (version(), ended(&operator, "success"));
+    // Somebody's label makes the operator look again: it has nothing to write, and is not to come
+    // back by itself.
+    kubectl.run("label at/x look=again").good();
+    let labelled = version();
+    assert_ne!(labelled, before);
+    wait_for("the operator to be done with the label", || {
+        (ended(&operator, "success") > looks).then_some(())
+    })
+    .await;
+    for result in ["requeue_after", "error"] {
+        assert_eq!(ended(&operator, result), 0, "{result}");
+    }
+    assert_eq!(version(), labelled);
+    // The cure is a good schedule.
+    kubectl
+        .run("patch at/x --type=merge -p {\"spec\":{\"schedule\":\"now\"}}")
+        .good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    let story = kubectl.run("describe at/x").good();
+    assert!(story.contains("at character 1: "), "{story}");
+}
+
+/// How many reconciles of Ats have ended so.
+fn ended(operator: &Operator, result: &str) -> u64 {
+    let name =
+        format!("controller_runtime_reconcile_total{{controller=\"at\",result=\"{result}\"}} ");
+    let page = operator.figures();
+    let line = page.lines().find_map(|line| line.strip_prefix(&name));
+    line.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
 /// A status change, deletion, and the removal of the finalizer: what nothing may hold up.
 fn for_good(kubectl: &Kubectl, object: &str) {
     for change in [
