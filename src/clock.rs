@@ -11,3 +11,59 @@ pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 pub fn system() -> Clock {
     Arc::new(Utc::now)
 }
+
+/// A machine whose clock is set, for tests under tokio's paused time.
+#[cfg(test)]
+pub mod simulated {
+
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use chrono::TimeDelta;
+
+    use super::{Arc, Clock, DateTime, Utc};
+
+    /// Its wall clock goes on with tokio's monotonic one, and can be set. A machine that was
+    /// suspended looks from within as if its clock had been set forth: the monotonic one stood
+    /// still.
+    #[derive(Clone)]
+    pub struct Machine {
+        booted: tokio::time::Instant,
+        set_by: Arc<AtomicI64>,
+    }
+
+    impl Machine {
+        /// It starts at second 0.
+        pub fn boot() -> Self {
+            Self {
+                booted: tokio::time::Instant::now(),
+                set_by: Arc::default(),
+            }
+        }
+
+        /// How long it has been up, by the monotonic clock.
+        pub fn up(&self) -> TimeDelta {
+            TimeDelta::from_std(self.booted.elapsed()).unwrap_or(TimeDelta::MAX)
+        }
+
+        /// The time of the wall clock.
+        pub fn now(&self) -> DateTime<Utc> {
+            second(self.set_by.load(Ordering::SeqCst)) + self.up()
+        }
+
+        /// Sets the wall clock so many seconds forth, or back.
+        pub fn set(&self, seconds: i64) {
+            self.set_by.fetch_add(seconds, Ordering::SeqCst);
+        }
+
+        /// The wall clock.
+        pub fn clock(&self) -> Clock {
+            let machine = self.clone();
+            Arc::new(move || machine.now())
+        }
+    }
+
+    /// The instant at which the wall clock of a new machine has gone on for so many seconds.
+    pub fn second(seconds: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(1_800_000_000 + seconds)
+    }
+}

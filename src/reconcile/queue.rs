@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::Notify;
 
 use super::Key;
@@ -15,6 +15,8 @@ use crate::clock::Clock;
 /// How often the wall clock is looked at while something waits for an instant. A timer that sleeps
 /// until the instant would not notice that the clock was set, or that the machine was suspended.
 const TICK: Duration = Duration::from_millis(500);
+/// A clock that goes back by more than this was set; by less, what waits is only that much later.
+const SET_BACK: TimeDelta = TimeDelta::seconds(1);
 
 /// See the module.
 pub struct Queue {
@@ -40,7 +42,18 @@ struct State {
     /// Keys to be looked at, by instant, and the same the other way round: one instant per key.
     due: BTreeSet<(DateTime<Utc>, Key)>,
     due_of: HashMap<Key, DateTime<Utc>>,
+    /// What the clock said last.
+    seen: Option<DateTime<Utc>>,
     closed: bool,
+}
+
+impl State {
+    /// Looks at the clock, and tells by how much it was set back since the last look.
+    fn look(&mut self, clock: &Clock) -> (DateTime<Utc>, Option<TimeDelta>) {
+        let now = clock();
+        let back = self.seen.replace(now).map(|before| before - now);
+        (now, back.filter(|back| *back > SET_BACK))
+    }
 }
 
 impl Queue {
@@ -88,6 +101,10 @@ impl Queue {
                     return None;
                 }
                 if let Some(key) = state.waiting.pop_front() {
+                    // For the timer: what the worker will say is counted from about here.
+                    if let (_, Some(back)) = state.look(&self.clock) {
+                        self.look_at_all(&mut state, back);
+                    }
                     self.metrics.depth.set(length(&state.waiting));
                     if let Some(since) = state.since.remove(&key) {
                         self.metrics.waited.observe(since.elapsed().as_secs_f64());
@@ -130,15 +147,11 @@ impl Queue {
                 if state.closed {
                     return;
                 }
-                let now = (self.clock)();
-                while let Some((at, key)) = state.due.first().cloned() {
-                    if at > now {
-                        break;
-                    }
-                    state.due.pop_first();
-                    state.due_of.remove(&key);
-                    self.enqueue(&mut state, key);
+                let (now, back) = state.look(&self.clock);
+                if let Some(back) = back {
+                    self.look_at_all(&mut state, back);
                 }
+                self.move_due(&mut state, now);
                 state
                     .due
                     .first()
@@ -151,6 +164,29 @@ impl Queue {
                 }
             }
         }
+    }
+
+    /// Hands the workers what is due by now.
+    fn move_due(&self, state: &mut State, now: DateTime<Utc>) {
+        while let Some((at, key)) = state.due.first().cloned() {
+            if at > now {
+                break;
+            }
+            state.due.pop_first();
+            state.due_of.remove(&key);
+            self.enqueue(state, key);
+        }
+    }
+
+    /// The clock was set back. Some instants were counted from a time that is yet to come, such as
+    /// that of the next attempt after a failure: every key is looked at, and says anew when again.
+    fn look_at_all(&self, state: &mut State, back: TimeDelta) {
+        tracing::warn!(
+            seconds = back.num_seconds(),
+            keys = state.due.len(),
+            "the clock was set back: looking at everything again"
+        );
+        self.move_due(state, DateTime::<Utc>::MAX_UTC);
     }
 
     /// Lets every worker end after its present key.
@@ -172,27 +208,42 @@ fn length(keys: &VecDeque<Key>) -> i64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicI64, Ordering};
 
     use super::*;
+    use crate::clock::simulated::{Machine, second};
     use crate::reconcile::metrics::Metrics;
 
-    fn queue() -> (Arc<Queue>, Arc<AtomicI64>) {
-        let second = Arc::new(AtomicI64::new(1_000));
-        let clock = {
-            let second = second.clone();
-            Arc::new(move || DateTime::from_timestamp(second.load(Ordering::SeqCst), 0).unwrap())
-        };
+    /// Seconds in an hour, and in ten years.
+    const STEPS: [i64; 2] = [3_600, 10 * 365 * 86_400];
+
+    fn queue() -> (Arc<Queue>, Machine) {
+        let machine = Machine::boot();
         let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
-        (Arc::new(Queue::new(clock, metrics.of("test"))), second)
+        (
+            Arc::new(Queue::new(machine.clock(), metrics.of("test"))),
+            machine,
+        )
     }
 
     fn key(name: &str) -> Key {
         Key::new("ns", name)
     }
 
-    fn second(s: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp(s, 0).unwrap()
+    /// A key that is to be looked at again then.
+    async fn put(queue: &Queue, name: &str, at: DateTime<Utc>) {
+        queue.add(key(name));
+        let taken = queue.take().await.unwrap();
+        queue.done(&taken, Some(at));
+    }
+
+    fn start_timer(queue: &Arc<Queue>) {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.run_timer().await });
+    }
+
+    async fn within(queue: &Queue, time: Duration) -> Option<Key> {
+        let taken = tokio::time::timeout(time, queue.take());
+        taken.await.ok().flatten()
     }
 
     #[tokio::test]
@@ -209,41 +260,136 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_comes_at_its_instant_of_the_wall_clock_and_not_before() {
-        let (queue, clock) = queue();
-        let timer = tokio::spawn({
-            let queue = queue.clone();
-            async move { queue.run_timer().await }
-        });
-        queue.add(key("a"));
-        queue.take().await;
-        queue.done(&key("a"), Some(second(2_000)));
-        // An hour of the monotonic clock passes while the wall clock stands still.
-        let early = tokio::time::timeout(Duration::from_hours(1), queue.take()).await;
-        assert!(early.is_err());
-        // The wall clock jumps (a suspended machine): noticed within a second.
-        clock.store(2_000, Ordering::SeqCst);
-        let late = tokio::time::timeout(Duration::from_secs(1), queue.take()).await;
-        assert_eq!(late.unwrap(), Some(key("a")));
-        queue.close();
-        timer.await.unwrap();
+    async fn a_key_comes_at_its_instant_and_not_before() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        put(&queue, "a", second(2_000)).await;
+        assert_eq!(queue.take().await, Some(key("a")));
+        let late = machine.now() - second(2_000);
+        assert!(late >= TimeDelta::zero(), "{late}");
+        // The timer of tokio counts in milliseconds.
+        assert!(late <= TimeDelta::milliseconds(2), "{late}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn due_keys_come_oldest_first() {
-        let (queue, clock) = queue();
-        for (name, at) in [("c", 30), ("a", 10), ("b", 20)] {
-            queue.add(key(name));
-            queue.take().await;
-            queue.done(&key(name), Some(second(1_000 + at)));
+    async fn a_clock_that_is_set_forth_or_a_suspended_machine_is_noticed_within_a_second() {
+        for step in STEPS {
+            let (queue, machine) = queue();
+            start_timer(&queue);
+            put(&queue, "a", second(step + 60)).await;
+            // Not before, by a wall clock that is set to shortly before the instant.
+            machine.set(step);
+            assert_eq!(within(&queue, Duration::from_secs(59)).await, None);
+            machine.set(3_600);
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{step}");
         }
-        clock.store(5_000, Ordering::SeqCst);
-        tokio::spawn({
-            let queue = queue.clone();
-            async move { queue.run_timer().await }
-        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_makes_nothing_early() {
+        for step in STEPS {
+            let (queue, machine) = queue();
+            start_timer(&queue);
+            let due = second(60);
+            put(&queue, "a", due).await;
+            assert_eq!(within(&queue, Duration::from_secs(30)).await, None);
+            machine.set(-step);
+            // It is looked at, and says again when.
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{step}");
+            assert!(machine.now() < due);
+            queue.done(&key("a"), Some(due));
+            // The old instant by the monotonic clock goes by.
+            assert_eq!(within(&queue, Duration::from_mins(1)).await, None);
+            // It is set right again.
+            machine.set(step);
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{step}");
+            assert!(machine.now() >= due);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_worker_says_by_a_clock_that_was_set_back_meanwhile_does_not_wait_for_it() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        queue.add(key("a"));
+        queue.take().await;
+        let soon = machine.now() + TimeDelta::seconds(60);
+        machine.set(-STEPS[1]);
+        queue.done(&key("a"), Some(soon));
+        let taken = within(&queue, Duration::from_secs(1)).await;
+        assert_eq!(taken, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_corrected_by_little_wakes_nobody() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        put(&queue, "a", second(60)).await;
+        assert_eq!(within(&queue, Duration::from_secs(30)).await, None);
+        machine.set(-1);
+        assert_eq!(within(&queue, Duration::from_secs(30)).await, None);
+        let taken = within(&queue, Duration::from_secs(2)).await;
+        assert_eq!(taken, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn instants_centuries_away_neither_overflow_nor_wake() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        let year_9999 = DateTime::parse_from_rfc3339("9999-12-31T23:59:59.999999999Z");
+        let far = [
+            ("a", year_9999.unwrap().to_utc()),
+            ("b", DateTime::<Utc>::MAX_UTC),
+        ];
+        for (name, at) in far {
+            put(&queue, name, at).await;
+        }
+        for step in STEPS {
+            machine.set(step);
+            assert_eq!(within(&queue, Duration::from_hours(1)).await, None);
+        }
+        // What has been due for as long comes at once.
+        put(&queue, "old", DateTime::<Utc>::MIN_UTC).await;
+        let taken = within(&queue, Duration::from_secs(1)).await;
+        assert_eq!(taken, Some(key("old")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_thousand_keys_due_in_one_second_come_oldest_first() {
+        const COUNT: i64 = 10_000;
+        let (queue, machine) = queue();
+        // 7919 is prime to their number: every tenth of a millisecond once, in no order.
+        for number in 0..COUNT {
+            let tenth = number * 7_919 % COUNT;
+            let at = second(100) + TimeDelta::microseconds(tenth * 100);
+            put(&queue, &format!("a{tenth:04}"), at).await;
+        }
+        start_timer(&queue);
+        for tenth in 0..COUNT {
+            let taken = queue.take().await.unwrap();
+            assert_eq!(taken.name, format!("a{tenth:04}"));
+            let late = machine.now() - (second(100) + TimeDelta::microseconds(tenth * 100));
+            assert!(late >= TimeDelta::zero(), "{taken}: {late}");
+            assert!(late <= TimeDelta::milliseconds(2), "{taken}: {late}");
+            queue.done(&taken, None);
+        }
+        assert_eq!(within(&queue, Duration::from_hours(1)).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_came_due_while_the_machine_slept_come_oldest_first() {
+        let (queue, machine) = queue();
+        for (name, at) in [("c", 30), ("a", 10), ("b", 20)] {
+            put(&queue, name, second(at)).await;
+        }
+        start_timer(&queue);
+        machine.set(3_600);
         for name in ["a", "b", "c"] {
-            assert_eq!(queue.take().await, Some(key(name)));
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key(name)));
         }
     }
 

@@ -184,11 +184,11 @@ impl<R: Reconciler> Work<R> {
             let took = start.elapsed();
             let next = match caught {
                 Ok(Ok(outcome)) => self.succeeded(&key, outcome, took),
-                Ok(Err(error)) => self.failed(&key, &error, now),
+                Ok(Err(error)) => self.failed(&key, &error),
                 Err(_) => {
                     tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
                     self.metrics.failed("Panic");
-                    Some(now + LONGEST_PAUSE)
+                    Some((self.clock)() + LONGEST_PAUSE)
                 }
             };
             self.metrics.seconds.observe(took.as_secs_f64());
@@ -216,7 +216,7 @@ impl<R: Reconciler> Work<R> {
         outcome.next
     }
 
-    fn failed(&self, key: &Key, error: &Error, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    fn failed(&self, key: &Key, error: &Error) -> Option<DateTime<Utc>> {
         self.metrics.failed(error.category());
         if error.is_permanent() {
             self.log(key, error);
@@ -237,7 +237,9 @@ impl<R: Reconciler> Work<R> {
             FIRST_PAUSE
         };
         let pause = first * 2_i32.saturating_pow(before);
-        Some(now.max((self.clock)()) + pause.min(LONGEST_PAUSE))
+        // From now, not from the start of the attempt: that may have been long, and by a clock that
+        // was set since.
+        Some((self.clock)() + pause.min(LONGEST_PAUSE))
     }
 
     /// One line a second at most for each category: a fault that lasts often befalls every object.
@@ -253,5 +255,208 @@ impl<R: Reconciler> Work<R> {
         };
         quiet.insert(error.category(), (Instant::now(), 0));
         tracing::warn!(controller = self.controller, object = %key, category = error.category(), left_out, "{error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::clock::simulated::{Machine, second};
+
+    const COUNT: usize = 10_000;
+
+    fn start<R: Reconciler>(machine: &Machine, reconciler: R) -> (Arc<Queue>, Arc<R>) {
+        let metrics = Metrics::new(&mut Registry::default());
+        let queue = Arc::new(Queue::new(machine.clock(), metrics.of("test")));
+        let reconciler = Arc::new(reconciler);
+        let work = Arc::new(Work {
+            controller: "test",
+            reconciler: reconciler.clone(),
+            queue: queue.clone(),
+            clock: machine.clock(),
+            metrics: metrics.of("test"),
+            failures: Mutex::default(),
+            quiet: Mutex::default(),
+        });
+        for _ in 0..4 {
+            let work = work.clone();
+            tokio::spawn(async move { work.run().await });
+        }
+        let timer = queue.clone();
+        tokio::spawn(async move { timer.run_timer().await });
+        (queue, reconciler)
+    }
+
+    /// As a kind does: acts once the instant has come by the clock, and else says when.
+    struct Due {
+        machine: Machine,
+        instants: HashMap<Key, DateTime<Utc>>,
+        /// What was done, when by the wall clock, and when by the monotonic one.
+        done: Mutex<Vec<(Key, DateTime<Utc>, TimeDelta)>>,
+    }
+
+    impl Due {
+        fn new(
+            machine: &Machine,
+            instants: impl IntoIterator<Item = (Key, DateTime<Utc>)>,
+        ) -> Self {
+            Self {
+                machine: machine.clone(),
+                instants: instants.into_iter().collect(),
+                done: Mutex::default(),
+            }
+        }
+    }
+
+    impl Reconciler for Due {
+        async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Outcome, Error> {
+            let instant = self.instants[key];
+            if now < instant {
+                let next = Some(instant);
+                return Ok(Outcome { next, did: None });
+            }
+            let done = (key.clone(), now, self.machine.up());
+            self.done.lock().unwrap().push(done);
+            Ok(Outcome::default())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_worked_off_oldest_first_and_never_early() {
+        let machine = Machine::boot();
+        // 7919 is prime to their number: each instant once, in no order.
+        let instants = (0..COUNT).map(|number| {
+            let tenth = i64::try_from(number * 7_919 % COUNT).unwrap();
+            let at = second(100) + TimeDelta::microseconds(tenth * 100);
+            (Key::new("ns", format!("a{number}")), at)
+        });
+        let (queue, due) = start(&machine, Due::new(&machine, instants));
+        for key in due.instants.keys() {
+            queue.add(key.clone());
+        }
+        tokio::time::sleep(Duration::from_secs(102)).await;
+        let done = due.done.lock().unwrap();
+        assert_eq!(done.len(), COUNT);
+        let mut last = None;
+        for (key, now, _) in done.iter() {
+            let instant = due.instants[key];
+            assert!(*now >= instant, "{key}");
+            assert!(last <= Some(instant), "{key}");
+            last = Some(instant);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_becomes_of_the_clock_nothing_is_early_or_a_second_late() {
+        const HOUR: i64 = 3_600;
+        const YEARS: i64 = 10 * 365 * 86_400;
+        // When by the monotonic clock, and by how much the wall clock is set. Forth is also what a
+        // machine sees that was suspended: its monotonic clock stood still.
+        let steps = [
+            (1_000, HOUR),
+            (2_000, -HOUR),
+            (3_000, YEARS),
+            (3_010, -YEARS),
+            (4_000, -HOUR),
+            (5_000, -YEARS),
+            (6_000, YEARS),
+            (6_500, 2 * HOUR),
+        ];
+        let machine = Machine::boot();
+        let instants = (0..500).map(|number| {
+            let at = second(number * 37 + 1);
+            (Key::new("ns", format!("a{number}")), at)
+        });
+        let far = (Key::new("ns", "far"), second(2 * YEARS));
+        let (queue, due) = start(&machine, Due::new(&machine, instants.chain([far])));
+        for key in due.instants.keys() {
+            queue.add(key.clone());
+        }
+        let mut up = 0;
+        for (at, by) in steps {
+            let pause = TimeDelta::seconds(at - up).to_std().unwrap();
+            tokio::time::sleep(pause).await;
+            machine.set(by);
+            up = at;
+        }
+        tokio::time::sleep(Duration::from_hours(6)).await;
+
+        // When the wall clock first was at an instant, by the monotonic one.
+        let first_time = |instant: DateTime<Utc>| {
+            let (mut from, mut set) = (0, 0);
+            for (end, by) in steps {
+                let at = (instant - second(set)).num_seconds().max(from);
+                if at < end {
+                    return TimeDelta::seconds(at);
+                }
+                (from, set) = (end, set + by);
+            }
+            TimeDelta::seconds((instant - second(set)).num_seconds().max(from))
+        };
+        let done = due.done.lock().unwrap();
+        assert_eq!(
+            done.len(),
+            500,
+            "all but the one that is far away, each once"
+        );
+        for (key, now, up) in done.iter() {
+            let instant = due.instants[key];
+            assert!(*now >= instant, "{key} is early");
+            let late = *up - first_time(instant);
+            assert!(
+                late >= TimeDelta::zero() && late <= TimeDelta::seconds(1),
+                "{key}: {late}"
+            );
+        }
+    }
+
+    /// Fails as often as told.
+    struct Failing {
+        machine: Machine,
+        failures: usize,
+        tried: Mutex<Vec<TimeDelta>>,
+        /// The clock is set so while it works for the first time.
+        set: i64,
+    }
+
+    impl Reconciler for Failing {
+        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+            let mut tried = self.tried.lock().unwrap();
+            tried.push(self.machine.up());
+            if tried.len() == 1 {
+                self.machine.set(self.set);
+            }
+            if tried.len() > self.failures {
+                return Ok(Outcome::default());
+            }
+            Err(Error::Timeout {
+                step: "try",
+                object: key.clone(),
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_tried_again_after_growing_pauses_whatever_becomes_of_the_clock() {
+        for set in [0, 3_600, -3_600, 315_360_000, -315_360_000] {
+            let machine = Machine::boot();
+            let failing = Failing {
+                machine: machine.clone(),
+                failures: 5,
+                tried: Mutex::default(),
+                set,
+            };
+            let (queue, failing) = start(&machine, failing);
+            queue.add(Key::new("ns", "a"));
+            tokio::time::sleep(Duration::from_secs(40)).await;
+            let tried = failing.tried.lock().unwrap();
+            assert_eq!(tried.len(), 6, "{set}: {tried:?}");
+            let pauses = tried.windows(2).map(|two| (two[1] - two[0]).num_seconds());
+            let pauses: Vec<i64> = pauses.collect();
+            // The first may be cut short when the clock is set.
+            assert_eq!(pauses[1..], [2, 4, 8, 16], "{set}");
+            assert!(pauses[0] <= 1, "{set}");
+        }
     }
 }
