@@ -171,6 +171,36 @@ fn not_a_millisecond_early() {
 }
 
 #[test]
+fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
+    let mut at = pending_at();
+    let spec = at.spec.as_mut().unwrap();
+    spec.starting_deadline_seconds = Some(i64::MAX);
+    spec.active_deadline_seconds = Some(i64::MAX);
+    spec.ttl_seconds_after_finished = Some(i64::MAX);
+    let unlimited = at.spec.clone();
+    assert!(matches!(decide(&at, cached(None)).act, Act::Create(_)));
+    let kept = refused(&at, "exceeded quota", at_second(12), now());
+    assert_eq!(kept.next, Some(at_second(12)));
+    at = running_at("p-1");
+    at.spec = unlimited;
+    let waits = decide(&at, cached(Some(&freed("p-1"))));
+    assert_eq!((waits.act, waits.next), (Act::Nothing, None));
+    at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
+    let done = decide(&at, cached(None));
+    assert_eq!((done.act, done.next), (Act::Nothing, None));
+    // The last instant that can be written down.
+    let mut far = pending_at();
+    let spec = far.spec.as_mut().unwrap();
+    spec.schedule = Some("9999-12-31T23:59:59.999999999Z".to_owned());
+    spec.starting_deadline_seconds = Some(i64::MAX);
+    let waits = decide(&far, cached(None));
+    assert_eq!((waits.act, waits.next), (Act::Nothing, far.instant()));
+    assert!(waits.next.is_some());
+    let last = far.instant().unwrap();
+    assert!(matches!(step(&far, cached(None), last).act, Act::Create(_)));
+}
+
+#[test]
 fn a_due_at_gets_a_gated_pod_and_no_status_before_the_commit() {
     let step = decide(&pending_at(), cached(None));
     let Act::Create(pod) = &step.act else {
