@@ -11,8 +11,8 @@ KUBECTL ?= kubectl
 help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-manifests: ## Write the generated part of config/ from the Rust types.
-	$(CARGO) run --quiet -- manifests --out config
+manifests: ## Write the generated part of config/, and docs/reference/, from the Rust types.
+	$(CARGO) run --quiet -- manifests --out config --docs docs
 
 fmt: ## Format the code.
 	$(CARGO) fmt --all

@@ -27,6 +27,9 @@ enum Command {
         /// Write the files of config/ into this folder; without it, all objects are printed.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        /// Write the reference of fields into the folder `reference` of this one.
+        #[arg(long, value_name = "DIR", requires = "out")]
+        docs: Option<PathBuf>,
     },
     /// Write a development CA and a serving certificate: ca.crt, tls.crt, tls.key.
     Certs {
@@ -56,7 +59,7 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Admit(flags) => return judge_manifests(&flags),
         Command::Run(flags) => run(*flags),
-        Command::Manifests { out } => write_manifests(out),
+        Command::Manifests { out, docs } => write_manifests(out, docs),
         Command::Certs { out, hosts } => write_certificates(&out, &hosts),
     };
     match result {
@@ -93,8 +96,11 @@ fn run(flags: Flags) -> anyhow::Result<()> {
         .block_on(crate::run::run(flags))
 }
 
-fn write_manifests(out: Option<PathBuf>) -> anyhow::Result<()> {
+fn write_manifests(out: Option<PathBuf>, docs: Option<PathBuf>) -> anyhow::Result<()> {
     use std::io::Write as _;
+    if let Some(folder) = docs {
+        manifests::write(&manifests::pages(kinds::REGISTRY)?, &folder)?;
+    }
     let files = manifests::files(kinds::REGISTRY)?;
     match out {
         Some(folder) => manifests::write(&files, &folder),

@@ -9,30 +9,44 @@ use my_operator::admission::review::Request;
 use my_operator::{kinds, manifests};
 use serde_json::Value;
 
+fn checkout() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 #[test]
 fn committed_files_are_what_make_manifests_writes() {
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
-    for file in manifests::files(kinds::REGISTRY).unwrap() {
-        let committed = std::fs::read_to_string(config.join(&file.path)).unwrap_or_default();
-        assert_eq!(
-            committed,
-            file.text,
-            "config/{} is stale: run `make manifests`",
-            file.path.display()
-        );
+    for (folder, files) in [
+        ("config", manifests::files(kinds::REGISTRY).unwrap()),
+        ("docs", manifests::pages(kinds::REGISTRY).unwrap()),
+    ] {
+        for file in files {
+            let path = Path::new(folder).join(file.path);
+            let committed = std::fs::read_to_string(checkout().join(&path)).unwrap_or_default();
+            let path = path.display();
+            assert_eq!(
+                committed, file.text,
+                "{path} is stale: run `make manifests`"
+            );
+        }
     }
 }
 
 #[test]
 fn no_generated_file_was_left_behind() {
-    let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
-    let wanted: BTreeSet<_> = manifests::files(kinds::REGISTRY)
-        .unwrap()
-        .into_iter()
-        .map(|file| config.join(file.path))
+    let config = manifests::files(kinds::REGISTRY).unwrap().into_iter();
+    let docs = manifests::pages(kinds::REGISTRY).unwrap().into_iter();
+    let wanted: BTreeSet<_> = config
+        .map(|file| checkout().join("config").join(file.path))
+        .chain(docs.map(|file| checkout().join("docs").join(file.path)))
         .collect();
-    for folder in ["crd/bases", "rbac", "samples", "samples/bad"] {
-        for entry in std::fs::read_dir(config.join(folder)).unwrap() {
+    for folder in [
+        "config/crd/bases",
+        "config/rbac",
+        "config/samples",
+        "config/samples/bad",
+        "docs/reference",
+    ] {
+        for entry in std::fs::read_dir(checkout().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             let known = path.is_dir() || wanted.contains(&path);
             assert!(known, "{} is not generated any more", path.display());
