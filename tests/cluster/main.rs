@@ -7,7 +7,6 @@
 mod harness;
 
 mod at;
-mod at_defects;
 mod mydaemonset;
 mod refusals;
 mod transcripts;

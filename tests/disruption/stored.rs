@@ -126,7 +126,7 @@ async fn a_stored_invalid_object_is_told_so_and_never_held_hostage() {
 }
 
 /// One of the seven defects of the programs that At comes from; the others are in
-/// `tests/cluster/at_defects.rs`.
+/// `tests/cluster/at/defects.rs`.
 #[tokio::test]
 async fn a_bad_schedule_was_tried_for_ever_and_told_nowhere() {
     let cluster = cluster().await;

@@ -15,21 +15,6 @@ const SOON: Duration = Duration::from_secs(40);
 const STRANGER: &str = "{apiVersion: v1, kind: Pod, metadata: {name: x-pod}, spec: {schedulingGates: [{name: example.com/wait}], containers: [{name: c, image: 'i:1'}]}}";
 
 #[tokio::test]
-async fn a_strangers_pod_of_the_same_name_is_left_alone_and_named() {
-    let kubectl = kubectl("stranger").await;
-    kubectl.apply(STRANGER).good();
-    let uid = kubectl.field("pod/x-pod", "{.metadata.uid}");
-    kubectl.apply(&at("x", "", "")).good();
-    kubectl
-        .until_field("at/x", STARTED_REASON, "NameConflict")
-        .await;
-    let message = kubectl.field("at/x", MESSAGE);
-    assert!(message.contains("x-pod"), "{message}");
-    assert_eq!(kubectl.field("at/x", "{.status.phase}"), "PENDING");
-    assert_eq!(kubectl.field("pod/x-pod", "{.metadata.uid}"), uid);
-}
-
-#[tokio::test]
 async fn a_strangers_pod_that_goes_makes_way_soon() {
     let kubectl = kubectl("stranger-goes").await;
     kubectl.apply(STRANGER).good();

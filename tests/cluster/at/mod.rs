@@ -1,5 +1,6 @@
 //! At on a real API server: once, or it says why not. One file per topic.
 
+mod defects;
 mod deletion;
 mod hindrances;
 mod policies;

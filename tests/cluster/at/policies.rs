@@ -95,6 +95,17 @@ spec:
         this
     }
 
+    /// How often the API server has denied a call for it, the probe's included.
+    pub(super) fn refusals(&self) -> u64 {
+        let page = self.kubectl.run("get --raw /metrics").good();
+        let policy = format!("policy=\"{}\"", self.name);
+        page.lines()
+            .filter(|line| line.starts_with("apiserver_validating_admission_policy_check_total{"))
+            .filter(|line| line.contains(&policy) && line.contains("enforcement_action=\"deny\""))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum()
+    }
+
     /// Alters every pod as it is created, with a JSON patch in CEL; returns when it does.
     pub(super) async fn alter_pods(kubectl: &Kubectl, patch: &str) -> Self {
         let policy = format!(

@@ -3,31 +3,8 @@
 use serde_json::Value;
 
 use super::{HOLD, at, at_with, set_status};
-use crate::harness::{Kubectl, try_wait, wait_for};
+use crate::harness::{try_wait, wait_for};
 use crate::kubectl;
-
-#[tokio::test]
-async fn a_pod_deleted_while_running_is_never_made_again() {
-    let kubectl = kubectl("lost").await;
-    kubectl.apply(&at("x", "", HOLD)).good();
-    kubectl
-        .until_field("pod/x-pod", "{.status.phase}", "Running")
-        .await;
-    kubectl
-        .run("delete pod/x-pod --grace-period=0 --force")
-        .good();
-    kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
-    assert_eq!(kubectl.field("at/x", "{.status.result}"), "Unknown");
-    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "PodLost");
-    // Something happens to the object that makes the operator look again.
-    kubectl.run("label at/x look=again").good();
-    let other = at("witness", "", "");
-    kubectl.apply(&other).good();
-    kubectl
-        .until_field("at/witness", "{.status.phase}", "DONE")
-        .await;
-    assert_eq!(kubectl.run("get pods -o name").good(), "pod/witness-pod\n");
-}
 
 #[tokio::test]
 async fn the_result_of_a_failed_command_outlives_its_pod() {
@@ -259,38 +236,6 @@ async fn every_end_of_a_pod_is_told_as_it_was() {
         assert_eq!(condition(is_not), None, "{at}");
         assert_eq!(condition("Reconciling"), None, "{at}");
     }
-}
-
-/// A running pod of an At x.
-async fn running(name: &str) -> Kubectl {
-    let kubectl = kubectl(name).await;
-    kubectl.apply(&at("x", "", HOLD)).good();
-    kubectl
-        .until_field("pod/x-pod", "{.status.phase}", "Running")
-        .await;
-    kubectl
-}
-
-#[tokio::test]
-async fn an_evicted_pod_is_not_made_again_and_the_eviction_is_told() {
-    let kubectl = running("evicted").await;
-    let eviction = format!(
-        "{{\"apiVersion\": \"policy/v1\", \"kind\": \"Eviction\", \"metadata\": {{\"name\": \"x-pod\", \"namespace\": \"{}\"}}}}",
-        kubectl.namespace
-    );
-    let path = format!(
-        "/api/v1/namespaces/{}/pods/x-pod/eviction",
-        kubectl.namespace
-    );
-    kubectl
-        .with(&format!("create --raw {path} -f -"), &eviction)
-        .good();
-    kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
-    assert_eq!(kubectl.field("at/x", "{.status.result}"), "Unknown");
-    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "PodLost");
-    let message = kubectl.field("at/x", "{.status.message}");
-    assert!(message.contains("EvictionByEvictionAPI"), "{message}");
-    assert_eq!(kubectl.run("get pods -o name").good(), "");
 }
 
 #[tokio::test]
