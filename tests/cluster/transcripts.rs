@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Kubectl, NAMESPACE, PATIENCE, wait_for};
+use crate::harness::{Kubectl, NAMESPACE, PATIENCE, checkout, run, try_wait, wait_for};
 use crate::kubectl;
 
 /// `kubectl get` without its header, split into columns.
@@ -121,6 +121,123 @@ async fn an_at_runs_once_and_is_done() {
     })
     .await;
     assert!(story.contains("Started"), "{story}");
+}
+
+/// A command that a page shows, and what it prints.
+#[derive(Debug, PartialEq)]
+struct Shown {
+    command: String,
+    prints: Vec<String>,
+}
+
+/// The commands of a page, which begin with `$ ` in its code blocks. One with a here-document goes
+/// on to its END.
+fn shown(page: &str) -> Vec<Shown> {
+    let mut all: Vec<Shown> = Vec::new();
+    let (mut inside, mut reads) = (false, false);
+    for line in page.lines() {
+        if line.starts_with("```") {
+            inside = !inside;
+        } else if !inside {
+        } else if let Some(command) = line.strip_prefix("$ ") {
+            reads = command.ends_with("<<'END'");
+            let command = command.to_owned();
+            all.push(Shown {
+                command,
+                prints: vec![],
+            });
+        } else if let Some(last) = all.last_mut() {
+            if reads {
+                last.command = format!("{}\n{line}", last.command);
+                reads = line != "END";
+            } else {
+                last.prints.push(line.to_owned());
+            }
+        }
+    }
+    all
+}
+
+/// Whether a program says what the page shows, but for blanks between columns and words that
+/// change.
+fn is_as_shown(said: &str, shown: &[String]) -> bool {
+    let said: Vec<&str> = said.lines().collect();
+    let same_line = |(said, shown): (&&str, &String)| {
+        let said: Vec<&str> = said.split_whitespace().collect();
+        let shown: Vec<&str> = shown.split_whitespace().collect();
+        said.len() == shown.len() && said.iter().zip(shown).all(|(a, b)| is_same_word(a, b))
+    };
+    said.len() == shown.len() && said.iter().zip(shown).all(same_line)
+}
+
+/// Instants, ages such as 1m3s, and numbers of more than one digit stand for any other.
+fn is_same_word(said: &str, shown: &str) -> bool {
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_instant = |word: &str| chrono::DateTime::parse_from_rfc3339(word).is_ok();
+    let is_age = |word: &str| {
+        word.starts_with(|first: char| first.is_ascii_digit())
+            && word.ends_with(['s', 'm', 'h'])
+            && word.bytes().all(|byte| b"0123456789smh".contains(&byte))
+    };
+    said == shown
+        || (shown.len() > 1 && is_number(shown) && is_number(said))
+        || (is_age(shown) && is_age(said))
+        || (is_instant(shown) && is_instant(said))
+}
+
+#[test]
+fn commands_and_what_they_print_are_found_in_a_page() {
+    let page = "a\n```\nmake run\n```\n```\n$ a <<'END'\nb: c\nEND\nd\n$ e f\n```\n$ g\n";
+    let show = |command: &str, prints: &[&str]| Shown {
+        command: command.to_owned(),
+        prints: prints.iter().map(|line| (*line).to_owned()).collect(),
+    };
+    let expected = [show("a <<'END'\nb: c\nEND", &["d"]), show("e f", &[])];
+    assert_eq!(shown(page), expected);
+    let table = ["NAME  AGE  LATE".to_owned(), "x  2s  12".to_owned()];
+    assert!(is_as_shown("NAME AGE   LATE\nx    1m3s  734\n", &table));
+    assert!(is_as_shown("NAME AGE LATE\nx 1m3s 7\n", &table));
+    assert!(!is_as_shown("NAME AGE LATE\ny 1m3s 7\n", &table));
+    assert!(!is_as_shown("NAME AGE LATE\n", &table));
+}
+
+#[tokio::test]
+async fn the_tutorial_is_what_happens() {
+    let kubectl = kubectl("tutorial").await;
+    let program = kubectl.cluster.program("kubectl");
+    let typed = |command: &str| {
+        let mut bash = std::process::Command::new("bash");
+        bash.arg("-c")
+            .arg(format!(
+                "exec 2>&1\nkubectl() {{ {} --namespace {} \"$@\"; }}\n{command}",
+                program.display(),
+                kubectl.namespace
+            ))
+            .env("KUBECONFIG", kubectl.cluster.kubeconfig());
+        // A person is in the namespace default.
+        let said = run(&mut bash, "").out;
+        said.replace(&kubectl.namespace, "default")
+    };
+    let page = std::fs::read_to_string(checkout().join("docs/at/tutorial.md")).unwrap();
+    let commands = shown(&page);
+    assert!(commands.len() > 10);
+    for Shown { command, prints } in commands {
+        let looks = ["get", "events"].map(|verb| format!("kubectl {verb} "));
+        let mut said = typed(&command);
+        // What is only looked at may take a moment to be so.
+        if looks.iter().any(|look| command.starts_with(look)) {
+            try_wait(PATIENCE, || {
+                said = typed(&command);
+                is_as_shown(&said, &prints).then_some(())
+            })
+            .await;
+        }
+        assert!(
+            is_as_shown(&said, &prints),
+            "docs/at/tutorial.md: {command}\nprints\n{said}\nand not\n{}",
+            prints.join("\n")
+        );
+    }
 }
 
 #[tokio::test]
