@@ -223,8 +223,13 @@ fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
             );
             draft.again()
         }
+        // Somebody's finalizer may hold it longer than the deadline allows.
+        Some(pod) if pod.deleting && go == Go::TooLate => draft.end(&missed()),
         // Its going is seen by the watch, unless somebody took our label off it.
-        Some(pod) if pod.deleting => draft.wait(Some(now + BLIND_INTERVAL)),
+        Some(pod) if pod.deleting => {
+            let limit = too_late_from(at).filter(|_| go == Go::Yes);
+            draft.wait(earliest(Some(now + BLIND_INTERVAL), limit))
+        }
         Some(pod) => match &pod.may_restart {
             Some(why) => {
                 let why =

@@ -410,6 +410,21 @@ fn a_release_after_the_deadline_is_not_made() {
 }
 
 #[test]
+fn a_pod_that_does_not_go_away_does_not_stop_the_deadline() {
+    let mut at = pending_at();
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(30);
+    let held = PodView {
+        deleting: true,
+        ..gated("p-1")
+    };
+    let waits = after_look(&at, Some(&held));
+    let too_late = at_second(30) + TimeDelta::milliseconds(1);
+    assert_eq!((waits.act, waits.next), (Act::Nothing, Some(too_late)));
+    let status = step(&at, live(Some(&held)), too_late).status.unwrap();
+    assert_eq!(status.result, Some(Ending::Missed));
+}
+
+#[test]
 fn suspending_holds_whatever_the_deadline_says() {
     let mut at = pending_at();
     let spec = at.spec.as_mut().unwrap();
