@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::policies::{BY_OPERATOR, Policy};
-use super::{HOLD, at, record, set_status};
+use super::{HOLD, at, at_when, record, set_status};
 use crate::harness::{Kubectl, run, wait_for};
 use crate::kubectl;
 
@@ -221,8 +221,7 @@ async fn a_bad_schedule_was_tried_for_ever_and_told_nowhere() {
         ("2026-04-12T10:12:00", "at character 20: "),
         ("now + 5 lightyears", "at character 9: "),
     ] {
-        let object = at("x", "", "").replace("now", &format!("'{schedule}'"));
-        let text = kubectl.apply(&object).bad();
+        let text = kubectl.apply(&at_when(schedule, "x", "", "")).bad();
         let fault = format!("spec.schedule: Invalid value: \"{schedule}\": {why}");
         assert!(text.contains(&fault), "{fault} is not in {text}");
     }
