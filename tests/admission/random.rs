@@ -2,24 +2,16 @@
 
 use std::hash::{BuildHasher as _, RandomState};
 
-/// A sequence that its seed fixes (SplitMix64).
-pub struct Random(u64);
+/// A sequence that its seed fixes.
+pub struct Random(fastrand::Rng);
 
 impl Random {
     pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     pub fn below(&mut self, n: usize) -> usize {
-        let n = u64::try_from(n).unwrap();
-        usize::try_from(self.next() % n).unwrap()
+        self.0.usize(0..n)
     }
 
     /// True once in `n` times.
@@ -32,9 +24,7 @@ impl Random {
     }
 
     pub fn shuffle<T>(&mut self, list: &mut [T]) {
-        for i in (1..list.len()).rev() {
-            list.swap(i, self.below(i + 1));
-        }
+        self.0.shuffle(list);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use fastrand::Rng;
 use my_operator_cluster::Cluster;
 use serde_json::Value;
 
@@ -17,21 +18,9 @@ const ATS: usize = 200;
 /// So many Ats are due at the same instant.
 const AT_ONCE: usize = 4;
 
-/// A small generator (xorshift64*), so that a printed seed replays the kills.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % end
-    }
-
-    /// Long enough to come to its work most times, short enough to die in the middle of it.
-    fn life(&mut self) -> Duration {
-        Duration::from_millis(100 + self.below(1_200))
-    }
+/// Long enough to come to its work most times, short enough to die in the middle of it.
+fn lifetime(random: &mut Rng) -> Duration {
+    Duration::from_millis(random.u64(100..1_300))
 }
 
 // Shown when the test fails.
@@ -39,16 +28,10 @@ impl Random {
 fn seed() -> u64 {
     let seed = match std::env::var("SEED") {
         Ok(text) => text.parse().expect("SEED is a number"),
-        Err(_) => u64::try_from(
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap()
-                .as_nanos(),
-        )
-        .unwrap_or(1),
+        Err(_) => fastrand::u64(..),
     };
     println!("SEED={seed} replays the moments of the kills and the instants of the Ats");
-    seed.max(1)
+    seed
 }
 
 /// An operator, how long it lives, and in some rounds a second one beside it, which comes later.
@@ -69,13 +52,13 @@ impl Round {
 }
 
 /// Rounds with that many kills in all.
-fn plan(random: &mut Random) -> Vec<Round> {
+fn plan(random: &mut Rng) -> Vec<Round> {
     let mut rounds = Vec::new();
     let mut left = KILLS;
     while left > 0 {
-        let life = random.life();
-        let twice = left > 1 && random.below(2) == 0;
-        let second = twice.then(|| (Duration::from_millis(random.below(500)), random.life()));
+        let life = lifetime(random);
+        let twice = left > 1 && random.bool();
+        let second = twice.then(|| (Duration::from_millis(random.u64(0..500)), lifetime(random)));
         let round = Round { life, second };
         left -= round.kills();
         rounds.push(round);
@@ -92,11 +75,11 @@ async fn live(cluster: &Cluster, kubeconfig: &Path, name: &str, flags: &[&str], 
 }
 
 /// When the Ats are due: all through the time of the kills, a few at each instant.
-fn instants(random: &mut Random, span: Duration) -> Vec<DateTime<Utc>> {
+fn instants(random: &mut Rng, span: Duration) -> Vec<DateTime<Utc>> {
     let now = Utc::now() + TimeDelta::seconds(5);
-    let span = u64::try_from(span.as_millis()).unwrap();
+    let span = i64::try_from(span.as_millis()).unwrap();
     let all = (0..ATS.div_ceil(AT_ONCE)).flat_map(|_| {
-        let due = now + TimeDelta::milliseconds(i64::try_from(random.below(span)).unwrap());
+        let due = now + TimeDelta::milliseconds(random.i64(0..span));
         let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
         std::iter::repeat_n(time(&due), AT_ONCE)
     });
@@ -111,7 +94,7 @@ fn time(text: &str) -> DateTime<Utc> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
-    let mut random = Random(seed());
+    let mut random = Rng::with_seed(seed());
     let cluster = cluster().await;
     let namespace = cluster.namespace("killed").await.unwrap();
     let kubectl = Kubectl::new(cluster, &namespace);

@@ -9,27 +9,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 
-/// A small generator of random numbers (`SplitMix64`), so that a seed says everything.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: i64) -> i64 {
-        i64::try_from(self.next() % u64::try_from(limit.max(1)).unwrap()).unwrap()
-    }
-
-    fn one_in(&mut self, n: i64) -> bool {
-        self.below(n) == 0
-    }
-}
-
 /// What stands in the API server.
 struct Shared {
     held: Held,
@@ -105,10 +84,15 @@ impl Replica {
 
     /// Does one step, and returns how long it is until the next at the soonest, and whether the
     /// replica then sleeps.
-    fn step(&mut self, shared: &mut Shared, periods: &Periods, random: &mut Random) -> TimeDelta {
+    fn step(
+        &mut self,
+        shared: &mut Shared,
+        periods: &Periods,
+        random: &mut fastrand::Rng,
+    ) -> TimeDelta {
         let now = self.at;
         let clock = now + self.skew;
-        let mut pause = TimeDelta::milliseconds(random.below(2000));
+        let mut pause = TimeDelta::milliseconds(random.i64(0..2000));
         self.phase = match std::mem::replace(&mut self.phase, Phase::Begin) {
             Phase::Begin => Phase::ReadConfiguration(clock),
             Phase::ReadConfiguration(began) => {
@@ -164,7 +148,12 @@ impl Replica {
                 }
                 // Sometimes a watch wakes it sooner.
                 let rest = step.look_again - clock;
-                pause += if random.one_in(4) { rest / 3 } else { rest }.max(TimeDelta::zero());
+                pause += if random.i64(0..4) == 0 {
+                    rest / 3
+                } else {
+                    rest
+                }
+                .max(TimeDelta::zero());
                 Phase::Begin
             }
         };
@@ -201,7 +190,7 @@ struct Mishaps {
 fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) -> usize {
     println!("seed {seed}");
     periods.check().unwrap();
-    let mut random = Random(seed);
+    let mut random = fastrand::Rng::with_seed(seed);
     let start: DateTime<Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
     let mut shared = Shared {
         held: Held::Missing,
@@ -210,10 +199,10 @@ fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) 
         published_version: 0,
         history: VecDeque::from([(start, BTreeSet::new())]),
     };
-    let skew = |random: &mut Random| TimeDelta::seconds(random.below(11) - 5);
+    let skew = |random: &mut fastrand::Rng| TimeDelta::seconds(random.i64(0..11) - 5);
     let mut replicas: Vec<_> = (0..3)
         .map(|_| {
-            let at = start + TimeDelta::seconds(random.below(5));
+            let at = start + TimeDelta::seconds(random.i64(0..5));
             Replica::new(at, skew(&mut random))
         })
         .collect();
@@ -235,20 +224,20 @@ fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) 
         let pause = replica.step(&mut shared, periods, &mut random);
         replica.at += pause + TimeDelta::milliseconds(1);
         if let Some(leaf) = replica.leaf
-            && random.one_in(50)
+            && random.i64(0..50) == 0
         {
             // Cut off from the API server, or asleep, in the midst of a round; it comes back just in
             // time to renew its leaf.
             let margin = periods.propagation + TimeDelta::minutes(5);
             let longest = leaf.not_after - replica.at - margin;
-            replica.at += TimeDelta::seconds(random.below(longest.num_seconds()));
+            replica.at += TimeDelta::seconds(random.i64(0..longest.num_seconds().max(1)));
         }
-        if now > settled && mishaps.crash_one_in.is_some_and(|n| random.one_in(n)) {
+        if now > settled && mishaps.crash_one_in.is_some_and(|n| random.i64(0..n) == 0) {
             // It comes back with an empty memory, at once or much later, perhaps elsewhere; but never
             // are all away for so long that the CA expires.
             let long = (periods.ca_validity / 10).num_seconds();
-            let down = TimeDelta::seconds(if random.one_in(3) {
-                random.below(long)
+            let down = TimeDelta::seconds(if random.i64(0..3) == 0 {
+                random.i64(0..long)
             } else {
                 2
             });
@@ -259,7 +248,7 @@ fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) 
         {
             shared.held = Held::Missing;
             shared.held_version += 1;
-            lose_at = Some(now + TimeDelta::seconds(random.below(2 * every.num_seconds())));
+            lose_at = Some(now + TimeDelta::seconds(random.i64(0..2 * every.num_seconds())));
         }
 
         // What must hold at every instant, for every replica that serves.

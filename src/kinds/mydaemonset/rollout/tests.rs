@@ -671,24 +671,12 @@ fn a_settled_cluster_is_left_in_peace() {
 mod model {
     use super::*;
 
-    /// xorshift64*: all that is needed, and the same on every machine.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 >> 12;
-            self.0 ^= self.0 << 25;
-            self.0 ^= self.0 >> 27;
-            (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
-        }
-
-        fn one_in(&mut self, n: u64) -> bool {
-            self.below(n) == 0
-        }
+    fn one_in(random: &mut fastrand::Rng, n: u32) -> bool {
+        random.u32(0..n) == 0
     }
 
     struct Model {
-        random: Random,
+        random: fastrand::Rng,
         now: DateTime<Utc>,
         nodes: Vec<NodeView>,
         /// A number that makes the next UID.
@@ -708,7 +696,7 @@ mod model {
     impl Model {
         fn new(seed: u64) -> Self {
             let mut model = Self {
-                random: Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+                random: fastrand::Rng::with_seed(seed),
                 now: at(NOW),
                 nodes: Vec::new(),
                 next_uid: 0,
@@ -721,7 +709,7 @@ mod model {
                 auto_paused: false,
                 calm: false,
             };
-            for i in 0..=model.random.below(9) {
+            for i in 0..=model.random.u32(0..9) {
                 model.add_node(&format!("n{i}"));
             }
             model.change_strategy();
@@ -747,27 +735,27 @@ mod model {
         }
 
         fn change_strategy(&mut self) {
-            let surge = self.random.one_in(3);
+            let surge = one_in(&mut self.random, 3);
             self.strategy = Strategy {
-                on_delete: !self.calm && self.random.one_in(10),
-                max_unavailable: match self.random.below(3) {
-                    0 => Amount::Nodes(u32::try_from(self.random.below(4)).unwrap()),
-                    1 => Amount::Percent(u32::try_from(self.random.below(101)).unwrap()),
+                on_delete: !self.calm && one_in(&mut self.random, 10),
+                max_unavailable: match self.random.u32(0..3) {
+                    0 => Amount::Nodes(self.random.u32(0..4)),
+                    1 => Amount::Percent(self.random.u32(0..101)),
                     _ => Amount::Nodes(1),
                 },
                 max_surge: Amount::Nodes(u32::from(surge) * 2),
                 partition: if self.calm {
                     0
                 } else {
-                    usize::try_from(self.random.below(3)).unwrap()
+                    self.random.usize(0..3)
                 },
-                paused: !self.calm && self.random.one_in(8),
-                min_ready: TimeDelta::seconds(i64::try_from(self.random.below(3)).unwrap() * 7),
+                paused: !self.calm && one_in(&mut self.random, 8),
+                min_ready: TimeDelta::seconds(self.random.i64(0..3) * 7),
             };
         }
 
         fn change_spec(&mut self) {
-            let name = NAMES[usize::try_from(self.random.below(4)).unwrap()];
+            let name = NAMES[self.random.usize(0..4)];
             if name == self.update() {
                 return;
             }
@@ -780,19 +768,19 @@ mod model {
 
         /// Somebody or something does harm.
         fn disturb(&mut self) {
-            let which = self.random.below(12);
-            let count = u64::try_from(self.nodes.len()).unwrap();
-            let at = usize::try_from(self.random.below(count.max(1))).unwrap();
+            let which = self.random.u32(0..12);
+            let count = self.nodes.len();
+            let at = self.random.usize(0..count.max(1));
             match which {
                 0 => self.change_spec(),
-                1 if self.random.one_in(3) => self.change_strategy(),
+                1 if one_in(&mut self.random, 3) => self.change_strategy(),
                 2 | 3 if count > 0 => {
                     let node = &mut self.nodes[at];
                     node.not_ready_since = match node.not_ready_since {
                         None => Some(self.now),
                         Some(_) => None,
                     };
-                    let tainted = node.not_ready_since.is_some() && self.random.one_in(2);
+                    let tainted = node.not_ready_since.is_some() && one_in(&mut self.random, 2);
                     let key = "node.kubernetes.io/unreachable";
                     self.nodes[at].taints = if tainted {
                         tainted_like(key)
@@ -801,13 +789,13 @@ mod model {
                     };
                 }
                 4 if count > 0 => self.nodes[at].cordoned ^= true,
-                5 if count > 3 && self.random.one_in(4) => {
+                5 if count > 3 && one_in(&mut self.random, 4) => {
                     let gone = self.nodes.remove(at);
-                    if self.random.one_in(2) {
+                    if one_in(&mut self.random, 2) {
                         self.add_node(&gone.name);
                     }
                 }
-                6 if count < 14 && self.random.one_in(4) => {
+                6 if count < 14 && one_in(&mut self.random, 4) => {
                     let name = format!("n{}", 10 + self.next_uid);
                     self.add_node(&name);
                 }
@@ -836,8 +824,8 @@ mod model {
         }
 
         fn any_pod(&mut self) -> Option<&mut PodView> {
-            let count = u64::try_from(self.pods.len()).unwrap();
-            let at = usize::try_from(self.random.below(count.max(1))).unwrap();
+            let count = self.pods.len();
+            let at = self.random.usize(0..count.max(1));
             self.pods.get_mut(at)
         }
 
@@ -849,12 +837,12 @@ mod model {
                 let node = nodes.iter().find(|n| n.name == pod.node);
                 let alive = node.is_some_and(|n| n.not_ready_since.is_none());
                 // The garbage collector of pods takes those of nodes that are gone.
-                if pod.deleting && (node.is_none() || (alive && (calm || !random.one_in(3)))) {
+                if pod.deleting && (node.is_none() || (alive && (calm || !one_in(random, 3)))) {
                     return false;
                 }
                 if !alive {
                     pod.ready_since = None;
-                } else if pod.is_live() && pod.ready_since.is_none() && !random.one_in(3) {
+                } else if pod.is_live() && pod.ready_since.is_none() && !one_in(random, 3) {
                     pod.ready_since = Some(now);
                 }
                 true
@@ -914,7 +902,7 @@ mod model {
             let before = self.unserved();
             for delete in &decision.delete {
                 // A call may fail: the next look must cope.
-                if !self.calm && self.random.one_in(10) {
+                if !self.calm && one_in(&mut self.random, 10) {
                     continue;
                 }
                 let pod = self.pods.iter_mut().find(|p| p.uid == delete.uid).unwrap();
@@ -934,7 +922,7 @@ mod model {
                 "{before} -> {after} nodes unserved, limit {limit}: {decision:#?}"
             );
             for create in &decision.create {
-                if !self.calm && self.random.one_in(10) {
+                if !self.calm && one_in(&mut self.random, 10) {
                     continue;
                 }
                 let here = || self.pods.iter().filter(|p| p.node == create.node);
@@ -989,10 +977,10 @@ mod model {
         println!("replay with MY_OPERATOR_TEST_SEED={seed}");
         let mut model = Model::new(seed);
         for _ in 0..150 {
-            for _ in 0..model.random.below(3) {
+            for _ in 0..model.random.u32(0..3) {
                 model.disturb();
             }
-            let seconds = i64::try_from(model.random.below(20)).unwrap();
+            let seconds = model.random.i64(0..20);
             model.step(seconds);
         }
         model.calm_down();

@@ -9,27 +9,6 @@ use super::*;
 const SEEDS: u64 = 400;
 const EVENTS: usize = 160;
 
-/// A small generator of random numbers (splitmix64): the same numbers on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        usize::try_from(self.next() % n as u64).unwrap()
-    }
-
-    fn chance(&mut self, percent: usize) -> bool {
-        self.below(100) < percent
-    }
-}
-
 /// A call on its way.
 #[derive(Clone, Debug)]
 enum Call {
@@ -163,8 +142,12 @@ impl Operator {
     }
 }
 
+fn chance(random: &mut fastrand::Rng, percent: u32) -> bool {
+    random.u32(0..100) < percent
+}
+
 struct World {
-    random: Random,
+    random: fastrand::Rng,
     server: Server,
     operators: [Operator; 2],
     late: Vec<Call>,
@@ -178,7 +161,7 @@ impl World {
         let mut at = pending_at();
         at.spec.as_mut().unwrap().active_deadline_seconds = Some(1_000);
         Self {
-            random: Random(seed),
+            random: fastrand::Rng::with_seed(seed),
             server: Server::new(at, ignores_versions),
             operators: Default::default(),
             late: vec![],
@@ -188,38 +171,38 @@ impl World {
     }
 
     fn event(&mut self) {
-        match self.random.below(100) {
+        match self.random.usize(0..100) {
             0..=54 => self.operate(),
             55..=74 => self.deliver(),
             75..=79 => self.arrive_late(),
             80..=85 => self.kubelet(),
             86..=93 => self.stranger(),
-            94..=98 => self.now += TimeDelta::seconds(i64::try_from(self.random.below(8)).unwrap()),
+            94..=98 => self.now += TimeDelta::seconds(self.random.i64(0..8)),
             _ => self.now -= TimeDelta::seconds(20),
         }
     }
 
     /// A watch brings an operator some of the news.
     fn deliver(&mut self) {
-        let operator = &mut self.operators[self.random.below(2)];
+        let operator = &mut self.operators[self.random.usize(0..2)];
         let (ats, pods) = (self.server.ats.len(), self.server.pods.len());
-        if self.random.chance(50) {
-            operator.at += self.random.below(ats - operator.at);
+        if chance(&mut self.random, 50) {
+            operator.at += self.random.usize(0..ats - operator.at);
         } else {
-            operator.pod += self.random.below(pods - operator.pod);
+            operator.pod += self.random.usize(0..pods - operator.pod);
         }
     }
 
     fn arrive_late(&mut self) {
         if !self.late.is_empty() {
-            let call = self.late.swap_remove(self.random.below(self.late.len()));
+            let call = self.late.swap_remove(self.random.usize(0..self.late.len()));
             self.log.push(format!("late: {call:?}"));
             let _ = self.server.carry_out(call);
         }
     }
 
     fn kubelet(&mut self) {
-        let code = i32::from(self.random.chance(30));
+        let code = i32::from(chance(&mut self.random, 30));
         if let Some(pod) = &mut self.server.pod
             && pod.gate.is_none()
         {
@@ -230,7 +213,7 @@ impl World {
     }
 
     fn stranger(&mut self) {
-        let pick = self.random.below(6);
+        let pick = self.random.usize(0..6);
         self.log.push(format!("stranger {pick}"));
         let server = &mut self.server;
         let pending = server.at.as_mut().filter(|at| at.phase() == Phase::Pending);
@@ -264,8 +247,8 @@ impl World {
     }
 
     fn operate(&mut self) {
-        let number = self.random.below(2);
-        if self.random.chance(3) {
+        let number = self.random.usize(0..2);
+        if chance(&mut self.random, 3) {
             // A crash: the new process begins with whole lists.
             self.log.push(format!("{number} crashes"));
             self.operators[number] = Operator {
@@ -337,7 +320,7 @@ impl World {
     fn call(&mut self, number: usize) {
         let operator = &mut self.operators[number];
         let call = operator.calls.remove(0);
-        if self.random.chance(6) {
+        if chance(&mut self.random, 6) {
             // No answer: it may arrive yet.
             self.log
                 .push(format!("{number} gets no answer to {call:?}"));
@@ -348,7 +331,7 @@ impl World {
         let carried = self.server.carry_out(call.clone());
         self.log
             .push(format!("{number} calls {call:?}: {carried:?}"));
-        if self.random.chance(6) {
+        if chance(&mut self.random, 6) {
             operator.forget();
             return;
         }
