@@ -11,6 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::Patch;
+use kube::core::Status;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
@@ -255,12 +256,15 @@ impl AtReconciler {
                     }
                     Lifted::Refused(refusal) => {
                         let pod = self.look(&at).await?;
-                        if is_same(pod.as_ref(), sight.pod.as_deref()) {
-                            // It is as it was looked at, so somebody else does not let it go.
-                            return Err(refusal);
+                        if !is_same(pod.as_ref(), sight.pod.as_deref()) {
+                            sight = Sight::live(pod);
+                            continue;
                         }
-                        sight = Sight::live(pod);
-                        continue;
+                        // It is as it was looked at, so somebody else does not let it go.
+                        let Some(why) = refused(&refusal) else {
+                            return Err(refusal);
+                        };
+                        step = step::unreleased(&at, &why, self.in_vain(key, now), now);
                     }
                 },
                 Act::DeletePod(version) => {
@@ -404,13 +408,10 @@ impl AtReconciler {
         };
         match call("create the pod", &at.key, request).await {
             Ok(pod) => Ok(Created::Is(Box::new(self.remember_pod(at, pod)))),
-            Err(error) => match error.status() {
-                Some(status) if status.is_already_exists() => Ok(Created::Exists),
-                Some(status) if is_refusal(status.code, &status.message) => {
-                    Ok(Created::Refused(status.message.clone()))
-                }
-                _ => Err(error),
-            },
+            Err(error) if error.status().is_some_and(Status::is_already_exists) => {
+                Ok(Created::Exists)
+            }
+            Err(error) => refused(&error).map(Created::Refused).ok_or(error),
         }
     }
 
@@ -431,7 +432,8 @@ impl AtReconciler {
         match call("release the pod", &at.key, request).await {
             Ok(pod) => Ok(Lifted::Is(Box::new(self.remember_pod(at, pod)))),
             Err(error) => match error.status().map(|status| status.code) {
-                Some(404 | 409 | 422) => Ok(Lifted::Refused(error)),
+                Some(404 | 409) => Ok(Lifted::Refused(error)),
+                _ if refused(&error).is_some() => Ok(Lifted::Refused(error)),
                 _ => Err(error),
             },
         }
@@ -503,6 +505,12 @@ fn is_refusal(code: u16, message: &str) -> bool {
         500 => message.contains("failed calling webhook"),
         _ => false,
     }
+}
+
+/// The API server's words, if it refused a call.
+fn refused(error: &Error) -> Option<String> {
+    let status = error.status()?;
+    is_refusal(status.code, &status.message).then(|| status.message.clone())
 }
 
 /// What came of a release.
@@ -700,15 +708,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_release_that_somebody_forbids_is_an_error_and_no_hot_loop() {
+    async fn a_release_that_somebody_forbids_is_told_and_no_hot_loop() {
         let reconciler = reconciler();
         reconciler
             .pods
             .insert(&pod_key(), &Arc::new(view(pod(true))));
-        let error = reconciler
-            .work(&key(), &mut Work::default())
-            .await
-            .unwrap_err();
-        assert!(error.to_string().contains("a policy says no"), "{error}");
+        let mut work = Work::default();
+        let next = reconciler.work(&key(), &mut work).await.unwrap();
+        assert_eq!(next, Some(now() + FIRST_HOLD));
+        let told: Vec<_> = work.news.iter().map(|(_, news)| news).collect();
+        assert_eq!(told.len(), 1);
+        assert_eq!(
+            (told[0].reason, told[0].note.as_str()),
+            ("ReleaseRefused", "a policy says no")
+        );
     }
 }

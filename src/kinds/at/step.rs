@@ -54,8 +54,12 @@ pub const NAME_CONFLICT: &str = "NameConflict";
 pub const POD_REFUSED: &str = "PodRefused";
 /// Reason: the pod was altered on its way so that it could run twice.
 pub const POD_ALTERED: &str = "PodAltered";
+/// Reason: the API server does not let the pod be released.
+pub const RELEASE_REFUSED: &str = "ReleaseRefused";
 /// Reason: somebody else released a pod.
 pub const GATE_VIOLATED: &str = "GateViolated";
+/// The sentence of a start.
+const RELEASED: &str = "the pod was released to run";
 const SUSPENDED: &str = "Suspended";
 const INVALID: &str = "Invalid";
 const POD_LOST: &str = "PodLost";
@@ -197,6 +201,15 @@ pub fn refused(at: &AtView, why: &str, hold: DateTime<Utc>, now: DateTime<Utc>) 
     draft.wait(earliest(Some(hold), too_late_from(at)))
 }
 
+/// Decides what to do when the API server does not let the recorded pod be released, as
+/// [`refused`] for one that is not let in.
+pub fn unreleased(at: &AtView, why: &str, hold: DateTime<Utc>, now: DateTime<Utc>) -> Step {
+    let mut draft = Draft::new(at, now);
+    draft.status.phase = Some(Phase::Running);
+    draft.held_up(RELEASE_REFUSED, why);
+    draft.wait(earliest(Some(hold), too_late_from(at)))
+}
+
 fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
     let (at, now) = (draft.at, draft.now);
     let ours = seen.pod.filter(|pod| pod.is_of(&at.uid));
@@ -238,7 +251,7 @@ fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
                 draft.delete_pod(seen, pod)
             }
             None if go == Go::Yes && is_current(pod, at) => {
-                draft.start(pod, "Released", "the pod was released to run");
+                draft.start(pod, "Released", RELEASED);
                 draft.again()
             }
             None => draft.delete_pod(seen, pod),
@@ -347,6 +360,10 @@ fn running(mut draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
         }
         Some(gate) => {
             draft.correct_start();
+            let started = condition::get(&at.status.conditions, STARTED);
+            if started.is_some_and(|c| c.reason == RELEASE_REFUSED) {
+                draft.set(STARTED, true, "Released", RELEASED);
+            }
             let late = draft.status.lateness_milliseconds.unwrap_or_default();
             let note = format!(
                 "released the pod {}, {late} ms late",
@@ -590,10 +607,14 @@ impl<'a> Draft<'a> {
 
     /// It is time, and something keeps the command from starting.
     fn hindered(&mut self, reason: &'static str, why: &str) {
+        self.status.scheduled_time = self.at.instant();
+        self.held_up(reason, why);
+    }
+
+    fn held_up(&mut self, reason: &'static str, why: &str) {
         if self.changes(STARTED, reason, why) {
             self.tell(Severity::Warning, reason, "StartPod", why);
         }
-        self.status.scheduled_time = self.at.instant();
         self.say(reason, why);
         self.set(STARTED, false, reason, why);
         self.set(RECONCILING, true, reason, why);

@@ -72,35 +72,27 @@ async fn one_that_waits_is_deleted_and_starts_nothing() {
     }
 }
 
-#[tokio::test]
-async fn one_whose_pod_waits_is_deleted_and_the_pod_never_runs() {
-    let kubectl = kubectl("deleted-gated").await;
-    let record = record(&kubectl).await;
-    let policy = Policy::deny(
-        &kubectl,
-        "UPDATE",
-        "ats/status",
-        "object.status.phase == 'RUNNING'",
-    )
-    .await;
+/// Deletes Ats whose pods wait for their gates, the operator being held by a policy.
+async fn delete_gated(kubectl: &Kubectl, policy: Policy, phase: &str) {
+    let record = record(kubectl).await;
     for cascade in CASCADES {
         kubectl.apply(&at(cascade, "", "")).good();
         let gate = "cnat.programming-kubernetes.info/armed";
+        let pod = format!("pod/{cascade}-pod");
         kubectl
-            .until_field(
-                &format!("pod/{cascade}-pod"),
-                "{.spec.schedulingGates[*].name}",
-                gate,
-            )
+            .until_field(&pod, "{.spec.schedulingGates[*].name}", gate)
+            .await;
+        kubectl
+            .until_field(&format!("at/{cascade}"), "{.status.phase}", phase)
             .await;
     }
     for cascade in CASCADES {
-        delete(&kubectl, cascade).await;
+        delete(kubectl, cascade).await;
     }
     drop(policy);
-    witness(&kubectl, "now").await;
+    witness(kubectl, "now").await;
     for cascade in ["background", "foreground"] {
-        until_gone(&kubectl, &format!("pod/{cascade}-pod")).await;
+        until_gone(kubectl, &format!("pod/{cascade}-pod")).await;
     }
     record.end().await;
     for cascade in CASCADES {
@@ -108,6 +100,23 @@ async fn one_whose_pod_waits_is_deleted_and_the_pod_never_runs() {
         assert_eq!(record.uids(&name).len(), 1, "{cascade}");
         assert!(record.released(&name).is_empty(), "{cascade}");
     }
+}
+
+#[tokio::test]
+async fn one_whose_pod_waits_is_deleted_and_the_pod_never_runs() {
+    let kubectl = kubectl("deleted-gated").await;
+    // Before the first status there is no phase.
+    let commit = "object.status.phase == 'RUNNING'";
+    let policy = Policy::deny(&kubectl, "UPDATE", "ats/status", commit).await;
+    delete_gated(&kubectl, policy, "").await;
+}
+
+#[tokio::test]
+async fn one_whose_pod_is_about_to_be_released_is_deleted_and_the_pod_never_runs() {
+    let kubectl = kubectl("deleted-committed").await;
+    let release = super::policies::BY_OPERATOR;
+    let policy = Policy::deny(&kubectl, "UPDATE", "pods", release).await;
+    delete_gated(&kubectl, policy, "RUNNING").await;
 }
 
 #[tokio::test]

@@ -247,6 +247,52 @@ async fn a_pod_that_was_released_and_deleted_between_two_looks_is_not_made_again
 }
 
 #[tokio::test]
+async fn a_pod_that_is_deleted_with_its_gate_is_not_released_while_a_finalizer_keeps_it() {
+    let kubectl = kubectl("kept").await;
+    let record = record(&kubectl).await;
+    let policy = hold_release(&kubectl).await;
+    kubectl.apply(&at("x", "", "")).good();
+    let uid = gated(&kubectl, "x-pod").await;
+    kubectl.until_field("at/x", "{.status.podUID}", &uid).await;
+    let finalizers = |list: &str| {
+        let patch = format!("{{\"metadata\":{{\"finalizers\":{list}}}}}");
+        kubectl
+            .run(&format!("patch pod/x-pod --type=merge -p {patch}"))
+            .good();
+    };
+    finalizers("[\"example.com/hold\"]");
+    kubectl.run("delete pod/x-pod --wait=false").good();
+    kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
+    drop(policy);
+    assert_eq!(kubectl.field("at/x", "{.status.result}"), "Unknown");
+    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "NeverStarted");
+    assert_eq!(kubectl.field("pod/x-pod", GATES), GATE);
+    finalizers("null");
+    until_gone(&kubectl, "x-pod", &uid).await;
+    record.end().await;
+    assert!(record.released("x-pod").is_empty());
+}
+
+#[tokio::test]
+async fn a_pod_that_lost_our_label_is_followed_to_its_end() {
+    let kubectl = kubectl("unlabelled").await;
+    let record = record(&kubectl).await;
+    let label = "cnat.programming-kubernetes.info/at-uid";
+    let patch = format!(
+        "has(object.metadata.labels) && '{label}' in object.metadata.labels ? \
+         [JSONPatch{{op: 'remove', path: '/metadata/labels/{}'}}] : []",
+        label.replace('/', "~1")
+    );
+    let policy = Policy::alter_pods(&kubectl, &patch).await;
+    kubectl.apply(&at("x", "", "")).good();
+    kubectl
+        .until_field("at/x", "{.status.result}", "Succeeded")
+        .await;
+    drop(policy);
+    one_run(&kubectl, &record, "x").await;
+}
+
+#[tokio::test]
 async fn a_release_that_is_held_back_beyond_the_deadline_is_not_made() {
     let kubectl = kubectl("held-back").await;
     let record = record(&kubectl).await;
@@ -277,8 +323,11 @@ async fn a_release_that_is_held_back_is_made_once_it_can_be() {
     kubectl.apply(&at_when(&due, "x", "", "")).good();
     gated(&kubectl, "x-pod").await;
     kubectl
-        .until_field("at/x", "{.status.phase}", "RUNNING")
+        .until_field("at/x", STARTED_REASON, "ReleaseRefused")
         .await;
+    assert_eq!(kubectl.field("at/x", "{.status.phase}"), "RUNNING");
+    let message = kubectl.field("at/x", "{.status.message}");
+    assert!(message.contains("held back by a test"), "{message}");
     let moment = chrono::Utc::now() + chrono::TimeDelta::seconds(2);
     wait_for("two seconds to pass", || {
         (chrono::Utc::now() > moment).then_some(())
@@ -291,6 +340,8 @@ async fn a_release_that_is_held_back_is_made_once_it_can_be() {
     // What is recorded is the release, and not the commit before it.
     let late = kubectl.field("at/x", "{.status.latenessMilliseconds}");
     assert!(late.parse::<i64>().unwrap() >= 2_000, "{late}");
+    assert_eq!(kubectl.field("at/x", STARTED_REASON), "Released");
+    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "Completed");
     one_run(&kubectl, &record, "x").await;
 }
 

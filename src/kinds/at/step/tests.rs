@@ -335,6 +335,40 @@ fn a_strangers_pod_is_left_alone_and_looked_at_again() {
 }
 
 #[test]
+fn a_release_that_is_refused_is_told_until_it_is_made() {
+    let mut at = running_at("p-1");
+    let hold = at_second(12);
+    let step = unreleased(&at, "a policy says no", hold, now());
+    assert_eq!((step.act.clone(), step.next), (Act::Nothing, Some(hold)));
+    assert_eq!(told(&step), ["ReleaseRefused"]);
+    let status = step.status.unwrap();
+    assert_eq!(
+        (status.phase, status.pod_uid.as_deref()),
+        (Some(Phase::Running), Some("p-1"))
+    );
+    assert_eq!(status.scheduled_time, Some(at_second(0)));
+    assert_eq!(status.reason.as_deref(), Some("ReleaseRefused"));
+    assert_eq!(status.message.as_deref(), Some("a policy says no"));
+    assert_eq!(reason(&status, STARTED), Some(("False", "ReleaseRefused")));
+    at.status = *status;
+    // Once is enough.
+    let again = unreleased(&at, "a policy says no", hold, now());
+    assert_eq!((again.status, again.news), (None, vec![]));
+    // The deadline is obeyed.
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
+    let step = unreleased(&at, "a policy says no", hold, now());
+    assert_eq!(step.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
+    // The release takes it back.
+    let step = decide(&at, cached(Some(&gated("p-1"))));
+    assert!(matches!(step.act, Act::Lift { .. }));
+    let status = step.status.unwrap();
+    assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+    at.status = *status;
+    let status = decide(&at, cached(Some(&freed("p-1")))).status.unwrap();
+    assert_eq!((status.reason, status.message), (None, None));
+}
+
+#[test]
 fn a_lost_pod_leaves_the_reason_of_its_disruption() {
     let last = Last {
         pod: PodView {
