@@ -1,12 +1,13 @@
 //! The promise that matters most: never twice and never early, whenever the operator dies.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use fastrand::Rng;
 use my_operator_cluster::Cluster;
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::cluster;
@@ -34,10 +35,18 @@ fn seed() -> u64 {
     seed
 }
 
-/// An operator, how long it lives, and in some rounds a second one beside it, which comes later.
+/// An operator, how long it lives, and in some rounds a second one beside it.
 struct Round {
     life: Duration,
-    second: Option<(Duration, Duration)>,
+    second: Option<Second>,
+}
+
+struct Second {
+    /// It comes that long after the first.
+    delay: Duration,
+    life: Duration,
+    /// The first is frozen meanwhile, and goes on afterwards with what it knew before.
+    freezes: bool,
 }
 
 impl Round {
@@ -46,8 +55,11 @@ impl Round {
     }
 
     fn length(&self) -> Duration {
-        let second = self.second.map(|(delay, life)| delay + life);
-        self.life.max(second.unwrap_or_default())
+        match &self.second {
+            None => self.life,
+            Some(second) if second.freezes => second.delay + second.life + self.life,
+            Some(second) => self.life.max(second.delay + second.life),
+        }
     }
 }
 
@@ -58,7 +70,11 @@ fn plan(random: &mut Rng) -> Vec<Round> {
     while left > 0 {
         let life = lifetime(random);
         let twice = left > 1 && random.bool();
-        let second = twice.then(|| (Duration::from_millis(random.u64(0..500)), lifetime(random)));
+        let second = twice.then(|| Second {
+            delay: Duration::from_millis(random.u64(0..500)),
+            life: lifetime(random),
+            freezes: random.u32(0..4) == 0,
+        });
         let round = Round { life, second };
         left -= round.kills();
         rounds.push(round);
@@ -66,12 +82,50 @@ fn plan(random: &mut Rng) -> Vec<Round> {
     rounds
 }
 
+/// How the operators of a test are started.
+struct Start<'a> {
+    cluster: &'a Cluster,
+    kubeconfig: PathBuf,
+    flags: [&'a str; 3],
+}
+
+impl Start<'_> {
+    fn operator(&self, name: &str) -> Operator {
+        Operator::spawn(self.cluster, name, &self.kubeconfig, &self.flags)
+    }
+
+    async fn round(&self, round: &Round) {
+        let first = self.operator("killed");
+        let Some(second) = &round.second else {
+            return end_after(&first, round.life).await;
+        };
+        let other = async {
+            tokio::time::sleep(second.delay).await;
+            if second.freezes {
+                signal(&first, Signal::STOP);
+            }
+            end_after(&self.operator("killed-too"), second.life).await;
+        };
+        if second.freezes {
+            other.await;
+            signal(&first, Signal::CONT);
+            end_after(&first, round.life).await;
+        } else {
+            tokio::join!(end_after(&first, round.life), other);
+        }
+    }
+}
+
 /// Lets an operator live for that long.
-async fn live(cluster: &Cluster, kubeconfig: &Path, name: &str, flags: &[&str], life: Duration) {
-    let operator = Operator::spawn(cluster, name, kubeconfig, flags);
+async fn end_after(operator: &Operator, life: Duration) {
     tokio::time::sleep(life).await;
     operator.process.kill();
     operator.process.wait().await;
+}
+
+fn signal(operator: &Operator, signal: Signal) {
+    let pid = i32::try_from(operator.process.pid()).ok();
+    rustix::process::kill_process(pid.and_then(Pid::from_raw).unwrap(), signal).unwrap();
 }
 
 /// When the Ats are due: all through the time of the kills, a few at each instant.
@@ -113,25 +167,19 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     }
     kubectl.with("create -f -", &objects).good();
 
-    let kubeconfig = operator_kubeconfig(cluster).await;
-    let flags = ["--webhooks=false", "--namespace", &namespace];
+    let start = Start {
+        cluster,
+        kubeconfig: operator_kubeconfig(cluster).await,
+        flags: ["--webhooks=false", "--namespace", &namespace],
+    };
     for round in &rounds {
-        let second = async {
-            if let Some((delay, life)) = round.second {
-                tokio::time::sleep(delay).await;
-                live(cluster, &kubeconfig, "killed-too", &flags, life).await;
-            }
-        };
-        tokio::join!(
-            live(cluster, &kubeconfig, "killed", &flags, round.life),
-            second
-        );
+        start.round(round).await;
     }
     // They did not all wait for the one that lives: else no kill struck anything.
     let phases = kubectl.field("ats", "{.items[*].status.phase}");
     let started = phases.matches("DONE").count() + phases.matches("RUNNING").count();
     assert!(started >= ATS / 10, "{started} started under the kills");
-    let operator = Operator::spawn(cluster, "killed", &kubeconfig, &flags);
+    let operator = start.operator("killed");
     let done = try_wait(crate::harness::PATIENCE, || {
         let phases = kubectl.field("ats", "{.items[*].status.phase}");
         (phases.matches("DONE").count() == ATS).then_some(())
