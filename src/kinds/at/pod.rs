@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::crd::{At, AtSpec};
 use crate::kinds::template::PodTemplate;
+use crate::reconcile::raw;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 
 /// The container that runs the command.
@@ -177,7 +178,8 @@ fn complete(container: &mut Map<String, Value>, spec: &AtSpec) {
 #[derive(Resource, Clone, Debug, Default, Serialize, Deserialize)]
 #[resource(inherit = Pod)]
 pub struct PodObject {
-    /// The object's metadata.
+    /// The object's metadata, as far as it is used.
+    #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
     #[serde(default)]
     spec: RawSpec,
