@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use futures::{TryStreamExt, pin_mut};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
@@ -33,6 +34,8 @@ pub struct Cache<V> {
 struct State<V> {
     views: HashMap<Key, Arc<V>>,
     by_index: HashMap<String, BTreeSet<Key>>,
+    /// The namespace of the object that came last: objects of one come together.
+    namespace: Arc<str>,
 }
 
 impl<V> Cache<V> {
@@ -43,6 +46,7 @@ impl<V> Cache<V> {
             state: RwLock::new(State {
                 views: HashMap::new(),
                 by_index: HashMap::new(),
+                namespace: "".into(),
             }),
             index,
             unsynced: watch::Sender::new(watches),
@@ -55,6 +59,21 @@ impl<V> Cache<V> {
 
     fn write(&self) -> RwLockWriteGuard<'_, State<V>> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The key of an object, whose text is shared with the key that is kept.
+    fn key_of(&self, meta: &ObjectMeta) -> Key {
+        let mut key = Key::of(meta);
+        let mut state = self.write();
+        if let Some((kept, _)) = state.views.get_key_value(&key) {
+            return kept.clone();
+        }
+        if state.namespace == key.namespace {
+            key.namespace = state.namespace.clone();
+        } else {
+            state.namespace = key.namespace.clone();
+        }
+        key
     }
 
     /// The view of that object.
@@ -155,7 +174,7 @@ pub async fn follow<K, V>(
         None => format!("{what}.{}", K::group(&())),
     };
     let put = |object: K| -> Key {
-        let key = Key::of(object.meta());
+        let key = cache.key_of(object.meta());
         let new = Arc::new(view(object));
         let old = cache.insert(&key, &new);
         touched(&Touched {
@@ -202,7 +221,7 @@ pub async fn follow<K, V>(
                 }
                 watcher::Event::InitDone => {
                     for key in cache.keys() {
-                        let mine = scope.as_ref().is_none_or(|ns| *ns == key.namespace);
+                        let mine = scope.as_ref().is_none_or(|ns| **ns == *key.namespace);
                         if mine && !seen.contains(&key) {
                             drop(&key, true);
                         }
@@ -334,6 +353,22 @@ mod tests {
         cache.remove(&key("1"));
         assert!(found(&cache, "round").is_empty() && found(&cache, "blue").is_empty());
         assert!(cache.get(&key("1")).is_none() && cache.get(&key("2")).is_some());
+    }
+
+    #[test]
+    fn keys_share_their_text() {
+        let cache: Cache<()> = Cache::new(0, |()| Vec::new());
+        let of = |name: &str| {
+            cache.key_of(&ObjectMeta {
+                namespace: Some("ns".to_owned()),
+                name: Some(name.to_owned()),
+                ..ObjectMeta::default()
+            })
+        };
+        let (first, other) = (of("1"), of("2"));
+        assert!(Arc::ptr_eq(&first.namespace, &other.namespace));
+        cache.insert(&first, &Arc::new(()));
+        assert!(Arc::ptr_eq(&first.name, &of("1").name));
     }
 
     #[tokio::test]

@@ -105,8 +105,8 @@ where
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
         kind: Some(K::kind(&()).into_owned()),
-        namespace: Some(key.namespace.clone()),
-        name: Some(key.name.clone()),
+        namespace: Some(key.namespace.to_string()),
+        name: Some(key.name.to_string()),
         uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }

@@ -7,6 +7,8 @@
 //! [`write`] is how it creates and deletes; [`condition`], [`event`] and [`health`] are how people are
 //! told what was found.
 
+use std::sync::Arc;
+
 pub mod cache;
 pub mod condition;
 pub mod error;
@@ -21,29 +23,31 @@ pub mod write;
 pub use error::{Error, call};
 pub use runner::{Context, Outcome, Reconciler};
 
-/// Names a namespaced object.
+/// Names a namespaced object. Clones share the text: a key stands in a cache, in queues and in
+/// views at a time, a hundred thousand times over.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// `metadata.namespace`; empty for a cluster-scoped object.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// `metadata.name`.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl Key {
     /// The key of `namespace/name`.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         Self {
-            namespace: namespace.into(),
-            name: name.into(),
+            namespace: namespace.as_ref().into(),
+            name: name.as_ref().into(),
         }
     }
 
     /// The key of an object.
     pub fn of(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Self {
+        let text = |text: &Option<String>| Arc::from(text.as_deref().unwrap_or_default());
         Self {
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
+            namespace: text(&meta.namespace),
+            name: text(&meta.name),
         }
     }
 }

@@ -18,6 +18,9 @@ const TICK: Duration = Duration::from_millis(500);
 /// A clock that goes back by more than this was set; by less, what waits is only that much later.
 const SET_BACK: TimeDelta = TimeDelta::seconds(1);
 
+/// So many keys seldom wait for a worker; room for more is given back when it is not needed.
+const USUAL: usize = 256;
+
 /// See the module.
 pub struct Queue {
     state: Mutex<State>,
@@ -53,6 +56,13 @@ impl State {
         let now = clock();
         let back = self.seen.replace(now).map(|before| before - now);
         (now, back.filter(|back| *back > SET_BACK))
+    }
+
+    /// Gives room back: whoever has started with many objects may then wait with them for years.
+    fn shrink(&mut self) {
+        self.waiting.shrink_to(USUAL);
+        self.since.shrink_to(USUAL);
+        self.again.shrink_to(USUAL);
     }
 }
 
@@ -110,7 +120,9 @@ impl Queue {
                         self.metrics.waited.observe(since.elapsed().as_secs_f64());
                     }
                     state.active.insert(key.clone());
-                    if !state.waiting.is_empty() {
+                    if state.waiting.is_empty() {
+                        state.shrink();
+                    } else {
                         self.ready.notify_one();
                     }
                     return Some(key);
@@ -370,7 +382,7 @@ mod tests {
         start_timer(&queue);
         for tenth in 0..COUNT {
             let taken = queue.take().await.unwrap();
-            assert_eq!(taken.name, format!("a{tenth:04}"));
+            assert_eq!(*taken.name, *format!("a{tenth:04}"));
             let late = machine.now() - (second(100) + TimeDelta::microseconds(tenth * 100));
             assert!(late >= TimeDelta::zero(), "{taken}: {late}");
             assert!(late <= TimeDelta::milliseconds(2), "{taken}: {late}");

@@ -31,7 +31,8 @@ pub(super) async fn measure(
     let name = format!("{count} waiting, come one by one: memory of each, B");
     figures.add(name, each, &[]);
 
-    let (cpu, page) = (running.cpu()?, running.page().await?);
+    let page = running.page().await?;
+    let cpu = running.cpu()?;
     tokio::time::sleep(Duration::from_secs(seconds.into())).await;
     let (cpu, now) = (running.cpu()? - cpu, running.page().await?);
     let writes = (now.calls() - now.reads()) - (page.calls() - page.reads());

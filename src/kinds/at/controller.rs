@@ -216,7 +216,7 @@ impl AtReconciler {
         let Some(stored) = self.own_ats.newer(key, cached, StoredAt::version) else {
             return Ok(None);
         };
-        let mut at = stored.read((self.clock)())?;
+        let mut at = stored.read(key, (self.clock)())?;
         let mut sight = self.cached_pod(&at);
         for _ in 0..MOST_STEPS {
             let now = (self.clock)();
@@ -462,8 +462,8 @@ impl AtReconciler {
             "apiVersion": At::api_version(&()),
             "kind": At::kind(&()),
             "metadata": {
-                "name": name,
-                "namespace": at.key.namespace,
+                "name": &**name,
+                "namespace": &*at.key.namespace,
                 "uid": at.uid,
                 "resourceVersion": at.resource_version,
             },
@@ -477,7 +477,7 @@ impl AtReconciler {
             self.client.request::<AtObject>(request).await
         };
         let stored = StoredAt::of(call("write the status", &at.key, request).await?);
-        let view = stored.read((self.clock)())?;
+        let view = stored.read(&at.key, (self.clock)())?;
         self.own_ats
             .put(&at.key, &view.resource_version, Arc::new(stored));
         Ok(view)

@@ -17,8 +17,6 @@ use crate::reconcile::{Error, Key};
 /// are kept as compact text and read when they are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAt {
-    /// Namespace and name.
-    pub key: Key,
     /// `metadata.uid`.
     pub uid: Box<str>,
     resource_version: Box<str>,
@@ -44,14 +42,12 @@ fn phase_of(status: &str) -> Phase {
 impl StoredAt {
     /// What is kept of an object.
     pub fn of(object: AtObject) -> Self {
-        let key = Key::of(&object.metadata);
         let meta = object.metadata;
         let text = |text: Option<String>| text.unwrap_or_default().into_boxed_str();
         let set_at = meta
             .annotations
             .and_then(|mut all| all.remove(SCHEDULE_SET_AT));
         Self {
-            key,
             uid: text(meta.uid),
             resource_version: text(meta.resource_version),
             generation: meta.generation,
@@ -71,14 +67,14 @@ impl StoredAt {
         &self.resource_version
     }
 
-    /// Reads what is kept.
+    /// Reads what is kept of the At with that key.
     ///
     /// # Errors
     /// [`Error::Unreadable`] when the status is not one of ours. Taking it for an empty one could
     /// run a command twice.
-    pub fn read(&self, now: DateTime<Utc>) -> Result<AtView, Error> {
+    pub fn read(&self, key: &Key, now: DateTime<Utc>) -> Result<AtView, Error> {
         let unreadable = |error: serde_json::Error| Error::Unreadable {
-            object: self.key.clone(),
+            object: key.clone(),
             reason: format!("its status is not one that this program wrote: {error}"),
         };
         let status: Option<AtStatus> =
@@ -89,13 +85,13 @@ impl StoredAt {
             .into_iter()
             .collect();
         Ok(AtView {
-            key: self.key.clone(),
+            key: key.clone(),
             uid: self.uid.to_string(),
             resource_version: self.resource_version.to_string(),
             generation: self.generation,
             deleting: self.deleting,
             base: self.created.map(|created| base(&annotations, created)),
-            spec: settle::<AtRules>(&self.key.name, &annotations, self.spec.text(), now),
+            spec: settle::<AtRules>(&key.name, &annotations, self.spec.text(), now),
             status: status.unwrap_or_default(),
         })
     }
@@ -155,6 +151,10 @@ mod tests {
         DateTime::from_timestamp(1_800_000_000, 0).unwrap()
     }
 
+    fn key() -> Key {
+        Key::new("ns", "a")
+    }
+
     fn stored(object: &Value) -> StoredAt {
         StoredAt::of(serde_json::from_str(&object.to_string()).unwrap())
     }
@@ -168,7 +168,7 @@ mod tests {
             "spec": {"schedule": "now + 1 minute", "command": "x"},
             "status": {"phase": "PENDING"},
         }))
-        .read(now())
+        .read(&key(), now())
         .unwrap();
         assert_eq!(
             view.spec.as_ref().unwrap().image.as_deref(),
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn an_object_without_spec_and_status_is_pending_and_invalid() {
         let view = stored(&json!({"metadata": {"name": "a"}}))
-            .read(now())
+            .read(&key(), now())
             .unwrap();
         assert_eq!(view.phase(), Phase::Pending);
         assert_eq!(view.spec.unwrap_err().len(), 2);
@@ -199,7 +199,7 @@ mod tests {
         ] {
             let at = stored(&json!({"metadata": {"name": "a"}, "status": status}));
             assert!(
-                matches!(at.read(now()), Err(Error::Unreadable { .. })),
+                matches!(at.read(&key(), now()), Err(Error::Unreadable { .. })),
                 "{at:?}"
             );
         }

@@ -785,7 +785,7 @@ impl Look<'_> {
         let body = pod::build(&plan, content).to_string().into_bytes();
         let expected = PodView {
             name: name.clone(),
-            owner: self.key.name.clone(),
+            owner: self.key.name.to_string(),
             owner_uid: self.object.uid.clone(),
             node: create.node.clone(),
             revision: create.revision.clone(),
