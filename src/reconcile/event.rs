@@ -5,8 +5,9 @@
 //! name that sorts by it.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -20,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Key;
 use super::write::{self, MANAGER};
+use crate::clock::Clock;
 
 /// No Event may hold up the others for longer than this.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -33,6 +35,8 @@ const LONGEST_NOTE: usize = 1024;
 const LONGEST_NAME: usize = 253;
 /// What is told again within this time is counted and not told anew, as client-go has it.
 const SERIES: TimeDelta = TimeDelta::minutes(6);
+/// Times of news are made to differ, but a clock that was set back by more than this is followed.
+const SET_BACK: TimeDelta = TimeDelta::seconds(1);
 /// So many of the latest Events are remembered for that. What repeats itself does so soon.
 const MOST_REMEMBERED: usize = 512;
 
@@ -59,11 +63,14 @@ pub struct News {
 }
 
 /// Where news go. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Events {
     untold: mpsc::Sender<Untold>,
+    clock: Clock,
     /// Microseconds since 1970 of the latest news.
     latest: Arc<AtomicI64>,
+    /// News are being dropped.
+    full: Arc<AtomicBool>,
 }
 
 /// News on their way.
@@ -79,20 +86,24 @@ pub struct Teller {
     client: kube::Client,
     told: Told,
     untold: mpsc::Receiver<Untold>,
+    /// The last Event could not be published.
+    failing: bool,
 }
 
-/// Events in the name of this operator.
-pub fn events(client: kube::Client) -> (Events, Teller) {
+/// Events in the name of this operator, with the times of that clock.
+pub fn events(client: kube::Client, clock: Clock) -> (Events, Teller) {
     let (sender, untold) = mpsc::channel(MOST_UNTOLD);
     let events = Events {
         untold: sender,
+        clock,
         latest: Arc::default(),
+        full: Arc::default(),
     };
-    let told = Told::default();
     let teller = Teller {
         client,
-        told,
+        told: Told::default(),
         untold,
+        failing: false,
     };
     (events, teller)
 }
@@ -114,28 +125,40 @@ where
 
 impl Events {
     /// Hands over news about an object. Never waits: when too much is untold, it is dropped.
-    pub fn publish(&self, about: ObjectReference, news: News) {
+    pub fn publish(&self, about: ObjectReference, mut news: News) {
         let reason = news.reason;
+        // Somebody else's words may be long, and much may be untold.
+        news.note = head(&news.note, LONGEST_NOTE);
         if news.severity == Severity::Warning {
             let [kind, namespace, name] = [&about.kind, &about.namespace, &about.name]
                 .map(|text| text.as_deref().unwrap_or_default());
             tracing::warn!(kind, namespace, name, reason, "{}", news.note);
         }
         let (about, time) = (about, self.time());
-        if self.untold.try_send(Untold { about, news, time }).is_err() {
-            tracing::debug!(reason, "an Event was dropped: too many are untold");
+        let full = self.untold.try_send(Untold { about, news, time }).is_err();
+        if full && !self.full.swap(full, Ordering::Relaxed) {
+            tracing::warn!("more happens than can be told: some Events are left out");
+        } else if !full {
+            self.full.store(false, Ordering::Relaxed);
         }
     }
 
     /// The present, and later than that of any news before: Events of one object are to have an order,
     /// and names of their own.
     fn time(&self) -> DateTime<Utc> {
-        let now = Utc::now().timestamp_micros();
-        let after = |latest: i64| Some(now.max(latest + 1));
+        let now = (self.clock)().timestamp_micros();
+        let after = |latest: i64| {
+            let was_set_back = TimeDelta::microseconds(latest.saturating_sub(now)) > SET_BACK;
+            if was_set_back {
+                now
+            } else {
+                now.max(latest + 1)
+            }
+        };
         let order = Ordering::Relaxed;
-        let latest = self.latest.fetch_update(order, order, after);
-        let time = latest.map_or(now, |latest| now.max(latest + 1));
-        DateTime::from_timestamp_micros(time).unwrap_or_default()
+        let update = |latest| Some(after(latest));
+        let before = self.latest.fetch_update(order, order, update);
+        DateTime::from_timestamp_micros(before.map_or(now, after)).unwrap_or_default()
     }
 }
 
@@ -144,7 +167,13 @@ impl Teller {
     pub async fn run(mut self, stop: CancellationToken) {
         let all = async {
             while let Some(untold) = self.untold.recv().await {
-                publish(&self.client, &mut self.told, untold).await;
+                let outcome = publish(&self.client, &mut self.told, untold).await;
+                if let Err(problem) = &outcome
+                    && !self.failing
+                {
+                    tracing::warn!(problem, "Events cannot be published");
+                }
+                self.failing = outcome.is_err();
             }
         };
         let end = async {
@@ -158,13 +187,14 @@ impl Teller {
     }
 }
 
-/// Publishes one Event. One that cannot be published is logged and left.
-async fn publish(client: &kube::Client, told: &mut Told, untold: Untold) {
-    let reason = untold.news.reason;
+/// Publishes one Event. One that cannot be published is left.
+///
+/// # Errors
+/// Why it cannot, for the log.
+async fn publish(client: &kube::Client, told: &mut Told, untold: Untold) -> Result<(), String> {
     match tokio::time::timeout(PUBLISH_TIMEOUT, tell(client, told, untold)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(reason, %error, "cannot publish an Event"),
-        Err(_) => tracing::debug!(reason, "cannot publish an Event: no answer"),
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(_) => Err("no answer".to_owned()),
     }
 }
 
@@ -225,23 +255,23 @@ fn event(untold: &Untold, namespace: &str, name: &str) -> Value {
         },
         "reason": news.reason,
         "action": news.action,
-        "note": note(&news.note),
+        "note": news.note,
         "regarding": untold.about,
         "reportingController": MANAGER,
         "reportingInstance": MANAGER,
     })
 }
 
-/// A note that the API takes.
-fn note(note: &str) -> String {
-    if note.len() <= LONGEST_NOTE {
-        return note.to_owned();
+/// The first bytes of a text, `longest` at most; no character is cut in two.
+pub fn head(text: &str, longest: usize) -> String {
+    if text.len() <= longest {
+        return text.to_owned();
     }
-    let end = (0..=LONGEST_NOTE - 3)
+    let end = (0..=longest.saturating_sub(3))
         .rev()
-        .find(|at| note.is_char_boundary(*at))
+        .find(|at| text.is_char_boundary(*at))
         .unwrap_or_default();
-    format!("{}...", &note[..end])
+    format!("{}...", &text[..end])
 }
 
 /// The Events that were told last, oldest first.
@@ -256,6 +286,8 @@ struct Series {
     severity: Severity,
     reason: &'static str,
     action: &'static str,
+    /// See [`gist`].
+    gist: u64,
     name: String,
     count: u32,
     last: DateTime<Utc>,
@@ -266,14 +298,24 @@ fn identity(about: &ObjectReference) -> &str {
     uid.or(about.name.as_deref()).unwrap_or_default()
 }
 
+/// What a note says but for its numbers, which change from one time to the next.
+fn gist(note: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    note.split(|c: char| c.is_ascii_digit())
+        .filter(|part| !part.is_empty())
+        .for_each(|part| part.hash(&mut hasher));
+    hasher.finish()
+}
+
 impl Series {
-    /// Whether the news are of this series, whatever the note says: counts in it change.
+    /// Whether the news are of this series.
     fn has(&self, untold: &Untold) -> bool {
         let news = &untold.news;
         self.reason == news.reason
             && self.action == news.action
             && self.severity == news.severity
             && self.about == identity(&untold.about)
+            && self.gist == gist(&news.note)
     }
 }
 
@@ -303,6 +345,7 @@ impl Told {
             severity: untold.news.severity,
             reason: untold.news.reason,
             action: untold.news.action,
+            gist: gist(&untold.news.note),
             name,
             count: 1,
             last: untold.time,
@@ -313,6 +356,8 @@ impl Told {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::Mutex;
+
     use super::*;
 
     fn untold(name: &str, reason: &'static str, second: i64) -> Untold {
@@ -368,32 +413,92 @@ mod tests {
         assert!(name(&untold("x", "Started", 1)).starts_with("x.0"));
     }
 
-    #[tokio::test]
-    async fn news_of_one_instant_have_an_order() {
-        let client = kube::Client::new(
-            tower::service_fn(|_| async {
-                Ok::<_, std::convert::Infallible>(axum::http::Response::new(
-                    kube::client::Body::empty(),
-                ))
-            }),
-            "default",
-        );
-        let (events, mut teller) = events(client);
-        for _ in 0..100 {
+    /// An API server that answers every call with that status, and the methods of the calls.
+    fn server(code: u16) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
+        let calls = Arc::<Mutex<Vec<String>>>::default();
+        let seen = calls.clone();
+        let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
+            seen.lock().unwrap().push(request.method().to_string());
+            let response = axum::http::Response::builder().status(code);
+            let response = response.body(kube::client::Body::from(b"{}".to_vec()));
+            async move { Ok::<_, std::convert::Infallible>(response.unwrap()) }
+        });
+        (kube::Client::new(service, "default"), calls)
+    }
+
+    /// Events by a clock that can be set, in seconds.
+    fn clocked(code: u16) -> (Events, Teller, Arc<AtomicI64>) {
+        let second = Arc::<AtomicI64>::default();
+        let read = second.clone();
+        let clock: Clock = Arc::new(move || {
+            DateTime::from_timestamp(read.load(Ordering::Relaxed), 0).unwrap_or_default()
+        });
+        let (events, teller) = events(server(code).0, clock);
+        (events, teller, second)
+    }
+
+    fn times(events: &Events, teller: &mut Teller, count: usize) -> Vec<DateTime<Utc>> {
+        for _ in 0..count {
             let untold = untold("x", "Started", 0);
             events.publish(untold.about, untold.news);
         }
-        let mut times = Vec::new();
-        while let Ok(untold) = teller.untold.try_recv() {
-            times.push(untold.time);
-        }
+        std::iter::from_fn(|| Some(teller.untold.try_recv().ok()?.time)).collect()
+    }
+
+    #[tokio::test]
+    async fn news_of_one_instant_have_an_order() {
+        let (events, mut teller, _) = clocked(200);
+        let times = times(&events, &mut teller, 100);
         assert!(times.len() == 100 && times.is_sorted_by(|a, b| a < b));
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_was_ahead_does_not_set_the_times_of_what_comes_after() {
+        let (events, mut teller, second) = clocked(200);
+        second.store(1_000_000, Ordering::Relaxed);
+        times(&events, &mut teller, 2);
+        second.store(1_000, Ordering::Relaxed);
+        let times = times(&events, &mut teller, 2);
+        assert!(times[0].timestamp() == 1_000 && times[0] < times[1]);
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_told_is_left_and_the_next_is_tried() {
+        for (code, expected) in [
+            (200, ["POST", "PATCH", "POST"].as_slice()),
+            (403, &["POST", "POST", "POST"]),
+        ] {
+            let (client, calls) = server(code);
+            let (events, teller) = events(client, crate::clock::system());
+            for name in ["a", "a", "b"] {
+                let untold = untold(name, "Started", 0);
+                events.publish(untold.about, untold.news);
+            }
+            drop(events);
+            teller.run(CancellationToken::new()).await;
+            assert_eq!(*calls.lock().unwrap(), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn other_words_are_other_news_and_other_numbers_are_not() {
+        let of = |note: &str| Untold {
+            news: News {
+                note: note.to_owned(),
+                ..untold("a", "PodWaiting", 0).news
+            },
+            ..untold("a", "PodWaiting", 0)
+        };
+        let mut told = Told::default();
+        told.first(&of("Unschedulable: 0/3 nodes"), "a.1".to_owned());
+        assert!(told.again(&of("Unschedulable: 0/12 nodes")).is_some());
+        assert_eq!(told.again(&of("ImagePullBackOff: no such image")), None);
     }
 
     #[test]
     fn long_notes_are_cut_between_characters() {
-        assert_eq!(note("short"), "short");
-        let long = note(&"ä".repeat(600));
+        assert_eq!(head("short", LONGEST_NOTE), "short");
+        let long = head(&"ä".repeat(600), LONGEST_NOTE);
         assert!(
             long.len() <= LONGEST_NOTE && long.ends_with("ä..."),
             "{long}"

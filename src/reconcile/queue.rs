@@ -199,6 +199,8 @@ impl Queue {
             "the clock was set back: looking at everything again"
         );
         self.move_due(state, DateTime::<Utc>::MAX_UTC);
+        // A worker may have looked at the clock before.
+        state.again.extend(state.active.iter().cloned());
     }
 
     /// Lets every worker end after its present key.
@@ -330,6 +332,21 @@ mod tests {
         queue.take().await;
         let soon = machine.now() + TimeDelta::seconds(60);
         machine.set(-STEPS[1]);
+        queue.done(&key("a"), Some(soon));
+        let taken = within(&queue, Duration::from_secs(1)).await;
+        assert_eq!(taken, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_when_the_timer_has_seen_the_clock_since() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        put(&queue, "b", second(600)).await;
+        queue.add(key("a"));
+        assert_eq!(queue.take().await, Some(key("a")));
+        let soon = machine.now() + TimeDelta::seconds(60);
+        machine.set(-STEPS[1]);
+        assert_eq!(within(&queue, Duration::from_secs(1)).await, Some(key("b")));
         queue.done(&key("a"), Some(soon));
         let taken = within(&queue, Duration::from_secs(1)).await;
         assert_eq!(taken, Some(key("a")));

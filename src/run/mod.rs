@@ -111,7 +111,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         let router = metrics::router(registry.clone());
         serve_plain(&mut tasks, "metrics", listener, router, &stop);
     }
-    let (events, teller) = event::events(client.clone());
+    let (events, teller) = event::events(client.clone(), clock::system());
     let operate = Operate {
         teller,
         api_server,

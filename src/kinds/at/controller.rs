@@ -239,7 +239,7 @@ impl AtReconciler {
                     }
                     Created::Exists => sight = self.look_around(&at).await?,
                     Created::Refused(why) => {
-                        step = step::refused(&at, &why, self.in_vain(key, now), now);
+                        step = step::refused(&at, &why, self.in_vain(key), now);
                     }
                 },
                 Act::Lift { uid, gate } => match self.lift(&at, &uid, gate).await? {
@@ -264,7 +264,7 @@ impl AtReconciler {
                         let Some(why) = refused(&refusal) else {
                             return Err(refusal);
                         };
-                        step = step::unreleased(&at, &why, self.in_vain(key, now), now);
+                        step = step::unreleased(&at, &why, self.in_vain(key), now);
                     }
                 },
                 Act::DeletePod(version) => {
@@ -279,7 +279,7 @@ impl AtReconciler {
                     if at.phase() == Phase::Pending {
                         // It was made in vain: without a pause, whoever spoils pods would have us
                         // make them without end.
-                        self.in_vain(key, now);
+                        self.in_vain(key);
                     }
                 }
                 Act::DeleteAt => {
@@ -359,18 +359,19 @@ impl AtReconciler {
         let pod = self.look(at).await?;
         let taken = pod.as_ref().is_some_and(|pod| !pod.is_of(&at.uid));
         if taken && at.phase() == Phase::Pending {
-            self.in_vain(&at.key, (self.clock)());
+            self.in_vain(&at.key);
         }
         Ok(Sight::live(pod))
     }
 
     /// A pod was made or looked at in vain: when to try again.
-    fn in_vain(&self, key: &Key, now: DateTime<Utc>) -> DateTime<Utc> {
+    /// Counted from the present: the attempt itself may have taken long.
+    fn in_vain(&self, key: &Key) -> DateTime<Utc> {
         let mut all = self.memory();
         let memory = all.entry(key.clone()).or_default();
         let pause = FIRST_HOLD * 2_i32.saturating_pow(memory.vain.min(10));
         memory.vain += 1;
-        let hold = now + pause.min(LONGEST_HOLD);
+        let hold = (self.clock)() + pause.min(LONGEST_HOLD);
         memory.hold = Some(hold);
         hold
     }
@@ -623,7 +624,7 @@ mod tests {
             async move { Ok::<_, std::convert::Infallible>(response.unwrap()) }
         });
         let client = Client::new(server, "ns");
-        let (events, _teller) = event::events(client.clone());
+        let (events, _teller) = event::events(client.clone(), Arc::new(now));
         let ats = Cache::new(0, no_index);
         let stored = StoredAt::of(serde_json::from_str(&at.to_string()).unwrap());
         ats.insert(&key(), &Arc::new(stored));

@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::crd::Ending;
 use super::pod::{CONTAINER, Ended, PodPhase, PodView};
+use crate::reconcile::event;
 
 /// The longest message in a status, in bytes.
 pub const LONGEST_MESSAGE: usize = 1024;
@@ -125,15 +126,9 @@ fn signal(ended: &Ended) -> Option<i32> {
         .or_else(|| (1..=LAST_SIGNAL).contains(&by_code).then_some(by_code))
 }
 
-/// The first bytes of a text, as many as a status keeps; no character is cut in two.
+/// The first bytes of a text, as many as a status keeps.
 pub fn head(text: &str) -> String {
-    if text.len() <= LONGEST_MESSAGE {
-        return text.to_owned();
-    }
-    let end = (0..=LONGEST_MESSAGE - 3)
-        .rev()
-        .find(|i| text.is_char_boundary(*i));
-    format!("{}...", &text[..end.unwrap_or_default()])
+    event::head(text, LONGEST_MESSAGE)
 }
 
 /// The last bytes of a text: those of a log that matter most.
