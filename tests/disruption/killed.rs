@@ -2,10 +2,13 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use fastrand::Rng;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt as _};
 use my_operator_cluster::Cluster;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
@@ -18,10 +21,25 @@ const KILLS: usize = 200;
 const ATS: usize = 200;
 /// So many Ats are due at the same instant.
 const AT_ONCE: usize = 4;
+/// Of so many more, somebody deletes the pods at random.
+const SPOILED: usize = 40;
 
-/// Long enough to come to its work most times, short enough to die in the middle of it.
-fn lifetime(random: &mut Rng) -> Duration {
-    Duration::from_millis(random.u64(100..1_300))
+/// Random lengths of time, in the pace of this machine.
+struct Times {
+    random: Rng,
+    /// 1 where an operator starts at once, more where that takes long.
+    pace: u64,
+}
+
+impl Times {
+    /// Long enough to come to its work most times, short enough to die in the middle of it.
+    fn life(&mut self) -> Duration {
+        Duration::from_millis(self.random.u64(100..1_300) * self.pace)
+    }
+
+    fn delay(&mut self) -> Duration {
+        Duration::from_millis(self.random.u64(0..500) * self.pace)
+    }
 }
 
 // Shown when the test fails.
@@ -64,16 +82,20 @@ impl Round {
 }
 
 /// Rounds with that many kills in all.
-fn plan(random: &mut Rng) -> Vec<Round> {
+fn plan(times: &mut Times) -> Vec<Round> {
     let mut rounds = Vec::new();
     let mut left = KILLS;
     while left > 0 {
-        let life = lifetime(random);
-        let twice = left > 1 && random.bool();
-        let second = twice.then(|| Second {
-            delay: Duration::from_millis(random.u64(0..500)),
-            life: lifetime(random),
-            freezes: random.u32(0..4) == 0,
+        let life = times.life();
+        let twice = left > 1 && times.random.bool();
+        let second = twice.then(|| {
+            let freezes = times.random.u32(0..4) == 0;
+            Second {
+                freezes,
+                // What is frozen is to know something by then.
+                delay: if freezes { times.life() } else { times.delay() },
+                life: times.life(),
+            }
         });
         let round = Round { life, second };
         left -= round.kills();
@@ -92,6 +114,17 @@ struct Start<'a> {
 impl Start<'_> {
     fn operator(&self, name: &str) -> Operator {
         Operator::spawn(self.cluster, name, &self.kubeconfig, &self.flags)
+    }
+
+    /// How many times as long as usual an operator takes to come to its work here.
+    async fn pace(&self) -> u64 {
+        let start = Instant::now();
+        let operator = self.operator("killed");
+        operator.until_ready().await;
+        operator.process.stop(Duration::from_secs(10)).await;
+        u64::try_from(start.elapsed().as_millis() / 500)
+            .unwrap()
+            .max(1)
     }
 
     async fn round(&self, round: &Round) {
@@ -132,12 +165,43 @@ fn signal(operator: &Operator, signal: Signal) {
 fn instants(random: &mut Rng, span: Duration) -> Vec<DateTime<Utc>> {
     let now = Utc::now() + TimeDelta::seconds(5);
     let span = i64::try_from(span.as_millis()).unwrap();
-    let all = (0..ATS.div_ceil(AT_ONCE)).flat_map(|_| {
+    let all = (0..(ATS + SPOILED).div_ceil(AT_ONCE)).flat_map(|_| {
         let due = now + TimeDelta::milliseconds(random.i64(0..span));
         let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
         std::iter::repeat_n(time(&due), AT_ONCE)
     });
-    all.take(ATS).collect()
+    all.take(ATS + SPOILED).collect()
+}
+
+/// Whether somebody deletes the pods of that At.
+fn is_spoiled(number: usize) -> bool {
+    number >= ATS
+}
+
+/// The number in the name of an At or its pod.
+fn number(name: &str) -> usize {
+    let digits = name.trim_start_matches('a').trim_end_matches("-pod");
+    digits.parse().unwrap()
+}
+
+/// Deletes pods, waiting, running or ended ones, until it is aborted.
+async fn spoil(pods: Api<Pod>, mut random: Rng) {
+    let at_once = DeleteParams::default().grace_period(0);
+    loop {
+        tokio::time::sleep(Duration::from_millis(random.u64(0..500))).await;
+        // The API server may be busy; the next round comes soon.
+        for pod in pods
+            .list(&ListParams::default())
+            .await
+            .into_iter()
+            .flatten()
+        {
+            let name = pod.name_any();
+            if is_spoiled(number(&name)) && random.u32(0..3) == 0 {
+                let _ = pods.delete(&name, &at_once).await;
+            }
+        }
+    }
 }
 
 fn time(text: &str) -> DateTime<Utc> {
@@ -148,13 +212,21 @@ fn time(text: &str) -> DateTime<Utc> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
-    let mut random = Rng::with_seed(seed());
+    let random = Rng::with_seed(seed());
     let cluster = cluster().await;
     let namespace = cluster.namespace("killed").await.unwrap();
     let kubectl = Kubectl::new(cluster, &namespace);
     let record = Recorder::start(cluster.client().await.unwrap(), &namespace).await;
+    let start = Start {
+        cluster,
+        kubeconfig: operator_kubeconfig(cluster).await,
+        flags: ["--webhooks=false", "--namespace", &namespace],
+    };
 
-    let rounds = plan(&mut random);
+    let pace = start.pace().await;
+    let mut times = Times { random, pace };
+    let rounds = plan(&mut times);
+    let mut random = times.random;
     let instants = instants(&mut random, rounds.iter().map(Round::length).sum());
     let mut objects = String::new();
     for (number, due) in instants.iter().enumerate() {
@@ -167,14 +239,12 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     }
     kubectl.with("create -f -", &objects).good();
 
-    let start = Start {
-        cluster,
-        kubeconfig: operator_kubeconfig(cluster).await,
-        flags: ["--webhooks=false", "--namespace", &namespace],
-    };
+    let pods = Api::namespaced(cluster.client().await.unwrap(), &namespace);
+    let spoiler = tokio::spawn(spoil(pods, random.fork()));
     for round in &rounds {
         start.round(round).await;
     }
+    spoiler.abort();
     // They did not all wait for the one that lives: else no kill struck anything.
     let phases = kubectl.field("ats", "{.items[*].status.phase}");
     let started = phases.matches("DONE").count() + phases.matches("RUNNING").count();
@@ -182,7 +252,7 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     let operator = start.operator("killed");
     let done = try_wait(crate::harness::PATIENCE, || {
         let phases = kubectl.field("ats", "{.items[*].status.phase}");
-        (phases.matches("DONE").count() == ATS).then_some(())
+        (phases.matches("DONE").count() == ATS + SPOILED).then_some(())
     });
     assert!(
         done.await.is_some(),
@@ -196,20 +266,33 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     let ats: Value = serde_json::from_str(&kubectl.run("get ats -o json").good()).unwrap();
     for at in ats["items"].as_array().unwrap() {
         let name = at["metadata"]["name"].as_str().unwrap();
-        let due = instants[name[1..].parse::<usize>().unwrap()];
-        check(&record, name, due, &at["status"]);
+        check(&record, name, instants[number(name)], &at["status"]);
     }
 }
 
-/// Asserts that one pod of the At was released, that of the status, and not early.
+/// Asserts that one pod of the At was released, that of the status, and not early. Of an At whose
+/// pods were deleted, none may have been, and then the status must not say that it ran.
 fn check(record: &Recorder, at: &str, due: DateTime<Utc>, status: &Value) {
     let released = record.released(&format!("{at}-pod"));
     let uids: Vec<&str> = released.keys().map(String::as_str).collect();
-    assert_eq!(uids, [status["podUID"].as_str().unwrap()], "{at}");
-    assert_eq!(status["result"], "Succeeded", "{at}");
+    let recorded = [status["podUID"].as_str().unwrap()];
+    let of = |field: &str| time(status[field].as_str().unwrap_or_default());
+    let (result, reason) = (status["result"].as_str(), status["reason"].as_str());
+    match (result, reason) {
+        (Some("Unknown"), Some("NeverStarted")) if is_spoiled(number(at)) => {
+            assert_eq!(uids, [""; 0], "{at}");
+            return;
+        }
+        (Some("Unknown"), Some("PodLost")) if is_spoiled(number(at)) => {
+            assert!(uids.is_empty() || uids == recorded, "{at}: {uids:?}");
+        }
+        _ => {
+            assert_eq!(result, Some("Succeeded"), "{at}: {status}");
+            assert_eq!(uids, recorded, "{at}");
+        }
+    }
 
     // By the operator's own clock not by a millisecond.
-    let of = |field: &str| time(status[field].as_str().unwrap_or_default());
     assert_eq!(of("scheduledTime"), due, "{at}");
     assert!(of("startTime") >= due, "{at}: {status}");
     let late = status["latenessMilliseconds"].as_i64();
