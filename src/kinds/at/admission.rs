@@ -135,19 +135,25 @@ impl Rules for AtRules {
             && old.ttl_seconds_after_finished.is_none()
             && new.ttl_seconds_after_finished.is_some();
         let idle = [
-            ("suspend", old.suspend == new.suspend),
+            (
+                "suspend",
+                "now that the command has started",
+                old.suspend == new.suspend,
+            ),
             (
                 "startingDeadlineSeconds",
+                "once the pod was released",
                 defaulted || old.starting_deadline_seconds == new.starting_deadline_seconds,
             ),
             (
                 "activeDeadlineSeconds",
+                "once a node has taken the pod",
                 old.active_deadline_seconds == new.active_deadline_seconds,
             ),
         ];
-        for (field, same) in idle {
+        for (field, when, same) in idle {
             if !same {
-                findings.warn(format!("spec.{field}: has no effect, {STARTED}"));
+                findings.warn(format!("spec.{field}: has no effect {when}"));
             }
         }
         findings
@@ -744,13 +750,13 @@ mod tests {
         let deadline = json!({"startingDeadlineSeconds": 3600});
         assert_eq!(
             update(Some(Phase::Done), deadline).1,
-            ["spec.startingDeadlineSeconds: has no effect, the command has started"]
+            ["spec.startingDeadlineSeconds: has no effect once the pod was released"]
         );
         let (faults, warnings) = update(Some(Phase::Running), json!({"suspend": true}));
         assert_eq!(faults, Vec::<String>::new());
         assert_eq!(
             warnings,
-            ["spec.suspend: has no effect, the command has started"]
+            ["spec.suspend: has no effect now that the command has started"]
         );
         assert!(update(None, json!({"suspend": true})).1.is_empty());
     }

@@ -224,7 +224,7 @@ pub struct AtStatus {
     /// Why it ended as it did, in one word: Completed, Error, OOMKilled, DeadlineExceeded, Evicted,
     /// StartingDeadlineExceeded, NeverStarted, PodLost, or another word of the kubelet's. Before
     /// that, what keeps it from starting or its pod from running, if anything does: NameConflict,
-    /// PodRefused, PodAltered, ReleaseRefused, Unschedulable, ImagePullBackOff.
+    /// PodRefused, PodTerminating, PodAltered, ReleaseRefused, Unschedulable, ImagePullBackOff.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 

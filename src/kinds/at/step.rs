@@ -54,12 +54,15 @@ pub const NAME_CONFLICT: &str = "NameConflict";
 pub const POD_REFUSED: &str = "PodRefused";
 /// Reason: the pod was altered on its way so that it could run twice.
 pub const POD_ALTERED: &str = "PodAltered";
+/// Reason: a pod of ours that was not to run holds the name until it is gone.
+pub const POD_TERMINATING: &str = "PodTerminating";
 /// Reason: the API server does not let the pod be released.
 pub const RELEASE_REFUSED: &str = "ReleaseRefused";
 /// Reason: somebody else released a pod.
 pub const GATE_VIOLATED: &str = "GateViolated";
 /// The sentence of a start.
 const RELEASED: &str = "the pod was released to run";
+const NEVER_DUE: &str = "NeverDue";
 const SUSPENDED: &str = "Suspended";
 const INVALID: &str = "Invalid";
 const POD_LOST: &str = "PodLost";
@@ -177,8 +180,17 @@ fn is_too_late(spec: &AtSpec, instant: DateTime<Utc>, now: DateTime<Utc>) -> boo
 
 /// The first moment at which a start would be too late.
 fn too_late_from(at: &AtView) -> Option<DateTime<Utc>> {
+    too_late_after(at, at.instant()?)
+}
+
+/// The first moment at which the release of a committed pod would be: what the schedule said then.
+fn too_late_to_release_from(at: &AtView) -> Option<DateTime<Utc>> {
+    too_late_after(at, at.status.scheduled_time?)
+}
+
+fn too_late_after(at: &AtView, instant: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let seconds = at.spec.as_ref().ok()?.starting_deadline_seconds?;
-    deadline(at.instant()?, seconds)?.checked_add_signed(TimeDelta::milliseconds(1))
+    deadline(instant, seconds)?.checked_add_signed(TimeDelta::milliseconds(1))
 }
 
 /// Decides what to do next about an At.
@@ -206,8 +218,9 @@ pub fn refused(at: &AtView, why: &str, hold: DateTime<Utc>, now: DateTime<Utc>) 
 pub fn unreleased(at: &AtView, why: &str, hold: DateTime<Utc>, now: DateTime<Utc>) -> Step {
     let mut draft = Draft::new(at, now);
     draft.status.phase = Some(Phase::Running);
+    (draft.status.start_time, draft.status.lateness_milliseconds) = (None, None);
     draft.held_up(RELEASE_REFUSED, why);
-    draft.wait(earliest(Some(hold), too_late_from(at)))
+    draft.wait(earliest(Some(hold), too_late_to_release_from(at)))
 }
 
 fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
@@ -240,8 +253,16 @@ fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
         Some(pod) if pod.deleting && go == Go::TooLate => draft.end(&missed()),
         // Its going is seen by the watch, unless somebody took our label off it.
         Some(pod) if pod.deleting => {
-            let limit = too_late_from(at).filter(|_| go == Go::Yes);
-            draft.wait(earliest(Some(now + BLIND_INTERVAL), limit))
+            let blind = Some(now + BLIND_INTERVAL);
+            if go != Go::Yes {
+                return draft.wait(blind);
+            }
+            let why = format!(
+                "the pod {} of an earlier attempt is still being deleted; the command starts when it is gone",
+                pod::name(&at.key.name)
+            );
+            draft.hindered(POD_TERMINATING, &why);
+            draft.wait(earliest(blind, too_late_from(at)))
         }
         Some(pod) => match &pod.may_restart {
             Some(why) => {
@@ -315,6 +336,12 @@ fn idle(mut draft: Draft<'_>, go: &Go) -> Step {
         Go::TooLate => draft.end(&missed()),
         Go::NotDue(instant) => {
             draft.unset(STARTED);
+            if instant.is_none() {
+                draft.say(
+                    NEVER_DUE,
+                    "the instant lies beyond the year 9999: the command never starts",
+                );
+            }
             if let Some(instant) = instant
                 && (at.status.scheduled_time != Some(*instant) || !at.is_accepted())
             {
@@ -343,6 +370,7 @@ fn running(mut draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
         return gone(draft, seen, uid);
     };
     if let Some(verdict) = result::of(pod) {
+        draft.was_released();
         return draft.end(&verdict);
     }
     let too_late = too_late_to_release(at, now);
@@ -358,12 +386,12 @@ fn running(mut draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
             let blind = seen.live.then(|| now + BLIND_INTERVAL);
             draft.wait(earliest(early, blind))
         }
+        Some(_) if seen.hold.is_some_and(|hold| hold > now) => {
+            draft.wait(earliest(seen.hold, too_late_to_release_from(at)))
+        }
         Some(gate) => {
+            draft.was_released();
             draft.correct_start();
-            let started = condition::get(&at.status.conditions, STARTED);
-            if started.is_some_and(|c| c.reason == RELEASE_REFUSED) {
-                draft.set(STARTED, true, "Released", RELEASED);
-            }
             let late = draft.status.lateness_milliseconds.unwrap_or_default();
             let note = format!(
                 "released the pod {}, {late} ms late",
@@ -387,6 +415,7 @@ fn too_late_to_release(at: &AtView, now: DateTime<Utc>) -> bool {
 
 /// The recorded pod was released and has not ended.
 fn released(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
+    draft.was_released();
     let now = draft.now;
     let limit = draft.at.spec.as_ref().ok();
     let limit = limit.and_then(|spec| spec.active_deadline_seconds);
@@ -655,6 +684,16 @@ impl<'a> Draft<'a> {
         let recorded = self.status.start_time;
         if recorded.is_none_or(|start| (self.now - start).abs() > START_TOLERANCE) {
             self.set_start();
+        }
+    }
+
+    /// The pod has no gate, or none in a moment. A release that was refused for a while, and then
+    /// made by a call whose answer was lost, is not recorded yet.
+    fn was_released(&mut self) {
+        let started = condition::get(&self.status.conditions, STARTED);
+        if started.is_some_and(|c| c.reason == RELEASE_REFUSED) {
+            self.set_start();
+            self.set(STARTED, true, "Released", RELEASED);
         }
     }
 

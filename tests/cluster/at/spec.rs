@@ -248,13 +248,22 @@ async fn what_has_started_is_fixed_but_its_time_to_live() {
         ]
     );
     assert_eq!(kubectl.field("at/x", "{.metadata.generation}"), generation);
-    for (spec, field) in [
-        ("{suspend: true}", "suspend"),
-        ("{startingDeadlineSeconds: 1}", "startingDeadlineSeconds"),
-        ("{activeDeadlineSeconds: 7}", "activeDeadlineSeconds"),
+    for (spec, warning) in [
+        (
+            "{suspend: true}",
+            "suspend: has no effect now that the command has started",
+        ),
+        (
+            "{startingDeadlineSeconds: 1}",
+            "startingDeadlineSeconds: has no effect once the pod was released",
+        ),
+        (
+            "{activeDeadlineSeconds: 7}",
+            "activeDeadlineSeconds: has no effect once a node has taken the pod",
+        ),
     ] {
         let said = patch(spec);
-        let warning = format!("Warning: spec.{field}: has no effect, the command has started");
+        let warning = format!("Warning: spec.{warning}");
         assert!(said.ok && said.err.contains(&warning), "{said:?}");
     }
     let said = patch("{ttlSecondsAfterFinished: 3600}");

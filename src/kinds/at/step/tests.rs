@@ -350,6 +350,10 @@ fn a_release_that_is_refused_is_told_until_it_is_made() {
     assert_eq!(status.reason.as_deref(), Some("ReleaseRefused"));
     assert_eq!(status.message.as_deref(), Some("a policy says no"));
     assert_eq!(reason(&status, STARTED), Some(("False", "ReleaseRefused")));
+    assert_eq!(
+        (status.start_time, status.lateness_milliseconds),
+        (None, None)
+    );
     at.status = *status;
     // Once is enough.
     let again = unreleased(&at, "a policy says no", hold, now());
@@ -358,6 +362,26 @@ fn a_release_that_is_refused_is_told_until_it_is_made() {
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
     let step = unreleased(&at, "a policy says no", hold, now());
     assert_eq!(step.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
+    at.spec.as_mut().unwrap().starting_deadline_seconds = None;
+    // Nothing is tried before the pause is over, whatever wakes us.
+    let pod = gated("p-1");
+    let waits = Seen {
+        hold: Some(hold),
+        ..cached(Some(&pod))
+    };
+    let step = decide(&at, waits);
+    assert_eq!(
+        (step.act, step.status, step.next),
+        (Act::Nothing, None, Some(hold))
+    );
+    // A release whose answer was lost is recorded when it is seen.
+    let seen = freed("p-1");
+    let status = decide(&at, cached(Some(&seen))).status.unwrap();
+    assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+    assert_eq!(status.start_time, Some(now()));
+    let status = decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
+    assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+    assert_eq!(status.result, Some(Ending::Succeeded));
     // The release takes it back.
     let step = decide(&at, cached(Some(&gated("p-1"))));
     assert!(matches!(step.act, Act::Lift { .. }));
