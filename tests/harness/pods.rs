@@ -22,22 +22,8 @@ pub struct Release {
 }
 
 impl Release {
-    /// The latest time that the API server wrote into the pod for a change of the operator's, cut
-    /// to the second: that of the release, since a release is its last change.
-    pub fn time(&self) -> DateTime<Utc> {
-        let times = self
-            .pod
-            .metadata
-            .managed_fields
-            .iter()
-            .flatten()
-            .filter(|entry| entry.manager.as_deref() == Some("my-operator"))
-            .filter_map(|entry| entry.time.as_ref());
-        let latest = times.map(|time| time.0.as_second()).max();
-        DateTime::from_timestamp(latest.expect("the operator's own fields"), 0).unwrap()
-    }
-
-    /// When the API server made the pod, cut to the second.
+    /// When the API server made the pod, cut to the second: the release came after that. It writes
+    /// down no time of the release itself (managedFields keep their time when a field is removed).
     pub fn created(&self) -> DateTime<Utc> {
         let time = self.pod.creation_timestamp().unwrap();
         DateTime::from_timestamp(time.0.as_second(), 0).unwrap()
