@@ -102,6 +102,10 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
             }
         }
         let figures = figures.0;
+        // A round is long: whoever tries something need not wait for its end.
+        for figure in &figures {
+            eprintln!("  {}: {:.3}", figure.name, figure.value);
+        }
         columns.push(Column { name, figures });
     }
     Ok(columns)
