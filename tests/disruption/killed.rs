@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::cluster;
 use crate::harness::pods::Recorder;
-use crate::harness::{Kubectl, Operator, operator_kubeconfig, try_wait};
+use crate::harness::{Kubectl, Operator, operator_kubeconfig, time, try_wait};
 
 const KILLS: usize = 200;
 const ATS: usize = 200;
@@ -202,12 +202,6 @@ async fn spoil(pods: Api<Pod>, mut random: Rng) {
             }
         }
     }
-}
-
-fn time(text: &str) -> DateTime<Utc> {
-    let time = DateTime::parse_from_rfc3339(text);
-    time.unwrap_or_else(|error| panic!("{text:?}: {error}"))
-        .to_utc()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

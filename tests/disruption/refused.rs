@@ -3,15 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cluster;
-use crate::harness::{Kubectl, Operator, operator_kubeconfig, wait_for};
-
-/// A figure of the operator's page; 0 while it is not there.
-fn figure(operator: &Operator, name: &str) -> u64 {
-    let page = operator.figures();
-    let line = page.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|value| value.trim().parse().ok())
-        .unwrap_or_default()
-}
+use crate::harness::{Kubectl, Operator, figure, operator_kubeconfig, wait_for};
 
 #[tokio::test]
 async fn a_refused_pod_is_tried_again_ever_more_rarely() {
@@ -34,7 +26,7 @@ async fn a_refused_pod_is_tried_again_ever_more_rarely() {
     kubectl.apply(at).good();
     let refusals = "rest_client_requests_total{code=\"403\",method=\"POST\"}";
     wait_for("four refusals", || {
-        (figure(&operator, refusals) >= 4).then_some(())
+        (figure(&operator.figures(), refusals) >= Some(4)).then_some(())
     })
     .await;
     // After 0, 1, 3 and 7 seconds.
@@ -42,7 +34,12 @@ async fn a_refused_pod_is_tried_again_ever_more_rarely() {
     assert!(took >= Duration::from_millis(6_900), "{took:?}");
     // The state was written once, not at every attempt.
     let writes = "rest_client_requests_total{code=\"200\",method=\"PUT\"}";
-    assert_eq!(figure(&operator, writes), 1, "{}", operator.figures());
+    assert_eq!(
+        figure(&operator.figures(), writes),
+        Some(1),
+        "{}",
+        operator.figures()
+    );
     assert_eq!(kubectl.field("at/x", "{.status.reason}"), "PodRefused");
     operator.process.stop(Duration::from_secs(10)).await;
 }

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use my_operator_cluster::{Cluster, Process, free_ports};
 
 /// For everything that is waited for: nobody waits that long unless something is broken.
@@ -299,6 +300,20 @@ impl Operator {
             .map(|(_, page)| page)
             .unwrap_or_default()
     }
+}
+
+/// A time as the API writes it.
+pub fn time(text: &str) -> DateTime<Utc> {
+    let time = DateTime::parse_from_rfc3339(text);
+    time.unwrap_or_else(|error| panic!("{text:?}: {error}"))
+        .to_utc()
+}
+
+/// The figure of that name, its labels included, on a page of metrics.
+pub fn figure(page: &str, name: &str) -> Option<u64> {
+    let values = page.lines().filter_map(|line| line.strip_prefix(name));
+    let mut values = values.filter_map(|rest| rest.strip_prefix(' '));
+    values.next()?.parse().ok()
 }
 
 /// The status and body of a plain HTTP GET; none when nobody answers.

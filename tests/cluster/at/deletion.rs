@@ -1,8 +1,10 @@
 //! An At that is deleted takes its pod along, and starts nothing any more.
 
+use chrono::Utc;
+
 use super::policies::Policy;
 use super::{HOLD, STARTED_REASON, at, at_when, in_seconds, record};
-use crate::harness::{Kubectl, wait_for};
+use crate::harness::{Kubectl, time, wait_for};
 use crate::kubectl;
 
 const CASCADES: [&str; 3] = ["background", "foreground", "orphan"];
@@ -52,7 +54,7 @@ async fn witness(kubectl: &Kubectl, schedule: &str) {
 async fn one_that_waits_is_deleted_and_starts_nothing() {
     let kubectl = kubectl("deleted-waiting").await;
     let record = record(&kubectl).await;
-    let due = in_seconds(15);
+    let due = in_seconds(30);
     for cascade in CASCADES {
         kubectl.apply(&at_when(&due, cascade, "", "")).good();
         kubectl
@@ -62,6 +64,7 @@ async fn one_that_waits_is_deleted_and_starts_nothing() {
     for cascade in CASCADES {
         delete(&kubectl, cascade).await;
     }
+    assert!(Utc::now() < time(&due), "too slow to show anything");
     witness(&kubectl, &due).await;
     record.end().await;
     for cascade in CASCADES {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::policies::Policy;
-use super::{HOLD, STARTED_REASON, at, at_when, in_seconds, record, set_status};
+use super::{HOLD, STARTED_REASON, at, record, set_status};
 use crate::harness::{Kubectl, try_wait, wait_for};
 use crate::kubectl;
 
@@ -44,13 +44,21 @@ async fn a_name_conflict_that_lasts_is_missed_at_the_deadline() {
     let kubectl = kubectl("stranger-stays").await;
     kubectl.apply(STRANGER).good();
     kubectl
-        .apply(&at("x", "startingDeadlineSeconds: 3", ""))
+        .apply(&at("x", "startingDeadlineSeconds: 10", ""))
         .good();
     kubectl
         .until_field("at/x", "{.status.result}", "Missed")
         .await;
-    let story = kubectl.run("describe at/x").good();
-    assert!(story.contains("NameConflict"), "{story}");
+    told(&kubectl, "NameConflict").await;
+}
+
+/// Waits until `kubectl describe` tells so: Events come after the status.
+async fn told(kubectl: &Kubectl, words: &str) {
+    wait_for(&format!("{words:?} to be told"), || {
+        let story = kubectl.run("describe at/x").good();
+        story.contains(words).then_some(())
+    })
+    .await;
 }
 
 /// Waits for an At that is due and refused; returns the message.
@@ -152,12 +160,15 @@ async fn an_at_in_a_namespace_that_ends_starts_nothing_and_does_not_hold_it() {
     let kubectl = kubectl("ending").await;
     // Else the At would be gone at once.
     let policy = Policy::deny(&kubectl, "DELETE", "ats", "true").await;
-    kubectl.apply(&at_when(&in_seconds(3), "x", "", "")).good();
+    kubectl.apply(&at("x", "suspend: true", "")).good();
     kubectl
         .run(&format!(
             "delete namespace {} --wait=false",
             kubectl.namespace
         ))
+        .good();
+    kubectl
+        .run("patch at/x --type=merge -p {\"spec\":{\"suspend\":false}}")
         .good();
     let message = refused(&kubectl, "x").await;
     assert!(message.contains("is being terminated"), "{message}");
@@ -192,11 +203,7 @@ spec:
     assert_eq!(kubectl.field("at/x", "{.status.phase}"), "RUNNING");
     let table = kubectl.run("get at x -o wide").good();
     assert!(table.contains("nodes are available"), "{table}");
-    let story = kubectl.run("describe at x").good();
-    assert!(
-        story.contains("the pod does not run yet: Unschedulable"),
-        "{story}"
-    );
+    told(&kubectl, "the pod does not run yet: Unschedulable").await;
     // It goes away with its reason.
     kubectl.run("label node node-2 a-node=to-come").good();
     kubectl

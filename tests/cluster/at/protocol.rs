@@ -298,7 +298,7 @@ async fn a_release_that_is_held_back_beyond_the_deadline_is_not_made() {
     let record = record(&kubectl).await;
     let policy = hold_release(&kubectl).await;
     kubectl
-        .apply(&at("x", "startingDeadlineSeconds: 4", ""))
+        .apply(&at("x", "startingDeadlineSeconds: 10", ""))
         .good();
     gated(&kubectl, "x-pod").await;
     kubectl

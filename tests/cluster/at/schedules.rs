@@ -5,17 +5,11 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{STARTED_REASON, at, at_when, in_seconds};
-use crate::harness::{Kubectl, wait_for};
+use crate::harness::{Kubectl, time, wait_for};
 use crate::{environment, kubectl};
 
 const SET_AT: &str = r"{.metadata.annotations.cnat\.programming-kubernetes\.info/schedule-set-at}";
 const SCHEDULED: &str = "{.status.scheduledTime}";
-
-fn time(text: &str) -> DateTime<Utc> {
-    let time = DateTime::parse_from_rfc3339(text);
-    time.unwrap_or_else(|error| panic!("{text:?}: {error}"))
-        .to_utc()
-}
 
 /// Waits for the first status of an At.
 async fn scheduled(kubectl: &Kubectl) -> DateTime<Utc> {

@@ -1,7 +1,7 @@
 //! What people and their tools see of a run: waiting, columns, Events in order, explanations, figures.
 
 use super::{HOLD, at, at_when, in_seconds};
-use crate::harness::{Kubectl, wait_for};
+use crate::harness::{Kubectl, figure, wait_for};
 use crate::{environment, kubectl};
 
 /// The reasons of the Events of an At, in the order in which `kubectl describe` shows them.
@@ -25,10 +25,10 @@ async fn story(kubectl: &Kubectl, name: &str, last: &str) -> String {
 #[tokio::test]
 async fn describe_tells_the_story_in_order() {
     let kubectl = kubectl("story").await;
-    kubectl.apply(&at_when(&in_seconds(2), "x", "", "")).good();
+    kubectl.apply(&at_when(&in_seconds(10), "x", "", "")).good();
     let fails = "kwok.my-operator.dev/exit-code: '3', kwok.my-operator.dev/message: no such file";
     kubectl
-        .apply(&at_when(&in_seconds(2), "fails", "", fails))
+        .apply(&at_when(&in_seconds(10), "fails", "", fails))
         .good();
     let missed = at_when(
         "2020-01-01T00:00:00Z",
@@ -68,7 +68,7 @@ async fn the_story_of_a_hindered_at_is_in_order_too() {
     kubectl
         .until_field("resourcequota/none", "{.status.hard.pods}", "0")
         .await;
-    kubectl.apply(&at_when(&in_seconds(2), "x", "", "")).good();
+    kubectl.apply(&at_when(&in_seconds(10), "x", "", "")).good();
     story(&kubectl, "x", "PodRefused").await;
     kubectl.run("delete resourcequota/none").good();
     let text = story(&kubectl, "x", "Completed").await;
@@ -82,10 +82,10 @@ async fn the_story_of_a_hindered_at_is_in_order_too() {
 #[tokio::test]
 async fn kubectl_wait_ends_with_the_run() {
     let kubectl = kubectl("wait").await;
-    kubectl.apply(&at_when(&in_seconds(2), "x", "", "")).good();
+    kubectl.apply(&at_when(&in_seconds(10), "x", "", "")).good();
     let fails = "kwok.my-operator.dev/exit-code: '1'";
     kubectl
-        .apply(&at_when(&in_seconds(2), "fails", "", fails))
+        .apply(&at_when(&in_seconds(10), "fails", "", fails))
         .good();
     for (condition, name) in [
         ("Started", "x"),
@@ -195,15 +195,8 @@ async fn every_field_of_the_kind_is_explained() {
     }
 }
 
-/// A figure of the operator's page of metrics.
-fn figure(page: &str, name: &str) -> u64 {
-    let line = page.lines().find(|line| {
-        line.strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with(' '))
-    });
-    let value = line.and_then(|line| line.rsplit(' ').next());
-    let value = value.and_then(|value| value.parse().ok());
-    value.unwrap_or_else(|| panic!("no {name} in\n{page}"))
+fn count(page: &str, name: &str) -> u64 {
+    figure(page, name).unwrap_or_else(|| panic!("no {name} in\n{page}"))
 }
 
 #[tokio::test]
@@ -240,8 +233,8 @@ async fn a_run_is_counted() {
         ("my_operator_at_runs_total{result=\"Failed\"}", 1),
         ("my_operator_at_runs_total{result=\"Missed\"}", 1),
     ] {
-        let (was, is) = (figure(&before, name), figure(&page, name));
+        let (was, is) = (count(&before, name), count(&page, name));
         assert!(is >= was + more, "{name}: {was} -> {is}");
     }
-    assert!(figure(&page, "my_operator_at_pending") >= 1, "{page}");
+    assert!(count(&page, "my_operator_at_pending") >= 1, "{page}");
 }
