@@ -84,8 +84,9 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_LEADER_ELECT", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = no_leader_election)]
     pub leader_elect: bool,
 
-    /// How many objects of one kind are reconciled at a time.
-    #[arg(long, env = "MY_OPERATOR_MAX_CONCURRENT_RECONCILES", value_name = "N", default_value = "32", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// How many objects of one kind are reconciled at a time, each with at most one call to the API
+    /// server under way.
+    #[arg(long, env = "MY_OPERATOR_MAX_CONCURRENT_RECONCILES", value_name = "N", default_value = "96", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub max_concurrent_reconciles: u16,
 
     /// How long to go on answering after a signal to end, so that the cluster stops sending: 5s in a
