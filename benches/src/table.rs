@@ -58,14 +58,14 @@ fn value(round: &Round, column: &str, figure: &str) -> Option<f64> {
 }
 
 /// Median, least and most.
-struct Spread {
-    median: f64,
+pub(crate) struct Spread {
+    pub(crate) median: f64,
     least: f64,
     most: f64,
 }
 
 impl Spread {
-    fn of(mut values: Vec<f64>) -> Self {
+    pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
         Self {

@@ -5,7 +5,7 @@ use chrono::{TimeDelta, Utc};
 
 use super::operator::Operator;
 use super::plane::Plane;
-use crate::table::{Aim, Figures};
+use crate::table::{Aim, Figures, Spread};
 
 /// Between two instants: each At is over before the next is due.
 const APART: TimeDelta = TimeDelta::seconds(2);
@@ -33,7 +33,7 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
     let late: Vec<f64> = seen.iter().zip(&due).map(late).collect();
     figures.add(
         "single At: released pod seen by a watch after, ms",
-        median(late),
+        Spread::of(late).median,
         &[],
     );
     if operator == Operator::Ours {
@@ -43,16 +43,11 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
         }
         figures.add(
             "single At: pod created and start recorded after, ms",
-            median(told),
+            Spread::of(told).median,
             &[Aim::Most(30.0)],
         );
     }
     running.stop().await;
     plane.stop().await;
     Ok(())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
