@@ -77,7 +77,7 @@ fn complain(error: &anyhow::Error) {
     let _ = writeln!(
         std::io::stderr(),
         "error: {}",
-        crate::run::explain(error.as_ref())
+        crate::client::explain(error.as_ref())
     );
 }
 

@@ -81,6 +81,29 @@ pub fn connect(config: Config, metrics: &Metrics) -> anyhow::Result<Client> {
     Ok(builder.with_layer(metrics).build())
 }
 
+/// An error and its causes as one line: of each only the first line, and nothing twice.
+pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = String::new();
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        // The library would show the whole answer once more, as Rust writes it, and so would its cause.
+        let (text, deeper) = match cause.downcast_ref() {
+            Some(kube::Error::Api(status)) if !status.message.is_empty() => {
+                (status.message.clone(), None)
+            }
+            _ => (cause.to_string(), cause.source()),
+        };
+        let text = text.lines().next().unwrap_or_default();
+        if line.is_empty() {
+            text.clone_into(&mut line);
+        } else if !line.contains(text) {
+            line = format!("{line}: {text}");
+        }
+        next = deeper;
+    }
+    line
+}
+
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Ended {
@@ -151,5 +174,31 @@ where
             requests.get_or_create(&Ended { code, method }).inc();
             answer
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_of_the_api_server_is_told_in_its_own_words_once() {
+        let status = Status::failure("pods \"a\" is forbidden: no", "Forbidden").with_code(403);
+        let error = kube::Error::Api(Box::new(status));
+        assert_eq!(explain(&error), "pods \"a\" is forbidden: no");
+        let error = anyhow::Error::new(error).context("cannot start");
+        assert_eq!(
+            explain(error.as_ref()),
+            "cannot start: pods \"a\" is forbidden: no"
+        );
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_cause() {
+        let refused = std::io::Error::other("connection refused\nat once");
+        let error = kube::Error::Service(Box::new(refused));
+        assert_eq!(explain(&error), "ServiceError: connection refused");
     }
 }

@@ -13,9 +13,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("client", &[]),
     ("serving", &[]),
     ("telemetry", &[]),
-    ("certs", &["clock"]),
+    ("certs", &["client", "clock"]),
     ("admission", &["clock"]),
-    ("reconcile", &["clock"]),
+    ("reconcile", &["client", "clock"]),
     ("kinds", &["admission", "reconcile", "clock"]),
     ("manifests", &["kinds", "certs"]),
     ("admit", &["admission", "kinds"]),
@@ -35,7 +35,15 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ),
     (
         "cli",
-        &["admit", "certs", "kinds", "manifests", "run", "telemetry"],
+        &[
+            "admit",
+            "certs",
+            "client",
+            "kinds",
+            "manifests",
+            "run",
+            "telemetry",
+        ],
     ),
 ];
 

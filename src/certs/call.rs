@@ -4,6 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
+use crate::client::explain;
+
 /// How long one call may take. The client itself would wait, and retry, for minutes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -73,7 +75,7 @@ pub enum Error {
         call: Call,
     },
     /// Anything else: the network, or a refusal.
-    #[error("{call}: {source}")]
+    #[error("{call}: {}", explain(source.as_ref()))]
     Other {
         /// What was tried.
         call: Call,

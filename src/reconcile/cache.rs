@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::Key;
 use super::health::Health;
+use crate::client;
 
 /// A failing watch fails again sooner than this: [`Pauses::LONGEST`] and the time-out of a connection.
 const HEALED_AFTER: Duration = Duration::from_secs(30);
@@ -314,7 +315,7 @@ fn explain(what: &str, error: &watcher::Error) -> String {
         kube::Error::Api(status) if status.code == 403 => {
             format!("not allowed to list and watch {what}: {}", status.message)
         }
-        other => format!("cannot watch {what}: {other}"),
+        other => format!("cannot watch {what}: {}", client::explain(other)),
     }
 }
 

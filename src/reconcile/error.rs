@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::client::explain;
 use crate::reconcile::Key;
 
 /// No single call to the API server may take longer than this.
@@ -11,7 +12,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The API server refused a call, or could not be reached.
-    #[error("cannot {step} for {object}: {source}")]
+    #[error("cannot {step} for {object}: {}", explain(source.as_ref()))]
     Api {
         /// What was tried, such as `create the pod`.
         step: &'static str,

@@ -126,13 +126,13 @@ where
 impl Events {
     /// Hands over news about an object. Never waits: when too much is untold, it is dropped.
     pub fn publish(&self, about: ObjectReference, mut news: News) {
-        let reason = news.reason;
         // Somebody else's words may be long, and much may be untold.
-        news.note = head(&news.note, LONGEST_NOTE);
+        news.note = head(&news.note.replace(char::is_control, " "), LONGEST_NOTE);
         if news.severity == Severity::Warning {
             let [kind, namespace, name] = [&about.kind, &about.namespace, &about.name]
                 .map(|text| text.as_deref().unwrap_or_default());
-            tracing::warn!(kind, namespace, name, reason, "{}", news.note);
+            // As a field, where what is no plain character is escaped: the words may be anybody's.
+            tracing::warn!(kind, namespace, name, note = news.note, "{}", news.reason);
         }
         let (about, time) = (about, self.time());
         let full = self.untold.try_send(Untold { about, news, time }).is_err();

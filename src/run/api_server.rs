@@ -6,6 +6,7 @@ use anyhow::bail;
 use kube::Client;
 use tokio::time::{sleep, timeout};
 
+use crate::client::explain;
 use crate::telemetry::probes::Gate;
 
 /// The oldest minor version of Kubernetes 1 that the API types know.
@@ -38,23 +39,6 @@ pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-/// An error and its causes as one line: of each only the first line, and nothing twice.
-pub(crate) fn explain(error: &dyn std::error::Error) -> String {
-    let mut line = String::new();
-    let mut next = Some(error);
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        let text = text.lines().next().unwrap_or_default();
-        if line.is_empty() {
-            text.clone_into(&mut line);
-        } else if !line.contains(text) {
-            line = format!("{line}: {text}");
-        }
-        next = cause.source();
-    }
-    line
 }
 
 /// A provider may write the minor as `33+`.

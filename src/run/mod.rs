@@ -17,7 +17,6 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use api_server::explain;
 use flags::Flags;
 use webhooks::{CertificateGates, Certificates};
 

@@ -362,7 +362,7 @@ impl PodView {
         let (mut waiting, mut disrupted) = (None, None);
         for condition in status.conditions.into_iter().flatten() {
             match condition.type_.as_str() {
-                "PodScheduled" => waiting = unscheduled(condition),
+                "PodScheduled" => waiting = unscheduled(condition, &gates),
                 "DisruptionTarget" if condition.status == "True" => disrupted = Some(condition),
                 _ => {}
             }
@@ -424,14 +424,23 @@ impl PodView {
     }
 }
 
-/// A pod that the scheduler finds no node for. (A pod with a gate has another reason.)
-fn unscheduled(condition: RawCondition) -> Option<Waiting> {
-    let reason = condition
-        .reason
-        .filter(|reason| reason == "Unschedulable")?;
+/// A pod that the scheduler finds no node for, or does not look at for somebody else's gates.
+fn unscheduled(condition: RawCondition, gates: &[RawGate]) -> Option<Waiting> {
+    let message = match condition.reason.as_deref()? {
+        "Unschedulable" => condition.message.unwrap_or_default(),
+        // The condition may be older than the removal of our gate.
+        "SchedulingGated" if !gates.is_empty() && gates.iter().all(|gate| gate.name != GATE) => {
+            let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
+            format!(
+                "waits for others to remove their gates: {}",
+                names.join(", ")
+            )
+        }
+        _ => return None,
+    };
     (condition.status == "False").then(|| Waiting {
-        reason,
-        message: condition.message.unwrap_or_default(),
+        reason: condition.reason.unwrap_or_default(),
+        message,
     })
 }
 
@@ -773,6 +782,26 @@ mod tests {
         assert_eq!(of(json!(""), "True"), by_gc);
         assert_eq!(of(Value::Null, "False"), words("", "own words"));
         assert_eq!(of(json!("Evicted"), "True"), words("Evicted", "own words"));
+    }
+
+    #[test]
+    fn gates_of_others_are_what_a_released_pod_waits_for() {
+        let waiting = |gates: &[&str]| {
+            let gates: Vec<Value> = gates.iter().map(|name| json!({"name": name})).collect();
+            let conditions =
+                json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]);
+            let view = view(
+                json!({"metadata": {"name": "a-pod"}, "spec": {"schedulingGates": gates},
+                "status": {"conditions": conditions}}),
+            );
+            view.waiting.map(|waiting| waiting.message)
+        };
+        assert_eq!(waiting(&[GATE, "other.io/gate"]), None);
+        assert_eq!(waiting(&[]), None);
+        assert_eq!(
+            waiting(&["other.io/gate"]).as_deref(),
+            Some("waits for others to remove their gates: other.io/gate")
+        );
     }
 
     #[test]

@@ -250,7 +250,7 @@ fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
             draft.again()
         }
         // Somebody's finalizer may hold it longer than the deadline allows.
-        Some(pod) if pod.deleting && go == Go::TooLate => draft.end(&missed()),
+        Some(pod) if pod.deleting && go == Go::TooLate => draft.end_missed(Act::Nothing),
         // Its going is seen by the watch, unless somebody took our label off it.
         Some(pod) if pod.deleting => {
             let blind = Some(now + BLIND_INTERVAL);
@@ -268,6 +268,14 @@ fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
             Some(why) => {
                 let why =
                     format!("the pod was altered while it was created and could run twice: {why}");
+                draft.hindered(POD_ALTERED, &why);
+                draft.delete_pod(seen, pod)
+            }
+            None if pod.hash.is_none() && go == Go::Yes => {
+                let why = format!(
+                    "the pod was altered while it was created: its annotation {} was taken away",
+                    pod::HASH
+                );
                 draft.hindered(POD_ALTERED, &why);
                 draft.delete_pod(seen, pod)
             }
@@ -333,7 +341,7 @@ fn idle(mut draft: Draft<'_>, go: &Go) -> Step {
             draft.set(STARTED, false, SUSPENDED, why);
             draft.wait(None)
         }
-        Go::TooLate => draft.end(&missed()),
+        Go::TooLate => draft.end_missed(Act::Nothing),
         Go::NotDue(instant) => {
             draft.unset(STARTED);
             if instant.is_none() {
@@ -379,7 +387,7 @@ fn running(mut draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
         Some(_) if !seen.live && (pod.deleting || at.deleting || too_late) => Draft::look(),
         Some(_) if pod.deleting => draft.end(&unknown(NEVER_STARTED)),
         Some(_) if at.deleting => draft.delete_pod(seen, pod),
-        Some(_) if too_late => draft.end_with(Act::DeletePod(Version::of(pod)), &missed()),
+        Some(_) if too_late => draft.end_missed(Act::DeletePod(Version::of(pod))),
         // The clock was set back since the commit, or is another operator's. Seen live only, the
         // pod may have lost the label that our watch goes by.
         Some(_) if early.is_some() => {
@@ -469,11 +477,6 @@ fn lost(draft: Draft<'_>, last: Option<&Last>) -> Step {
         verdict.message = result::head(&said);
     }
     draft.end(&verdict)
-}
-
-fn missed() -> Verdict {
-    let message = "the command was not started: more than startingDeadlineSeconds had passed since its instant";
-    Verdict::plain(Ending::Missed, TOO_LATE, message)
 }
 
 fn unknown(reason: &str) -> Verdict {
@@ -756,6 +759,17 @@ impl<'a> Draft<'a> {
     }
 
     /// It is over, once the act is done.
+    /// It is not started any more. What kept it from starting is told for good.
+    fn end_missed(self, act: Act) -> Step {
+        let mut message = "the command was not started: more than startingDeadlineSeconds had passed since its instant".to_owned();
+        let kept = condition::get(&self.at.status.conditions, STARTED);
+        if let Some(kept) = kept.filter(|c| c.status == "False" && c.reason != SUSPENDED) {
+            message = format!("{message}; what kept it: {}: {}", kept.reason, kept.message);
+        }
+        let verdict = Verdict::plain(Ending::Missed, TOO_LATE, &result::head(&message));
+        self.end_with(act, &verdict)
+    }
+
     fn end_with(self, act: Act, verdict: &Verdict) -> Step {
         Step {
             act,

@@ -439,6 +439,30 @@ fn a_missed_deadline_ends_it() {
 }
 
 #[test]
+fn what_kept_a_missed_at_from_starting_is_told_for_good() {
+    let mut at = pending_at();
+    at.status = *refused(&at, "exceeded quota", at_second(12), now())
+        .status
+        .unwrap();
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(9);
+    let message = decide(&at, cached(None)).status.unwrap().message.unwrap();
+    assert!(
+        message.ends_with("what kept it: PodRefused: exceeded quota"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_pod_without_our_annotation_was_altered() {
+    let mut pod = gated("p-1");
+    pod.hash = None;
+    let step = after_look(&pending_at(), Some(&pod));
+    assert_eq!(step.act, delete(&pod));
+    let status = step.status.unwrap();
+    assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
+}
+
+#[test]
 fn a_release_after_the_deadline_is_not_made() {
     let mut at = running_at("p-1");
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(10);
