@@ -264,18 +264,9 @@ fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
             draft.hindered(POD_TERMINATING, &why);
             draft.wait(earliest(blind, too_late_from(at)))
         }
-        Some(pod) => match &pod.may_restart {
+        Some(pod) => match altered(pod, &go) {
             Some(why) => {
-                let why =
-                    format!("the pod was altered while it was created and could run twice: {why}");
-                draft.hindered(POD_ALTERED, &why);
-                draft.delete_pod(seen, pod)
-            }
-            None if pod.hash.is_none() && go == Go::Yes => {
-                let why = format!(
-                    "the pod was altered while it was created: its annotation {} was taken away",
-                    pod::HASH
-                );
+                let why = format!("the pod was altered while it was created{why}");
                 draft.hindered(POD_ALTERED, &why);
                 draft.delete_pod(seen, pod)
             }
@@ -287,6 +278,18 @@ fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
         },
         None if go == Go::Yes => start(draft, seen),
         None => idle(draft, &go),
+    }
+}
+
+/// What somebody's webhook did to a gated pod of ours that it must not, if anything: the rest of a
+/// sentence.
+fn altered(pod: &PodView, go: &Go) -> Option<String> {
+    match &pod.may_restart {
+        Some(why) => Some(format!(" and could run twice: {why}")),
+        None if pod.hash.is_none() && *go == Go::Yes => {
+            Some(format!(": its annotation {} was taken away", pod::HASH))
+        }
+        None => None,
     }
 }
 
