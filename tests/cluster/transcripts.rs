@@ -61,14 +61,7 @@ async fn a_mydaemonset_puts_one_pod_on_each_node() {
     );
     // Pods go with their owner.
     kubectl.run("delete mds/mydaemonset-sample").good();
-    wait_for("the pods to go", || {
-        kubectl
-            .run("get pods -o name")
-            .good()
-            .is_empty()
-            .then_some(())
-    })
-    .await;
+    kubectl.until_gone("pods").await;
 }
 
 #[tokio::test]

@@ -139,6 +139,16 @@ impl Kubectl {
         said.out
     }
 
+    /// Waits until there is none of what `kubectl get` is asked for: an object, or all of a kind.
+    pub async fn until_gone(&self, what: &str) {
+        let get = format!("get {what} --ignore-not-found -o name");
+        wait_for(&format!("{what} to go"), || {
+            let said = self.run(&get);
+            (said.ok && said.out.is_empty()).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until a field has a value.
     pub async fn until_field(&self, object: &str, path: &str, value: &str) {
         let what = format!("{object} to have {path} = {value:?}");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::policies::{BY_OPERATOR, Policy};
-use super::{HOLD, at, at_when, record, set_status};
+use super::{HOLD, at, at_when, record, set_status, witness};
 use crate::harness::{Kubectl, run, wait_for};
 use crate::kubectl;
 
@@ -21,10 +21,7 @@ async fn ended_from_outside(kubectl: &Kubectl, end: impl Fn()) {
     end();
     kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
     kubectl.run("label at/x look=again").good();
-    kubectl.apply(&at("witness", "", "")).good();
-    kubectl
-        .until_field("at/witness", "{.status.phase}", "DONE")
-        .await;
+    witness(kubectl, "witness", "now").await;
     record.end().await;
     assert_eq!(record.uids("x-pod"), BTreeSet::from([uid]));
 }

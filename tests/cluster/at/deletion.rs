@@ -3,12 +3,11 @@
 use chrono::Utc;
 
 use super::policies::Policy;
-use super::{HOLD, STARTED_REASON, at, at_when, in_seconds, record};
+use super::{HOLD, STARTED_REASON, UID, at, at_when, gated, hold_pod, in_seconds, record, witness};
 use crate::harness::{Kubectl, time, wait_for};
 use crate::kubectl;
 
 const CASCADES: [&str; 3] = ["background", "foreground", "orphan"];
-const UID: &str = "{.metadata.uid}";
 
 #[tokio::test]
 async fn deleting_an_at_takes_its_pod_along_and_a_new_one_runs_again() {
@@ -26,28 +25,13 @@ async fn deleting_an_at_takes_its_pod_along_and_a_new_one_runs_again() {
     assert_ne!(kubectl.field("at/x", "{.status.podUID}"), first);
 }
 
-async fn until_gone(kubectl: &Kubectl, object: &str) {
-    wait_for(&format!("{object} to go"), || {
-        kubectl.field(object, UID).is_empty().then_some(())
-    })
-    .await;
-}
-
 /// Deletes an At of that name, and waits until it is gone.
 async fn delete(kubectl: &Kubectl, cascade: &str) {
     let name = format!("at/{cascade}");
     kubectl
         .run(&format!("delete {name} --cascade={cascade} --wait=false"))
         .good();
-    until_gone(kubectl, &name).await;
-}
-
-/// Shows that the time at which the deleted Ats were due is over, and the operator past it.
-async fn witness(kubectl: &Kubectl, schedule: &str) {
-    kubectl.apply(&at_when(schedule, "witness", "", "")).good();
-    kubectl
-        .until_field("at/witness", "{.status.phase}", "DONE")
-        .await;
+    kubectl.until_gone(&name).await;
 }
 
 #[tokio::test]
@@ -65,7 +49,7 @@ async fn one_that_waits_is_deleted_and_starts_nothing() {
         delete(&kubectl, cascade).await;
     }
     assert!(Utc::now() < time(&due), "too slow to show anything");
-    witness(&kubectl, &due).await;
+    witness(&kubectl, "witness", &due).await;
     record.end().await;
     for cascade in CASCADES {
         assert!(
@@ -80,11 +64,7 @@ async fn delete_gated(kubectl: &Kubectl, policy: Policy, phase: &str) {
     let record = record(kubectl).await;
     for cascade in CASCADES {
         kubectl.apply(&at(cascade, "", "")).good();
-        let gate = "cnat.programming-kubernetes.info/armed";
-        let pod = format!("pod/{cascade}-pod");
-        kubectl
-            .until_field(&pod, "{.spec.schedulingGates[*].name}", gate)
-            .await;
+        gated(kubectl, &format!("{cascade}-pod")).await;
         kubectl
             .until_field(&format!("at/{cascade}"), "{.status.phase}", phase)
             .await;
@@ -93,9 +73,9 @@ async fn delete_gated(kubectl: &Kubectl, policy: Policy, phase: &str) {
         delete(kubectl, cascade).await;
     }
     drop(policy);
-    witness(kubectl, "now").await;
+    witness(kubectl, "witness", "now").await;
     for cascade in ["background", "foreground"] {
-        until_gone(kubectl, &format!("pod/{cascade}-pod")).await;
+        kubectl.until_gone(&format!("pod/{cascade}-pod")).await;
     }
     record.end().await;
     for cascade in CASCADES {
@@ -108,17 +88,14 @@ async fn delete_gated(kubectl: &Kubectl, policy: Policy, phase: &str) {
 #[tokio::test]
 async fn one_whose_pod_waits_is_deleted_and_the_pod_never_runs() {
     let kubectl = kubectl("deleted-gated").await;
-    // Before the first status there is no phase.
-    let commit = "object.status.phase == 'RUNNING'";
-    let policy = Policy::deny(&kubectl, "UPDATE", "ats/status", commit).await;
+    let policy = Policy::hold_commit(&kubectl).await;
     delete_gated(&kubectl, policy, "").await;
 }
 
 #[tokio::test]
 async fn one_whose_pod_is_about_to_be_released_is_deleted_and_the_pod_never_runs() {
     let kubectl = kubectl("deleted-committed").await;
-    let release = super::policies::BY_OPERATOR;
-    let policy = Policy::deny(&kubectl, "UPDATE", "pods", release).await;
+    let policy = Policy::hold_release(&kubectl).await;
     delete_gated(&kubectl, policy, "RUNNING").await;
 }
 
@@ -141,7 +118,7 @@ async fn one_that_runs_or_is_over_is_deleted_with_its_pod_or_without() {
             delete(&kubectl, cascade).await;
         }
         for cascade in ["background", "foreground"] {
-            until_gone(&kubectl, &format!("pod/{cascade}-pod")).await;
+            kubectl.until_gone(&format!("pod/{cascade}-pod")).await;
         }
         // Its pod is nobody's now, and goes on.
         assert_eq!(kubectl.field("pod/orphan-pod", UID), pods[2]);
@@ -167,13 +144,7 @@ async fn a_new_at_waits_for_the_end_of_the_old_ones_pod_and_runs_once() {
         .until_field("pod/x-pod", "{.status.phase}", "Running")
         .await;
     let first = kubectl.field("pod/x-pod", UID);
-    let finalizers = |list: &str| {
-        let patch = format!("{{\"metadata\":{{\"finalizers\":{list}}}}}");
-        kubectl
-            .run(&format!("patch pod/x-pod --type=merge -p {patch}"))
-            .good();
-    };
-    finalizers("[\"example.com/hold\"]");
+    hold_pod(&kubectl, true);
     kubectl.run("delete at/x").good();
     wait_for("the pod to be deleted", || {
         let time = kubectl.field("pod/x-pod", "{.metadata.deletionTimestamp}");
@@ -186,7 +157,7 @@ async fn a_new_at_waits_for_the_end_of_the_old_ones_pod_and_runs_once() {
         .await;
     assert_eq!(kubectl.field("at/x", "{.status.phase}"), "PENDING");
     assert_eq!(kubectl.field("pod/x-pod", UID), first);
-    finalizers("null");
+    hold_pod(&kubectl, false);
     kubectl
         .until_field("at/x", "{.status.result}", "Succeeded")
         .await;

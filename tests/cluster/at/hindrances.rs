@@ -174,14 +174,9 @@ async fn an_at_in_a_namespace_that_ends_starts_nothing_and_does_not_hold_it() {
     assert!(message.contains("is being terminated"), "{message}");
     assert_eq!(kubectl.run("get pods -o name").good(), "");
     drop(policy);
-    wait_for("the namespace to go", || {
-        let said = kubectl.run(&format!(
-            "get namespace {} --ignore-not-found -o name",
-            kubectl.namespace
-        ));
-        said.good().is_empty().then_some(())
-    })
-    .await;
+    kubectl
+        .until_gone(&format!("namespace/{}", kubectl.namespace))
+        .await;
 }
 
 #[tokio::test]

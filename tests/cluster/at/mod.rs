@@ -16,6 +16,10 @@ use crate::harness::pods::Recorder;
 /// Why the command was started, or what keeps it from starting.
 const STARTED_REASON: &str = "{.status.conditions[?(@.type=='Started')].reason}";
 
+const UID: &str = "{.metadata.uid}";
+const GATES: &str = "{.spec.schedulingGates[*].name}";
+const GATE: &str = "cnat.programming-kubernetes.info/armed";
+
 /// The fake kubelet lets a pod with this annotation run without end.
 const HOLD: &str = "kwok.my-operator.dev/exit-code: hold";
 
@@ -66,4 +70,33 @@ fn set_status(kubectl: &Kubectl, pod: &str, status: &str) {
 /// A record of all pods in the namespace from now on.
 async fn record(kubectl: &Kubectl) -> Recorder {
     Recorder::start(kubectl.cluster.client().await.unwrap(), &kubectl.namespace).await
+}
+
+/// Shows that the operator is past whatever happened before, or was due before: it runs another At.
+async fn witness(kubectl: &Kubectl, name: &str, schedule: &str) {
+    kubectl.apply(&at_when(schedule, name, "", "")).good();
+    kubectl
+        .until_field(&format!("at/{name}"), "{.status.phase}", "DONE")
+        .await;
+}
+
+/// Waits for a pod of that name which waits for our gate; returns its UID.
+async fn gated(kubectl: &Kubectl, name: &str) -> String {
+    kubectl
+        .until_field(&format!("pod/{name}"), GATES, GATE)
+        .await;
+    kubectl.field(&format!("pod/{name}"), UID)
+}
+
+/// Gives the pod `x-pod` a finalizer, so that it stays while it is being deleted, or takes it away.
+fn hold_pod(kubectl: &Kubectl, held: bool) {
+    let list = if held {
+        "[\"example.com/hold\"]"
+    } else {
+        "null"
+    };
+    let patch = format!("{{\"metadata\":{{\"finalizers\":{list}}}}}");
+    kubectl
+        .run(&format!("patch pod/x-pod --type=merge -p {patch}"))
+        .good();
 }

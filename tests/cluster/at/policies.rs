@@ -95,6 +95,18 @@ spec:
         this
     }
 
+    /// The operator can make pods of Ats, and commit to none.
+    pub(super) async fn hold_commit(kubectl: &Kubectl) -> Self {
+        // Before the first status there is no phase.
+        let commit = "object.status.phase == 'RUNNING'";
+        Self::deny(kubectl, "UPDATE", "ats/status", commit).await
+    }
+
+    /// The operator can commit to a pod, and not release it.
+    pub(super) async fn hold_release(kubectl: &Kubectl) -> Self {
+        Self::deny(kubectl, "UPDATE", "pods", BY_OPERATOR).await
+    }
+
     /// How often the API server has denied a call for it, the probe's included.
     pub(super) fn refusals(&self) -> u64 {
         let page = self.kubectl.run("get --raw /metrics").good();

@@ -1,36 +1,15 @@
 //! The rows of the protocol that pass in a moment: a policy holds the operator at each of them.
 
-use super::policies::{BY_OPERATOR, Policy};
-use super::{HOLD, STARTED_REASON, at, at_when, in_seconds, record};
+use super::policies::Policy;
+use super::{
+    GATE, GATES, HOLD, STARTED_REASON, UID, at, at_when, gated, hold_pod, in_seconds, record,
+};
 use crate::harness::pods::Recorder;
 use crate::harness::{Kubectl, wait_for};
 use crate::kubectl;
 
-const UID: &str = "{.metadata.uid}";
-const GATES: &str = "{.spec.schedulingGates[*].name}";
-const GATE: &str = "cnat.programming-kubernetes.info/armed";
-
-/// The operator can make pods, and commit to none.
-async fn hold_commit(kubectl: &Kubectl) -> Policy {
-    let commit = "object.status.phase == 'RUNNING'";
-    Policy::deny(kubectl, "UPDATE", "ats/status", commit).await
-}
-
-/// The operator can commit to a pod, and not release it.
-async fn hold_release(kubectl: &Kubectl) -> Policy {
-    Policy::deny(kubectl, "UPDATE", "pods", BY_OPERATOR).await
-}
-
-/// Waits for a pod of that name which waits for our gate; returns its UID.
-async fn gated(kubectl: &Kubectl, name: &str) -> String {
-    kubectl
-        .until_field(&format!("pod/{name}"), GATES, GATE)
-        .await;
-    kubectl.field(&format!("pod/{name}"), UID)
-}
-
 /// Waits until the pod with that UID is gone.
-async fn until_gone(kubectl: &Kubectl, name: &str, uid: &str) {
+async fn until_uid_gone(kubectl: &Kubectl, name: &str, uid: &str) {
     wait_for("the pod to go", || {
         (kubectl.field(&format!("pod/{name}"), UID) != uid).then_some(())
     })
@@ -80,11 +59,11 @@ async fn one_run(kubectl: &Kubectl, record: &Recorder, name: &str) {
 async fn a_pod_of_an_older_spec_is_deleted_and_one_of_the_new_spec_runs() {
     let kubectl = kubectl("edited").await;
     let record = record(&kubectl).await;
-    let policy = hold_commit(&kubectl).await;
+    let policy = Policy::hold_commit(&kubectl).await;
     kubectl.apply(&at("x", "", "")).good();
     let first = gated(&kubectl, "x-pod").await;
     kubectl.apply(&at("x", "", "").replace("YAY", "NAY")).good();
-    until_gone(&kubectl, "x-pod", &first).await;
+    until_uid_gone(&kubectl, "x-pod", &first).await;
     let second = gated(&kubectl, "x-pod").await;
     let command = kubectl.field("pod/x-pod", "{.spec.containers[0].command[2]}");
     assert_eq!(command, "echo NAY");
@@ -108,14 +87,11 @@ async fn a_pod_that_waits_is_deleted_when_its_at_is_suspended_or_put_off() {
     let all = all.map(|(name, spec)| async move {
         let kubectl = kubectl(name).await;
         let record = record(&kubectl).await;
-        let policy = hold_commit(&kubectl).await;
+        let policy = Policy::hold_commit(&kubectl).await;
         kubectl.apply(&at("x", "", "")).good();
         gated(&kubectl, "x-pod").await;
         kubectl.apply(&spec).good();
-        wait_for("the pod to go", || {
-            kubectl.field("pod/x-pod", UID).is_empty().then_some(())
-        })
-        .await;
+        kubectl.until_gone("pod/x-pod").await;
         drop(policy);
         kubectl.apply(&at("x", "suspend: false", "")).good();
         kubectl
@@ -138,11 +114,7 @@ async fn a_pod_that_turns_up_before_its_time_never_runs() {
             .until_field(&format!("at/{name}"), "{.status.phase}", "PENDING")
             .await;
         made_by_hand(&kubectl, name);
-        wait_for("the pod to go", || {
-            let pod = kubectl.field(&format!("pod/{name}-pod"), UID);
-            pod.is_empty().then_some(())
-        })
-        .await;
+        kubectl.until_gone(&format!("pod/{name}-pod")).await;
         let phase = kubectl.field(&format!("at/{name}"), "{.status.phase}");
         assert_eq!(phase, "PENDING", "{name}");
     }
@@ -162,10 +134,7 @@ async fn a_pod_that_turns_up_after_the_run_never_runs() {
     kubectl.run("delete pod/x-pod").good();
     // A request to create that was hours on its way would do this.
     made_by_hand(&kubectl, "x");
-    wait_for("the pod to go", || {
-        kubectl.field("pod/x-pod", UID).is_empty().then_some(())
-    })
-    .await;
+    kubectl.until_gone("pod/x-pod").await;
     assert_eq!(kubectl.field("at/x", "{.status.result}"), "Succeeded");
     one_run(&kubectl, &record, "x").await;
     assert_eq!(record.uids("x-pod").len(), 2);
@@ -191,10 +160,7 @@ async fn a_second_pod_while_it_runs_never_runs() {
         .until_field("at/x", "{.status.result}", "Unknown")
         .await;
     assert_eq!(kubectl.field("at/x", "{.status.podUID}"), first);
-    wait_for("the second pod to go", || {
-        kubectl.field("pod/x-pod", UID).is_empty().then_some(())
-    })
-    .await;
+    kubectl.until_gone("pod/x-pod").await;
     one_run(&kubectl, &record, "x").await;
 }
 
@@ -202,7 +168,7 @@ async fn a_second_pod_while_it_runs_never_runs() {
 async fn a_pod_that_somebody_else_released_is_the_run() {
     let kubectl = kubectl("violated").await;
     let record = record(&kubectl).await;
-    let policy = hold_commit(&kubectl).await;
+    let policy = Policy::hold_commit(&kubectl).await;
     kubectl.apply(&at("x", "", "")).good();
     let uid = gated(&kubectl, "x-pod").await;
     lift(&kubectl, "x-pod");
@@ -230,7 +196,7 @@ async fn a_pod_that_somebody_else_released_is_the_run() {
 async fn a_pod_that_was_released_and_deleted_between_two_looks_is_not_made_again() {
     let kubectl = kubectl("never-started").await;
     let record = record(&kubectl).await;
-    let policy = hold_release(&kubectl).await;
+    let policy = Policy::hold_release(&kubectl).await;
     kubectl.apply(&at("x", "", "")).good();
     let uid = gated(&kubectl, "x-pod").await;
     kubectl.until_field("at/x", "{.status.podUID}", &uid).await;
@@ -250,25 +216,19 @@ async fn a_pod_that_was_released_and_deleted_between_two_looks_is_not_made_again
 async fn a_pod_that_is_deleted_with_its_gate_is_not_released_while_a_finalizer_keeps_it() {
     let kubectl = kubectl("kept").await;
     let record = record(&kubectl).await;
-    let policy = hold_release(&kubectl).await;
+    let policy = Policy::hold_release(&kubectl).await;
     kubectl.apply(&at("x", "", "")).good();
     let uid = gated(&kubectl, "x-pod").await;
     kubectl.until_field("at/x", "{.status.podUID}", &uid).await;
-    let finalizers = |list: &str| {
-        let patch = format!("{{\"metadata\":{{\"finalizers\":{list}}}}}");
-        kubectl
-            .run(&format!("patch pod/x-pod --type=merge -p {patch}"))
-            .good();
-    };
-    finalizers("[\"example.com/hold\"]");
+    hold_pod(&kubectl, true);
     kubectl.run("delete pod/x-pod --wait=false").good();
     kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
     drop(policy);
     assert_eq!(kubectl.field("at/x", "{.status.result}"), "Unknown");
     assert_eq!(kubectl.field("at/x", "{.status.reason}"), "NeverStarted");
     assert_eq!(kubectl.field("pod/x-pod", GATES), GATE);
-    finalizers("null");
-    until_gone(&kubectl, "x-pod", &uid).await;
+    hold_pod(&kubectl, false);
+    until_uid_gone(&kubectl, "x-pod", &uid).await;
     record.end().await;
     assert!(record.released("x-pod").is_empty());
 }
@@ -296,7 +256,7 @@ async fn a_pod_that_lost_our_label_is_followed_to_its_end() {
 async fn a_release_that_is_held_back_beyond_the_deadline_is_not_made() {
     let kubectl = kubectl("held-back").await;
     let record = record(&kubectl).await;
-    let policy = hold_release(&kubectl).await;
+    let policy = Policy::hold_release(&kubectl).await;
     kubectl
         .apply(&at("x", "startingDeadlineSeconds: 10", ""))
         .good();
@@ -305,10 +265,7 @@ async fn a_release_that_is_held_back_beyond_the_deadline_is_not_made() {
         .until_field("at/x", "{.status.result}", "Missed")
         .await;
     drop(policy);
-    wait_for("the pod to go", || {
-        kubectl.field("pod/x-pod", UID).is_empty().then_some(())
-    })
-    .await;
+    kubectl.until_gone("pod/x-pod").await;
     assert_eq!(kubectl.field("at/x", "{.status.startTime}"), "");
     record.end().await;
     assert!(record.released("x-pod").is_empty());
@@ -318,7 +275,7 @@ async fn a_release_that_is_held_back_beyond_the_deadline_is_not_made() {
 async fn a_release_that_is_held_back_is_made_once_it_can_be() {
     let kubectl = kubectl("released-late").await;
     let record = record(&kubectl).await;
-    let policy = hold_release(&kubectl).await;
+    let policy = Policy::hold_release(&kubectl).await;
     let due = in_seconds(0);
     kubectl.apply(&at_when(&due, "x", "", "")).good();
     gated(&kubectl, "x-pod").await;

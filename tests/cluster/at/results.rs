@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{HOLD, at, at_with, set_status};
-use crate::harness::{try_wait, wait_for};
+use crate::harness::try_wait;
 use crate::kubectl;
 
 #[tokio::test]
@@ -263,12 +263,5 @@ async fn a_pod_that_its_node_took_along_failed_for_that_reason() {
     assert_eq!(kubectl.field("at/x", "{.status.reason}"), "DeletionByPodGC");
     let message = kubectl.field("at/x", "{.status.message}");
     assert!(message.contains("node no longer exists"), "{message}");
-    wait_for("the pod to go", || {
-        kubectl
-            .run("get pods -o name")
-            .good()
-            .is_empty()
-            .then_some(())
-    })
-    .await;
+    kubectl.until_gone("pods").await;
 }

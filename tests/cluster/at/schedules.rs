@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{STARTED_REASON, at, at_when, in_seconds};
+use super::{STARTED_REASON, at, at_when, in_seconds, witness};
 use crate::harness::{Kubectl, time, wait_for};
 use crate::{environment, kubectl};
 
@@ -24,14 +24,6 @@ async fn scheduled(kubectl: &Kubectl) -> DateTime<Utc> {
 /// What changes with every write.
 fn version(kubectl: &Kubectl) -> String {
     kubectl.field("at/x", "{.metadata.resourceVersion}")
-}
-
-/// Shows that the operator has looked at what happened so far: it runs another At.
-async fn witness(kubectl: &Kubectl, name: &str) {
-    kubectl.apply(&at(name, "", "")).good();
-    kubectl
-        .until_field(&format!("at/{name}"), "{.status.phase}", "DONE")
-        .await;
 }
 
 #[tokio::test]
@@ -61,7 +53,7 @@ async fn a_relative_schedule_does_not_move_when_it_is_applied_again() {
             rounds.tick().await;
             kubectl.with(apply, &object).good();
         }
-        witness(&kubectl, "witness").await;
+        witness(&kubectl, "witness", "now").await;
         assert_eq!(version(&kubectl), before, "{apply}: something was written");
         assert_eq!(scheduled(&kubectl).await, due);
         assert_eq!(kubectl.field("at/x", SET_AT), "", "{apply}");
@@ -69,7 +61,7 @@ async fn a_relative_schedule_does_not_move_when_it_is_applied_again() {
         kubectl
             .run("label at/x team=a --field-manager=somebody")
             .good();
-        witness(&kubectl, "witness-2").await;
+        witness(&kubectl, "witness-2", "now").await;
         assert_eq!(scheduled(&kubectl).await, due);
     });
     futures::future::join_all(all).await;
@@ -95,7 +87,7 @@ async fn a_changed_relative_schedule_counts_from_its_change() {
         kubectl.with(apply, &object).good();
         assert_eq!(time(&kubectl.field("at/x", SET_AT)), set);
     }
-    witness(&kubectl, "witness").await;
+    witness(&kubectl, "witness", "now").await;
     assert_eq!(time(&kubectl.field("at/x", SCHEDULED)), time(&second));
     // It does what it says: a second from its change, and not before.
     kubectl
@@ -170,7 +162,7 @@ async fn a_suspended_at_waits_and_runs_when_it_is_resumed() {
     kubectl
         .until_field("at/x", STARTED_REASON, "Suspended")
         .await;
-    witness(&kubectl, "witness").await;
+    witness(&kubectl, "witness", "now").await;
     assert_eq!(kubectl.run("get pods -o name").good(), "pod/witness-pod\n");
     kubectl.apply(&at("x", "suspend: false", "")).good();
     kubectl
@@ -274,7 +266,7 @@ async fn the_time_that_a_command_may_take_is_the_kubelets_to_keep() {
     let started = time(&kubectl.field("at/x", "{.status.startTime}"));
     let over = started + TimeDelta::seconds(2);
     wait_for("the time to be over", || (Utc::now() > over).then_some(())).await;
-    witness(&kubectl, "witness").await;
+    witness(&kubectl, "witness", "now").await;
     // This kubelet is a fake; the operator does not do its work.
     assert_eq!(kubectl.field("at/x", "{.status.phase}"), "RUNNING");
     super::set_status(
@@ -297,14 +289,7 @@ async fn a_finished_at_goes_after_its_time_to_live() {
     kubectl
         .apply(&at("x", "ttlSecondsAfterFinished: 1", ""))
         .good();
-    wait_for("the At and its pod to go", || {
-        kubectl
-            .run("get at,pods -o name")
-            .good()
-            .is_empty()
-            .then_some(())
-    })
-    .await;
+    kubectl.until_gone("at,pods").await;
 }
 
 #[tokio::test]
@@ -312,7 +297,7 @@ async fn a_missed_at_goes_after_its_time_to_live_too_and_a_kept_one_when_it_is_g
     let kubectl = kubectl("ttl-missed").await;
     let late = "{schedule: '2020-01-01T00:00:00Z', command: a, ttlSecondsAfterFinished: 0}";
     kubectl.apply(&super::at_with("missed", late)).good();
-    witness(&kubectl, "kept").await;
+    witness(&kubectl, "kept", "now").await;
     assert_eq!(
         kubectl.run("get at -o name").good(),
         "at.cnat.programming-kubernetes.info/kept\n"
@@ -321,14 +306,7 @@ async fn a_missed_at_goes_after_its_time_to_live_too_and_a_kept_one_when_it_is_g
         kubectl.run("patch at/kept --type=merge -p {\"spec\":{\"ttlSecondsAfterFinished\":0}}");
     // The deadline that comes with it is the webhook's doing, and nothing to warn of.
     assert!(said.ok && !said.err.contains("no effect"), "{said:?}");
-    wait_for("the At to go", || {
-        kubectl
-            .run("get at -o name")
-            .good()
-            .is_empty()
-            .then_some(())
-    })
-    .await;
+    kubectl.until_gone("at").await;
 }
 
 #[tokio::test]
@@ -341,7 +319,7 @@ async fn no_write_is_made_while_an_at_waits() {
         .until_field("at/x", "{.status.phase}", "PENDING")
         .await;
     let before = version(&kubectl);
-    witness(&kubectl, "witness").await;
+    witness(&kubectl, "witness", "now").await;
     assert_eq!(version(&kubectl), before);
     assert!(environment().await.operator.process.is_running());
 }
