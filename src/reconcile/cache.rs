@@ -90,6 +90,14 @@ impl<V> Cache<V> {
             .collect()
     }
 
+    /// The same with the keys.
+    pub fn find_with_keys(&self, index: &str) -> Vec<(Key, Arc<V>)> {
+        let state = self.read();
+        let keys = state.by_index.get(index).into_iter().flatten();
+        keys.filter_map(|key| Some((key.clone(), state.views.get(key).cloned()?)))
+            .collect()
+    }
+
     /// Every view.
     pub fn all(&self) -> Vec<Arc<V>> {
         self.read().views.values().cloned().collect()

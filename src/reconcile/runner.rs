@@ -59,6 +59,8 @@ pub struct Context {
     pub namespaces: Vec<String>,
     /// How many objects of one kind may be worked on at a time.
     pub workers: usize,
+    /// For how long a node may be `NotReady` before it is left out of what waits for nodes.
+    pub node_not_ready_grace: TimeDelta,
     /// The wall clock.
     pub clock: Clock,
     /// Where Events go.

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 /// The operator's name: field manager of its writes and value of [`MANAGED_BY`].
 pub const MANAGER: &str = "my-operator";
@@ -37,8 +37,41 @@ where
     K: Resource<DynamicType = ()>,
     A: DeserializeOwned,
 {
+    post::<K, A>(client, namespace, body, &params()).await
+}
+
+/// Asks whether the object would be created as [`create`] does it, and creates nothing.
+///
+/// # Errors
+/// The API server's refusal.
+pub async fn would_create<K>(
+    client: &Client,
+    namespace: &str,
+    body: Vec<u8>,
+) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let params = PostParams {
+        dry_run: true,
+        ..params()
+    };
+    let answer = post::<K, IgnoredAny>(client, namespace, body, &params).await;
+    answer.map(drop)
+}
+
+async fn post<K, A>(
+    client: &Client,
+    namespace: &str,
+    body: Vec<u8>,
+    params: &PostParams,
+) -> Result<A, kube::Error>
+where
+    K: Resource<DynamicType = ()>,
+    A: DeserializeOwned,
+{
     let mut request = Request::new(K::url_path(&(), Some(namespace)))
-        .create(&params(), body)
+        .create(params, body)
         .map_err(kube::Error::BuildRequest)?;
     let strict = format!("{}&fieldValidation=Strict", request.uri()).parse();
     *request.uri_mut() =

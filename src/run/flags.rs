@@ -89,6 +89,11 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_MAX_CONCURRENT_RECONCILES", value_name = "N", default_value = "96", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub max_concurrent_reconciles: u16,
 
+    /// How long a node may be NotReady before the roll-out of a MyDaemonSet leaves it out: it is
+    /// then neither counted nor waited for. At most 365d.
+    #[arg(long, env = "MY_OPERATOR_NODE_NOT_READY_GRACE", value_name = "DURATION", default_value = "60s", value_parser = grace)]
+    pub node_not_ready_grace: TimeDelta,
+
     /// How long to go on answering after a signal to end, so that the cluster stops sending: 5s in a
     /// cluster and 0s outside by default.
     #[arg(long, env = "MY_OPERATOR_SHUTDOWN_DELAY", value_name = "DURATION", value_parser = duration)]
@@ -129,6 +134,14 @@ fn duration(text: &str) -> Result<Duration, String> {
 
 fn period(text: &str) -> Result<TimeDelta, String> {
     TimeDelta::from_std(duration(text)?).map_err(|_| "that is too long".to_owned())
+}
+
+fn grace(text: &str) -> Result<TimeDelta, String> {
+    let grace = period(text)?;
+    if grace > TimeDelta::days(365) {
+        return Err("that is too long".to_owned());
+    }
+    Ok(grace)
 }
 
 fn optional_address(text: &str) -> Result<OptionalAddress, String> {
@@ -183,6 +196,8 @@ mod tests {
             assert!((read - seconds).abs() < 1e-9, "{text}");
         }
         assert!(duration("soon").is_err() && duration("15").is_err());
+        assert_eq!(grace("365d"), Ok(TimeDelta::days(365)));
+        assert!(grace("366d").is_err());
     }
 
     #[test]

@@ -118,6 +118,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         context: reconcile::Context {
             namespaces: flags.namespaces.clone(),
             workers: usize::from(flags.max_concurrent_reconciles),
+            node_not_ready_grace: flags.node_not_ready_grace,
             clock: clock::system(),
             events,
             metrics: figures.reconcile,

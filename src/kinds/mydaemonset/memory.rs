@@ -3,13 +3,14 @@
 //! Nothing here is needed for correctness after a restart: it bridges the time until the watches show
 //! what was done, and holds what would else be told too often.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::crd::MyDaemonSetStatus;
-use super::rollout::{Last, Why};
+use super::rollout::board::Board;
+use super::rollout::{Claim, Delete, Last, Why};
 use super::status::Refusal;
 use super::views::PodView;
 
@@ -19,27 +20,58 @@ const PATIENCE: TimeDelta = TimeDelta::seconds(30);
 const NEWS_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 /// The longest pause after the API server refused to make a pod.
 const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
-/// The longest pause between two looks at an object with many pods.
-const LONGEST_REST: TimeDelta = TimeDelta::seconds(1);
+/// The longest pause between two writes of a status of which only numbers changed.
+const LONGEST_REST: TimeDelta = TimeDelta::milliseconds(100);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// The object's UID: another one means that nothing of this holds.
     pub uid: String,
-    /// Pods that were made and not yet seen, by name, and until when they are believed in.
-    creates: HashMap<String, (PodView, DateTime<Utc>)>,
-    /// Pods that were deleted and not yet seen going, by UID, and until when that is believed.
-    deletes: HashMap<String, DateTime<Utc>>,
-    /// What was last on nodes whose pod is gone.
-    pub last: BTreeMap<String, Last>,
+    /// The verdicts on all nodes; none before the first look.
+    pub board: Option<Board>,
+    /// Nodes of which something changed since the last look.
+    changed: BTreeSet<Box<str>>,
+    /// What was done on nodes and not yet seen, and what was last on those whose pod is gone.
+    nodes: HashMap<Box<str>, Recent>,
+    /// When something of that is believed no longer.
+    ends: BTreeSet<(DateTime<Utc>, Box<str>)>,
+    /// The revision of which the API server is known to take a pod.
+    pub proven: Option<String>,
+    /// Whether the last look made as many pods as one may, and all went well.
+    pub flowing: bool,
     /// The API server's last refusal to make a pod.
     pub refused: Option<Refused>,
     /// The last status that was written.
     pub written: Option<Written>,
     /// What was done and not yet told.
     tally: Tally,
-    looked: Option<(DateTime<Utc>, Option<i64>)>,
+}
+
+/// What was done on a node.
+#[derive(Debug, Default)]
+struct Recent {
+    /// Pods that were made and not yet seen, and until when they are believed in.
+    creates: Vec<(Arc<PodView>, DateTime<Utc>)>,
+    /// Pods that were deleted and not yet seen going, by UID, and until when that is believed.
+    deletes: Vec<(String, DateTime<Utc>)>,
+    /// Pods that were adopted or released and not yet seen so, and until when that is believed.
+    claims: Vec<(Claim, DateTime<Utc>)>,
+    /// What was last on the node.
+    last: Option<Last>,
+}
+
+impl Recent {
+    fn is_empty(&self) -> bool {
+        self.ends().is_none() && self.last.is_none()
+    }
+
+    fn ends(&self) -> Option<DateTime<Utc>> {
+        let creates = self.creates.iter().map(|(_, until)| *until);
+        let deletes = self.deletes.iter().map(|(_, until)| *until);
+        let claims = self.claims.iter().map(|(_, until)| *until);
+        creates.chain(deletes).chain(claims).min()
+    }
 }
 
 /// A refusal, and when to try again.
@@ -62,6 +94,8 @@ pub struct Written {
     pub seen: String,
     /// The version that the write made.
     pub version: String,
+    /// When it was written.
+    pub at: DateTime<Utc>,
     /// The status.
     pub status: MyDaemonSetStatus,
 }
@@ -82,82 +116,160 @@ impl Memory {
         }
     }
 
+    /// Notes that something changed on a node.
+    pub fn touch(&mut self, node: &str) {
+        if !self.changed.contains(node) {
+            self.changed.insert(node.into());
+        }
+    }
+
+    /// The nodes of which something changed since this was asked last.
+    pub fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
+        while let Some((at, node)) = self.ends.first()
+            && *at <= now
+        {
+            let node = node.clone();
+            self.change(&node, |recent| {
+                recent.creates.retain(|(_, until)| *until > now);
+                recent.deletes.retain(|(_, until)| *until > now);
+                recent.claims.retain(|(_, until)| *until > now);
+            });
+        }
+        std::mem::take(&mut self.changed)
+    }
+
+    fn change(&mut self, node: &str, change: impl FnOnce(&mut Recent)) {
+        self.touch(node);
+        let mut recent = self.nodes.remove(node).unwrap_or_default();
+        if let Some(at) = recent.ends() {
+            self.ends.remove(&(at, node.into()));
+        }
+        change(&mut recent);
+        if let Some(at) = recent.ends() {
+            self.ends.insert((at, node.into()));
+        }
+        if !recent.is_empty() {
+            self.nodes.insert(node.into(), recent);
+        }
+    }
+
     /// Notes a pod that is about to be made. Before the call: the watch may be faster than its
     /// answer.
     pub fn will_create(&mut self, pod: PodView, now: DateTime<Utc>) {
-        self.creates.insert(pod.name.clone(), (pod, now + PATIENCE));
+        let node = pod.node.clone();
+        let noted = (Arc::new(pod), now + PATIENCE);
+        self.change(&node, |recent| recent.creates.push(noted));
     }
 
     /// The pod was seen, or could not be made.
-    pub fn seen(&mut self, pod: &str) {
-        self.creates.remove(pod);
+    pub fn seen(&mut self, node: &str, pod: &str) {
+        self.change(node, |recent| {
+            recent.creates.retain(|(made, _)| made.name != pod);
+        });
+    }
+
+    /// The pod was made: what was there before it is of no use any more.
+    pub fn created(&mut self, node: &str) {
+        self.change(node, |recent| recent.last = None);
     }
 
     /// Notes a pod that is about to be deleted.
-    pub fn will_delete(&mut self, uid: &str, now: DateTime<Utc>) {
-        self.deletes.insert(uid.to_owned(), now + PATIENCE);
+    pub fn will_delete(&mut self, delete: &Delete, now: DateTime<Utc>) {
+        self.change(&delete.node, |recent| {
+            recent.deletes.push((delete.uid.clone(), now + PATIENCE));
+            if delete.why != Why::NodeGone {
+                recent.last = Some(delete.last.clone());
+            }
+        });
     }
 
     /// The pod could not be deleted.
-    pub fn not_deleted(&mut self, uid: &str) {
-        self.deletes.remove(uid);
+    pub fn not_deleted(&mut self, delete: &Delete) {
+        self.change(&delete.node, |recent| {
+            recent.deletes.retain(|(uid, _)| *uid != delete.uid);
+        });
     }
 
     /// Notes that a pod is gone, for its successor. A note of the operator's own deletion of the
     /// same revision knows more.
     pub fn gone(&mut self, pod: &PodView) {
-        self.deletes.remove(&pod.uid);
-        let known = self.last.get(&pod.node);
-        if known.is_none_or(|last| last.revision != pod.revision) {
-            let last = Last {
-                revision: pod.revision.clone(),
-                attempt: 0,
-            };
-            self.last.insert(pod.node.clone(), last);
-        }
+        self.change(&pod.node, |recent| {
+            recent.deletes.retain(|(uid, _)| *uid != pod.uid);
+            let known = recent.last.as_ref();
+            if known.is_none_or(|last| last.revision != pod.revision) {
+                recent.last = Some(Last {
+                    revision: pod.revision.clone(),
+                    attempt: 0,
+                });
+            }
+        });
     }
 
-    /// The pods as they will soon be seen: those in the cache, and what was done since.
-    pub fn overlay(
-        &mut self,
-        mut pods: Vec<Arc<PodView>>,
-        now: DateTime<Utc>,
-    ) -> Vec<Arc<PodView>> {
-        self.creates.retain(|_, (_, until)| *until > now);
-        self.deletes.retain(|_, until| *until > now);
-        for pod in &mut pods {
-            self.creates.remove(&pod.name);
-            if !pod.deleting && self.deletes.contains_key(&pod.uid) {
+    /// Notes a pod that was adopted or released.
+    pub fn claimed(&mut self, claim: &Claim, now: DateTime<Utc>) {
+        self.change(&claim.node, |recent| {
+            recent.claims.push((claim.clone(), now + PATIENCE));
+        });
+    }
+
+    /// The pods of a node as they will soon be seen: those in the cache, and what was done since.
+    pub fn overlay(&mut self, node: &str, mut pods: Vec<Arc<PodView>>) -> Vec<Arc<PodView>> {
+        let Some(recent) = self.nodes.get(node) else {
+            return pods;
+        };
+        pods.retain_mut(|pod| {
+            if !pod.deleting && recent.deletes.iter().any(|(uid, _)| *uid == pod.uid) {
                 Arc::make_mut(pod).deleting = true;
             }
-        }
-        pods.extend(self.creates.values().map(|(pod, _)| Arc::new(pod.clone())));
+            let claims = recent.claims.iter().map(|(claim, _)| claim);
+            match claims.rev().find(|claim| claim.uid == pod.uid) {
+                Some(claim) if claim.adopt && pod.is_orphan() => {
+                    Arc::make_mut(pod).owner_uid.clone_from(&self.uid);
+                    true
+                }
+                Some(claim) => claim.adopt,
+                None => true,
+            }
+        });
+        let seen = |made: &PodView| pods.iter().any(|pod| pod.name == made.name);
+        let made = recent.creates.iter().map(|(made, _)| made);
+        let unseen: Vec<_> = made.filter(|made| !seen(made)).cloned().collect();
+        pods.extend(unseen);
         pods
+    }
+
+    /// What was last on a node, as far as it is remembered.
+    pub fn last(&self, node: &str) -> Option<&Last> {
+        self.nodes.get(node)?.last.as_ref()
+    }
+
+    /// The revisions that were last on nodes.
+    pub fn revisions(&self) -> impl Iterator<Item = &str> {
+        let lasts = self
+            .nodes
+            .values()
+            .filter_map(|recent| recent.last.as_ref());
+        lasts.map(|last| last.revision.as_str())
+    }
+
+    /// The node is gone, and its pods: nothing of it is needed any more.
+    pub fn forget_node(&mut self, node: &str) {
+        self.change(node, |recent| *recent = Recent::default());
+        self.changed.remove(node);
     }
 
     /// When to look again because the watches did not show what was done.
     pub fn patience_ends(&self) -> Option<DateTime<Utc>> {
-        let creates = self.creates.values().map(|(_, until)| *until);
-        creates.chain(self.deletes.values().copied()).min()
+        self.ends.first().map(|(at, _)| *at)
     }
 
-    /// Whether the object was looked at just now, and when the next look is due. Every look costs
-    /// work for each of its pods, so the changes of many pods wait for each other a little.
-    pub fn rest(
-        &mut self,
-        pods: usize,
-        generation: Option<i64>,
-        now: DateTime<Utc>,
-    ) -> Option<DateTime<Utc>> {
-        let rest = TimeDelta::milliseconds(i64::try_from(pods / 5).unwrap_or(i64::MAX));
-        if let Some((at, of)) = self.looked {
-            let due = at + rest.min(LONGEST_REST);
-            if of == generation && at <= now && due > now {
-                return Some(due);
-            }
-        }
-        self.looked = Some((now, generation));
-        None
+    /// Until when a status of which only numbers changed is not written again: there would be one
+    /// write for each of many pods.
+    pub fn rests_until(&self, pods: usize, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let rest = TimeDelta::milliseconds(i64::try_from(pods / 20).unwrap_or(i64::MAX));
+        let at = self.written.as_ref()?.at;
+        let due = at + rest.min(LONGEST_REST);
+        (at <= now && due > now).then_some(due)
     }
 
     /// Notes that pods could not be made. The pause grows while none can.
@@ -254,10 +366,26 @@ mod tests {
         }
     }
 
-    fn shown(memory: &mut Memory, cached: &[PodView], now: i64) -> Vec<(String, bool)> {
+    fn deletion(pod: &PodView, why: Why, attempt: u32) -> Delete {
+        Delete {
+            pod: pod.name.clone(),
+            uid: pod.uid.clone(),
+            node: pod.node.clone(),
+            why,
+            last: Last {
+                revision: pod.revision.clone(),
+                attempt,
+            },
+        }
+    }
+
+    /// What is believed to be on the node, and whether the node is to be looked at again.
+    fn shown(memory: &mut Memory, cached: &[PodView], now: i64) -> (Vec<(String, bool)>, bool) {
         let cached: Vec<_> = cached.iter().cloned().map(Arc::new).collect();
-        let pods = memory.overlay(cached, at(now));
-        pods.iter().map(|p| (p.uid.clone(), p.deleting)).collect()
+        let changed = memory.take_changed(at(now)).contains("n");
+        let pods = memory.overlay("n", cached);
+        let pods = pods.iter().map(|p| (p.uid.clone(), p.deleting));
+        (pods.collect(), changed)
     }
 
     #[test]
@@ -279,64 +407,91 @@ mod tests {
     #[test]
     fn what_was_done_is_believed_until_it_is_seen_or_patience_ends() {
         let mut memory = Memory::default();
-        memory.will_create(pod("a", ""), at(0));
-        memory.will_delete("u", at(0));
-        assert_eq!(memory.patience_ends(), Some(at(30)));
         let old = pod("old", "u");
+        memory.will_create(pod("a", ""), at(0));
+        memory.will_delete(&deletion(&old, Why::Outdated, 0), at(0));
+        assert_eq!(memory.patience_ends(), Some(at(30)));
         assert_eq!(
             shown(&mut memory, std::slice::from_ref(&old), 1),
-            [("u".to_owned(), true), (String::new(), false)]
+            (vec![("u".into(), true), (String::new(), false)], true)
         );
+        assert!(!shown(&mut memory, std::slice::from_ref(&old), 1).1);
         // Seen in the cache, under its own UID; the other one is gone.
+        memory.seen("n", "a");
         memory.gone(&old);
+        let seen = vec![("ua".to_owned(), false)];
         assert_eq!(
             shown(&mut memory, &[pod("a", "ua")], 2),
-            [("ua".to_owned(), false)]
+            (seen.clone(), true)
         );
         assert_eq!(memory.patience_ends(), None);
         // Never seen.
         memory.will_create(pod("b", ""), at(5));
-        memory.will_delete("ua", at(5));
-        assert_eq!(
-            shown(&mut memory, &[pod("a", "ua")], 36),
-            [("ua".to_owned(), false)]
-        );
+        memory.will_delete(&deletion(&pod("a", "ua"), Why::Outdated, 0), at(5));
+        shown(&mut memory, &[pod("a", "ua")], 6);
+        assert_eq!(shown(&mut memory, &[pod("a", "ua")], 36), (seen, true));
         // Made, seen and gone again before the next look.
         memory.will_create(pod("c", ""), at(40));
-        memory.seen("c");
-        assert!(shown(&mut memory, &[], 41).is_empty());
+        memory.seen("n", "c");
+        assert!(shown(&mut memory, &[], 41).0.is_empty());
+        // Nothing is left of a node that is gone.
+        memory.forget_node("n");
+        assert!(memory.nodes.is_empty() && memory.ends.is_empty());
+        assert!(memory.take_changed(at(50)).is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_was_adopted_or_released_is_believed_to_be_so() {
+        let mut memory = Memory::of("owner");
+        let orphan = Arc::new(pod("a", "u"));
+        let claim = |adopt| Claim {
+            pod: "a".into(),
+            uid: "u".into(),
+            node: "n".into(),
+            adopt,
+        };
+        memory.claimed(&claim(true), at(0));
+        let seen = memory.overlay("n", vec![orphan.clone()]);
+        assert_eq!(seen[0].owner_uid, "owner");
+        memory.claimed(&claim(false), at(1));
+        assert!(memory.overlay("n", vec![orphan.clone()]).is_empty());
+        memory.take_changed(at(31));
+        assert!(memory.overlay("n", vec![orphan])[0].is_orphan());
     }
 
     #[test]
     fn the_operators_own_note_of_a_failure_outlives_the_news_that_the_pod_is_gone() {
         let mut memory = Memory::default();
-        let noted = Last {
-            revision: "r".into(),
-            attempt: 3,
-        };
-        memory.last.insert("n".into(), noted.clone());
-        memory.gone(&pod("a", "u"));
-        assert_eq!(memory.last["n"], noted);
+        let failed = pod("a", "u");
+        memory.will_delete(&deletion(&failed, Why::Failed, 3), at(0));
+        memory.gone(&failed);
+        assert_eq!(memory.last("n").map(|last| last.attempt), Some(3));
         let mut other = pod("b", "v");
         other.revision = "s".into();
         memory.gone(&other);
-        assert_eq!(memory.last["n"].revision, "s");
-        assert_eq!(memory.last["n"].attempt, 0);
+        let last = memory.last("n").unwrap();
+        assert_eq!((last.revision.as_str(), last.attempt), ("s", 0));
+        assert_eq!(memory.revisions().collect::<Vec<_>>(), ["s"]);
+        // Its successor is made.
+        memory.created("n");
+        assert_eq!(memory.last("n"), None);
     }
 
     #[test]
-    fn looks_at_many_pods_are_spaced() {
+    fn writes_of_mere_numbers_are_spaced_where_there_are_many_pods() {
         let mut memory = Memory::default();
-        assert_eq!(memory.rest(5_000, Some(1), at(10)), None);
-        assert_eq!(memory.rest(5_000, Some(1), at(10)), Some(at(11)));
-        assert_eq!(memory.rest(5_000, Some(2), at(10)), None, "a new spec");
-        assert_eq!(memory.rest(5_000, Some(2), at(11)), None);
-        assert_eq!(
-            memory.rest(5_000, Some(2), at(5)),
-            None,
-            "the clock was set"
-        );
-        assert_eq!(memory.rest(4, Some(2), at(5)), None, "few pods");
+        assert_eq!(memory.rests_until(5_000, at(10)), None);
+        memory.written = Some(Written {
+            seen: String::new(),
+            version: String::new(),
+            at: at(10),
+            status: MyDaemonSetStatus::default(),
+        });
+        let due = at(10) + TimeDelta::milliseconds(100);
+        assert_eq!(memory.rests_until(5_000, at(10)), Some(due));
+        assert_eq!(memory.rests_until(5_000, due), None);
+        assert_eq!(memory.rests_until(5_000, at(5)), None, "the clock was set");
+        assert_eq!(memory.rests_until(4, at(10)), None, "few pods");
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub const KIND: Kind = Kind {
         Permission {
             group: "",
             resource: "pods",
-            verbs: &["get", "list", "watch", "create", "delete"],
+            verbs: &["get", "list", "watch", "create", "patch", "delete"],
         },
         Permission {
             group: "apps",
@@ -67,7 +67,8 @@ pub const KIND: Kind = Kind {
         Permission {
             group: "apps.zhongmingmao.io",
             resource: "mydaemonsets",
-            verbs: &["list", "watch"],
+            // Before an orphan is adopted, the API server itself is asked.
+            verbs: &["get", "list", "watch"],
         },
         Permission {
             group: "apps.zhongmingmao.io",

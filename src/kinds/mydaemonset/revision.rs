@@ -17,6 +17,7 @@ use super::crd::MyDaemonSetSpec;
 use super::pod::{NAME_LABEL, Owner, REVISION_LABEL};
 use super::views::controller;
 use crate::kinds::template::PodTemplate;
+use crate::reconcile::raw;
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -166,7 +167,8 @@ fn write_number(number: &Number, out: &mut String) {
 #[resource(inherit = "k8s_openapi::api::apps::v1::ControllerRevision")]
 #[serde(default)]
 pub struct WatchedRevision {
-    /// The object's metadata.
+    /// The object's metadata, as far as it is used.
+    #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
     /// Its content.
     pub data: Value,
@@ -181,7 +183,7 @@ pub struct RevisionView {
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// The name of the object that controls the revision.
+    /// The name of the object that controls the revision; of an orphan, the one in our label.
     pub owner: String,
     /// Its UID; empty when nothing controls the revision.
     pub owner_uid: String,
@@ -215,8 +217,13 @@ impl RevisionView {
                 .map(str::to_owned),
             template: revision.data.get("template").cloned().map(PodTemplate),
         };
+        let label = metadata.labels.as_ref().and_then(|l| l.get(NAME_LABEL));
         Self {
-            owner: owner.map(|o| o.name.clone()).unwrap_or_default(),
+            owner: owner
+                .map(|o| &o.name)
+                .or(label)
+                .cloned()
+                .unwrap_or_default(),
             owner_uid: owner.map(|o| o.uid.clone()).unwrap_or_default(),
             hash: hash(&content.canonical()),
             number: revision.revision,
@@ -289,7 +296,7 @@ pub fn next_number<'a>(others: impl IntoIterator<Item = &'a RevisionView>) -> i6
 /// The revisions beyond the limit that nothing uses any more, the oldest first.
 pub fn superfluous<'a>(
     revisions: &'a [&'a RevisionView],
-    used: &BTreeSet<&str>,
+    used: &BTreeSet<String>,
     limit: usize,
 ) -> Vec<&'a RevisionView> {
     let mut unused: Vec<&RevisionView> = revisions
@@ -407,7 +414,7 @@ mod tests {
             (&["e", "b"], 1, &["d", "c"]),
             (&["a", "b", "c", "d", "e"], 1, &[]),
         ] {
-            let used: BTreeSet<&str> = used.iter().copied().collect();
+            let used: BTreeSet<String> = used.iter().map(|hash| (*hash).to_owned()).collect();
             let found: Vec<_> = superfluous(&all, &used, limit)
                 .iter()
                 .map(|r| r.hash.as_str())

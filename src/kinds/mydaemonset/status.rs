@@ -30,9 +30,6 @@ pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 /// Reason of `Degraded=True`: another object has the name of the revision.
 const REVISION_CONFLICT: &str = "RevisionConflict";
 
-/// So many failing nodes are named.
-const NAMED: usize = 5;
-
 /// The API server would not make a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -197,10 +194,13 @@ fn count(number: usize) -> Option<i32> {
 }
 
 fn availability(facts: &Facts) -> State {
-    let message = format!(
+    let mut message = format!(
         "{} of {} nodes have an available pod",
         facts.available, facts.desired
     );
+    if facts.unavailable.count > 0 {
+        message = format!("{message}, not {}", facts.unavailable);
+    }
     if facts.available + facts.max_unavailable >= facts.desired {
         State::of(true, "EnoughNodesAvailable", message)
     } else {
@@ -237,10 +237,13 @@ fn progress(sight: &Sight<'_>) -> State {
     let unended = before.is_some_and(|c| c.status == "True");
     let missing = facts.updated < facts.desired;
     if !facts.complete && (missing || unended || update != sight.current) {
-        let message = format!(
+        let mut message = format!(
             "{} of {} nodes have revision {update}",
             facts.updated, facts.desired
         );
+        if facts.waiting.count > 0 {
+            message = format!("{message}; not yet available on {}", facts.waiting);
+        }
         return State::of(true, "RollingOut", message);
     }
     State::of(
@@ -256,13 +259,10 @@ fn auto_paused(facts: &Facts, update: &str, before: Option<&Condition>) -> Strin
         Some(before) if before.reason == AUTO_PAUSED && before.message.contains(update) => {
             before.message.clone()
         }
-        _ => {
-            let nodes = facts.culprits.iter().map(String::as_str);
-            format!(
-                "revision {update} failed on {}: it goes no further before the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
-                first(nodes, facts.culprits.len())
-            )
-        }
+        _ => format!(
+            "revision {update} failed on {}: it goes no further before the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
+            facts.culprits
+        ),
     }
 }
 
@@ -270,27 +270,27 @@ fn degradation(facts: &Facts, refusal: Option<&Refusal>) -> State {
     if let Some(refusal) = refusal {
         return State::of(true, refusal.reason, refusal.message.clone());
     }
-    if facts.failing.is_empty() {
+    if facts.failing.count == 0 {
         return State::of(false, "NoPodFails", "no pod fails");
     }
-    let texts: Vec<String> = facts
-        .failing
-        .iter()
-        .take(NAMED)
-        .map(|(node, trouble)| format!("{node} ({trouble})"))
-        .collect();
-    let names = first(texts.iter().map(String::as_str), facts.failing.len());
-    State::of(true, "PodsFail", format!("pods fail on {names}"))
+    State::of(true, "PodsFail", format!("pods fail on {}", facts.failing))
 }
 
-/// The first names of a list of that length, and how many more there are.
-fn first<'a>(names: impl Iterator<Item = &'a str>, length: usize) -> String {
-    let shown: Vec<&str> = names.take(NAMED).collect();
-    let text = shown.join(", ");
-    match length - shown.len() {
-        0 => text,
-        more => format!("{text} and {more} more"),
-    }
+/// Whether people and programs wait for more than a number or a name in it to change.
+pub fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> bool {
+    let states = |status: &MyDaemonSetStatus| -> Vec<[String; 3]> {
+        let of = |c: &Condition| [c.type_.clone(), c.status.clone(), c.reason.clone()];
+        status.conditions.iter().map(of).collect()
+    };
+    let spec = |status: &MyDaemonSetStatus| {
+        let revisions = (&status.current_revision, &status.update_revision);
+        (
+            status.observed_generation,
+            revisions.0.clone(),
+            revisions.1.clone(),
+        )
+    };
+    states(before) != states(after) || spec(before) != spec(after)
 }
 
 /// What a change of the status is to people: an Event for each step that they would look for.
@@ -361,7 +361,12 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::kinds::mydaemonset::admission::Amount;
+    use crate::kinds::mydaemonset::rollout::Named;
     use chrono::TimeDelta;
+
+    fn named<const N: usize>(nodes: [&str; N]) -> Named {
+        Named::of(nodes.into_iter(), str::to_owned)
+    }
 
     fn at(second: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(second, 0).unwrap()
@@ -455,7 +460,7 @@ mod tests {
     #[test]
     fn the_same_sight_again_changes_nothing() {
         let facts = Facts {
-            failing: vec![("a".into(), "Error".into())],
+            failing: named(["a (Error)"]),
             ..under_way()
         };
         let once = next_of(&none(), &facts, strategy(), "old", 1);
@@ -490,7 +495,7 @@ mod tests {
         };
         let stopped = || Facts {
             auto_paused: true,
-            culprits: vec!["a".into(), "b".into()],
+            culprits: named(["a", "b"]),
             ..held()
         };
         for (facts, strategy, state, for_tools) in [
@@ -525,7 +530,7 @@ mod tests {
         let ailing = Facts {
             available: 2,
             complete: false,
-            failing: vec![("a".into(), "Error".into())],
+            failing: named(["a (Error)"]),
             ..complete(3)
         };
         let status = next_of(&done, &ailing, strategy(), "new", 2);
@@ -548,7 +553,7 @@ mod tests {
     fn the_first_failing_nodes_are_named() {
         let facts = Facts {
             available: 1,
-            failing: (1..=7).map(|n| (format!("n{n}"), "Error".into())).collect(),
+            failing: Named::of([1, 2, 3, 4, 5, 6, 7].iter(), |n| format!("n{n} (Error)")),
             ..under_way()
         };
         let status = next_of(&none(), &facts, strategy(), "old", 1);
@@ -565,7 +570,7 @@ mod tests {
     fn the_nodes_that_stopped_a_roll_out_stay_named() {
         let mut facts = Facts {
             auto_paused: true,
-            culprits: vec!["a".into()],
+            culprits: named(["a"]),
             ..under_way()
         };
         let stopped = next_of(&none(), &facts, strategy(), "old", 1);
@@ -574,7 +579,7 @@ mod tests {
             progressing.unwrap().message.clone()
         };
         assert!(message(&stopped).starts_with("revision new failed on a: "));
-        facts.culprits.clear();
+        facts.culprits = Named::default();
         let later = next_of(&stopped, &facts, strategy(), "old", 2);
         assert_eq!(message(&later), message(&stopped));
     }
@@ -628,9 +633,9 @@ mod tests {
         let begun = next_of(&old, &under_way(), strategy(), "old", 1);
         assert_eq!(reasons(&old, &begun), ["RolloutStarted"]);
         let failing = Facts {
-            failing: vec![("a".into(), "Error".into())],
+            failing: named(["a (Error)"]),
             auto_paused: true,
-            culprits: vec!["a".into()],
+            culprits: named(["a"]),
             ..under_way()
         };
         let stopped = next_of(&begun, &failing, strategy(), "old", 2);

@@ -9,14 +9,16 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Serialize};
 
-use super::pod::{ATTEMPT_ANNOTATION, REVISION_LABEL};
+use super::pod::{ATTEMPT_ANNOTATION, NAME_LABEL, REVISION_LABEL};
+use crate::reconcile::raw;
 
 /// A node as it is watched.
 #[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
 #[resource(inherit = "k8s_openapi::api::core::v1::Node")]
 #[serde(default)]
 pub struct WatchedNode {
-    /// The node's metadata.
+    /// The node's metadata, as far as it is used.
+    #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
     /// The fields of its spec that are used.
     pub spec: WatchedNodeSpec,
@@ -110,7 +112,8 @@ pub struct Taint {
 #[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
 #[serde(default)]
 pub struct WatchedPod {
-    /// The pod's metadata.
+    /// The pod's metadata, as far as it is used.
+    #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
     /// The fields of its spec that are used.
     pub spec: WatchedPodSpec,
@@ -187,10 +190,12 @@ pub struct PodView {
     pub name: String,
     /// `metadata.uid`; empty for a pod that was just made and has not been seen yet.
     pub uid: String,
-    /// The name of the object that controls the pod.
+    /// The name of the object that controls the pod; of an orphan, the one in our label.
     pub owner: String,
-    /// Its UID; empty when nothing controls the pod.
+    /// The UID of the object that controls the pod; empty when nothing does.
     pub owner_uid: String,
+    /// Whether our label does not name the object that controls the pod: somebody took it away.
+    pub is_released: bool,
     /// `spec.nodeName`.
     pub node: String,
     /// The hash of the revision that the pod was made from.
@@ -237,8 +242,10 @@ impl PodView {
             map.as_ref().and_then(|map| map.get(key)).cloned()
         };
         let owner = controller(metadata.owner_references.as_deref());
+        let label = text(&metadata.labels, NAME_LABEL);
         Self {
-            owner: owner.map(|o| o.name.clone()).unwrap_or_default(),
+            is_released: owner.is_some_and(|o| label.as_deref() != Some(o.name.as_str())),
+            owner: owner.map(|o| o.name.clone()).or(label).unwrap_or_default(),
             owner_uid: owner.map(|o| o.uid.clone()).unwrap_or_default(),
             node: pod.spec.node_name,
             revision: text(&metadata.labels, REVISION_LABEL).unwrap_or_default(),
@@ -254,6 +261,11 @@ impl PodView {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
         }
+    }
+
+    /// Whether nothing controls the pod, though it has our labels.
+    pub fn is_orphan(&self) -> bool {
+        self.owner_uid.is_empty() && !self.uid.is_empty()
     }
 
     /// Whether the pod is there to stay: neither being deleted nor at its end.
@@ -385,7 +397,7 @@ mod tests {
     fn a_running_pod_is_read() {
         let view = pod(
             json!({"metadata": {"name": "n-x", "uid": "u", "creationTimestamp": "1970-01-01T00:00:10Z",
-                    "labels": {"apps.zhongmingmao.io/revision": "abc"},
+                    "labels": {"apps.zhongmingmao.io/revision": "abc", "apps.zhongmingmao.io/mydaemonset": "o"},
                     "annotations": {"apps.zhongmingmao.io/attempt": "3"},
                     "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "no", "uid": "no"},
                         {"apiVersion": "v1", "kind": "X", "name": "o", "uid": "ou", "controller": true}]},
@@ -411,6 +423,24 @@ mod tests {
                 ..PodView::default()
             }
         );
+    }
+
+    #[test]
+    fn a_pod_without_a_controller_is_an_orphan_and_one_without_our_label_is_released() {
+        let owned = json!([{"apiVersion": "v1", "kind": "X", "name": "o", "uid": "ou", "controller": true}]);
+        for (label, owners, orphan, released) in [
+            ("o", owned.clone(), false, false),
+            ("other", owned, false, true),
+            ("o", json!([]), true, false),
+        ] {
+            let view = pod(
+                json!({"metadata": {"name": "n-x", "uid": "u", "ownerReferences": owners,
+                                    "labels": {"apps.zhongmingmao.io/mydaemonset": label}}}),
+                100,
+            );
+            assert_eq!((view.is_orphan(), view.is_released), (orphan, released));
+            assert_eq!(view.owner, "o");
+        }
     }
 
     #[test]

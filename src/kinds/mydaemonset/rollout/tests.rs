@@ -7,11 +7,14 @@
 )]
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::json;
 
+use super::board::Board;
 use super::*;
-use crate::kinds::mydaemonset::views::Taint;
+use crate::kinds::mydaemonset::placement::Fate;
+use crate::kinds::mydaemonset::views::{NodeView, Taint};
 use crate::kinds::template::PodTemplate;
 
 fn at(second: i64) -> DateTime<Utc> {
@@ -19,6 +22,7 @@ fn at(second: i64) -> DateTime<Utc> {
 }
 
 const NOW: i64 = 100_000;
+const GRACE: TimeDelta = TimeDelta::seconds(60);
 
 fn node(name: &str) -> NodeView {
     NodeView {
@@ -60,6 +64,7 @@ fn pod(node: &str, revision: &str) -> PodView {
     PodView {
         name: format!("{node}-{revision}"),
         uid: format!("pod-{node}-{revision}"),
+        owner_uid: "owner".into(),
         node: node.into(),
         revision: revision.into(),
         created: at(NOW - 1_000),
@@ -102,8 +107,42 @@ struct World {
     current: &'static str,
     update_since: i64,
     memory: BTreeMap<String, Last>,
+    proven: bool,
     auto_paused: bool,
     resumed: bool,
+}
+
+/// What is decided when all of it is looked at for the first time.
+fn at_first_sight(
+    nodes: &[NodeView],
+    pods: &[PodView],
+    memory: &BTreeMap<String, Last>,
+    terms: &Terms<'_>,
+) -> Decision {
+    let mut board = Board::new(terms.revisions.update);
+    let on_nodes = nodes.iter().map(|node| &node.name);
+    let names: BTreeSet<&String> = on_nodes.chain(pods.iter().map(|pod| &pod.node)).collect();
+    for name in names {
+        put(&mut board, name, nodes, pods, memory);
+    }
+    board.decide(terms)
+}
+
+fn put(
+    board: &mut Board,
+    name: &str,
+    nodes: &[NodeView],
+    pods: &[PodView],
+    memory: &BTreeMap<String, Last>,
+) {
+    let node = nodes.iter().find(|node| node.name == name);
+    let pods = pods.iter().filter(|pod| pod.node == name);
+    board.put(
+        name,
+        node.cloned().map(Arc::new),
+        pods.cloned().map(Arc::new).collect(),
+        memory.get(name).cloned(),
+    );
 }
 
 fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
@@ -123,6 +162,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         current: "old",
         update_since: NOW - 100,
         memory: BTreeMap::new(),
+        proven: true,
         auto_paused: false,
         resumed: false,
     }
@@ -131,9 +171,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
 impl World {
     fn decide(&self) -> Decision {
         let known = BTreeMap::from([("old", 1), ("middle", 2), ("new", 3)]);
-        decide(&Observed {
-            nodes: &self.nodes,
-            pods: &self.pods,
+        let terms = Terms {
             placement: &Placement::of(Some(&self.template)),
             strategy: self.strategy,
             revisions: Revisions {
@@ -142,11 +180,13 @@ impl World {
                 current: self.current,
                 known: &known,
             },
-            memory: &self.memory,
+            grace: GRACE,
+            proven: self.proven,
             auto_paused: self.auto_paused,
             resumed: self.resumed,
             now: at(NOW),
-        })
+        };
+        at_first_sight(&self.nodes, &self.pods, &self.memory, &terms)
     }
 }
 
@@ -205,13 +245,14 @@ fn misplaced_surplus_and_stray_pods_go() {
     assert_eq!(
         deleted(&decision),
         [
-            "gone-new node gone",
             "a-twin surplus",
-            "b-new no longer eligible"
+            "b-new no longer eligible",
+            "gone-new node gone",
         ]
     );
     assert_eq!(created(&decision), NOTHING);
     let facts = decision.facts;
+    // A pod of a node that is gone is on no node at all.
     assert_eq!((facts.desired, facts.misscheduled), (2, 2));
 }
 
@@ -307,7 +348,7 @@ fn old_pods_that_serve_nobody_go_first_and_ask_nobody() {
     let decision = world(nodes(&["a", "b", "c", "d", "e"]), pods).decide();
     assert_eq!(
         deleted(&decision),
-        ["e-old outdated", "b-old outdated", "c-old outdated"]
+        ["b-old outdated", "c-old outdated", "e-old outdated"]
     );
 }
 
@@ -611,6 +652,67 @@ fn a_stopped_roll_out_touches_no_old_pod() {
     assert_eq!(deleted(&world.decide()), NOTHING);
 }
 
+fn named(first: &[&str]) -> Named {
+    Named::of(first.iter(), ToString::to_string)
+}
+
+#[test]
+fn the_first_nodes_are_named_and_the_others_counted() {
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let facts = world(nodes(&names), vec![]).decide().facts;
+    assert_eq!(facts.unavailable.to_string(), "a, b, c, d, e and 2 more");
+    assert_eq!(named(&["a", "b"]).to_string(), "a, b");
+}
+
+#[test]
+fn no_outdated_pod_goes_before_its_successor_is_known_to_be_let_in() {
+    let pods = vec![ready("a", "old"), pod("b", "old"), failed("c", "old", 1, 0)];
+    let mut world = world(nodes(&["a", "b", "c"]), pods);
+    world.proven = false;
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    let asked = decision.prove.unwrap();
+    assert_eq!((asked.node.as_str(), asked.revision.as_str()), ("b", "new"));
+    // A pod of the revision that is there is proof enough.
+    world.pods[1] = ready("b", "new");
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["c-old outdated"]);
+    assert_eq!(decision.prove, None);
+    // What does not go for the sake of the new revision needs no proof.
+    world.pods = vec![ready("a", "old"), ready("gone", "old")];
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["gone-old node gone"]);
+    world.proven = true;
+    assert_eq!(world.decide().prove, None);
+}
+
+#[test]
+fn a_pod_is_adopted_or_released_before_anything_else_is_done_with_it() {
+    let orphan = |node: &str, revision: &str| PodView {
+        owner_uid: String::new(),
+        ..ready(node, revision)
+    };
+    let stray = PodView {
+        is_released: true,
+        ..ready("b", "new")
+    };
+    let gone = PodView {
+        deleting: true,
+        ..orphan("c", "new")
+    };
+    let pods = vec![orphan("a", "old"), stray, gone, orphan("gone", "old")];
+    let decision = world(nodes(&["a", "b", "c"]), pods).decide();
+    let claims = decision.claim.iter().map(|c| (c.pod.as_str(), c.adopt));
+    assert_eq!(
+        claims.collect::<Vec<_>>(),
+        [("a-old", true), ("b-new", false), ("gone-old", true)]
+    );
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(created(&decision), ["c/new"]);
+    // An orphan counts as the node's pod, one that was taken does not.
+    assert_eq!((decision.facts.desired, decision.facts.current), (3, 1));
+}
+
 #[test]
 fn the_facts_are_counted() {
     let mut young = ready("b", "new");
@@ -641,11 +743,10 @@ fn the_facts_are_counted() {
             max_unavailable: 1,
             outdated: 1,
             held: 1,
-            failing: vec![
-                ("d".into(), "CrashLoopBackOff".into()),
-                ("e".into(), "Error".into())
-            ],
-            culprits: vec!["e".into()],
+            unavailable: named(&["b", "d", "e", "f"]),
+            waiting: named(&["b", "c", "d", "e", "f"]),
+            failing: named(&["d (CrashLoopBackOff)", "e (Error)"]),
+            culprits: named(&["e"]),
             auto_paused: true,
             complete: false,
         }
@@ -689,7 +790,13 @@ mod model {
         memory: BTreeMap<String, Last>,
         auto_paused: bool,
         calm: bool,
+        /// A board that is told of every change, and what it was last told.
+        board: Board,
+        told: BTreeMap<String, Sight>,
     }
+
+    /// What a board is told of a node.
+    type Sight = (Option<NodeView>, Vec<PodView>, Option<Last>);
 
     const NAMES: [&str; 4] = ["r1", "r2", "r3", "r4"];
 
@@ -708,6 +815,8 @@ mod model {
                 memory: BTreeMap::new(),
                 auto_paused: false,
                 calm: false,
+                board: Board::new("r1"),
+                told: BTreeMap::new(),
             };
             for i in 0..=model.random.u32(0..9) {
                 model.add_node(&format!("n{i}"));
@@ -849,11 +958,11 @@ mod model {
             });
         }
 
-        fn decide(&self) -> Decision {
+        /// The decision of a board that is told what changed, which must be that of one that sees
+        /// everything for the first time.
+        fn decide(&mut self) -> Decision {
             let known: BTreeMap<&str, i64> = self.revisions.iter().copied().collect();
-            decide(&Observed {
-                nodes: &self.nodes,
-                pods: &self.pods,
+            let terms = Terms {
                 placement: &Placement::of(None),
                 strategy: self.strategy,
                 revisions: Revisions {
@@ -862,11 +971,43 @@ mod model {
                     current: &self.current,
                     known: &known,
                 },
-                memory: &self.memory,
+                grace: GRACE,
+                proven: true,
                 auto_paused: self.auto_paused,
                 resumed: self.calm,
                 now: self.now,
-            })
+            };
+            if !self.board.is_for(terms.revisions.update) {
+                self.board = Board::new(terms.revisions.update);
+                self.told.clear();
+            }
+            let gone = self.told.keys().cloned();
+            let on_nodes = self.nodes.iter().map(|node| node.name.clone());
+            let on_pods = self.pods.iter().map(|pod| pod.node.clone());
+            let names: BTreeSet<String> = gone.chain(on_nodes).chain(on_pods).collect();
+            for name in names {
+                let node = self.nodes.iter().find(|node| node.name == name);
+                let pods = self.pods.iter().filter(|pod| pod.node == name);
+                let last = self.memory.get(&name).cloned();
+                let sight = (node.cloned(), pods.cloned().collect(), last);
+                if self.told.get(&name) != Some(&sight) {
+                    put(
+                        &mut self.board,
+                        &name,
+                        &self.nodes,
+                        &self.pods,
+                        &self.memory,
+                    );
+                    self.told.insert(name, sight);
+                }
+            }
+            let decision = self.board.decide(&terms);
+            let anew = at_first_sight(&self.nodes, &self.pods, &self.memory, &terms);
+            assert_eq!(decision, anew);
+            let revisions: BTreeSet<&str> = self.board.revisions().collect();
+            let on_pods = self.pods.iter().map(|pod| pod.revision.as_str());
+            assert_eq!(revisions, on_pods.collect());
+            decision
         }
 
         /// Nodes that the limits see and whose pod does not serve, counted anew.

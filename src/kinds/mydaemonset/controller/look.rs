@@ -1,0 +1,324 @@
+//! One look at one object: observe, decide, act, tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::Patch;
+use kube::{Api, Resource};
+use serde_json::json;
+
+use super::pods::Done;
+use super::{Controller, ObjectView, Settled, of_owner, on_node};
+use crate::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus, RawMyDaemonSet};
+use crate::kinds::mydaemonset::memory::{Memory, Written, created_text, deleted_text};
+use crate::kinds::mydaemonset::pod::Owner;
+use crate::kinds::mydaemonset::revision::RevisionView;
+use crate::kinds::mydaemonset::rollout::board::Board;
+use crate::kinds::mydaemonset::rollout::{Decision, Revisions, Terms};
+use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, Sight};
+use crate::kinds::mydaemonset::views::PodView;
+use crate::reconcile::event::{self, News, Severity};
+use crate::reconcile::{Error, Key, Outcome, call, condition, write};
+
+/// When to look again whether a stranger's object still is in the way.
+const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(60);
+
+/// See the module.
+pub(super) struct Look<'a> {
+    pub(super) this: &'a Controller,
+    pub(super) key: &'a Key,
+    pub(super) object: &'a ObjectView,
+    pub(super) owner: Owner<'a>,
+    pub(super) now: DateTime<Utc>,
+    memory: Arc<Mutex<Memory>>,
+}
+
+impl<'a> Look<'a> {
+    pub(super) fn new(
+        this: &'a Controller,
+        key: &'a Key,
+        object: &'a ObjectView,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let look = Self {
+            this,
+            key,
+            object,
+            owner: Owner {
+                namespace: &key.namespace,
+                name: &key.name,
+                uid: &object.uid,
+            },
+            now,
+            memory: this.memory(key),
+        };
+        let mut memory = look.memory();
+        if memory.uid != object.uid {
+            *memory = Memory::of(&object.uid);
+        }
+        drop(memory);
+        look
+    }
+
+    /// Takes the look.
+    pub(super) async fn take(self) -> Result<Outcome, Error> {
+        match &self.object.settled {
+            Ok(settled) => self.at(settled).await,
+            Err(faults) => {
+                let (before, _) = self.status_before();
+                let after = status::rejected(&before, self.object.generation, faults, self.now);
+                self.write_status(&before, &after).await?;
+                Ok(Outcome::default())
+            }
+        }
+    }
+
+    async fn at(&self, settled: &Settled) -> Result<Outcome, Error> {
+        let revisions = match self.revisions(settled).await {
+            Err(Error::Unreadable { reason, .. }) => return self.conflict(&reason).await,
+            other => other?,
+        };
+        let (before, _) = self.status_before();
+        let is_known = |hash: &&str| revisions.iter().any(|r| r.hash == **hash);
+        let current = before.current_revision.as_deref().filter(is_known);
+        let decision = self.decide(settled, &revisions, &before, current);
+        let mut done = self.act(settled, &revisions, &decision).await;
+        let current = match current {
+            Some(current) if !decision.facts.complete => current,
+            _ => &settled.hash,
+        };
+        if let Err(error) = self.prune(settled, &revisions, current).await {
+            done.error.get_or_insert(error);
+        }
+        let after = status::next(&Sight {
+            previous: &before,
+            generation: self.object.generation,
+            facts: &decision.facts,
+            strategy: settled.strategy,
+            update: &settled.hash,
+            current,
+            refusal: done.refusal.as_ref(),
+            now: self.now,
+        });
+        let rests = self.memory().rests_until(decision.facts.desired, self.now);
+        let rests = rests.filter(|_| before != after && !status::is_pressing(&before, &after));
+        let written = match rests {
+            Some(_) => Ok(()),
+            None => self.write_status(&before, &after).await,
+        };
+        let outcome = self.finish(&decision, done, rests);
+        written.and(outcome)
+    }
+
+    /// What is to be done: of the nodes that changed since the last look alone, or of all.
+    fn decide(
+        &self,
+        settled: &Settled,
+        revisions: &[Arc<RevisionView>],
+        before: &MyDaemonSetStatus,
+        current: Option<&str>,
+    ) -> Decision {
+        let numbers = revisions.iter().map(|r| (r.hash.as_str(), r.number));
+        let known: BTreeMap<&str, i64> = numbers.collect();
+        let update = revisions.iter().find(|r| r.hash == settled.hash);
+        let mut memory = self.memory();
+        let mut changed = memory.take_changed(self.now);
+        let kept = memory.board.take();
+        let kept = kept.filter(|board| board.is_for(&settled.hash));
+        if kept.is_none() {
+            changed = self.every_node();
+        }
+        let mut board = kept.unwrap_or_else(|| Board::new(&settled.hash));
+        for name in changed {
+            let node = self.this.nodes.get(&Key::new("", &name));
+            let pods = memory.overlay(&name, self.pods_on(&name));
+            if node.is_none() && pods.is_empty() {
+                memory.forget_node(&name);
+            }
+            board.put(&name, node, pods, memory.last(&name).cloned());
+        }
+        let decision = board.decide(&Terms {
+            placement: &settled.placement,
+            strategy: settled.strategy,
+            revisions: Revisions {
+                update: &settled.hash,
+                update_since: update.map(|r| r.since).unwrap_or_default(),
+                current: current.unwrap_or(&settled.hash),
+                known: &known,
+            },
+            grace: self.this.context.node_not_ready_grace,
+            proven: memory.proven.as_deref() == Some(&settled.hash),
+            auto_paused: was_stopped(before, &settled.hash),
+            resumed: self.object.resume.as_deref() == Some(&settled.hash),
+            now: self.now,
+        });
+        memory.board = Some(board);
+        decision
+    }
+
+    /// The names of all nodes that are there, and of those that the object's pods are on.
+    fn every_node(&self) -> BTreeSet<Box<str>> {
+        let nodes = self.this.nodes.all();
+        let mut names: BTreeSet<Box<str>> = nodes.iter().map(|n| n.name.as_str().into()).collect();
+        for uid in [self.object.uid.as_str(), ""] {
+            let pods = self.this.pods.find(&of_owner(&self.key.name, uid));
+            names.extend(pods.iter().map(|pod| Box::from(pod.node.as_str())));
+        }
+        names
+    }
+
+    /// The object's pods on a node, and those that it might adopt.
+    fn pods_on(&self, node: &str) -> Vec<Arc<PodView>> {
+        let pods = self.this.pods.find_with_keys(&on_node(node));
+        let is_ours = |key: &Key, pod: &PodView| {
+            pod.owner_uid == self.object.uid
+                || (pod.is_orphan()
+                    && *pod.owner == *self.key.name
+                    && key.namespace == self.key.namespace)
+        };
+        pods.into_iter()
+            .filter(|(key, pod)| is_ours(key, pod))
+            .map(|(_, pod)| pod)
+            .collect()
+    }
+
+    /// The present spec's revision cannot be stored, so nothing is made of it.
+    async fn conflict(&self, reason: &str) -> Result<Outcome, Error> {
+        let (before, _) = self.status_before();
+        let generation = self.object.generation;
+        let after = status::conflicting(&before, generation, reason, self.now);
+        self.write_status(&before, &after).await?;
+        Ok(Outcome {
+            next: Some(self.now + CONFLICT_PAUSE),
+            did: None,
+        })
+    }
+
+    /// Tells of what was done, and says when to look again.
+    fn finish(
+        &self,
+        decision: &Decision,
+        done: Done,
+        rests: Option<DateTime<Utc>>,
+    ) -> Result<Outcome, Error> {
+        let (created, deleted, more_news, patience, refused) = {
+            let mut memory = self.memory();
+            memory.count(done.created, done.deleted.iter().copied());
+            let (created, deleted, next) = memory.tell(self.now);
+            let refused = memory.refused.as_ref().map(|refused| refused.next);
+            (created, deleted, next, memory.patience_ends(), refused)
+        };
+        for (note, reason, action) in [
+            (created, "PodsCreated", "CreatePods"),
+            (deleted, "PodsDeleted", "DeletePods"),
+        ] {
+            if let Some(note) = note {
+                let severity = Severity::Normal;
+                self.publish(News {
+                    severity,
+                    reason,
+                    action,
+                    note,
+                });
+            }
+        }
+        if let Some(error) = done.error {
+            return Err(error);
+        }
+        let mut deletions = BTreeMap::new();
+        for why in done.deleted {
+            *deletions.entry(why).or_default() += 1;
+        }
+        let claimed = (done.claimed > 0).then(|| format!("changed the owner of {}", done.claimed));
+        let did: Vec<String> = [
+            claimed,
+            created_text(done.created),
+            deleted_text(&deletions),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let at_once = done.more.then_some(self.now);
+        Ok(Outcome {
+            next: [decision.next, more_news, patience, refused, at_once, rests]
+                .into_iter()
+                .flatten()
+                .min(),
+            did: (!did.is_empty()).then(|| did.join(", ")),
+        })
+    }
+
+    /// The status before, and the object's version: what was written last, while the watch has not
+    /// shown it.
+    fn status_before(&self) -> (MyDaemonSetStatus, String) {
+        let memory = self.memory();
+        match &memory.written {
+            Some(written) if written.seen == self.object.version => {
+                (written.status.clone(), written.version.clone())
+            }
+            _ => (self.object.status.clone(), self.object.version.clone()),
+        }
+    }
+
+    /// Writes the status if it changed, and tells of what the change means.
+    async fn write_status(
+        &self,
+        before: &MyDaemonSetStatus,
+        after: &MyDaemonSetStatus,
+    ) -> Result<(), Error> {
+        if before == after {
+            return Ok(());
+        }
+        let (_, version) = self.status_before();
+        let patch = json!({
+            "metadata": {"uid": self.object.uid, "resourceVersion": version},
+            "status": after,
+        });
+        let params = write::patch_params();
+        let api = self.api::<RawMyDaemonSet>();
+        let patch = Patch::Merge(&patch);
+        let request = api.patch_status(&self.key.name, &params, &patch);
+        let written = match call("write the status", self.key, request).await {
+            Ok(written) => written,
+            // The object is gone: nobody is left to read it.
+            Err(error) if error.category() == "NotFound" => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        self.memory().written = Some(Written {
+            seen: self.object.version.clone(),
+            version: written.metadata.resource_version.unwrap_or_default(),
+            at: self.now,
+            status: after.clone(),
+        });
+        for news in status::news(before, after) {
+            self.publish(news);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, news: News) {
+        let about = event::about::<MyDaemonSet>(self.key, &self.object.uid);
+        self.this.context.events.publish(about, news);
+    }
+
+    /// What is remembered of the object. Not to be held across a call.
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.this.context.client.clone(), &self.key.namespace)
+    }
+}
+
+/// Whether the roll-out of that revision was stopped because of failing nodes.
+fn was_stopped(status: &MyDaemonSetStatus, update: &str) -> bool {
+    let progressing = condition::get(&status.conditions, PROGRESSING);
+    status.update_revision.as_deref() == Some(update)
+        && progressing.is_some_and(|c| c.reason == AUTO_PAUSED)
+}

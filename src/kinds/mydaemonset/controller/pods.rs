@@ -1,0 +1,504 @@
+//! The calls that change pods.
+
+use std::sync::Arc;
+
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt, stream};
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::Patch;
+use kube::core::{PartialObjectMeta, Status};
+use kube::{Api, Resource};
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::json;
+
+use super::Settled;
+use super::look::Look;
+use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
+use crate::kinds::mydaemonset::pod::{self, Plan};
+use crate::kinds::mydaemonset::revision::{Content, RevisionView};
+use crate::kinds::mydaemonset::rollout::{Claim, Create, Decision, Delete, Why};
+use crate::kinds::mydaemonset::status::Refusal;
+use crate::kinds::mydaemonset::views::{
+    PodView, WatchedNode, WatchedPod, controller as controller_of,
+};
+use crate::reconcile::{Error, call, write};
+
+/// The most pods made at one look; the next look follows at once.
+const MOST_CREATES: usize = 500;
+/// So many calls for one object are under way at a time.
+const CALLS: usize = 32;
+
+/// What came of the calls of one look.
+#[derive(Debug, Default)]
+pub(super) struct Done {
+    pub(super) created: usize,
+    pub(super) deleted: Vec<Why>,
+    /// How many pods were adopted or released.
+    pub(super) claimed: usize,
+    /// The API server would not make a pod.
+    pub(super) refusal: Option<Refusal>,
+    /// Something that another attempt may cure.
+    pub(super) error: Option<Error>,
+    /// There is more to do, and nothing against it.
+    pub(super) more: bool,
+}
+
+/// What came of an attempt to make one pod.
+enum Made {
+    Pod,
+    /// Nothing to tell of: it is there, or there is nobody left to make it for.
+    Nothing,
+    Refused(Refusal),
+    Failed(Error),
+}
+
+impl Look<'_> {
+    /// Does what was decided.
+    pub(super) async fn act(
+        &self,
+        settled: &Settled,
+        revisions: &[Arc<RevisionView>],
+        decision: &Decision,
+    ) -> Done {
+        let mut done = Done::default();
+        // A pod that was made but not seen yet cannot be named by its UID, and so not be deleted.
+        let deletes = decision.delete.iter().filter(|d| !d.uid.is_empty());
+        let calls: Vec<_> = deletes
+            .map(|delete| async move { (delete.why, self.delete(delete).await) })
+            .collect();
+        let mut calls = stream::iter(calls).buffer_unordered(CALLS);
+        while let Some((why, deleted)) = calls.next().await {
+            match deleted {
+                Ok(()) => done.deleted.push(why),
+                Err(error) => {
+                    done.error.get_or_insert(error);
+                }
+            }
+        }
+        drop(calls);
+        if let Err(error) = self.claim_all(&decision.claim, &mut done).await {
+            done.error.get_or_insert(error);
+        }
+        self.make(settled, revisions, decision, &mut done).await;
+        done
+    }
+
+    async fn delete(&self, delete: &Delete) -> Result<(), Error> {
+        if delete.why == Why::NodeGone && self.node_is_there(&delete.node).await? {
+            return Ok(());
+        }
+        self.memory().will_delete(delete, self.now);
+        let mut params = write::only(&delete.uid, None);
+        if delete.why == Why::NodeGone {
+            // No kubelet is left that would confirm the end.
+            params.grace_period_seconds = Some(0);
+        }
+        let api = self.api::<WatchedPod>();
+        let request = api.delete(&delete.pod, &params);
+        let deleted = done_or_gone(call("delete a pod", self.key, request).await.map(drop));
+        if deleted.is_err() {
+            self.memory().not_deleted(delete);
+        }
+        deleted
+    }
+
+    /// Whether the API server itself still knows the node. A pod of a node that is gone is deleted
+    /// without a kubelet's word, so a watch that lags is not enough to go by.
+    async fn node_is_there(&self, node: &str) -> Result<bool, Error> {
+        let api = Api::<WatchedNode>::all(self.this.context.client.clone());
+        let there = call("read the node", self.key, api.get_metadata_opt(node)).await?;
+        Ok(there.is_some())
+    }
+
+    /// Whether the API server itself still knows this very object and nobody deletes it: only then
+    /// may it adopt, or what it adopts would be deleted with it.
+    pub(super) async fn is_still_there(&self) -> Result<bool, Error> {
+        let api = self.api::<RawMyDaemonSet>();
+        let there = call(
+            "read the object",
+            self.key,
+            api.get_metadata_opt(&self.key.name),
+        );
+        let there = there.await?;
+        Ok(there.is_some_and(|object| {
+            object.metadata.uid.as_deref() == Some(&self.object.uid)
+                && object.metadata.deletion_timestamp.is_none()
+        }))
+    }
+
+    async fn claim_all(&self, claims: &[Claim], done: &mut Done) -> Result<(), Error> {
+        let adopts = claims.iter().any(|claim| claim.adopt);
+        let may_adopt = adopts && self.is_still_there().await?;
+        let claims = claims.iter().filter(|claim| !claim.adopt || may_adopt);
+        let calls: Vec<_> = claims.map(|claim| self.claim(claim)).collect();
+        let mut calls = stream::iter(calls).buffer_unordered(CALLS);
+        let mut result = Ok(());
+        while let Some(claimed) = calls.next().await {
+            match claimed {
+                Ok(()) => done.claimed += 1,
+                Err(error) => result = Err(error),
+            }
+        }
+        result
+    }
+
+    async fn claim(&self, claim: &Claim) -> Result<(), Error> {
+        if claim.adopt {
+            self.adopt::<WatchedPod>(&claim.pod, &claim.uid).await?;
+        } else {
+            let references = json!([{"$patch": "delete", "uid": self.object.uid}]);
+            self.refer::<WatchedPod>("release a pod", &claim.pod, &claim.uid, references)
+                .await?;
+        }
+        self.memory().claimed(claim, self.now);
+        Ok(())
+    }
+
+    /// Makes the object the controller of another one.
+    pub(super) async fn adopt<K>(&self, name: &str, uid: &str) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let references = json!([self.owner.reference()]);
+        self.refer::<K>("adopt an orphan", name, uid, references)
+            .await
+    }
+
+    /// Changes the owner references of this very object. A strategic merge leaves those of others
+    /// alone.
+    async fn refer<K>(
+        &self,
+        step: &'static str,
+        name: &str,
+        uid: &str,
+        references: serde_json::Value,
+    ) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        let patch = json!({"metadata": {"uid": uid, "ownerReferences": references}});
+        let params = write::patch_params();
+        let api = self.api::<K>();
+        let patch = Patch::Strategic(&patch);
+        let request = api.patch_metadata(name, &params, &patch);
+        done_or_gone(call(step, self.key, request).await.map(drop))
+    }
+
+    /// Makes the missing pods, or asks whether one would be taken; unless it was refused just now.
+    async fn make(
+        &self,
+        settled: &Settled,
+        revisions: &[Arc<RevisionView>],
+        decision: &Decision,
+        done: &mut Done,
+    ) {
+        let generation = self.object.generation;
+        let refused = self.memory().refused.clone();
+        let refused = refused.filter(|refused| refused.generation == generation);
+        let flowing = std::mem::take(&mut self.memory().flowing);
+        if !decision.create.is_empty() || decision.prove.is_some() {
+            if let Some(refused) = &refused
+                && refused.next > self.now
+            {
+                done.refusal = Some(refused.refusal.clone());
+                return;
+            }
+            // After a refusal another node is tried first: what is refused for one node alone must
+            // not keep all the others waiting.
+            let skip = refused.map_or(0, |r| r.count as usize + 1);
+            let window = if flowing { CALLS } else { 1 };
+            self.create_all(settled, revisions, &decision.create, skip, window, done)
+                .await;
+            if let Some(create) = &decision.prove
+                && done.refusal.is_none()
+                && done.error.is_none()
+            {
+                self.prove(settled, create, done).await;
+            }
+        }
+        let mut memory = self.memory();
+        match &done.refusal {
+            Some(refusal) => {
+                memory.refused(refusal.clone(), done.created > 0, generation, self.now);
+            }
+            None => memory.refused = None,
+        }
+    }
+
+    /// Makes pods, few at first and more as they are taken, so that a fault that befalls all of them
+    /// costs few calls. The first fault ends it.
+    async fn create_all(
+        &self,
+        settled: &Settled,
+        revisions: &[Arc<RevisionView>],
+        creates: &[Create],
+        skip: usize,
+        mut window: usize,
+        done: &mut Done,
+    ) {
+        let skip = skip % creates.len().max(1);
+        let most = creates.len().min(MOST_CREATES);
+        let mut queue = creates.iter().cycle().skip(skip).take(most);
+        let mut calls = FuturesUnordered::new();
+        loop {
+            let well = done.refusal.is_none() && done.error.is_none();
+            while well && calls.len() < window {
+                let Some(create) = queue.next() else {
+                    break;
+                };
+                calls.push(self.create(settled, revisions, create));
+            }
+            match calls.next().await {
+                None => break,
+                Some(Made::Pod) => {
+                    done.created += 1;
+                    window = (window + 1).min(CALLS);
+                }
+                Some(Made::Nothing) => {}
+                Some(Made::Refused(refusal)) => {
+                    done.refusal.get_or_insert(refusal);
+                }
+                Some(Made::Failed(error)) => {
+                    done.error.get_or_insert(error);
+                }
+            }
+        }
+        drop(calls);
+        let well = done.refusal.is_none() && done.error.is_none();
+        done.more = well && creates.len() > most;
+        self.memory().flowing = done.more;
+    }
+
+    /// The content of a revision; none of one that is not known, and such a one is not asked for.
+    fn content<'b>(
+        settled: &'b Settled,
+        revisions: &'b [Arc<RevisionView>],
+        hash: &str,
+    ) -> Option<&'b Content> {
+        if hash == settled.hash {
+            return Some(&settled.content);
+        }
+        let revision = revisions.iter().find(|r| r.hash == hash)?;
+        Some(&revision.content)
+    }
+
+    fn plan<'b>(&'b self, create: &'b Create) -> Plan<'b> {
+        Plan {
+            owner: self.owner,
+            node: &create.node,
+            node_uid: &create.node_uid,
+            revision: &create.revision,
+            attempt: create.attempt,
+        }
+    }
+
+    async fn create(
+        &self,
+        settled: &Settled,
+        revisions: &[Arc<RevisionView>],
+        create: &Create,
+    ) -> Made {
+        let Some(content) = Self::content(settled, revisions, &create.revision) else {
+            return Made::Nothing;
+        };
+        let plan = self.plan(create);
+        let name = pod::name(plan.node, plan.node_uid, self.owner.uid, plan.revision);
+        let body = pod::build(&plan, content).to_string().into_bytes();
+        let expected = PodView {
+            name: name.clone(),
+            owner: self.key.name.to_string(),
+            owner_uid: self.object.uid.clone(),
+            node: create.node.clone(),
+            revision: create.revision.clone(),
+            attempt: create.attempt,
+            created: self.now,
+            ..PodView::default()
+        };
+        self.memory().will_create(expected, self.now);
+        let client = &self.this.context.client;
+        let request = write::create::<WatchedPod, IgnoredAny>(client, &self.key.namespace, body);
+        match call("create a pod", self.key, request).await {
+            Ok(_) => {
+                let mut memory = self.memory();
+                memory.created(&create.node);
+                if create.revision == settled.hash {
+                    memory.proven = Some(create.revision.clone());
+                }
+                Made::Pod
+            }
+            // It may have been made all the same: believe in it until patience ends.
+            Err(error @ Error::Timeout { .. }) => Made::Failed(error),
+            Err(error) if is_already_there(&error) => self.already_there(create, &name).await,
+            Err(error) => {
+                self.memory().seen(&create.node, &name);
+                judge(error, &name)
+            }
+        }
+    }
+
+    /// A pod of that name is there: ours, which the watch will show, or a stranger's, be it that
+    /// somebody took our labels from it and thereby the pod.
+    async fn already_there(&self, create: &Create, name: &str) -> Made {
+        let api = self.api::<WatchedPod>();
+        let there = call("read a pod", self.key, api.get_metadata_opt(name)).await;
+        let is_ours = |pod: &PartialObjectMeta<WatchedPod>| {
+            let owner = controller_of(pod.metadata.owner_references.as_deref());
+            owner.is_some_and(|owner| owner.uid == self.object.uid)
+        };
+        let made = match there {
+            Ok(Some(pod)) if is_ours(&pod) => match self.release_unlabelled(&pod).await {
+                Ok(false) => return Made::Nothing,
+                Ok(true) => taken(name),
+                Err(error) => Made::Failed(error),
+            },
+            Ok(None) => Made::Nothing,
+            Ok(Some(_)) => taken(name),
+            Err(error) => Made::Failed(error),
+        };
+        self.memory().seen(&create.node, name);
+        made
+    }
+
+    /// Releases a pod of this object that the watch does not show, for want of our labels. Whether
+    /// it is one.
+    async fn release_unlabelled(&self, pod: &PartialObjectMeta<WatchedPod>) -> Result<bool, Error> {
+        let metadata = &pod.metadata;
+        let labels = metadata.labels.as_ref();
+        let label = |key: &str| {
+            labels
+                .and_then(|labels| labels.get(key))
+                .map(String::as_str)
+        };
+        let is_shown = label(write::MANAGED_BY) == Some(write::MANAGER)
+            && label(pod::NAME_LABEL) == Some(self.owner.name);
+        if is_shown {
+            return Ok(false);
+        }
+        let claim = Claim {
+            pod: metadata.name.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default(),
+            node: String::new(),
+            adopt: false,
+        };
+        self.claim(&claim).await?;
+        Ok(true)
+    }
+
+    /// Asks whether a pod of the newest revision would be taken.
+    async fn prove(&self, settled: &Settled, create: &Create, done: &mut Done) {
+        let plan = self.plan(create);
+        let name = pod::name(plan.node, plan.node_uid, self.owner.uid, plan.revision);
+        let body = pod::build(&plan, &settled.content).to_string().into_bytes();
+        let client = &self.this.context.client;
+        let request = write::would_create::<WatchedPod>(client, &self.key.namespace, body);
+        let made = match call("try to create a pod", self.key, request).await {
+            Ok(()) => Made::Pod,
+            Err(error) if is_already_there(&error) => Made::Pod,
+            // The old pod's place in it becomes free.
+            Err(error) if is_over_quota(&error) => Made::Pod,
+            Err(error) => judge(error, &name),
+        };
+        match made {
+            Made::Pod => {
+                self.memory().proven = Some(settled.hash.clone());
+                done.more = true;
+            }
+            Made::Nothing => {}
+            Made::Refused(refusal) => done.refusal = Some(refusal),
+            Made::Failed(error) => done.error = Some(error),
+        }
+    }
+}
+
+fn taken(name: &str) -> Made {
+    Made::Refused(Refusal {
+        reason: "NameConflict",
+        message: format!("the pod {name} is there and is not this object's; delete it"),
+    })
+}
+
+/// What is gone, or has a namesake in its place, is as good as deleted.
+pub(super) fn done_or_gone(deleted: Result<(), Error>) -> Result<(), Error> {
+    match deleted {
+        Err(error) if matches!(error.category(), "NotFound" | "Conflict") => Ok(()),
+        other => other,
+    }
+}
+
+pub(super) fn is_already_there(error: &Error) -> bool {
+    error.status().is_some_and(Status::is_already_exists)
+}
+
+/// Whether a quota has no room. The API gives no other sign of it than these words.
+fn is_over_quota(error: &Error) -> bool {
+    let status = error.status();
+    status.is_some_and(|status| status.code == 403 && status.message.contains("exceeded quota"))
+}
+
+/// Whether the API server refuses the pod as it is, or something else went wrong.
+fn judge(error: Error, pod: &str) -> Made {
+    let Some(status) = error.status() else {
+        return Made::Failed(error);
+    };
+    let causes = status.details.as_ref().map(|d| d.causes.as_slice());
+    let ending = causes
+        .unwrap_or_default()
+        .iter()
+        .any(|cause| cause.reason == "NamespaceTerminating");
+    match status.code {
+        403 if ending => Made::Nothing,
+        400 | 403 | 422 => Made::Refused(Refusal {
+            reason: "PodRefused",
+            // The same refusal for another node is no news.
+            message: status.message.replace(pod, "..."),
+        }),
+        _ => Made::Failed(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::reconcile::Key;
+
+    fn refused(code: u16, message: &str) -> Made {
+        let status = Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        };
+        let error = Error::Api {
+            step: "create a pod",
+            object: Key::new("ns", "x"),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        };
+        judge(error, "n1-abc")
+    }
+
+    #[test]
+    fn a_refusal_is_told_apart_from_a_failure() {
+        let quota = r#"pods "n1-abc" is forbidden: exceeded quota"#;
+        for code in [400, 403, 422] {
+            match refused(code, quota) {
+                Made::Refused(refusal) => {
+                    assert_eq!(refusal.reason, "PodRefused");
+                    assert_eq!(
+                        refusal.message,
+                        r#"pods "..." is forbidden: exceeded quota"#
+                    );
+                }
+                _ => panic!("{code}"),
+            }
+        }
+        for code in [404, 409, 429, 500, 503] {
+            assert!(matches!(refused(code, quota), Made::Failed(_)), "{code}");
+        }
+    }
+}

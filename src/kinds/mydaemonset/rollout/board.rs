@@ -1,0 +1,403 @@
+//! All nodes together: the verdicts on each, their sums, and the limits of the roll-out.
+//!
+//! What is kept follows from what was [put](Board::put) and from the terms; a test holds every board
+//! that was changed step by step against one that was made anew.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::node::{Mark, Marks, Slot, Verdict};
+use super::{Decision, Delete, Facts, Last, Named, Strategy, Terms, Why};
+use crate::kinds::mydaemonset::views::{NodeView, PodView};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Board {
+    entries: BTreeMap<Arc<str>, Entry>,
+    /// Nodes that changed since they were judged.
+    stale: BTreeSet<Arc<str>>,
+    /// When a verdict ends by itself.
+    timers: BTreeSet<(DateTime<Utc>, Arc<str>)>,
+    /// How many nodes have each mark.
+    counts: [usize; Mark::COUNT],
+    /// The nodes with each of the first marks.
+    names: [BTreeSet<Arc<str>>; Mark::NAMED],
+    /// How many pods there are of each revision.
+    revisions: HashMap<Box<str>, usize>,
+    /// What the verdicts were made with.
+    basis: Basis,
+    hold: Hold,
+    /// The partition and the first node of it; none when it has to be sought.
+    boundary: Option<(usize, Option<Arc<str>>)>,
+    /// When the board was last looked at.
+    looked: DateTime<Utc>,
+}
+
+/// A node with what there is on it.
+#[derive(Debug, Default)]
+struct Entry {
+    /// None when the node is gone.
+    node: Option<Arc<NodeView>>,
+    pods: Vec<Arc<PodView>>,
+    last: Option<Box<Last>>,
+    verdict: Verdict,
+}
+
+/// The part of the terms that every verdict depends on.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Basis {
+    strategy: Option<Strategy>,
+    update: String,
+    update_since: DateTime<Utc>,
+    current: String,
+    known: BTreeMap<String, i64>,
+    grace: TimeDelta,
+}
+
+impl Basis {
+    fn of(terms: &Terms<'_>) -> Self {
+        let revisions = &terms.revisions;
+        let known = revisions.known.iter();
+        Self {
+            strategy: Some(terms.strategy),
+            update: revisions.update.to_owned(),
+            update_since: revisions.update_since,
+            current: revisions.current.to_owned(),
+            known: known.map(|(hash, n)| ((*hash).to_owned(), *n)).collect(),
+            grace: terms.grace,
+        }
+    }
+}
+
+/// Which nodes stay on their revision.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Hold {
+    all: bool,
+    /// This one and those behind it, by name.
+    from: Option<Arc<str>>,
+}
+
+impl Hold {
+    fn has(&self, node: &str) -> bool {
+        self.all || self.from.as_deref().is_some_and(|from| node >= from)
+    }
+}
+
+/// The limits as numbers of nodes.
+struct Limits {
+    unavailable: usize,
+    surge: usize,
+}
+
+impl Limits {
+    fn of(strategy: &Strategy, desired: usize) -> Self {
+        let unavailable = strategy.max_unavailable.of(desired);
+        let surge = strategy.max_surge.of(desired);
+        Self {
+            // The rules refuse two zeros; a roll-out that can do nothing helps nobody.
+            unavailable: if unavailable == 0 && surge == 0 {
+                1
+            } else {
+                unavailable
+            },
+            surge,
+        }
+    }
+}
+
+impl Entry {
+    fn slot<'a>(&'a self, name: &'a str, hold: &Hold, terms: &Terms<'_>) -> Slot<'a> {
+        Slot::new(
+            name,
+            self.node.as_deref(),
+            self.pods.iter().map(AsRef::as_ref),
+            self.last.as_deref(),
+            hold.has(name),
+            terms,
+        )
+    }
+}
+
+impl Board {
+    /// An empty board for that revision.
+    pub fn new(update: &str) -> Self {
+        let basis = Basis {
+            update: update.to_owned(),
+            ..Basis::default()
+        };
+        Self {
+            basis,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the board is for that revision. Each has a placement of its own, and nodes on which
+    /// there is neither a pod nor a place for one are not kept.
+    pub fn is_for(&self, update: &str) -> bool {
+        self.basis.update == update
+    }
+
+    /// The node of that name (none when it is gone), the object's pods there, and what was last on it
+    /// as far as it is remembered.
+    pub fn put(
+        &mut self,
+        name: &str,
+        node: Option<Arc<NodeView>>,
+        pods: Vec<Arc<PodView>>,
+        last: Option<Last>,
+    ) {
+        for pod in &pods {
+            *self
+                .revisions
+                .entry(pod.revision.as_str().into())
+                .or_default() += 1;
+        }
+        let before = if let Some(entry) = self.entries.get_mut(name) {
+            entry.node = node;
+            entry.last = last.map(Box::new);
+            std::mem::replace(&mut entry.pods, pods)
+        } else if node.is_none() && pods.is_empty() {
+            return;
+        } else {
+            let entry = Entry {
+                node,
+                pods,
+                last: last.map(Box::new),
+                verdict: Verdict::default(),
+            };
+            self.entries.insert(name.into(), entry);
+            Vec::new()
+        };
+        for pod in before {
+            if let Some(count) = self.revisions.get_mut(pod.revision.as_str()) {
+                *count -= 1;
+                if *count == 0 {
+                    self.revisions.remove(pod.revision.as_str());
+                }
+            }
+        }
+        if let Some((name, _)) = self.entries.get_key_value(name) {
+            self.stale.insert(name.clone());
+        }
+    }
+
+    /// The revisions that there are pods of.
+    pub fn revisions(&self) -> impl Iterator<Item = &str> {
+        self.revisions.keys().map(AsRef::as_ref)
+    }
+
+    /// Decides what to do next.
+    pub fn decide(&mut self, terms: &Terms<'_>) -> Decision {
+        let basis = Basis::of(terms);
+        // Verdicts tell of the time from their own look on.
+        if basis != self.basis || terms.now < self.looked {
+            self.basis = basis;
+            self.judge_all(terms);
+        } else {
+            self.judge_stale(terms);
+        }
+        self.looked = terms.now;
+        let limits = Limits::of(&terms.strategy, self.count(Mark::Desired));
+        let auto_paused = self.is_auto_paused(&limits, terms);
+        self.hold(auto_paused, terms);
+        let mut decision = Decision {
+            facts: self.facts(&limits, auto_paused),
+            next: self.timers.first().map(|(at, _)| *at),
+            ..Decision::default()
+        };
+        for name in &self.names[Mark::Acting as usize] {
+            if let Some(slot) = self.slot(name, terms) {
+                slot.settle(terms, &mut decision);
+            }
+        }
+        self.roll(&limits, terms, &mut decision);
+        self.prove(terms, &mut decision);
+        decision
+    }
+
+    fn count(&self, mark: Mark) -> usize {
+        self.counts[mark as usize]
+    }
+
+    fn slot<'a>(&'a self, name: &'a Arc<str>, terms: &Terms<'_>) -> Option<Slot<'a>> {
+        let entry = self.entries.get(name)?;
+        Some(entry.slot(name, &self.hold, terms))
+    }
+
+    fn judge_all(&mut self, terms: &Terms<'_>) {
+        self.stale = self.entries.keys().cloned().collect();
+        self.judge_stale(terms);
+    }
+
+    /// Judges the nodes that changed, and those whose verdict has ended.
+    fn judge_stale(&mut self, terms: &Terms<'_>) {
+        while let Some((at, name)) = self.timers.first()
+            && *at <= terms.now
+        {
+            self.stale.insert(name.clone());
+            self.timers.pop_first();
+        }
+        for name in std::mem::take(&mut self.stale) {
+            let Some(entry) = self.entries.get_mut(&name) else {
+                continue;
+            };
+            let verdict = entry.slot(&name, &self.hold, terms).judge(terms);
+            let marks = verdict.marks;
+            let before = std::mem::replace(&mut entry.verdict, verdict);
+            let mut until = entry.verdict.until;
+            if marks.is_empty() && entry.pods.is_empty() {
+                self.entries.remove(&name);
+                until = None;
+            }
+            if before.until != until {
+                if let Some(at) = before.until {
+                    self.timers.remove(&(at, name.clone()));
+                }
+                self.timers.extend(until.map(|at| (at, name.clone())));
+            }
+            self.recount(&name, before.marks, marks);
+        }
+    }
+
+    fn recount(&mut self, name: &Arc<str>, before: Marks, after: Marks) {
+        for (nth, count) in self.counts.iter_mut().enumerate() {
+            let names = self.names.get_mut(nth);
+            match (before.has_nth(nth), after.has_nth(nth)) {
+                (false, true) => {
+                    *count += 1;
+                    names.map(|names| names.insert(name.clone()));
+                }
+                (true, false) => {
+                    *count -= 1;
+                    names.map(|names| names.remove(name));
+                }
+                _ => continue,
+            }
+            if nth == Mark::Desired as usize {
+                self.boundary = None;
+            }
+        }
+    }
+
+    fn is_auto_paused(&self, limits: &Limits, terms: &Terms<'_>) -> bool {
+        let tripped = self.count(Mark::Culprit) >= limits.unavailable.max(1);
+        let under_way = terms.revisions.update != terms.revisions.current
+            && self.count(Mark::Outdated) > 0
+            && !terms.strategy.on_delete;
+        under_way && !terms.resumed && (terms.auto_paused || tripped)
+    }
+
+    /// Marks the nodes that stay on their revision: all of them, or as many as the partition says,
+    /// the last by name; and judges anew those for which that changed.
+    fn hold(&mut self, auto_paused: bool, terms: &Terms<'_>) {
+        let partition = terms.strategy.partition;
+        let all_of_them = partition > 0 && partition >= self.count(Mark::Desired);
+        let hold = Hold {
+            all: terms.strategy.paused || auto_paused || all_of_them,
+            from: self.boundary(partition),
+        };
+        if hold == self.hold {
+            return;
+        }
+        let before = std::mem::replace(&mut self.hold, hold);
+        let after = &self.hold;
+        let between = match (&before.from, &after.from) {
+            (Some(a), Some(b)) if before.all == after.all => {
+                (Bound::Included(a.min(b)), Bound::Excluded(a.max(b)))
+            }
+            _ => (Bound::Unbounded, Bound::Unbounded),
+        };
+        let changed = self.entries.range::<Arc<str>, _>(between);
+        self.stale = changed.map(|(name, _)| name.clone()).collect();
+        self.judge_stale(terms);
+    }
+
+    /// The first of the last nodes that should have a pod, as many as the partition says.
+    fn boundary(&mut self, partition: usize) -> Option<Arc<str>> {
+        if let Some((of, from)) = &self.boundary
+            && *of == partition
+        {
+            return from.clone();
+        }
+        let desired = self.entries.iter().rev();
+        let mut desired = desired.filter(|(_, entry)| entry.verdict.marks.has(Mark::Desired));
+        let from = match partition {
+            0 => None,
+            _ => desired.nth(partition - 1).map(|(name, _)| name.clone()),
+        };
+        self.boundary = Some((partition, from.clone()));
+        from
+    }
+
+    fn facts(&self, limits: &Limits, auto_paused: bool) -> Facts {
+        let named = |mark: Mark, text: &dyn Fn(&Arc<str>) -> String| {
+            Named::of(self.names[mark as usize].iter(), text)
+        };
+        let name = |name: &Arc<str>| name.to_string();
+        let with_trouble = |name: &Arc<str>| {
+            let entry = self.entries.get(name);
+            let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
+            format!("{name} ({})", trouble.unwrap_or_default())
+        };
+        Facts {
+            desired: self.count(Mark::Desired),
+            current: self.count(Mark::Current),
+            misscheduled: self.count(Mark::Misscheduled),
+            ready: self.count(Mark::Ready),
+            updated: self.count(Mark::Updated),
+            available: self.count(Mark::Available),
+            max_unavailable: limits.unavailable,
+            outdated: self.count(Mark::Outdated),
+            held: self.count(Mark::HeldBack),
+            unavailable: named(Mark::Unavailable, &name),
+            waiting: named(Mark::Waiting, &name),
+            failing: named(Mark::Failing, &with_trouble),
+            culprits: named(Mark::Culprit, &name),
+            auto_paused,
+            complete: self.count(Mark::Waiting) == 0,
+        }
+    }
+
+    /// Replaces old pods by new ones within the limits.
+    fn roll(&self, limits: &Limits, terms: &Terms<'_>, decision: &mut Decision) {
+        let slots = |mark: Mark, most: usize| {
+            let names = self.names[mark as usize].iter();
+            names.take(most).filter_map(|name| self.slot(name, terms))
+        };
+        if limits.surge == 0 {
+            let may_go = limits
+                .unavailable
+                .saturating_sub(self.count(Mark::Unserved));
+            let gone = slots(Mark::Replaceable, may_go);
+            decision
+                .delete
+                .extend(gone.filter_map(|slot| slot.replace(terms)));
+        } else {
+            let may_surge = limits.surge.saturating_sub(self.count(Mark::Surging));
+            let surging = slots(Mark::Surgeable, may_surge);
+            decision
+                .create
+                .extend(surging.map(|slot| slot.updated(terms)));
+        }
+    }
+
+    /// No outdated pod goes before it is known that its successor is let in.
+    fn prove(&self, terms: &Terms<'_>, decision: &mut Decision) {
+        if terms.proven || self.count(Mark::Updated) > 0 {
+            return;
+        }
+        let outdated = |delete: &Delete| delete.why == Why::Outdated;
+        let Some(first) = decision.delete.iter().find(|delete| outdated(delete)) else {
+            return;
+        };
+        let entry = self.entries.get_key_value(first.node.as_str());
+        decision.prove = entry.map(|(name, entry)| {
+            let slot = entry.slot(name, &self.hold, terms);
+            slot.updated(terms)
+        });
+        decision.delete.retain(|delete| !outdated(delete));
+    }
+}
