@@ -28,6 +28,7 @@ pub mod admission;
 pub mod controller;
 pub mod crd;
 pub mod memory;
+pub mod metrics;
 pub mod placement;
 pub mod pod;
 pub mod revision;

@@ -1,0 +1,204 @@
+//! The figures of each `MyDaemonSet`, and what is counted of all of them together.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::{
+    counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
+};
+use prometheus_client::registry::Registry;
+
+use super::crd::MyDaemonSetStatus;
+use crate::reconcile::Key;
+
+/// The `MyDaemonSet` that a figure is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Object {
+    namespace: Arc<str>,
+    name: Arc<str>,
+}
+
+impl Object {
+    fn of(key: &Key) -> Self {
+        Self {
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        }
+    }
+}
+
+/// Every figure of this kind.
+#[derive(Debug)]
+pub struct Metrics {
+    desired: Family<Object, Gauge>,
+    ready: Family<Object, Gauge>,
+    updated: Family<Object, Gauge>,
+    unavailable: Family<Object, Gauge>,
+    rollout_duration: Histogram,
+    failed_pods: Counter,
+    auto_pauses: Counter,
+}
+
+impl Metrics {
+    /// Registers the figures.
+    pub fn new(registry: &mut Registry) -> Self {
+        let this = Self {
+            desired: Family::default(),
+            ready: Family::default(),
+            updated: Family::default(),
+            unavailable: Family::default(),
+            // From a second to a day.
+            rollout_duration: Histogram::new([
+                1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0,
+                21_600.0, 43_200.0, 86_400.0,
+            ]),
+            failed_pods: Counter::default(),
+            auto_pauses: Counter::default(),
+        };
+        for (name, help, family) in [
+            (
+                "my_operator_mydaemonset_desired",
+                "Nodes that should have a pod",
+                &this.desired,
+            ),
+            (
+                "my_operator_mydaemonset_ready",
+                "Nodes that should have a pod and have one that is ready",
+                &this.ready,
+            ),
+            (
+                "my_operator_mydaemonset_updated",
+                "Nodes that should have a pod and have one of the newest revision",
+                &this.updated,
+            ),
+            (
+                "my_operator_mydaemonset_unavailable",
+                "Nodes that should have a pod and have no available one",
+                &this.unavailable,
+            ),
+        ] {
+            registry.register(name, help, family.clone());
+        }
+        registry.register(
+            "my_operator_mydaemonset_rollout_duration_seconds",
+            "From a new revision to its available pod on every node",
+            this.rollout_duration.clone(),
+        );
+        registry.register(
+            "my_operator_mydaemonset_failed_pods",
+            "Pods that failed and were deleted to be made again",
+            this.failed_pods.clone(),
+        );
+        registry.register(
+            "my_operator_mydaemonset_auto_pauses",
+            "Roll-outs that stopped by themselves because nodes failed",
+            this.auto_pauses.clone(),
+        );
+        this
+    }
+
+    /// The status of an object as it is now.
+    pub fn status(&self, key: &Key, status: &MyDaemonSetStatus) {
+        let object = Object::of(key);
+        for (family, count) in [
+            (&self.desired, status.desired_number_scheduled),
+            (&self.ready, status.number_ready),
+            (&self.updated, status.updated_number_scheduled),
+            (&self.unavailable, status.number_unavailable),
+        ] {
+            let count = count.unwrap_or_default();
+            family.get_or_create(&object).set(count.into());
+        }
+    }
+
+    /// The object is gone, and its figures with it.
+    pub fn forget(&self, key: &Key) {
+        let object = Object::of(key);
+        for family in [&self.desired, &self.ready, &self.updated, &self.unavailable] {
+            family.remove(&object);
+        }
+    }
+
+    /// A roll-out that took so long has reached every node.
+    pub fn rollout_ended(&self, seconds: f64) {
+        self.rollout_duration.observe(seconds);
+    }
+
+    /// So many pods failed and were deleted, so that they are made again.
+    pub fn pod_failed(&self, pods: u64) {
+        self.failed_pods.inc_by(pods);
+    }
+
+    /// A roll-out has stopped by itself.
+    pub fn auto_paused(&self) {
+        self.auto_pauses.inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn page(registry: &Registry) -> String {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, registry).unwrap();
+        page
+    }
+
+    #[test]
+    fn the_page_tells_of_each_object_and_of_all_roll_outs() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        // Rates can be asked for before anything happened.
+        for line in [
+            "my_operator_mydaemonset_rollout_duration_seconds_count 0",
+            "my_operator_mydaemonset_failed_pods_total 0",
+            "my_operator_mydaemonset_auto_pauses_total 0",
+        ] {
+            let page = page(&registry);
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
+        let status = MyDaemonSetStatus {
+            desired_number_scheduled: Some(7),
+            number_ready: Some(5),
+            updated_number_scheduled: Some(4),
+            number_unavailable: Some(3),
+            ..MyDaemonSetStatus::default()
+        };
+        metrics.status(&Key::new("ns", "web"), &MyDaemonSetStatus::default());
+        metrics.status(&Key::new("ns", "web"), &status);
+        metrics.rollout_ended(90.0);
+        metrics.pod_failed(2);
+        metrics.pod_failed(1);
+        metrics.auto_paused();
+        for line in [
+            "my_operator_mydaemonset_desired{namespace=\"ns\",name=\"web\"} 7",
+            "my_operator_mydaemonset_ready{namespace=\"ns\",name=\"web\"} 5",
+            "my_operator_mydaemonset_updated{namespace=\"ns\",name=\"web\"} 4",
+            "my_operator_mydaemonset_unavailable{namespace=\"ns\",name=\"web\"} 3",
+            "my_operator_mydaemonset_rollout_duration_seconds_sum 90.0",
+            "my_operator_mydaemonset_rollout_duration_seconds_bucket{le=\"60.0\"} 0",
+            "my_operator_mydaemonset_rollout_duration_seconds_bucket{le=\"150.0\"} 1",
+            "my_operator_mydaemonset_failed_pods_total 3",
+            "my_operator_mydaemonset_auto_pauses_total 1",
+        ] {
+            let page = page(&registry);
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_is_gone_is_not_on_the_page() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        for name in ["stays", "goes"] {
+            metrics.status(&Key::new("ns", name), &MyDaemonSetStatus::default());
+        }
+        metrics.forget(&Key::new("ns", "goes"));
+        metrics.forget(&Key::new("ns", "never-was"));
+        let page = page(&registry);
+        assert!(!page.contains("goes"), "{page}");
+        assert_eq!(page.matches("name=\"stays\"} 0").count(), 4, "{page}");
+    }
+}
