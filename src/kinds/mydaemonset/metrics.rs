@@ -139,6 +139,7 @@ impl Metrics {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::collections::BTreeSet;
 
     fn page(registry: &Registry) -> String {
         let mut page = String::new();
@@ -200,5 +201,30 @@ mod tests {
         let page = page(&registry);
         assert!(!page.contains("goes"), "{page}");
         assert_eq!(page.matches("name=\"stays\"} 0").count(), 4, "{page}");
+    }
+
+    #[test]
+    fn the_docs_tell_of_every_figure_and_its_kind() {
+        const DOCS: &str = include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/docs/mydaemonset/rollout.md"
+        ));
+        let told: BTreeSet<(String, &str)> = DOCS
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `my_operator_")?.split_once("` | "))
+            .map(|(name, rest)| (name.to_owned(), rest.split(' ').next().unwrap()))
+            .collect();
+        let mut registry = Registry::default();
+        Metrics::new(&mut registry).status(&Key::new("ns", "web"), &MyDaemonSetStatus::default());
+        let page = page(&registry);
+        let there: BTreeSet<(String, &str)> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("# TYPE my_operator_")?.split_once(' '))
+            .map(|(name, kind)| match kind {
+                "counter" => (format!("{name}_total"), kind),
+                _ => (name.to_owned(), kind),
+            })
+            .collect();
+        assert_eq!(told, there);
     }
 }
