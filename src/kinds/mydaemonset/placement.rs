@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::views::{NodeView, Taint};
-use crate::kinds::template::PodTemplate;
+use crate::kinds::template::{PodTemplate, has_form_of_label};
 
 /// What is to be with a pod on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +73,8 @@ struct Term {
     fields: Vec<Demand>,
 }
 
-/// One requirement. Whatever the API server would call invalid is read as [`Test::Never`]: a
-/// term with an error in it matches nothing.
+/// One requirement. Whatever the API server would call invalid is read as [`Test::Never`], keys and
+/// values that no label can have included: a term with an error in it matches nothing.
 #[derive(Clone, Debug, PartialEq)]
 struct Demand {
     key: String,
@@ -186,13 +186,16 @@ impl Demand {
             .iter()
             .map(|v| v.as_str().map(str::to_owned))
             .collect();
+        let (key, operator) = (text(value, "key"), text(value, "operator"));
         let test = match values {
-            None => Test::Never,
-            Some(values) if of_field => field_test(text(value, "operator"), values),
-            Some(values) => label_test(text(value, "operator"), values),
+            Some(values) if of_field => field_test(operator, values),
+            Some(values) if is_key(key) && values.iter().all(|v| is_value(v)) => {
+                label_test(operator, values)
+            }
+            _ => Test::Never,
         };
         Self {
-            key: text(value, "key").to_owned(),
+            key: key.to_owned(),
             test,
         }
     }
@@ -212,6 +215,28 @@ fn label_test(operator: &str, values: Vec<String>) -> Test {
         "Lt" => number().map_or(Test::Never, Test::Lt),
         _ => Test::Never,
     }
+}
+
+/// Whether a label may have this key: a name, after a DNS name and a slash if need be.
+fn is_key(key: &str) -> bool {
+    let (prefix, name) = match key.split_once('/') {
+        Some((prefix, name)) => (Some(prefix), name),
+        None => (None, key),
+    };
+    let is_dns = |p: &str| p.len() <= 253 && p.split('.').all(has_form_of_label);
+    prefix.is_none_or(is_dns) && !name.is_empty() && is_value(name)
+}
+
+/// Whether a label may have this value.
+fn is_value(value: &str) -> bool {
+    let bytes = value.as_bytes();
+    let at_ends = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    bytes.len() <= 63
+        && bytes
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
+        && at_ends(bytes.first())
+        && at_ends(bytes.last())
 }
 
 /// Of a field only equality with one value can be asked.
@@ -392,8 +417,10 @@ mod tests {
             ("cores", "Gt", json!(["8"]), false),
             ("cores", "Lt", json!(["9"]), true),
             ("cores", "Lt", json!(["8"]), false),
-            ("neg", "Lt", json!(["-2"]), true),
-            ("neg", "Gt", json!(["-4"]), true),
+            // Neither a label nor a requirement can have a negative number.
+            ("neg", "Lt", json!(["2"]), true),
+            ("neg", "Lt", json!(["-2"]), false),
+            ("neg", "Gt", json!(["-4"]), false),
             ("word", "Gt", json!(["1"]), false),
             ("word", "Lt", json!(["1"]), false),
             ("none", "Gt", json!(["1"]), false),
@@ -405,6 +432,19 @@ mod tests {
             ("zone", "in", json!(["a"]), false),
             ("zone", "", json!(["a"]), false),
             ("zone", "In", json!([1]), false),
+            ("zone", "NotIn", json!(["b", "b c"]), false),
+            ("zone", "NotIn", json!(["b-"]), false),
+            ("zone", "NotIn", json!([""]), true),
+            ("zone", "NotIn", json!(["x".repeat(63)]), true),
+            ("zone", "NotIn", json!(["x".repeat(64)]), false),
+            ("example.com/none", "DoesNotExist", json!([]), true),
+            ("A.b_c-d", "DoesNotExist", json!([]), true),
+            ("", "DoesNotExist", json!([]), false),
+            ("-none", "DoesNotExist", json!([]), false),
+            ("Example.com/none", "DoesNotExist", json!([]), false),
+            ("a/b/none", "DoesNotExist", json!([]), false),
+            ("/none", "DoesNotExist", json!([]), false),
+            ("a/", "DoesNotExist", json!([]), false),
         ];
         for (key, operator, values, fit) in cases {
             let expression = json!({"key": key, "operator": operator, "values": values});
