@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::cluster;
 use crate::harness::pods::Recorder;
-use crate::harness::{Kubectl, Operator, operator_kubeconfig, time, try_wait};
+use crate::harness::{Kubectl, Operator, operator_kubeconfig, seed, time, try_wait};
 
 const KILLS: usize = 200;
 const ATS: usize = 200;
@@ -40,17 +40,6 @@ impl Times {
     fn delay(&mut self) -> Duration {
         Duration::from_millis(self.random.u64(0..500) * self.pace)
     }
-}
-
-// Shown when the test fails.
-#[allow(clippy::print_stdout)]
-fn seed() -> u64 {
-    let seed = match std::env::var("SEED") {
-        Ok(text) => text.parse().expect("SEED is a number"),
-        Err(_) => fastrand::u64(..),
-    };
-    println!("SEED={seed} replays the moments of the kills and the instants of the Ats");
-    seed
 }
 
 /// An operator, how long it lives, and in some rounds a second one beside it.
@@ -206,7 +195,7 @@ async fn spoil(pods: Api<Pod>, mut random: Rng) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
-    let random = Rng::with_seed(seed());
+    let random = Rng::with_seed(seed("the moments of the kills and the instants of the Ats"));
     let cluster = cluster().await;
     let namespace = cluster.namespace("killed").await.unwrap();
     let kubectl = Kubectl::new(cluster, &namespace);

@@ -167,6 +167,18 @@ impl Kubectl {
     }
 }
 
+/// What fixes the random choices of a test: another number each time, or that of `SEED`. It is shown
+/// when the test fails.
+#[allow(clippy::print_stdout)]
+pub fn seed(what: &str) -> u64 {
+    let seed = match std::env::var("SEED") {
+        Ok(text) => text.parse().expect("SEED is a number"),
+        Err(_) => fastrand::u64(..),
+    };
+    println!("SEED={seed} replays {what}");
+    seed
+}
+
 /// Looks again and again until there is an answer.
 #[track_caller]
 pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
