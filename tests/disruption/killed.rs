@@ -1,21 +1,19 @@
 //! The promise that matters most: never twice and never early, whenever the operator dies.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use fastrand::Rng;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
-use my_operator_cluster::Cluster;
-use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
 use crate::cluster;
 use crate::harness::pods::Recorder;
-use crate::harness::{Kubectl, Operator, operator_kubeconfig, seed, time, try_wait};
+use crate::harness::{Kubectl, operator_kubeconfig, seed, time, try_wait};
+use crate::kills::{Round, Start, Times, plan};
 
 const KILLS: usize = 200;
 const ATS: usize = 200;
@@ -23,132 +21,6 @@ const ATS: usize = 200;
 const AT_ONCE: usize = 4;
 /// Of so many more, somebody deletes the pods at random.
 const SPOILED: usize = 40;
-
-/// Random lengths of time, in the pace of this machine.
-struct Times {
-    random: Rng,
-    /// 1 where an operator starts at once, more where that takes long.
-    pace: u64,
-}
-
-impl Times {
-    /// Long enough to come to its work most times, short enough to die in the middle of it.
-    fn life(&mut self) -> Duration {
-        Duration::from_millis(self.random.u64(100..1_300) * self.pace)
-    }
-
-    fn delay(&mut self) -> Duration {
-        Duration::from_millis(self.random.u64(0..500) * self.pace)
-    }
-}
-
-/// An operator, how long it lives, and in some rounds a second one beside it.
-struct Round {
-    life: Duration,
-    second: Option<Second>,
-}
-
-struct Second {
-    /// It comes that long after the first.
-    delay: Duration,
-    life: Duration,
-    /// The first is frozen meanwhile, and goes on afterwards with what it knew before.
-    freezes: bool,
-}
-
-impl Round {
-    fn kills(&self) -> usize {
-        1 + usize::from(self.second.is_some())
-    }
-
-    fn length(&self) -> Duration {
-        match &self.second {
-            None => self.life,
-            Some(second) if second.freezes => second.delay + second.life + self.life,
-            Some(second) => self.life.max(second.delay + second.life),
-        }
-    }
-}
-
-/// Rounds with that many kills in all.
-fn plan(times: &mut Times) -> Vec<Round> {
-    let mut rounds = Vec::new();
-    let mut left = KILLS;
-    while left > 0 {
-        let life = times.life();
-        let twice = left > 1 && times.random.bool();
-        let second = twice.then(|| {
-            let freezes = times.random.u32(0..4) == 0;
-            Second {
-                freezes,
-                // What is frozen is to know something by then.
-                delay: if freezes { times.life() } else { times.delay() },
-                life: times.life(),
-            }
-        });
-        let round = Round { life, second };
-        left -= round.kills();
-        rounds.push(round);
-    }
-    rounds
-}
-
-/// How the operators of a test are started.
-struct Start<'a> {
-    cluster: &'a Cluster,
-    kubeconfig: PathBuf,
-    flags: [&'a str; 3],
-}
-
-impl Start<'_> {
-    fn operator(&self, name: &str) -> Operator {
-        Operator::spawn(self.cluster, name, &self.kubeconfig, &self.flags)
-    }
-
-    /// How many times as long as usual an operator takes to come to its work here.
-    async fn pace(&self) -> u64 {
-        let start = Instant::now();
-        let operator = self.operator("killed");
-        operator.until_ready().await;
-        operator.process.stop(Duration::from_secs(10)).await;
-        u64::try_from(start.elapsed().as_millis() / 500)
-            .unwrap()
-            .max(1)
-    }
-
-    async fn round(&self, round: &Round) {
-        let first = self.operator("killed");
-        let Some(second) = &round.second else {
-            return end_after(&first, round.life).await;
-        };
-        let other = async {
-            tokio::time::sleep(second.delay).await;
-            if second.freezes {
-                signal(&first, Signal::STOP);
-            }
-            end_after(&self.operator("killed-too"), second.life).await;
-        };
-        if second.freezes {
-            other.await;
-            signal(&first, Signal::CONT);
-            end_after(&first, round.life).await;
-        } else {
-            tokio::join!(end_after(&first, round.life), other);
-        }
-    }
-}
-
-/// Lets an operator live for that long.
-async fn end_after(operator: &Operator, life: Duration) {
-    tokio::time::sleep(life).await;
-    operator.process.kill();
-    operator.process.wait().await;
-}
-
-fn signal(operator: &Operator, signal: Signal) {
-    let pid = i32::try_from(operator.process.pid()).ok();
-    rustix::process::kill_process(pid.and_then(Pid::from_raw).unwrap(), signal).unwrap();
-}
 
 /// When the Ats are due: all through the time of the kills, a few at each instant.
 fn instants(random: &mut Rng, span: Duration) -> Vec<DateTime<Utc>> {
@@ -203,12 +75,12 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     let start = Start {
         cluster,
         kubeconfig: operator_kubeconfig(cluster).await,
-        flags: ["--webhooks=false", "--namespace", &namespace],
+        flags: &["--webhooks=false", "--namespace", &namespace],
     };
 
     let pace = start.pace().await;
     let mut times = Times { random, pace };
-    let rounds = plan(&mut times);
+    let rounds = plan(&mut times, KILLS);
     let mut random = times.random;
     let instants = instants(&mut random, rounds.iter().map(Round::length).sum());
     let mut objects = String::new();

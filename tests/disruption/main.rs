@@ -8,6 +8,7 @@ mod harness;
 
 mod certificates;
 mod killed;
+mod kills;
 mod refused;
 mod stored;
 

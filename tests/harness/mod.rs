@@ -10,6 +10,7 @@
 )]
 
 pub mod pods;
+pub mod record;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
