@@ -93,8 +93,7 @@ impl Cluster {
                 other => break other?,
             }
         };
-        futures::future::try_join_all(options.nodes.into_iter().map(|node| cluster.add_node(node)))
-            .await?;
+        cluster.add_nodes(&options.nodes).await?;
         Ok(cluster)
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -94,23 +95,40 @@ impl FakeNode {
 impl Cluster {
     /// Adds a fake node; returns when it is ready and the taints that every node is born with are gone.
     pub async fn add_node(&self, node: FakeNode) -> Result<(), Error> {
-        let nodes: Api<Node> = Api::all(self.client().await?);
-        let name = &node.name;
-        nodes
-            .create(&PostParams::default(), &node.object())
-            .await
-            .map_err(Error::api(format!("create node {name}")))?;
-        self.wait_for(&format!("node {name} to be ready"), || async {
-            let found = nodes
-                .get(name)
-                .await
-                .map_err(Error::api(format!("read node {name}")))?;
-            let settled = is_ready(&found)
-                && !has_taint(&found, "node.kubernetes.io/not-ready")
-                && has_taint(&found, "node.kubernetes.io/unschedulable") == node.unschedulable;
-            Ok(settled.then_some(()))
-        })
-        .await
+        self.add_nodes(&[node]).await
+    }
+
+    /// Adds fake nodes, thousands if need be; returns when all are ready, as with [`Cluster::add_node`].
+    pub async fn add_nodes(&self, nodes: &[FakeNode]) -> Result<(), Error> {
+        let api: &Api<Node> = &Api::all(self.client().await?);
+        let create = |node: &FakeNode| {
+            let (name, object) = (node.name.clone(), node.object());
+            async move {
+                let created = api.create(&PostParams::default(), &object).await;
+                created.map_err(Error::api(format!("create node {name}")))?;
+                Ok(())
+            }
+        };
+        let settle = |node: &FakeNode| {
+            let (name, unschedulable) = (node.name.clone(), node.unschedulable);
+            async move {
+                let what = format!("node {name} to be ready");
+                let name = name.as_str();
+                let look = || async move {
+                    let found = api
+                        .get(name)
+                        .await
+                        .map_err(Error::api(format!("read node {name}")))?;
+                    let settled = is_ready(&found)
+                        && !has_taint(&found, "node.kubernetes.io/not-ready")
+                        && has_taint(&found, "node.kubernetes.io/unschedulable") == unschedulable;
+                    Ok(settled.then_some(()))
+                };
+                self.wait_for(&what, look).await
+            }
+        };
+        at_once(nodes.iter().map(create)).await?;
+        at_once(nodes.iter().map(settle)).await
     }
 
     /// Removes a node; returns when the object is gone. Its pods are left to the pod garbage collector, as ever.
@@ -155,6 +173,17 @@ impl Cluster {
         )
         .await
     }
+}
+
+/// So many calls are under way at a time.
+const IN_FLIGHT: usize = 32;
+
+async fn at_once<F>(calls: impl Iterator<Item = F>) -> Result<(), Error>
+where
+    F: Future<Output = Result<(), Error>>,
+{
+    let calls = futures::stream::iter(calls).buffer_unordered(IN_FLIGHT);
+    calls.try_collect().await
 }
 
 fn is_ready(node: &Node) -> bool {
