@@ -1,4 +1,4 @@
-// A webhook as kubebuilder lays it out, for comparison: built and measured by `make bench`.
+// A webhook, an At and a MyDaemonSet as kubebuilder lays them out, for comparison: built and measured by `make bench`.
 module my-operator/benches/peers/controller-runtime
 
 go 1.26.0

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
+	"my-operator/benches/peers/controller-runtime/v1beta1"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
@@ -38,7 +40,7 @@ func main() {
 
 func run(port int, certificates, probes, metrics string) error {
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(groupVersion, &MyDaemonSet{})
+	scheme.AddKnownTypes(v1beta1.GroupVersion, &v1beta1.MyDaemonSet{})
 	manager, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{
 		Scheme:                 scheme,
 		Metrics:                metricsserver.Options{BindAddress: metrics},
@@ -52,7 +54,7 @@ func run(port int, certificates, probes, metrics string) error {
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewWebhookManagedBy(manager, &MyDaemonSet{}).
+	err = ctrl.NewWebhookManagedBy(manager, &v1beta1.MyDaemonSet{}).
 		WithDefaulter(defaulter{}).
 		WithValidator(validator{}).
 		Complete()
@@ -67,17 +69,17 @@ func run(port int, certificates, probes, metrics string) error {
 
 type defaulter struct{}
 
-func (defaulter) Default(_ context.Context, set *MyDaemonSet) error {
+func (defaulter) Default(_ context.Context, set *v1beta1.MyDaemonSet) error {
 	spec := &set.Spec
 	fill(&spec.MinReadySeconds, 0)
 	fill(&spec.RevisionHistoryLimit, 10)
-	fill(&spec.UpdateStrategy, UpdateStrategy{})
+	fill(&spec.UpdateStrategy, v1beta1.UpdateStrategy{})
 	strategy := spec.UpdateStrategy
 	if strategy.Type == "" {
 		strategy.Type = "RollingUpdate"
 	}
 	if strategy.Type == "RollingUpdate" {
-		fill(&strategy.RollingUpdate, RollingUpdate{})
+		fill(&strategy.RollingUpdate, v1beta1.RollingUpdate{})
 		rolling := strategy.RollingUpdate
 		fill(&rolling.MaxUnavailable, intstr.FromInt32(1))
 		fill(&rolling.MaxSurge, intstr.FromInt32(0))
@@ -95,19 +97,19 @@ func fill[T any](place **T, value T) {
 
 type validator struct{}
 
-func (validator) ValidateCreate(_ context.Context, set *MyDaemonSet) (admission.Warnings, error) {
+func (validator) ValidateCreate(_ context.Context, set *v1beta1.MyDaemonSet) (admission.Warnings, error) {
 	return nil, validate(set)
 }
 
-func (validator) ValidateUpdate(_ context.Context, _, set *MyDaemonSet) (admission.Warnings, error) {
+func (validator) ValidateUpdate(_ context.Context, _, set *v1beta1.MyDaemonSet) (admission.Warnings, error) {
 	return nil, validate(set)
 }
 
-func (validator) ValidateDelete(context.Context, *MyDaemonSet) (admission.Warnings, error) {
+func (validator) ValidateDelete(context.Context, *v1beta1.MyDaemonSet) (admission.Warnings, error) {
 	return nil, nil
 }
 
-func validate(set *MyDaemonSet) error {
+func validate(set *v1beta1.MyDaemonSet) error {
 	var faults field.ErrorList
 	spec := field.NewPath("spec")
 	if set.Spec.Image == "" {
@@ -127,7 +129,7 @@ func validate(set *MyDaemonSet) error {
 		}
 	}
 	if len(faults) > 0 {
-		kind := groupVersion.WithKind("MyDaemonSet").GroupKind()
+		kind := v1beta1.GroupVersion.WithKind("MyDaemonSet").GroupKind()
 		return apierrors.NewInvalid(kind, set.Name, faults)
 	}
 	return nil

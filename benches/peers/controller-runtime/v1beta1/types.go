@@ -1,4 +1,5 @@
-package main
+// Package v1beta1 has MyDaemonSet as the programs here use it.
+package v1beta1
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -8,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-var groupVersion = schema.GroupVersion{Group: "apps.zhongmingmao.io", Version: "v1beta1"}
+// GroupVersion is that of MyDaemonSet.
+var GroupVersion = schema.GroupVersion{Group: "apps.zhongmingmao.io", Version: "v1beta1"}
 
 // MyDaemonSet has the fields of the CRD.
 type MyDaemonSet struct {
@@ -54,9 +56,55 @@ type MyDaemonSetStatus struct {
 	Conditions             []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// DeepCopyObject makes it a runtime.Object. No webhook copies one.
+type MyDaemonSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []MyDaemonSet `json:"items"`
+}
+
 func (in *MyDaemonSet) DeepCopyObject() runtime.Object {
+	out := in.copy()
+	return &out
+}
+
+func (in *MyDaemonSet) copy() MyDaemonSet {
 	out := *in
 	in.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	spec := &out.Spec
+	if spec.Template != nil {
+		spec.Template = spec.Template.DeepCopy()
+	}
+	spec.UpdateStrategy = same(spec.UpdateStrategy)
+	if spec.UpdateStrategy != nil {
+		rolling := same(spec.UpdateStrategy.RollingUpdate)
+		if rolling != nil {
+			rolling.MaxUnavailable = same(rolling.MaxUnavailable)
+			rolling.MaxSurge = same(rolling.MaxSurge)
+			rolling.Partition = same(rolling.Partition)
+			rolling.Paused = same(rolling.Paused)
+		}
+		spec.UpdateStrategy.RollingUpdate = rolling
+	}
+	spec.MinReadySeconds = same(spec.MinReadySeconds)
+	spec.RevisionHistoryLimit = same(spec.RevisionHistoryLimit)
+	out.Status.Conditions = append([]metav1.Condition(nil), in.Status.Conditions...)
+	return out
+}
+
+func same[T any](in *T) *T {
+	if in == nil {
+		return nil
+	}
+	out := *in
+	return &out
+}
+
+func (in *MyDaemonSetList) DeepCopyObject() runtime.Object {
+	out := *in
+	out.Items = make([]MyDaemonSet, len(in.Items))
+	for i := range in.Items {
+		out.Items[i] = in.Items[i].copy()
+	}
 	return &out
 }
