@@ -39,5 +39,5 @@ install: ## Install the CRDs into the cluster of KUBECONFIG.
 uninstall: ## Remove the CRDs, and every object of theirs, from the cluster of KUBECONFIG.
 	$(KUBECTL) delete --ignore-not-found -k config/crd
 
-bench: ## Measure the operator beside others (ARGS=--quick to try, ARGS=webhook or ARGS=at for a part).
+bench: ## Measure the operator beside others (ARGS=--quick to try; ARGS=webhook, at or mydaemonset for a part).
 	$(CARGO) run --release --locked -p my-operator-bench -- $(ARGS)

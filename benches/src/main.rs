@@ -1,11 +1,16 @@
 //! What this operator costs beside other ways to the same end: `make bench`.
 //!
-//! [`webhook`] measures admission reviews, [`at`] the starts and the waiting of Ats. Both build the
-//! [`programs`] that they compare, measure them in turns, ask the system for their [`usage`], and make
-//! a [`table`] of ratios.
+//! [`webhook`] measures admission reviews, [`at`] the starts and the waiting of Ats, [`mydaemonset`]
+//! roll-outs and rest of MyDaemonSets. All build the [`programs`] that they compare, measure them in
+//! turns, ask the system for their [`usage`], and make a [`table`] of ratios. The two last ones run an
+//! [`operator`] on a [`plane`], and watch it with [`sightings`].
 
 mod at;
+mod mydaemonset;
+mod operator;
+mod plane;
 mod programs;
+mod sightings;
 mod table;
 mod usage;
 mod webhook;
@@ -36,9 +41,12 @@ struct Arguments {
     /// How many Ats wait. 100000 take half an hour and some gigabytes.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pending: usize,
-    /// Of Ats, measure only this; repeatable.
+    /// How many nodes there are for a MyDaemonSet.
+    #[arg(long, value_name = "N", default_value_t = 2_000)]
+    nodes: usize,
+    /// Of Ats and MyDaemonSets, measure only this; repeatable.
     #[arg(long, value_enum)]
-    only: Vec<at::Measurement>,
+    only: Vec<Measurement>,
     /// One round of short measurements with fewer objects, for trying out.
     #[arg(long)]
     quick: bool,
@@ -54,6 +62,36 @@ enum Part {
     Webhook,
     /// Starts and waiting of Ats, beside a bare client, Jobs and a controller-runtime At.
     At,
+    /// Roll-outs, memory and rest of MyDaemonSets, beside a bare client, the built-in DaemonSet and a
+    /// controller-runtime MyDaemonSet.
+    #[value(name = "mydaemonset")]
+    MyDaemonSet,
+}
+
+/// What of a part can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Measurement {
+    /// Of Ats: many due at one instant.
+    Burst,
+    /// Of Ats: many that wait, and a restart with them.
+    Idle,
+    /// Of Ats: how late a single one is.
+    Late,
+    /// Of MyDaemonSets: a fresh one on all nodes, and a change of its image.
+    Rollout,
+    /// Of MyDaemonSets: the memory of nodes and pods, and heartbeats.
+    Memory,
+    /// Of MyDaemonSets: many with nothing to do.
+    Rest,
+}
+
+impl Measurement {
+    fn part(self) -> Part {
+        match self {
+            Self::Burst | Self::Idle | Self::Late => Part::At,
+            Self::Rollout | Self::Memory | Self::Rest => Part::MyDaemonSet,
+        }
+    }
 }
 
 impl Part {
@@ -64,6 +102,10 @@ impl Part {
             Self::At => [
                 "<!-- make bench at: begin -->",
                 "<!-- make bench at: end -->",
+            ],
+            Self::MyDaemonSet => [
+                "<!-- make bench mydaemonset: begin -->",
+                "<!-- make bench mydaemonset: end -->",
             ],
         }
     }
@@ -102,6 +144,33 @@ impl Part {
                 let table = at::bench(&plan)?;
                 Ok(format!("{} rounds; {}\n\n{table}", plan.rounds, machine()))
             }
+            Self::MyDaemonSet => {
+                let mut plan = mydaemonset::Plan {
+                    rounds: arguments.rounds,
+                    nodes: arguments.nodes,
+                    few_nodes: arguments.nodes.min(500),
+                    sets: 20,
+                    rest_nodes: 1_000,
+                    rest_seconds: 60,
+                    beat_seconds: 20,
+                    only: arguments.only.clone(),
+                };
+                if arguments.quick {
+                    let nodes = plan.nodes.min(200);
+                    plan = mydaemonset::Plan {
+                        rounds: 1,
+                        nodes,
+                        few_nodes: nodes.min(100),
+                        sets: 3,
+                        rest_nodes: 100,
+                        rest_seconds: 10,
+                        beat_seconds: 5,
+                        ..plan
+                    };
+                }
+                let table = mydaemonset::bench(&plan)?;
+                Ok(format!("{} rounds; {}\n\n{table}", plan.rounds, machine()))
+            }
         }
     }
 }
@@ -118,13 +187,18 @@ fn main() -> ExitCode {
 }
 
 fn bench(arguments: &Arguments) -> Result<()> {
-    let parts = match arguments.parts.as_slice() {
-        [] => Part::value_variants(),
-        some => some,
+    let asked_for = |part: &&Part| match arguments.parts.as_slice() {
+        [] => arguments.only.is_empty() || arguments.only.iter().any(|only| only.part() == **part),
+        some => some.contains(part),
     };
+    let parts: Vec<Part> = Part::value_variants()
+        .iter()
+        .filter(asked_for)
+        .copied()
+        .collect();
     if let Some(path) = &arguments.out {
         // Before the long work, not after it.
-        for part in parts {
+        for part in &parts {
             between_markers(path, *part)?;
         }
     }
@@ -133,7 +207,7 @@ fn bench(arguments: &Arguments) -> Result<()> {
         let page = part.run(arguments)?;
         writeln!(std::io::stdout(), "{page}")?;
         if let Some(path) = &arguments.out {
-            let [before, after] = between_markers(path, *part)?;
+            let [before, after] = between_markers(path, part)?;
             std::fs::write(path, format!("{before}\n{page}{after}"))?;
         }
     }

@@ -48,6 +48,18 @@ pub(crate) struct Column {
     pub(crate) figures: Vec<Figure>,
 }
 
+impl Column {
+    /// A column whose figures are shown at once: a round is long, and whoever tries something need not
+    /// wait for its end.
+    pub(crate) fn told(name: &'static str, figures: Figures) -> Self {
+        let figures = figures.0;
+        for figure in &figures {
+            eprintln!("  {}: {:.3}", figure.name, figure.value);
+        }
+        Self { name, figures }
+    }
+}
+
 /// One round. The first column is ours, and the first round has every row and column that is shown.
 pub(crate) type Round = Vec<Column>;
 

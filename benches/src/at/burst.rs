@@ -5,11 +5,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::operator::{Operator, Running};
-use super::plane::{Plane, Releases};
-use super::{BARE, JOBS, PEER_1, PEER_10};
+use super::{BARE, JOBS, PEER_1, PEER_10, writes};
+use crate::operator::{Operator, Running};
+use crate::plane::Plane;
+use crate::sightings::{Pod, Sightings};
 use crate::table::{Aim, Figures};
-use crate::usage;
 
 /// How long before the instant Ats are created: some seconds, and so much for each.
 const LEAD: (f64, f64) = (8.0, 0.02);
@@ -26,8 +26,8 @@ const RATE: &[Aim] = &[
 
 /// Measures what stands in a column.
 pub(super) async fn measure(column: &str, count: usize, figures: &mut Figures) -> Result<()> {
-    let plane = Plane::start(count.max(250)).await?;
-    match Operator::of(column) {
+    let plane = writes::plane(count.max(250)).await?;
+    match super::operator(column) {
         Some(operator) => operated(&plane, operator, count, figures).await?,
         None => unaided(&plane, column, count, figures).await?,
     }
@@ -50,17 +50,17 @@ async fn operated(
     plane.settle().await?;
     let left = (due - Utc::now()).to_std();
     let left = left.context("the instant had come before all was ready for it")?;
-    let releases = plane.watch(count).await?;
+    let releases = plane.watch_pods(count, [Pod::is_released]).await?;
     tokio::time::sleep(left.saturating_sub(Duration::from_millis(200))).await;
     ensure!(releases.so_far() == 0, "a pod was released too early");
     let before = Usage::of(&running).await?;
-    let all = everything(plane)? + before.cpu;
+    let all = plane.cpu_with_bench()? + before.cpu;
     let last = rate(releases, due, count, figures).await?;
     let after = running.cpu()?;
     #[allow(clippy::cast_precision_loss)]
     let count = count as f64;
     let each = |seconds: f64| seconds * 1e3 / count;
-    figures.add(EVERYTHING, each(everything(plane)? + after - all), &[]);
+    figures.add(EVERYTHING, each(plane.cpu_with_bench()? + after - all), &[]);
     let name = "burst: processor time of the operator by then, ms for each";
     figures.add(name, each(after - before.cpu), &[]);
     plane.settle().await?;
@@ -69,16 +69,11 @@ async fn operated(
     figures.add("burst: calls until all is over, for each", calls, &[]);
     let memory = running.memory()? / 1024.0 / 1024.0;
     figures.add("burst: memory of the operator afterwards, MiB", memory, &[]);
-    if operator == Operator::Ours {
+    if operator == super::OPERATOR {
         eprintln!("the last of {count} was released after {last:.2} s");
     }
     running.stop().await;
     Ok(())
-}
-
-/// Processor seconds of the plane and of the bench, which watches and makes calls of its own.
-fn everything(plane: &Plane) -> Result<f64> {
-    Ok(plane.cpu()? + usage::cpu(std::process::id())?.as_secs_f64())
 }
 
 struct Usage {
@@ -100,8 +95,8 @@ async fn unaided(plane: &Plane, column: &str, count: usize, figures: &mut Figure
     let never = DateTime::from_timestamp(4_000_000_000, 0).unwrap_or_default();
     let ats = plane.create_ats(count, never).await?;
     plane.settle().await?;
-    let releases = plane.watch(count).await?;
-    let before = everything(plane)?;
+    let releases = plane.watch_pods(count, [Pod::is_released]).await?;
+    let before = plane.cpu_with_bench()?;
     let begin = Utc::now();
     if column == JOBS {
         plane.create_jobs(count).await?;
@@ -110,19 +105,19 @@ async fn unaided(plane: &Plane, column: &str, count: usize, figures: &mut Figure
     }
     rate(releases, begin, count, figures).await?;
     #[allow(clippy::cast_precision_loss)]
-    let each = (everything(plane)? - before) * 1e3 / count as f64;
+    let each = (plane.cpu_with_bench()? - before) * 1e3 / count as f64;
     figures.add(EVERYTHING, each, &[]);
     Ok(())
 }
 
 /// Waits for the last release; seconds from the beginning to it.
 async fn rate(
-    releases: Releases,
+    releases: Sightings<1>,
     begin: DateTime<Utc>,
     count: usize,
     figures: &mut Figures,
 ) -> Result<f64> {
-    let all = releases.all().await?;
+    let [all] = releases.all().await?;
     let last = all.iter().max().context("no release")?;
     let first = all.iter().min().context("no release")?;
     ensure!(*first >= begin, "a pod was released too early");

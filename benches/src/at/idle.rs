@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::DateTime;
 
-use super::operator::Operator;
-use super::plane::Plane;
+use super::writes;
+use crate::operator::{Operator, Page};
 use crate::table::{Aim, Figures};
 
 /// Measures one operator.
@@ -16,7 +16,7 @@ pub(super) async fn measure(
     seconds: u32,
     figures: &mut Figures,
 ) -> Result<()> {
-    let plane = Plane::start(0).await?;
+    let plane = writes::plane(0).await?;
     #[allow(clippy::cast_precision_loss)]
     let number = count as f64;
     let running = operator.start(&plane).await?;
@@ -24,7 +24,7 @@ pub(super) async fn measure(
     let empty = running.memory()?;
     let never = DateTime::from_timestamp(4_000_000_000, 0).unwrap_or_default();
     plane.create_ats(count, never).await?;
-    let all = move |page: &super::operator::Page| page.is_idle() && page.reconciles() >= number;
+    let all = move |page: &Page| page.is_idle() && page.reconciles() >= number;
     running.until("the last At", all).await?;
     plane.settle().await?;
     let each = (running.memory()? - empty) / number;
@@ -35,7 +35,7 @@ pub(super) async fn measure(
     let cpu = running.cpu()?;
     tokio::time::sleep(Duration::from_secs(seconds.into())).await;
     let (cpu, now) = (running.cpu()? - cpu, running.page().await?);
-    let writes = (now.calls() - now.reads()) - (page.calls() - page.reads());
+    let writes = now.writes() - page.writes();
     figures.add(
         format!("waiting: writes in {seconds} s"),
         writes,
@@ -55,8 +55,7 @@ pub(super) async fn measure(
     let (cpu, page) = (running.cpu()?, running.page().await?);
     figures.add("restart: processor, s", cpu, &[Aim::Most(1.0)]);
     figures.add("restart: reads", page.reads(), &[]);
-    let writes = page.calls() - page.reads();
-    figures.add("restart: writes", writes, &[Aim::Most(0.0)]);
+    figures.add("restart: writes", page.writes(), &[Aim::Most(0.0)]);
     plane.settle().await?;
     let each = (running.memory()? - empty) / number;
     let name = format!("{count} waiting, after a restart: memory of each, B");

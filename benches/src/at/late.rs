@@ -3,8 +3,9 @@
 use anyhow::Result;
 use chrono::{TimeDelta, Utc};
 
-use super::operator::Operator;
-use super::plane::Plane;
+use super::writes;
+use crate::operator::Operator;
+use crate::sightings::Pod;
 use crate::table::{Aim, Figures, Spread};
 
 /// Between two instants: each At is over before the next is due.
@@ -14,10 +15,12 @@ const LEAD: TimeDelta = TimeDelta::seconds(4);
 
 /// Measures one operator.
 pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figures) -> Result<()> {
-    let plane = Plane::start(250).await?;
+    let plane = writes::plane(250).await?;
     let running = operator.start(&plane).await?;
     plane.settle().await?;
-    let releases = plane.watch(usize::try_from(count)?).await?;
+    let releases = plane
+        .watch_pods(usize::try_from(count)?, [Pod::is_released])
+        .await?;
     let first = Utc::now() + LEAD;
     let mut due = Vec::new();
     for number in 0..count {
@@ -26,7 +29,7 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
         stored?;
         due.push(instant);
     }
-    let seen = releases.all().await?;
+    let [seen] = releases.all().await?;
     let late = |(seen, due): (&chrono::DateTime<Utc>, &chrono::DateTime<Utc>)| {
         (*seen - *due).as_seconds_f64() * 1e3
     };
@@ -36,7 +39,7 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
         Spread::of(late).median,
         &[],
     );
-    if operator == Operator::Ours {
+    if operator == super::OPERATOR {
         let mut told = Vec::new();
         for number in 0..count {
             told.extend(plane.lateness(&format!("single-{number}")).await?);

@@ -2,19 +2,19 @@
 //! and nothing else, beside built-in Jobs, and beside a small controller-runtime At that writes no
 //! status before it creates the pod.
 //!
-//! Every measurement has a fresh [`plane`] of its own. [`burst`] has many Ats due at one instant,
+//! Every measurement has a fresh plane of its own. [`burst`] has many Ats due at one instant,
 //! [`idle`] many that wait, [`late`] a few, one after the other, on an idle system.
 
 mod burst;
 mod idle;
 mod late;
-mod operator;
-mod plane;
+mod writes;
 
 use anyhow::{Context as _, Result};
 
+use crate::Measurement;
+use crate::operator::Operator;
 use crate::table::{self, Column, Figures, Round};
-use operator::Operator;
 
 /// This operator.
 const OURS: &str = "my-operator";
@@ -26,6 +26,9 @@ const JOBS: &str = "Jobs";
 const PEER_1: &str = "controller-runtime, 1 worker";
 /// The same with ten.
 const PEER_10: &str = "controller-runtime, 10 workers";
+
+/// The first of them.
+const OPERATOR: Operator = Operator::Ours("at");
 
 /// How much is measured.
 #[derive(Clone, Debug)]
@@ -44,15 +47,14 @@ pub(crate) struct Plan {
     pub(crate) only: Vec<Measurement>,
 }
 
-/// What can be measured by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Measurement {
-    /// Many due at one instant.
-    Burst,
-    /// Many that wait, and a restart with them.
-    Idle,
-    /// How late a single one is.
-    Late,
+/// The operator of a column, if it is one.
+fn operator(column: &str) -> Option<Operator> {
+    match column {
+        OURS => Some(OPERATOR),
+        PEER_1 => Some(Operator::Peer("at", "--workers=1")),
+        PEER_10 => Some(Operator::Peer("at", "--workers=10")),
+        _ => None,
+    }
 }
 
 impl Plan {
@@ -80,7 +82,7 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
     let mut columns = Round::new();
     for name in [OURS, BARE, JOBS, PEER_1, PEER_10] {
         let mut figures = Figures::default();
-        let operator = Operator::of(name);
+        let operator = operator(name);
         let tell = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
         let failed = |what: &str| format!("{what}, {name}");
         if plan.has(Measurement::Burst) {
@@ -101,12 +103,7 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
                 measured.with_context(|| failed("lateness"))?;
             }
         }
-        let figures = figures.0;
-        // A round is long: whoever tries something need not wait for its end.
-        for figure in &figures {
-            eprintln!("  {}: {:.3}", figure.name, figure.value);
-        }
-        columns.push(Column { name, figures });
+        columns.push(Column::told(name, figures));
     }
     Ok(columns)
 }

@@ -9,8 +9,7 @@ use my_operator_cluster::{Process, free_ports};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::plane::{PATIENCE, Plane};
-use super::{OURS, PEER_1, PEER_10};
+use crate::plane::{PATIENCE, Plane};
 use crate::{programs, usage};
 
 /// A start takes a second or two.
@@ -18,42 +17,33 @@ const START: Duration = Duration::from_mins(1);
 /// Between two looks at something that is waited for.
 const POLL: Duration = Duration::from_millis(50);
 
-/// An operator that starts Ats.
+/// An operator of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Operator {
-    /// `my-operator run`, with the kind At and without webhooks.
-    Ours,
-    /// `peers/controller-runtime/at` with so many workers.
-    Peer(u16),
+pub(crate) enum Operator {
+    /// `my-operator run` with that kind, without webhooks.
+    Ours(&'static str),
+    /// The program of that name in `peers/controller-runtime`, with a flag.
+    Peer(&'static str, &'static str),
 }
 
 impl Operator {
-    /// The operator of a column, if it is one.
-    pub(super) fn of(column: &str) -> Option<Self> {
-        match column {
-            OURS => Some(Self::Ours),
-            PEER_1 => Some(Self::Peer(1)),
-            PEER_10 => Some(Self::Peer(10)),
-            _ => None,
-        }
-    }
-
     /// Starts it, and waits until it is ready.
-    pub(super) async fn start(self, plane: &Plane) -> Result<Running> {
+    pub(crate) async fn start(self, plane: &Plane) -> Result<Running> {
         let [probes, metrics] = free_ports()?;
         let [probes, metrics] =
             [probes, metrics].map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let mut command = match self {
-            Self::Ours => {
+            Self::Ours(kind) => {
                 let mut command = Command::new(programs::ours("my-operator")?);
-                command.args(["run", "--kinds=at", "--webhooks=false"]);
+                command.args(["run", "--webhooks=false"]);
+                command.arg(format!("--kinds={kind}"));
                 command
             }
-            Self::Peer(workers) => {
-                let program = plane.cluster.directory().join("controller-runtime-at");
-                programs::peer("./at", &program)?;
+            Self::Peer(name, flag) => {
+                let program = plane.cluster.directory().join(name);
+                programs::peer(&format!("./{name}"), &program)?;
                 let mut command = Command::new(program);
-                command.arg(format!("--workers={workers}"));
+                command.arg(flag);
                 command
             }
         };
@@ -81,29 +71,29 @@ impl Operator {
 }
 
 /// An operator at work.
-pub(super) struct Running {
+pub(crate) struct Running {
     process: Process,
     metrics: SocketAddr,
 }
 
 impl Running {
     /// Processor time so far, in seconds.
-    pub(super) fn cpu(&self) -> Result<f64> {
+    pub(crate) fn cpu(&self) -> Result<f64> {
         Ok(usage::cpu(self.process.pid())?.as_secs_f64())
     }
 
     /// Resident memory in bytes.
-    pub(super) fn memory(&self) -> Result<f64> {
+    pub(crate) fn memory(&self) -> Result<f64> {
         usage::memory(self.process.pid())
     }
 
     /// Its metrics.
-    pub(super) async fn page(&self) -> Result<Page> {
+    pub(crate) async fn page(&self) -> Result<Page> {
         Ok(Page(get(self.metrics, "/metrics").await?))
     }
 
     /// Waits until its metrics tell what they are to.
-    pub(super) async fn until(&self, what: &str, so: impl Fn(&Page) -> bool) -> Result<()> {
+    pub(crate) async fn until(&self, what: &str, so: impl Fn(&Page) -> bool) -> Result<()> {
         let begin = Instant::now();
         while !so(&self.page().await?) {
             ensure!(
@@ -117,13 +107,13 @@ impl Running {
     }
 
     /// Ends it.
-    pub(super) async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.process.stop(Duration::from_secs(20)).await;
     }
 }
 
 /// A page of metrics; both operators use the same names.
-pub(super) struct Page(String);
+pub(crate) struct Page(String);
 
 impl Page {
     /// The sum of all that begin with this name and whose labels have one of these texts.
@@ -142,23 +132,28 @@ impl Page {
     }
 
     /// How often an object was looked at.
-    pub(super) fn reconciles(&self) -> f64 {
+    pub(crate) fn reconciles(&self) -> f64 {
         self.sum("controller_runtime_reconcile_total", &[])
     }
 
     /// Nothing waits to be looked at.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.sum("workqueue_depth", &[]) == 0.0
             && self.sum("controller_runtime_active_workers", &[]) == 0.0
     }
 
     /// Calls to the API server.
-    pub(super) fn calls(&self) -> f64 {
+    pub(crate) fn calls(&self) -> f64 {
         self.sum("rest_client_requests_total", &[])
     }
 
+    /// Calls that change something.
+    pub(crate) fn writes(&self) -> f64 {
+        self.calls() - self.reads()
+    }
+
     /// Calls that only read; a watch is counted when it is opened.
-    pub(super) fn reads(&self) -> f64 {
+    pub(crate) fn reads(&self) -> f64 {
         self.sum("rest_client_requests_total", &["method=\"GET\""])
     }
 }

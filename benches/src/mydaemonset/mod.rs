@@ -1,0 +1,113 @@
+//! What MyDaemonSets cost here, beside a client that creates the very same pods and nothing else,
+//! beside the built-in DaemonSet, and beside a small controller-runtime MyDaemonSet.
+//!
+//! Every measurement has a fresh plane of its own. [`rollout`] puts one on many nodes and changes its
+//! image, [`memory`] asks what nodes, their heartbeats and pods take, [`rest`] has many with nothing
+//! to do.
+
+mod memory;
+mod rest;
+mod rollout;
+mod writes;
+
+use anyhow::{Context as _, Result};
+
+use crate::Measurement;
+use crate::operator::Operator;
+use crate::table::{self, Column, Figures, Round};
+
+/// This operator.
+const OURS: &str = "my-operator";
+/// A client that does nothing but create the pods, 32 at a time.
+const BARE: &str = "bare client";
+/// The DaemonSet controller and the scheduler with 2,000 calls a second.
+const RAISED: &str = "DaemonSet, limits raised";
+/// The DaemonSet controller with the limits that it has by default, on fewer nodes.
+const DEFAULTS: &str = "DaemonSet, default limits";
+/// `peers/controller-runtime/mydaemonset`, which creates one pod at a time.
+const PEER_1: &str = "controller-runtime, 1 at a time";
+/// The same with 32.
+const PEER_32: &str = "controller-runtime, 32 at a time";
+
+/// The first of them.
+const OPERATOR: Operator = Operator::Ours("mydaemonset");
+
+/// The operator of a column, if it is one.
+fn operator(column: &str) -> Option<Operator> {
+    match column {
+        OURS => Some(OPERATOR),
+        PEER_1 => Some(Operator::Peer("mydaemonset", "--creates=1")),
+        PEER_32 => Some(Operator::Peer("mydaemonset", "--creates=32")),
+        _ => None,
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// How often, in turns. Memory and rest are measured in the first round only: they hardly vary.
+    pub(crate) rounds: u32,
+    /// How many nodes there are.
+    pub(crate) nodes: usize,
+    /// How many there are for the DaemonSet controller with its default limits.
+    pub(crate) few_nodes: usize,
+    /// How many MyDaemonSets are at rest.
+    pub(crate) sets: usize,
+    /// On how many nodes.
+    pub(crate) rest_nodes: usize,
+    /// For how many seconds they are watched resting.
+    pub(crate) rest_seconds: u32,
+    /// For how many seconds nodes send heartbeats.
+    pub(crate) beat_seconds: u32,
+    /// What is measured; everything when empty.
+    pub(crate) only: Vec<Measurement>,
+}
+
+impl Plan {
+    fn has(&self, measurement: Measurement) -> bool {
+        self.only.is_empty() || self.only.contains(&measurement)
+    }
+}
+
+/// Measures, and returns the table.
+pub(crate) fn bench(plan: &Plan) -> Result<String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut rounds: Vec<Round> = Vec::new();
+        for round in 1..=plan.rounds {
+            rounds.push(measure(plan, round).await?);
+        }
+        Ok(table::render(&rounds))
+    })
+}
+
+async fn measure(plan: &Plan, round: u32) -> Result<Round> {
+    let mut columns = Round::new();
+    for name in [OURS, BARE, RAISED, DEFAULTS, PEER_1, PEER_32] {
+        let mut figures = Figures::default();
+        let tell = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
+        let failed = |what: &str| format!("{what}, {name}");
+        if plan.has(Measurement::Rollout) {
+            tell("roll-out");
+            let measured = rollout::measure(name, plan, &mut figures).await;
+            measured.with_context(|| failed("roll-out"))?;
+        }
+        if let Some(operator) = operator(name).filter(|_| name != PEER_32 && round == 1) {
+            if plan.has(Measurement::Memory) {
+                tell("memory");
+                let measured = memory::measure(operator, plan, &mut figures).await;
+                measured.with_context(|| failed("memory"))?;
+            }
+            if plan.has(Measurement::Rest) {
+                tell("rest");
+                let measured = rest::measure(operator, plan, &mut figures).await;
+                measured.with_context(|| failed("rest"))?;
+            }
+        }
+        columns.push(Column::told(name, figures));
+    }
+    Ok(columns)
+}
