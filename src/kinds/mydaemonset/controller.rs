@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use super::admission::MyDaemonSetRules;
 use super::crd::{MyDaemonSetStatus, RawMyDaemonSet};
 use super::memory::Memory;
+use super::metrics::Metrics;
 use super::placement::{Fate, Placement};
 use super::pod::NAME_LABEL;
 use super::revision::{self, Content, RevisionView, WatchedRevision};
@@ -110,6 +111,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
             vec![of_owner(&revision.owner, &revision.owner_uid)]
         })),
         memories: Mutex::default(),
+        metrics: context.register(Metrics::new),
     });
     let mut watches = JoinSet::new();
     for api in objects {
@@ -160,6 +162,7 @@ struct Controller {
     pods: Arc<Cache<PodView>>,
     revisions: Arc<Cache<RevisionView>>,
     memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
+    metrics: Metrics,
 }
 
 /// The pods and revisions that this operator made.
@@ -280,6 +283,7 @@ impl Controller {
     fn forget(&self, key: &Key) {
         let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         memories.remove(key);
+        self.metrics.forget(key);
     }
 }
 

@@ -125,8 +125,8 @@ impl Metrics {
     }
 
     /// So many pods failed and were deleted, so that they are made again.
-    pub fn pod_failed(&self, pods: u64) {
-        self.failed_pods.inc_by(pods);
+    pub fn pods_failed(&self, pods: usize) {
+        self.failed_pods.inc_by(pods as u64);
     }
 
     /// A roll-out has stopped by itself.
@@ -170,8 +170,8 @@ mod tests {
         metrics.status(&Key::new("ns", "web"), &MyDaemonSetStatus::default());
         metrics.status(&Key::new("ns", "web"), &status);
         metrics.rollout_ended(90.0);
-        metrics.pod_failed(2);
-        metrics.pod_failed(1);
+        metrics.pods_failed(2);
+        metrics.pods_failed(1);
         metrics.auto_paused();
         for line in [
             "my_operator_mydaemonset_desired{namespace=\"ns\",name=\"web\"} 7",

@@ -127,12 +127,25 @@ pub fn build(plan: &Plan<'_>, content: &Content) -> Value {
     })
 }
 
+/// Adds what a daemon tolerates. As with the built-in controller, one of the user's for the same
+/// taint gives way: with an end (`tolerationSeconds`) it would have the pod evicted all the same.
 fn add_tolerations(spec: &mut Map<String, Value>) {
     let added = daemon_tolerations(Some(spec));
     let mut tolerations = take_array(spec, "tolerations");
+    let text = |toleration: &Value, key: &str| {
+        let text = toleration.get(key).and_then(Value::as_str);
+        text.unwrap_or_default().to_owned()
+    };
+    let taint = |toleration: &Value| {
+        ["key", "operator", "value", "effect"].map(|key| text(toleration, key))
+    };
     for toleration in added {
-        if !tolerations.contains(&toleration) {
-            tolerations.push(toleration);
+        match tolerations
+            .iter_mut()
+            .find(|t| taint(t) == taint(&toleration))
+        {
+            Some(same) => *same = toleration,
+            None => tolerations.push(toleration),
         }
     }
     spec.insert("tolerations".to_owned(), tolerations.into());
@@ -234,7 +247,8 @@ mod tests {
                 "cluster-autoscaler.kubernetes.io/daemonset-pod": "false"}},
             "spec": {"hostNetwork": true, "future": {"x": [null, 1.5]},
                 "tolerations": [{"key": "mine", "operator": "Exists"},
-                                {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}],
+                    {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute",
+                     "tolerationSeconds": 5}],
                 "initContainers": [{"name": "i", "image": "i:1"}],
                 "containers": [{"name": "log", "image": "l:1"}, {"name": "app", "args": ["x"]}]}});
         let pod = build(&plan(), &content(Some("a:1"), Some(template)));
@@ -249,8 +263,12 @@ mod tests {
             pod["spec"]["containers"],
             json!([{"name": "log", "image": "l:1"}, {"name": "app", "args": ["x"], "image": "a:1"}])
         );
-        // Its own two, five that were not there, and one for the host's network.
-        assert_eq!(pod["spec"]["tolerations"].as_array().unwrap().len(), 8);
+        // Its own, the six of every daemon, and one for the host's network.
+        let tolerations = pod["spec"]["tolerations"].as_array().unwrap();
+        assert_eq!(tolerations.len(), 8);
+        // What would end is made to last.
+        let not_ready = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"});
+        assert_eq!(tolerations[1], not_ready);
     }
 
     #[test]

@@ -23,6 +23,12 @@ const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
 pub const AUTO_PAUSED: &str = "AutoPaused";
+/// Reasons of `Progressing=False`: all nodes that still have an older revision are held.
+const ON_DELETE: &str = "OnDelete";
+const PAUSED: &str = "Paused";
+const PARTITIONED: &str = "Partitioned";
+const CORDONED: &str = "Cordoned";
+const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// Somebody says with this annotation, its value being the revision, that a stopped roll-out shall go
 /// on.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
@@ -218,18 +224,22 @@ fn progress(sight: &Sight<'_>) -> State {
     if facts.auto_paused {
         return State::of(false, AUTO_PAUSED, auto_paused(facts, update, before));
     }
-    if facts.outdated > 0 && facts.outdated == facts.held {
+    // A step of a partition is over when its pods are available; what befalls them later does not
+    // begin it anew.
+    let over =
+        facts.waiting.count == 0 || before.is_some_and(|c| HELD.contains(&c.reason.as_str()));
+    if facts.outdated > 0 && facts.outdated == facts.held && over {
         let (reason, why) = if sight.strategy.on_delete {
-            ("OnDelete", "a node gets it when its pod is deleted")
+            (ON_DELETE, "a node gets it when its pod is deleted")
         } else if sight.strategy.paused {
-            ("Paused", "spec.updateStrategy.rollingUpdate.paused is true")
+            (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
         } else if sight.strategy.partition > 0 {
             (
-                "Partitioned",
+                PARTITIONED,
                 "spec.updateStrategy.rollingUpdate.partition holds the last nodes",
             )
         } else {
-            ("Cordoned", "cordoned nodes are left alone")
+            (CORDONED, "cordoned nodes are left alone")
         };
         return State::of(false, reason, format!("{waiting}: {why}"));
     }
@@ -498,6 +508,11 @@ mod tests {
             culprits: named(["a", "b"]),
             ..held()
         };
+        // The new pods of a partition's step are not all available.
+        let step = || Facts {
+            waiting: named(["a"]),
+            ..held()
+        };
         for (facts, strategy, state, for_tools) in [
             (
                 under_way(),
@@ -509,6 +524,12 @@ mod tests {
             (held(), partitioned, "False/Partitioned", None),
             (held(), on_delete, "False/OnDelete", None),
             (held(), strategy(), "False/Cordoned", None),
+            (
+                step(),
+                partitioned,
+                "True/RollingOut",
+                Some("Reconciling=True/RollingOut"),
+            ),
             (
                 stopped(),
                 strategy(),

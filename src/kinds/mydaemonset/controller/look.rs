@@ -16,7 +16,7 @@ use crate::kinds::mydaemonset::memory::{Memory, Written, created_text, deleted_t
 use crate::kinds::mydaemonset::pod::Owner;
 use crate::kinds::mydaemonset::revision::RevisionView;
 use crate::kinds::mydaemonset::rollout::board::Board;
-use crate::kinds::mydaemonset::rollout::{Decision, Revisions, Terms};
+use crate::kinds::mydaemonset::rollout::{Decision, Revisions, Terms, Why};
 use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, Sight};
 use crate::kinds::mydaemonset::views::PodView;
 use crate::reconcile::event::{self, News, Severity};
@@ -102,6 +102,7 @@ impl<'a> Look<'a> {
             refusal: done.refusal.as_ref(),
             now: self.now,
         });
+        self.this.metrics.status(self.key, &after);
         let rests = self.memory().rests_until(decision.facts.desired, self.now);
         let rests = rests.filter(|_| before != after && !status::is_pressing(&before, &after));
         let written = match rests {
@@ -206,6 +207,8 @@ impl<'a> Look<'a> {
         let (created, deleted, more_news, patience, refused) = {
             let mut memory = self.memory();
             memory.count(done.created, done.deleted.iter().copied());
+            let failed = done.deleted.iter().filter(|why| **why == Why::Failed);
+            self.this.metrics.pods_failed(failed.count());
             let (created, deleted, next) = memory.tell(self.now);
             let refused = memory.refused.as_ref().map(|refused| refused.next);
             (created, deleted, next, memory.patience_ends(), refused)
@@ -292,10 +295,29 @@ impl<'a> Look<'a> {
             at: self.now,
             status: after.clone(),
         });
+        self.count(before, after);
         for news in status::news(before, after) {
             self.publish(news);
         }
         Ok(())
+    }
+
+    /// Counts what the change of the status means.
+    fn count(&self, before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) {
+        let metrics = &self.this.metrics;
+        let (Some(old), Some(new)) = (&before.current_revision, &after.current_revision) else {
+            return;
+        };
+        if old != new {
+            let revisions = self.this.revisions.find(&self.object.uid);
+            if let Some(revision) = revisions.iter().find(|r| r.hash == *new) {
+                metrics.rollout_ended((self.now - revision.since).as_seconds_f64().max(0.0));
+            }
+        }
+        let update = after.update_revision.as_deref().unwrap_or_default();
+        if was_stopped(after, update) && !was_stopped(before, update) {
+            metrics.auto_paused();
+        }
     }
 
     fn publish(&self, news: News) {

@@ -357,7 +357,7 @@ impl Board {
             failing: named(Mark::Failing, &with_trouble),
             culprits: named(Mark::Culprit, &name),
             auto_paused,
-            complete: self.count(Mark::Waiting) == 0,
+            complete: self.count(Mark::Incomplete) == 0,
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) enum Mark {
     Failing,
     /// It failed soon after it got the newest revision.
     Culprit,
-    /// It can be reached and has no available pod of the newest revision, or an old one beside it.
+    /// The roll-out waits for it: it is incomplete, and nothing holds it.
     Waiting,
     /// It should have a pod.
     Desired,
@@ -50,7 +50,9 @@ pub(super) enum Mark {
     Updated,
     /// Its pod has been ready for long enough.
     Available,
-    /// It waits for the newest revision.
+    /// It can be reached and has no available pod of the newest revision, or an old one beside it.
+    Incomplete,
+    /// It has a pod of an older revision alone.
     Outdated,
     /// The same, and the roll-out does not touch it.
     HeldBack,
@@ -290,6 +292,7 @@ impl<'a> Slot<'a> {
             let update = terms.revisions.update;
             let ended_new = self.ended.iter().any(|p| p.revision == update);
             let outdated = self.is_outdated();
+            let held = self.held || (terms.strategy.on_delete && self.old.is_some());
             marks.set(Mark::Desired, true);
             marks.set(Mark::Current, self.stays());
             marks.set(Mark::Ready, self.running().any(PodView::is_ready));
@@ -297,14 +300,12 @@ impl<'a> Slot<'a> {
             marks.set(Mark::Available, available);
             marks.set(Mark::Unavailable, !available);
             marks.set(Mark::Outdated, outdated);
-            marks.set(
-                Mark::HeldBack,
-                outdated && (self.held || terms.strategy.on_delete),
-            );
+            marks.set(Mark::HeldBack, outdated && held);
             marks.set(Mark::Unserved, !self.lost && !self.served(terms));
             if self.reachable() && !self.lost {
                 let done = self.old.is_none() && self.new.is_some_and(|p| is_available(p, terms));
-                marks.set(Mark::Waiting, !done);
+                marks.set(Mark::Incomplete, !done);
+                marks.set(Mark::Waiting, !done && !held);
             }
             let mut ailing = self.running().chain(self.ended.iter().copied());
             trouble = ailing.find_map(|pod| pod.trouble.clone());

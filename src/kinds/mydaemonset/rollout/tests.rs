@@ -744,13 +744,17 @@ fn the_facts_are_counted() {
             outdated: 1,
             held: 1,
             unavailable: named(&["b", "d", "e", "f"]),
-            waiting: named(&["b", "c", "d", "e", "f"]),
+            waiting: Named::default(),
             failing: named(&["d (CrashLoopBackOff)", "e (Error)"]),
             culprits: named(&["e"]),
             auto_paused: true,
             complete: false,
         }
     );
+    // A roll-out that stands still waits for nobody.
+    world.resumed = true;
+    let facts = world.decide().facts;
+    assert_eq!(facts.waiting, named(&["b", "c", "d", "e", "f"]));
 }
 
 #[test]
