@@ -263,9 +263,10 @@ impl PodView {
         }
     }
 
-    /// Whether nothing controls the pod, though it has our labels.
+    /// Whether nothing controls the pod, though it is one that this operator could have made.
     pub fn is_orphan(&self) -> bool {
-        self.owner_uid.is_empty() && !self.uid.is_empty()
+        let may_be_ours = !self.revision.is_empty() && !self.node.is_empty();
+        self.owner_uid.is_empty() && !self.uid.is_empty() && may_be_ours
     }
 
     /// Whether the pod is there to stay: neither being deleted nor at its end.
@@ -428,19 +429,26 @@ mod tests {
     #[test]
     fn a_pod_without_a_controller_is_an_orphan_and_one_without_our_label_is_released() {
         let owned = json!([{"apiVersion": "v1", "kind": "X", "name": "o", "uid": "ou", "controller": true}]);
-        for (label, owners, orphan, released) in [
-            ("o", owned.clone(), false, false),
-            ("other", owned, false, true),
-            ("o", json!([]), true, false),
-        ] {
+        let seen = |label: &str, owners: Value, node: &str, revision: &str| {
+            let labels = json!({
+                "apps.zhongmingmao.io/mydaemonset": label,
+                "apps.zhongmingmao.io/revision": revision,
+            });
+            let metadata =
+                json!({"name": "n-x", "uid": "u", "ownerReferences": owners, "labels": labels});
             let view = pod(
-                json!({"metadata": {"name": "n-x", "uid": "u", "ownerReferences": owners,
-                                    "labels": {"apps.zhongmingmao.io/mydaemonset": label}}}),
+                json!({"metadata": metadata, "spec": {"nodeName": node}}),
                 100,
             );
-            assert_eq!((view.is_orphan(), view.is_released), (orphan, released));
             assert_eq!(view.owner, "o");
-        }
+            (view.is_orphan(), view.is_released)
+        };
+        assert_eq!(seen("o", owned.clone(), "n", "r"), (false, false));
+        assert_eq!(seen("other", owned, "n", "r"), (false, true));
+        assert_eq!(seen("o", json!([]), "n", "r"), (true, false));
+        // Somebody's own pod with our labels.
+        assert_eq!(seen("o", json!([]), "", "r"), (false, false));
+        assert_eq!(seen("o", json!([]), "n", ""), (false, false));
     }
 
     #[test]

@@ -245,9 +245,10 @@ impl<'a> Slot<'a> {
         self.old.is_some() && (self.new.is_some() || others.filter(is_new).count() > 0)
     }
 
-    /// The old pod, where the roll-out may delete it as soon as the limits allow.
+    /// The old pod, where the roll-out may delete it as soon as the limits allow. On a node that is
+    /// down it stays: nothing could be made in its place.
     fn replaceable(&self, terms: &Terms<'_>) -> Option<&'a PodView> {
-        let old = self.old.filter(|_| self.reachable())?;
+        let old = self.old.filter(|_| self.fate == Fate::Run)?;
         let held = self.held || terms.strategy.on_delete;
         (!held && !self.goes_freely(old, terms)).then_some(old)
     }
@@ -283,9 +284,13 @@ impl<'a> Slot<'a> {
         let replaceable = self.replaceable(terms).filter(|_| claimed);
         marks.set(Mark::Replaceable, replaceable.is_some());
         let surgeable = replaceable.is_some_and(|old| self.is_alone(old));
-        marks.set(Mark::Surgeable, surgeable && self.fate == Fate::Run);
+        marks.set(Mark::Surgeable, surgeable);
         marks.set(Mark::Surging, self.is_surging(terms));
         marks.set(Mark::Culprit, self.reachable() && self.is_culprit(terms));
+        // A node that went down still counts when it has lost its pod: else each that goes down for a
+        // moment would let the roll-out take one more.
+        let counts = !self.lost && (self.desired() || self.fate == Fate::Down);
+        marks.set(Mark::Unserved, counts && !self.served(terms));
         let mut trouble = None;
         if self.desired() {
             let available = self.running().any(|pod| is_available(pod, terms));
@@ -301,7 +306,6 @@ impl<'a> Slot<'a> {
             marks.set(Mark::Unavailable, !available);
             marks.set(Mark::Outdated, outdated);
             marks.set(Mark::HeldBack, outdated && held);
-            marks.set(Mark::Unserved, !self.lost && !self.served(terms));
             if self.reachable() && !self.lost {
                 let done = self.old.is_none() && self.new.is_some_and(|p| is_available(p, terms));
                 marks.set(Mark::Incomplete, !done);
