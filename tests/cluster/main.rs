@@ -8,6 +8,7 @@ mod harness;
 
 mod at;
 mod mydaemonset;
+mod policies;
 mod refusals;
 mod transcripts;
 mod webhook;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::policies::Policy;
 use super::{HOLD, STARTED_REASON, at, record, set_status};
 use crate::harness::{Kubectl, try_wait, wait_for};
 use crate::kubectl;
+use crate::policies::Policy;
 
 const MESSAGE: &str = "{.status.message}";
 

@@ -3,7 +3,6 @@
 mod defects;
 mod deletion;
 mod hindrances;
-mod policies;
 mod protocol;
 mod results;
 mod schedules;

@@ -4,11 +4,11 @@
 use crate::harness::{Kubectl, wait_for};
 
 /// The operator, in an expression of a policy.
-pub(super) const BY_OPERATOR: &str =
+pub(crate) const BY_OPERATOR: &str =
     "request.userInfo.username.endsWith(':my-operator-controller-manager')";
 
 /// A policy in the namespace of a kubectl; gone when it is dropped.
-pub(super) struct Policy {
+pub(crate) struct Policy {
     kubectl: Kubectl,
     kind: &'static str,
     name: String,
@@ -62,7 +62,7 @@ spec:
     }
 
     /// Denies an operation on a resource where the expression is true; returns when it does.
-    pub(super) async fn deny(
+    pub(crate) async fn deny(
         kubectl: &Kubectl,
         operation: &str,
         resource: &str,
@@ -96,19 +96,19 @@ spec:
     }
 
     /// The operator can make pods of Ats, and commit to none.
-    pub(super) async fn hold_commit(kubectl: &Kubectl) -> Self {
+    pub(crate) async fn hold_commit(kubectl: &Kubectl) -> Self {
         // Before the first status there is no phase.
         let commit = "object.status.phase == 'RUNNING'";
         Self::deny(kubectl, "UPDATE", "ats/status", commit).await
     }
 
     /// The operator can commit to a pod, and not release it.
-    pub(super) async fn hold_release(kubectl: &Kubectl) -> Self {
+    pub(crate) async fn hold_release(kubectl: &Kubectl) -> Self {
         Self::deny(kubectl, "UPDATE", "pods", BY_OPERATOR).await
     }
 
     /// How often the API server has denied a call for it, the probe's included.
-    pub(super) fn refusals(&self) -> u64 {
+    pub(crate) fn refusals(&self) -> u64 {
         let page = self.kubectl.run("get --raw /metrics").good();
         let policy = format!("policy=\"{}\"", self.name);
         page.lines()
@@ -119,7 +119,7 @@ spec:
     }
 
     /// Alters every pod as it is created, with a JSON patch in CEL; returns when it does.
-    pub(super) async fn alter_pods(kubectl: &Kubectl, patch: &str) -> Self {
+    pub(crate) async fn alter_pods(kubectl: &Kubectl, patch: &str) -> Self {
         let policy = format!(
             r#"
   failurePolicy: Fail
