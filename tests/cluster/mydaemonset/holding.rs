@@ -1,5 +1,6 @@
 //! What holds a roll-out back: partition, paused, OnDelete, and the roll-out that stops by itself.
 
+use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 
 use super::journal::Journal;
@@ -31,7 +32,11 @@ async fn a_partition_holds_the_last_nodes_by_name() {
     let sight = place.until("the pod to come back", back).await;
     assert_eq!(sight.only(&nodes[3]).revision, held.revision);
     assert_eq!(sight.only(&nodes[3]).image, "a:1");
-    // A new node never had another one: it gets the newest, though it is the last by name.
+    // A new node never had another one: it gets the newest, though it is the last by name. The API
+    // tells to the second when a node came.
+    let now = Utc::now();
+    let later = async || Utc::now() - now > TimeDelta::seconds(1);
+    eventually("a second to pass", later).await;
     place.add(place.fake(4)).await;
     let sight = place
         .until("the new node's", |s| s.on(&place.node(4)).len() == 1)

@@ -5,9 +5,11 @@
 
 #![allow(clippy::needless_pass_by_value)] // json!() reads better without a reference
 
+mod failures;
 mod holding;
 mod journal;
 mod placement;
+mod revisions;
 mod rollout;
 mod surge;
 
@@ -362,6 +364,10 @@ impl Pod {
     /// Whether it is a pod of the MyDaemonSet that is looked at.
     fn is_of(&self, place: &Place) -> bool {
         self.json["metadata"]["labels"][NAME_LABEL] == place.name.as_str()
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.json["metadata"]["annotations"][key].as_str()
     }
 
     /// Whether it is there to stay, and ready.
