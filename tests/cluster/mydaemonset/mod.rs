@@ -5,12 +5,15 @@
 
 #![allow(clippy::needless_pass_by_value)] // json!() reads better without a reference
 
+mod deletion;
+mod drain;
 mod failures;
 mod holding;
 mod journal;
 mod placement;
 mod revisions;
 mod rollout;
+mod status;
 mod surge;
 
 use std::collections::BTreeMap;
@@ -38,6 +41,13 @@ const UNREADY: (&str, &str) = ("kwok.my-operator.dev/ready", "false");
 /// A template whose pods stay Pending.
 fn pending() -> Value {
     json!({"metadata": {"annotations": {PENDING.0: PENDING.1}}})
+}
+
+/// A template that reads differently when it is written in another way than the API server's.
+fn awkward() -> Value {
+    json!({"metadata": {"annotations": {
+        "z": "<b>&amp;\u{2028}\u{e9}\u{1f600}\t\"\\", "a": "\u{1}", "Z": "",
+    }}, "spec": {"terminationGracePeriodSeconds": 30, "containers": [{"name": "app", "env": [{"value": "1e3", "name": "N"}]}]}})
 }
 
 /// A namespace, a pool of nodes that no other pod runs on, and the MyDaemonSet that is looked at.
@@ -167,6 +177,19 @@ impl Place {
         let ours = ListParams::default().labels(&format!("{NAME_LABEL}={}", self.name));
         let list = self.api("", "v1", "Pod", "pods").list(&ours).await.unwrap();
         list.items.into_iter().map(Pod::of).collect()
+    }
+
+    /// The ControllerRevisions of the namespace, the oldest first.
+    async fn revisions(&self) -> Vec<Value> {
+        let api = self.api("apps", "v1", "ControllerRevision", "controllerrevisions");
+        let list = api.list(&ListParams::default()).await.unwrap();
+        let mut list: Vec<Value> = list
+            .items
+            .into_iter()
+            .map(|revision| serde_json::to_value(revision).unwrap())
+            .collect();
+        list.sort_by_key(|revision| revision["revision"].as_i64());
+        list
     }
 
     /// Merges into a pod.

@@ -1,24 +1,9 @@
 //! Revisions: kept as ControllerRevisions, found again, and not in anybody's way.
 
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{NAME_LABEL, Place, REVISION_LABEL, eventually};
-
-impl Place {
-    /// The ControllerRevisions of the namespace, the oldest first.
-    async fn revisions(&self) -> Vec<Value> {
-        let api = self.api("apps", "v1", "ControllerRevision", "controllerrevisions");
-        let list = api.list(&ListParams::default()).await.unwrap();
-        let mut list: Vec<Value> = list
-            .items
-            .into_iter()
-            .map(|revision| serde_json::to_value(revision).unwrap())
-            .collect();
-        list.sort_by_key(|revision| revision["revision"].as_i64());
-        list
-    }
-}
+use super::{NAME_LABEL, Place, REVISION_LABEL, awkward, eventually};
 
 /// Their images, the oldest first.
 fn images(revisions: &[Value]) -> Vec<&str> {
@@ -134,13 +119,6 @@ async fn the_history_is_as_long_as_its_limit_and_keeps_what_is_in_use() {
         images(&place.revisions().await) == ["a:3", "a:5", "a:6"]
     })
     .await;
-}
-
-/// Content that reads differently when it is written in another way than the API server's.
-fn awkward() -> Value {
-    json!({"metadata": {"annotations": {
-        "z": "<b>&amp;\u{2028}\u{e9}\u{1f600}\t\"\\", "a": "\u{1}", "Z": "",
-    }}, "spec": {"terminationGracePeriodSeconds": 30, "containers": [{"name": "app", "env": [{"value": "1e3", "name": "N"}]}]}})
 }
 
 #[tokio::test]
