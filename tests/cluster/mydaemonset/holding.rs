@@ -205,6 +205,30 @@ async fn a_revision_that_fails_on_its_first_node_stops_by_itself() {
 }
 
 #[tokio::test]
+async fn a_node_that_falls_silent_after_it_got_a_revision_stops_it() {
+    let place = Place::new("silent-culprit", 3).await;
+    place.apply(&place.plain("a:1")).await;
+    place.served("a:1", &place.nodes(3)).await;
+    place
+        .apply(&place.with("b:1", &pending(), &json!({})))
+        .await;
+    let bad = first_of(&place, "b:1").await;
+    // The API tells to the second what was first.
+    let now = Utc::now();
+    let later = async || Utc::now() - now > TimeDelta::seconds(1);
+    eventually("a second to pass", later).await;
+    let number = place.nodes(3).iter().position(|node| *node == bad.node);
+    place.silence(number.unwrap(), true).await;
+    let sight = place
+        .until_condition("Progressing", "False/AutoPaused")
+        .await;
+    assert!(sight.message("Progressing").contains(&bad.node), "{sight}");
+    place.silence(number.unwrap(), false).await;
+    place.apply(&place.plain("a:2")).await;
+    place.served("a:2", &place.nodes(3)).await;
+}
+
+#[tokio::test]
 async fn a_stopped_roll_out_goes_on_when_somebody_means_it_or_the_spec_changes() {
     let place = Place::new("resume", 3).await;
     let nodes = place.nodes(3);

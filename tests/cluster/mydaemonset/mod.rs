@@ -5,6 +5,7 @@
 
 #![allow(clippy::needless_pass_by_value)] // json!() reads better without a reference
 
+mod bugs;
 mod deletion;
 mod drain;
 mod failures;
@@ -17,7 +18,9 @@ mod status;
 mod surge;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
+use chrono::Utc;
 use k8s_openapi::api::core::v1::{Node, Pod as CorePod};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
@@ -25,7 +28,6 @@ use kube::api::{
 use kube::{Api, Client};
 use my_operator_cluster::FakeNode;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
 
 use crate::harness::{Kubectl, PATIENCE};
 use crate::kubectl;
@@ -232,6 +234,25 @@ impl Place {
     async fn cordon(&self, number: usize, cordoned: bool) {
         self.patch_node(number, json!({"spec": {"unschedulable": cordoned}}))
             .await;
+    }
+
+    /// Lets a node fall silent, or come back, as its kubelet or the node controller would say it.
+    async fn silence(&self, number: usize, silent: bool) {
+        let (status, reason) = if silent {
+            ("Unknown", "NodeStatusUnknown")
+        } else {
+            ("True", "KubeletReady")
+        };
+        let condition = json!({
+            "type": "Ready", "status": status, "reason": reason, "lastTransitionTime": Utc::now(),
+        });
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        let params = PatchParams::default();
+        let patched = nodes
+            .patch_status(&self.node(number), &params, &patch)
+            .await;
+        patched.unwrap();
     }
 
     /// Gives a node that taint beside the pool's.
