@@ -354,3 +354,30 @@ async fn fewer_failing_nodes_than_max_unavailable_do_not_stop_a_roll_out() {
         .until_condition("Progressing", "False/AutoPaused")
         .await;
 }
+
+#[tokio::test]
+async fn a_partitions_step_is_not_over_before_its_new_pods_are_available() {
+    let place = Place::new("partition-step", 3).await;
+    let partition = json!({"updateStrategy": {"rollingUpdate": {"partition": 2}}});
+    place
+        .apply(&place.with("a:1", &json!({}), &partition))
+        .await;
+    place.served("a:1", &place.nodes(3)).await;
+    place
+        .apply(&place.with("a:2", &pending(), &partition))
+        .await;
+    let new = first_of(&place, "a:2").await;
+    place
+        .until("the new pod to be counted", |s| {
+            s.is_current() && s.count("updatedNumberScheduled") == 1
+        })
+        .await;
+    place.witness("meanwhile").await;
+    let sight = place.sight().await;
+    assert_eq!(sight.condition("Progressing"), "True/RollingOut");
+    assert!(sight.message("Progressing").contains(&new.node), "{sight}");
+    place.annotate(&new.name, super::PENDING.0, None).await;
+    place
+        .until_condition("Progressing", "False/Partitioned")
+        .await;
+}

@@ -5,9 +5,11 @@
 
 #![allow(clippy::needless_pass_by_value)] // json!() reads better without a reference
 
+mod adoption;
 mod bugs;
 mod deletion;
 mod drain;
+mod dry_run;
 mod failures;
 mod holding;
 mod journal;

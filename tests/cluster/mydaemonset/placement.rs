@@ -480,3 +480,14 @@ async fn of_two_pods_on_a_node_the_newest_revisions_or_the_older_ready_one_stays
     assert_eq!(sight.only(&nodes[0]).name, "newest");
     assert_eq!(sight.only(&nodes[1]).image, "a:1");
 }
+
+/// Else the node would evict a daemon that it may not evict.
+#[tokio::test]
+async fn a_toleration_with_an_end_gives_way_as_with_the_built_in_daemon_set() {
+    let place = Place::new("toleration-end", 1).await;
+    let own = json!([
+        {"key": "pool", "operator": "Exists", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
+    ]);
+    compare_tolerations(&place, "ends", false, own).await;
+}

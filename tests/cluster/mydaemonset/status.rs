@@ -253,3 +253,29 @@ async fn roles_of_the_namespace_may_edit_and_view() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_pod_that_is_not_ready_for_long_is_named_and_left_alone() {
+    let place = Place::new("unready", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    let pod = &before.only(&nodes[1]).name;
+    place.annotate(pod, UNREADY.0, Some(UNREADY.1)).await;
+    let sight = place
+        .until("one less", |s| s.count("numberAvailable") == 1)
+        .await;
+    assert_eq!(
+        sight.condition("Available"),
+        "True/EnoughNodesAvailable",
+        "{sight}"
+    );
+    let other = sight.only(&nodes[0]).name.clone();
+    place.annotate(&other, UNREADY.0, Some(UNREADY.1)).await;
+    let sight = place
+        .until_condition("Available", "False/TooFewNodesAvailable")
+        .await;
+    let message = sight.message("Available");
+    assert!(nodes.iter().all(|node| message.contains(node)), "{message}");
+    assert_eq!(sight.uids(), before.uids());
+}
