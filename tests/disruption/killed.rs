@@ -75,7 +75,9 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     let start = Start {
         cluster,
         kubeconfig: operator_kubeconfig(cluster).await,
-        flags: &["--webhooks=false", "--namespace", &namespace],
+        flags: ["--webhooks=false", "--namespace", &namespace]
+            .map(str::to_owned)
+            .to_vec(),
     };
 
     let pace = start.pace().await;

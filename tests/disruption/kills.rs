@@ -55,7 +55,16 @@ impl Round {
     }
 }
 
-/// Rounds with that many kills in all.
+/// So many rounds of one operator each.
+pub(crate) fn alone(times: &mut Times, kills: usize) -> Vec<Round> {
+    let rounds = (0..kills).map(|_| Round {
+        life: times.life(),
+        second: None,
+    });
+    rounds.collect()
+}
+
+/// Rounds with that many kills in all, some of them with two operators.
 pub(crate) fn plan(times: &mut Times, kills: usize) -> Vec<Round> {
     let mut rounds = Vec::new();
     let mut left = kills;
@@ -82,12 +91,13 @@ pub(crate) fn plan(times: &mut Times, kills: usize) -> Vec<Round> {
 pub(crate) struct Start<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) kubeconfig: PathBuf,
-    pub(crate) flags: &'a [&'a str],
+    pub(crate) flags: Vec<String>,
 }
 
 impl Start<'_> {
     pub(crate) fn operator(&self, name: &str) -> Operator {
-        Operator::spawn(self.cluster, name, &self.kubeconfig, self.flags)
+        let flags: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        Operator::spawn(self.cluster, name, &self.kubeconfig, &flags)
     }
 
     /// How many times as long as usual an operator takes to come to its work here.

@@ -10,6 +10,7 @@ mod certificates;
 mod killed;
 mod kills;
 mod refused;
+mod rollouts;
 mod stored;
 
 use my_operator_cluster::{Cluster, Options};
