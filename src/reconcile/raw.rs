@@ -62,6 +62,33 @@ pub fn metadata<'de, D: Deserializer<'de>>(reader: D) -> Result<ObjectMeta, D::E
     })
 }
 
+/// The same of an object of which only the labels matter, such as a node: what its kubelet and others
+/// write into it beside them is skipped with every heartbeat.
+///
+/// # Errors
+/// As for [`metadata`].
+pub fn labelled<'de, D: Deserializer<'de>>(reader: D) -> Result<ObjectMeta, D::Error> {
+    let metadata = Labelled::deserialize(reader)?;
+    Ok(ObjectMeta {
+        name: metadata.name,
+        uid: metadata.uid,
+        resource_version: metadata.resource_version,
+        creation_timestamp: metadata.creation_timestamp,
+        labels: metadata.labels,
+        ..ObjectMeta::default()
+    })
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Labelled {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    creation_timestamp: Option<Time>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata {

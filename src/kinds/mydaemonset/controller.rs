@@ -34,6 +34,8 @@ use look::Look;
 
 /// The name of this controller in logs and figures.
 const NAME: &str = "mydaemonset";
+/// So many objects come in one page of a list.
+const PAGE: u32 = 100;
 
 /// What is kept of a `MyDaemonSet`.
 #[derive(Debug)]
@@ -165,9 +167,15 @@ struct Controller {
     metrics: Metrics,
 }
 
+/// Everything, in pages so small that a whole one weighs little: nodes and pods are long texts of
+/// which little is kept.
+fn all() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
+
 /// The pods and revisions that this operator made.
 fn ours() -> watcher::Config {
-    watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER},{NAME_LABEL}"))
+    all().labels(&format!("{MANAGED_BY}={MANAGER},{NAME_LABEL}"))
 }
 
 impl Controller {
@@ -176,15 +184,7 @@ impl Controller {
         let clock = self.context.clock.clone();
         let view = |object| ObjectView::of(object, clock());
         let touched = |touched: &Touched<'_, ObjectView>| self.queue.add(touched.key.clone());
-        follow(
-            api,
-            watcher::Config::default(),
-            cache,
-            health,
-            view,
-            touched,
-        )
-        .await;
+        follow(api, all(), cache, health, view, touched).await;
     }
 
     async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
@@ -214,15 +214,7 @@ impl Controller {
         let clock = self.context.clock.clone();
         let view = |node| NodeView::of(node, clock());
         let touched = |touched: &Touched<'_, NodeView>| self.node_touched(touched);
-        follow(
-            api,
-            watcher::Config::default(),
-            cache,
-            health,
-            view,
-            touched,
-        )
-        .await;
+        follow(api, all(), cache, health, view, touched).await;
     }
 
     fn pod_touched(&self, touched: &Touched<'_, PodView>) {

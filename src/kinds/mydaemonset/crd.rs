@@ -48,19 +48,19 @@ use crate::reconcile::raw::{self, Raw};
         name = "READY",
         type_ = "integer",
         json_path = ".status.numberReady",
-        description = "Nodes whose pod is ready"
+        description = "Nodes that should have a pod and have one that is ready"
     ),
     printcolumn(
         name = "UP-TO-DATE",
         type_ = "integer",
         json_path = ".status.updatedNumberScheduled",
-        description = "Nodes whose pod is of the newest revision"
+        description = "Nodes that should have a pod and have one of the newest revision"
     ),
     printcolumn(
         name = "AVAILABLE",
         type_ = "integer",
         json_path = ".status.numberAvailable",
-        description = "Nodes whose pod has been ready for minReadySeconds"
+        description = "Nodes that should have a pod and have one that has been ready for minReadySeconds"
     ),
     printcolumn(
         name = "AGE",
@@ -71,7 +71,7 @@ use crate::reconcile::raw::{self, Raw};
         name = "IMAGE",
         type_ = "string",
         json_path = ".spec.image",
-        description = "The image of the container app",
+        description = "spec.image; empty when the container app of the template has its own",
         priority = 1
     ),
     printcolumn(
@@ -90,7 +90,8 @@ pub struct MyDaemonSetSpec {
     pub image: Option<String>,
     /// A pod template: labels, annotations and any field of a pod's spec. Where it has no container
     /// `app`, one is added in first place. It may not set nodeName, owner references, resourceClaims,
-    /// or the operator's own labels. Default: one container `app` with spec.image.
+    /// schedulingGates, a restartPolicy other than Always, or the operator's own labels and annotations.
+    /// Default: one container `app` with spec.image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
     /// How a change of the image or the template reaches the nodes. Default: RollingUpdate, one node
@@ -133,8 +134,9 @@ pub struct UpdateStrategy {
 pub struct RollingUpdate {
     /// On how many nodes the pod may be unavailable during the roll-out: a number of nodes, or a
     /// percentage of the nodes that should have a pod, rounded up, from "0%" to "100%". Nodes whose
-    /// pod is unavailable for any other reason count too; nodes that have been NotReady for a minute
-    /// do not. May be 0 only with maxSurge. Default: 1.
+    /// pod is unavailable for any other reason count too; nodes that have been NotReady for longer than
+    /// the operator's --node-not-ready-grace, a minute, do not. With maxSurge it only says how many may
+    /// fail before the roll-out stops by itself. May be 0 only with maxSurge. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub max_unavailable: Option<IntOrString>,
@@ -145,10 +147,12 @@ pub struct RollingUpdate {
     #[schemars(schema_with = "int_or_percent")]
     pub max_surge: Option<IntOrString>,
     /// How many nodes, the last ones in the order of their names, stay on the revision before: 0 or
-    /// more. Default: 0, the change reaches every node.
+    /// more. Names are ordered byte by byte: node-10 comes before node-2. Default: 0, the change reaches
+    /// every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
-    /// Whether the roll-out stands still. Missing pods are made all the same. Default: false.
+    /// Whether the roll-out stands still. A missing pod is made all the same, of its node's own revision.
+    /// Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
@@ -193,7 +197,7 @@ pub struct MyDaemonSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
     /// Accepted: the spec obeys the rules. Available: no more pods are unavailable than a roll-out may
-    /// take down. Progressing: a roll-out is under way. Degraded: pods fail, or are refused. Reconciling and Stalled
+    /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Reconciling and Stalled
     /// are there for tools that wait, and only while they are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]

@@ -18,7 +18,7 @@ use crate::reconcile::raw;
 #[serde(default)]
 pub struct WatchedNode {
     /// The node's metadata, as far as it is used.
-    #[serde(deserialize_with = "raw::metadata")]
+    #[serde(deserialize_with = "raw::labelled")]
     pub metadata: ObjectMeta,
     /// The fields of its spec that are used.
     pub spec: WatchedNodeSpec,
