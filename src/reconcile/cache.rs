@@ -34,7 +34,8 @@ pub struct Cache<V> {
 
 struct State<V> {
     views: HashMap<Key, Arc<V>>,
-    by_index: HashMap<String, BTreeSet<Key>>,
+    /// Every index text with each key under it.
+    by_index: BTreeSet<(Arc<str>, Key)>,
     /// The namespace of the object that came last: objects of one come together.
     namespace: Arc<str>,
 }
@@ -46,7 +47,7 @@ impl<V> Cache<V> {
         Self {
             state: RwLock::new(State {
                 views: HashMap::new(),
-                by_index: HashMap::new(),
+                by_index: BTreeSet::new(),
                 namespace: "".into(),
             }),
             index,
@@ -84,17 +85,15 @@ impl<V> Cache<V> {
 
     /// The views under that index text, in order of their keys.
     pub fn find(&self, index: &str) -> Vec<Arc<V>> {
-        let state = self.read();
-        let keys = state.by_index.get(index).into_iter().flatten();
-        keys.filter_map(|key| state.views.get(key).cloned())
-            .collect()
+        let found = self.find_with_keys(index).into_iter();
+        found.map(|(_, view)| view).collect()
     }
 
     /// The same with the keys.
     pub fn find_with_keys(&self, index: &str) -> Vec<(Key, Arc<V>)> {
         let state = self.read();
-        let keys = state.by_index.get(index).into_iter().flatten();
-        keys.filter_map(|key| Some((key.clone(), state.views.get(key).cloned()?)))
+        under(&state.by_index, index)
+            .filter_map(|(_, key)| Some((key.clone(), state.views.get(key).cloned()?)))
             .collect()
     }
 
@@ -112,7 +111,10 @@ impl<V> Cache<V> {
     pub fn insert(&self, key: &Key, view: &Arc<V>) -> Option<Arc<V>> {
         let mut state = self.write();
         for text in (self.index)(view) {
-            state.by_index.entry(text).or_default().insert(key.clone());
+            // The text is kept once for all keys under it.
+            let kept = under(&state.by_index, &text).next();
+            let kept = kept.map_or_else(|| text.as_str().into(), |(kept, _)| kept.clone());
+            state.by_index.insert((kept, key.clone()));
         }
         let old = state.views.insert(key.clone(), view.clone());
         if let Some(old) = &old {
@@ -138,14 +140,21 @@ impl<V> Cache<V> {
     }
 }
 
+/// What stands under an index text, in order of the keys.
+fn under<'a>(
+    by_index: &'a BTreeSet<(Arc<str>, Key)>,
+    text: &str,
+) -> impl Iterator<Item = &'a (Arc<str>, Key)> {
+    let text: Arc<str> = text.into();
+    let first = (text.clone(), Key::new("", ""));
+    by_index
+        .range(first..)
+        .take_while(move |(found, _)| *found == text)
+}
+
 fn unindex<V>(state: &mut State<V>, key: &Key, texts: impl IntoIterator<Item = String>) {
     for text in texts {
-        if let Some(keys) = state.by_index.get_mut(&text) {
-            keys.remove(key);
-            if keys.is_empty() {
-                state.by_index.remove(&text);
-            }
-        }
+        state.by_index.remove(&(text.into(), key.clone()));
     }
 }
 
