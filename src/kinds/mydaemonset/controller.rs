@@ -212,7 +212,11 @@ impl Controller {
         let api = Api::<WatchedNode>::all(self.context.client.clone());
         let (cache, health) = (self.nodes.clone(), self.context.health.clone());
         let clock = self.context.clock.clone();
-        let view = |node| NodeView::of(node, clock());
+        let view = |node| {
+            let (node, now) = (NodeView::of(node, clock()), clock());
+            let before = self.nodes.get(&Key::new("", &node.name));
+            node.after(before.as_deref(), now)
+        };
         let touched = |touched: &Touched<'_, NodeView>| self.node_touched(touched);
         follow(api, all(), cache, health, view, touched).await;
     }
@@ -226,12 +230,13 @@ impl Controller {
             .flatten()
             .filter(|pod| !pod.owner.is_empty())
             .collect();
-        owners.dedup_by(|a, b| a.owner == b.owner);
+        owners.dedup_by(|a, b| (&a.owner, &a.node) == (&b.owner, &b.node));
         for pod in owners {
             let key = Key::new(&touched.key.namespace, &pod.owner);
             self.remember(&key, |memory| {
                 memory.seen(&pod.node, &pod.name);
                 if touched.new.is_none() && memory.uid == pod.owner_uid {
+                    memory.vanished(pod);
                     memory.gone(pod);
                 }
             });

@@ -42,10 +42,16 @@ pub struct Memory {
     pub flowing: bool,
     /// The API server's last refusal to make a pod.
     pub refused: Option<Refused>,
+    /// How many looks in a row ended with something that could not be done.
+    pub in_vain: usize,
+    /// Pods that the watch shows no more, though nobody deleted them.
+    pub vanished: Vec<Claim>,
     /// The last status that was written.
     pub written: Option<Written>,
     /// What was done and not yet told.
     tally: Tally,
+    /// When it was last asked what changed.
+    looked: DateTime<Utc>,
 }
 
 /// What was done on a node.
@@ -62,6 +68,13 @@ struct Recent {
 }
 
 impl Recent {
+    /// Believes in nothing any more.
+    fn forget(&mut self) {
+        self.creates.clear();
+        self.deletes.clear();
+        self.claims.clear();
+    }
+
     fn is_empty(&self) -> bool {
         self.ends().is_none() && self.last.is_none()
     }
@@ -79,7 +92,7 @@ impl Recent {
 pub struct Refused {
     /// What is told of it.
     pub refusal: Refusal,
-    /// How often in a row nothing could be made.
+    /// How often in a row nothing could be made: the pause doubles with each.
     pub count: u32,
     /// When to try again.
     pub next: DateTime<Utc>,
@@ -125,6 +138,15 @@ impl Memory {
 
     /// The nodes of which something changed since this was asked last.
     pub fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
+        if now < self.looked {
+            // The clock was set back: nothing waits for its old time to come again.
+            self.refused = None;
+            let ends: Vec<_> = self.ends.iter().map(|(_, node)| node.clone()).collect();
+            for node in ends {
+                self.change(&node, Recent::forget);
+            }
+        }
+        self.looked = now;
         while let Some((at, node)) = self.ends.first()
             && *at <= now
         {
@@ -205,6 +227,16 @@ impl Memory {
         });
     }
 
+    /// Notes that the watch does not show a pod any more. One that nobody deleted may have lost our
+    /// labels.
+    pub fn vanished(&mut self, pod: &PodView) {
+        let recent = self.nodes.get(pod.node.as_str());
+        let deleted = recent.is_some_and(|r| r.deletes.iter().any(|(uid, _)| *uid == pod.uid));
+        if !deleted && !pod.deleting {
+            self.vanished.push(Claim::release(pod));
+        }
+    }
+
     /// Notes a pod that was adopted or released.
     pub fn claimed(&mut self, claim: &Claim, now: DateTime<Utc>) {
         self.change(&claim.node, |recent| {
@@ -243,13 +275,21 @@ impl Memory {
         self.nodes.get(node)?.last.as_ref()
     }
 
-    /// The revisions that were last on nodes.
+    /// What was last on a node is of no use while a pod runs there.
+    pub fn forget_last(&mut self, node: &str, pods: &[Arc<PodView>]) {
+        let known = self.last(node).is_some();
+        if known && pods.iter().any(|pod| pod.is_live() && !pod.uid.is_empty()) {
+            self.created(node);
+        }
+    }
+
+    /// The revisions that were last on nodes, or of which pods were made there.
     pub fn revisions(&self) -> impl Iterator<Item = &str> {
-        let lasts = self
-            .nodes
-            .values()
-            .filter_map(|recent| recent.last.as_ref());
-        lasts.map(|last| last.revision.as_str())
+        self.nodes.values().flat_map(|recent| {
+            let last = recent.last.iter().map(|last| last.revision.as_str());
+            let creates = recent.creates.iter().map(|(pod, _)| pod.revision.as_str());
+            last.chain(creates)
+        })
     }
 
     /// The node is gone, and its pods: nothing of it is needed any more.
@@ -285,7 +325,7 @@ impl Memory {
             Some(before) if !some_made => before.count.saturating_add(1),
             _ => 0,
         };
-        // 2^6 s is beyond the longest pause; the count itself says which node is tried first.
+        // 2^6 s is beyond the longest pause.
         let pause = TimeDelta::seconds(1 << count.min(6)).min(LONGEST_PAUSE);
         self.refused = Some(Refused {
             refusal,
@@ -438,6 +478,45 @@ mod tests {
         memory.forget_node("n");
         assert!(memory.nodes.is_empty() && memory.ends.is_empty());
         assert!(memory.take_changed(at(50)).is_empty());
+    }
+
+    #[test]
+    fn nothing_is_believed_any_more_after_the_clock_was_set_back() {
+        let mut memory = Memory::default();
+        memory.take_changed(at(1_000));
+        memory.will_create(pod("a", ""), at(1_000));
+        let refusal = Refusal {
+            reason: "PodRefused",
+            message: String::new(),
+        };
+        memory.refused(refusal, false, Some(1), at(1_000));
+        let changed = memory.take_changed(at(10));
+        assert!(changed.contains("n") && memory.overlay("n", Vec::new()).is_empty());
+        assert!(memory.refused.is_none() && memory.patience_ends().is_none());
+    }
+
+    #[test]
+    fn a_pod_that_nobody_deleted_and_that_is_shown_no_more_is_looked_for() {
+        let mut memory = Memory::default();
+        let shown = pod("a", "u");
+        memory.will_delete(&deletion(&shown, Why::Outdated, 0), at(0));
+        memory.vanished(&shown);
+        let mut leaving = pod("b", "v");
+        leaving.deleting = true;
+        memory.vanished(&leaving);
+        assert!(memory.vanished.is_empty());
+        memory.vanished(&pod("c", "w"));
+        assert_eq!(memory.vanished.len(), 1);
+    }
+
+    #[test]
+    fn what_was_last_on_a_node_is_forgotten_when_a_pod_runs_there() {
+        let mut memory = Memory::default();
+        memory.gone(&pod("a", "u"));
+        memory.forget_last("n", &[Arc::new(pod("b", ""))]);
+        assert!(memory.last("n").is_some(), "not seen yet");
+        memory.forget_last("n", &[Arc::new(pod("b", "v"))]);
+        assert!(memory.last("n").is_none());
     }
 
     #[test]

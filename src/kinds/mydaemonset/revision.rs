@@ -290,7 +290,8 @@ fn since(now: DateTime<Utc>) -> String {
 
 /// The number of a revision that becomes the newest: one more than any other has.
 pub fn next_number<'a>(others: impl IntoIterator<Item = &'a RevisionView>) -> i64 {
-    others.into_iter().map(|r| r.number).max().unwrap_or(0) + 1
+    let newest = others.into_iter().map(|r| r.number).max().unwrap_or(0);
+    newest.saturating_add(1)
 }
 
 /// The revisions beyond the limit that nothing uses any more, the oldest first.

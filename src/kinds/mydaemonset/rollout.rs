@@ -99,6 +99,8 @@ pub struct Terms<'a> {
     /// A node that has been `NotReady` for so long is left out of the limits of a roll-out, which
     /// would else never end (kubernetes/kubernetes#117658).
     pub grace: TimeDelta,
+    /// How many looks in a row ended with something that could not be done.
+    pub in_vain: usize,
     /// Whether the API server is known to take a pod of the newest revision.
     pub proven: bool,
     /// Whether this roll-out was stopped because of failing nodes.
@@ -190,7 +192,7 @@ impl Claim {
     }
 
     /// A pod that somebody took our label from.
-    fn release(pod: &PodView) -> Self {
+    pub fn release(pod: &PodView) -> Self {
         Self {
             adopt: false,
             ..Self::adopt(pod)

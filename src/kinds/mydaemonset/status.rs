@@ -35,11 +35,17 @@ pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 
 /// Reason of `Degraded=True`: another object has the name of the revision.
 const REVISION_CONFLICT: &str = "RevisionConflict";
+/// Reason of `Accepted=True`, and its message.
+const VALID: &str = "Valid";
+const OBEYS: &str = "the spec obeys the rules";
 
-/// The API server would not make a pod.
+/// Reason of `Degraded=True`: the API server would not delete a pod.
+pub const DELETE_REFUSED: &str = "DeleteRefused";
+
+/// The API server would not make or delete a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// `PodRefused` or `NameConflict`.
+    /// `PodRefused`, `NameConflict` or `DeleteRefused`.
     pub reason: &'static str,
     /// Its words.
     pub message: String,
@@ -108,13 +114,21 @@ pub fn conflicting(
     let mut status = previous.clone();
     status.observed_generation = generation;
     let list = &mut status.conditions;
-    for type_ in [DEGRADED, STALLED] {
+    let accepted = State::of(true, VALID, OBEYS);
+    let stands = State::of(false, REVISION_CONFLICT, reason);
+    let in_the_way = State::of(true, REVISION_CONFLICT, reason);
+    for (type_, state) in [
+        (ACCEPTED, &accepted),
+        (PROGRESSING, &stands),
+        (DEGRADED, &in_the_way),
+        (STALLED, &in_the_way),
+    ] {
         condition::set(
             list,
             type_,
-            true,
-            REVISION_CONFLICT,
-            reason,
+            state.status,
+            state.reason,
+            &state.message,
             generation,
             now,
         );
@@ -144,10 +158,7 @@ pub fn next(sight: &Sight<'_>) -> MyDaemonSetStatus {
     let stalled = (progress.reason == AUTO_PAUSED).then(|| progress.clone());
     let reconciling = progress.status.then(|| progress.clone());
     for (type_, state) in [
-        (
-            ACCEPTED,
-            Some(State::of(true, "Valid", "the spec obeys the rules")),
-        ),
+        (ACCEPTED, Some(State::of(true, VALID, OBEYS))),
         (AVAILABLE, Some(availability(facts))),
         (PROGRESSING, Some(progress)),
         (DEGRADED, Some(degradation(facts, sight.refusal))),
@@ -259,7 +270,14 @@ fn progress(sight: &Sight<'_>) -> State {
     State::of(
         false,
         "Complete",
-        format!("revision {update} has reached every node"),
+        if facts.updated < facts.desired {
+            format!(
+                "revision {update} has reached {} of {} nodes, each one that it could",
+                facts.updated, facts.desired
+            )
+        } else {
+            format!("revision {update} has reached every node")
+        },
     )
 }
 
@@ -346,13 +364,21 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<News> 
     if let (Some(old), Some(new)) = (&before.current_revision, &after.current_revision)
         && old != new
     {
-        let note = format!("revision {new} has reached all of {desired} nodes");
+        let updated = after.updated_number_scheduled.unwrap_or_default();
+        let note = if updated < desired {
+            format!(
+                "revision {new} has reached {updated} of {desired} nodes, each one that it could"
+            )
+        } else {
+            format!("revision {new} has reached all of {desired} nodes")
+        };
         tell(Severity::Normal, "RolloutComplete", "RollOut", note);
     }
     if let Some(condition) = became(DEGRADED, "True") {
         let reason = match condition.reason.as_str() {
             "PodRefused" => "PodRefused",
             "NameConflict" => "NameConflict",
+            DELETE_REFUSED => DELETE_REFUSED,
             REVISION_CONFLICT => REVISION_CONFLICT,
             _ => "PodsFail",
         };

@@ -173,6 +173,18 @@ impl NodeView {
         }
     }
 
+    /// The same view with the instant at which the operator itself saw the node fall silent, where it
+    /// did: the node's own clock may be behind, and its pods would go without asking the limits.
+    #[must_use]
+    pub fn after(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
+        if let Some(since) = &mut self.not_ready_since
+            && let Some(before) = before.filter(|before| before.uid == self.uid)
+        {
+            *since = before.not_ready_since.unwrap_or(now);
+        }
+        self
+    }
+
     /// The value of a label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let at = self
@@ -234,7 +246,8 @@ impl PodView {
     /// The view of a watched pod, `now` being the time of the look at it.
     ///
     /// Times that a kubelet wrote are taken for no later than `now`: its clock may be ahead, and
-    /// nothing must wait for it (kubernetes/kubernetes#77203).
+    /// nothing must wait for it (kubernetes/kubernetes#77203). Nor are they taken for earlier than the
+    /// pod: with a clock behind, every pause would be over before it began.
     pub fn of(pod: WatchedPod, now: DateTime<Utc>) -> Self {
         let metadata = pod.metadata;
         let created = utc(metadata.creation_timestamp.as_ref()).unwrap_or(now);
@@ -254,8 +267,8 @@ impl PodView {
                 .unwrap_or_default(),
             created,
             deleting: metadata.deletion_timestamp.is_some(),
-            ready_since: ready_since(&pod.status, created).map(|t| t.min(now)),
-            ended: ended(&pod.status, created).map(|t| t.min(now)),
+            ready_since: ready_since(&pod.status, created).map(|t| t.max(created).min(now)),
+            ended: ended(&pod.status, created).map(|t| t.max(created).min(now)),
             trouble: trouble(&pod.status).map(Into::into),
             restarts: restarts(&pod.status),
             name: metadata.name.unwrap_or_default(),
@@ -392,6 +405,39 @@ mod tests {
         assert_eq!(node(condition, 40).not_ready_since, Some(at(40)));
         let bare = json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:10Z"}});
         assert_eq!(node(bare, 100).not_ready_since, Some(at(10)));
+    }
+
+    #[test]
+    fn a_node_fell_silent_when_the_operator_saw_it_whatever_the_nodes_clock_says() {
+        let silent = |since: i64| NodeView {
+            uid: "u".into(),
+            not_ready_since: Some(at(since)),
+            ..NodeView::default()
+        };
+        let well = NodeView {
+            not_ready_since: None,
+            ..silent(0)
+        };
+        let since = |before: Option<&NodeView>| silent(20).after(before, at(100)).not_ready_since;
+        assert_eq!(since(None), Some(at(20)), "nothing better is known");
+        assert_eq!(since(Some(&well)), Some(at(100)));
+        assert_eq!(since(Some(&silent(60))), Some(at(60)));
+        let namesake = NodeView {
+            uid: "v".into(),
+            ..well.clone()
+        };
+        assert_eq!(since(Some(&namesake)), Some(at(20)));
+        assert_eq!(well.clone().after(Some(&silent(60)), at(100)), well);
+    }
+
+    #[test]
+    fn a_nodes_clock_that_is_behind_ends_no_pause() {
+        let status = |phase: &str| {
+            json!({"metadata": {"creationTimestamp": "1970-01-01T00:01:00Z"}, "status": {"phase": phase, "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:00:05Z"}]}})
+        };
+        assert_eq!(pod(status("Running"), 100).ready_since, Some(at(60)));
+        assert_eq!(pod(status("Failed"), 100).ended, Some(at(60)));
     }
 
     #[test]

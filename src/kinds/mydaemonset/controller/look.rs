@@ -76,29 +76,26 @@ impl<'a> Look<'a> {
     }
 
     async fn at(&self, settled: &Settled) -> Result<Outcome, Error> {
-        let revisions = match self.revisions(settled).await {
+        let (revisions, left) = match self.revisions(settled).await {
             Err(Error::Unreadable { reason, .. }) => return self.conflict(&reason).await,
             other => other?,
         };
         let (before, _) = self.status_before();
-        let is_known = |hash: &&str| revisions.iter().any(|r| r.hash == **hash);
-        let current = before.current_revision.as_deref().filter(is_known);
-        let decision = self.decide(settled, &revisions, &before, current);
+        let (decision, mut current) = self.decide(settled, &revisions, &before);
         let mut done = self.act(settled, &revisions, &decision).await;
-        let current = match current {
-            Some(current) if !decision.facts.complete => current,
-            _ => &settled.hash,
-        };
-        if let Err(error) = self.prune(settled, &revisions, current).await {
-            done.error.get_or_insert(error);
+        if decision.facts.complete {
+            current.clone_from(&settled.hash);
         }
+        let pruned = self.prune(settled, &revisions, &current).await;
+        let errors = [done.error.take(), left, pruned.err()];
+        done.error = errors.into_iter().flatten().next();
         let after = status::next(&Sight {
             previous: &before,
             generation: self.object.generation,
             facts: &decision.facts,
             strategy: settled.strategy,
             update: &settled.hash,
-            current,
+            current: &current,
             refusal: done.refusal.as_ref(),
             now: self.now,
         });
@@ -113,14 +110,14 @@ impl<'a> Look<'a> {
         written.and(outcome)
     }
 
-    /// What is to be done: of the nodes that changed since the last look alone, or of all.
+    /// What is to be done, for which alone the nodes that changed since the last look are looked at;
+    /// and the revision of the last roll-out that reached every node.
     fn decide(
         &self,
         settled: &Settled,
         revisions: &[Arc<RevisionView>],
         before: &MyDaemonSetStatus,
-        current: Option<&str>,
-    ) -> Decision {
+    ) -> (Decision, String) {
         let numbers = revisions.iter().map(|r| (r.hash.as_str(), r.number));
         let known: BTreeMap<&str, i64> = numbers.collect();
         let update = revisions.iter().find(|r| r.hash == settled.hash);
@@ -138,25 +135,34 @@ impl<'a> Look<'a> {
             if node.is_none() && pods.is_empty() {
                 memory.forget_node(&name);
             }
+            memory.forget_last(&name, &pods);
             board.put(&name, node, pods, memory.last(&name).cloned());
         }
+        // An object without a status may have adopted pods.
+        let adopted = || {
+            let others = board.revisions().filter(|hash| *hash != settled.hash);
+            others.max_by_key(|hash| known.get(hash).copied())
+        };
+        let current = before.current_revision.as_deref().or_else(adopted);
+        let current = current.unwrap_or(&settled.hash).to_owned();
         let decision = board.decide(&Terms {
             placement: &settled.placement,
             strategy: settled.strategy,
             revisions: Revisions {
                 update: &settled.hash,
                 update_since: update.map(|r| r.since).unwrap_or_default(),
-                current: current.unwrap_or(&settled.hash),
+                current: &current,
                 known: &known,
             },
             grace: self.this.context.node_not_ready_grace,
+            in_vain: memory.in_vain,
             proven: memory.proven.as_deref() == Some(&settled.hash),
             auto_paused: was_stopped(before, &settled.hash),
             resumed: self.object.resume.as_deref() == Some(&settled.hash),
             now: self.now,
         });
         memory.board = Some(board);
-        decision
+        (decision, current)
     }
 
     /// The names of all nodes that are there, and of those that the object's pods are on.

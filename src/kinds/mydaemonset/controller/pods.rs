@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
@@ -17,14 +18,14 @@ use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
 use crate::kinds::mydaemonset::pod::{self, Plan};
 use crate::kinds::mydaemonset::revision::{Content, RevisionView};
 use crate::kinds::mydaemonset::rollout::{Claim, Create, Decision, Delete, Why};
-use crate::kinds::mydaemonset::status::Refusal;
+use crate::kinds::mydaemonset::status::{DELETE_REFUSED, Refusal};
 use crate::kinds::mydaemonset::views::{
     PodView, WatchedNode, WatchedPod, controller as controller_of,
 };
 use crate::reconcile::{Error, call, write};
 
-/// The most pods made at one look; the next look follows at once.
-const MOST_CREATES: usize = 500;
+/// The most pods made, and the most deleted, at one look; the next look follows at once.
+const MOST: usize = 500;
 /// So many calls for one object are under way at a time.
 const CALLS: usize = 32;
 
@@ -61,33 +62,70 @@ impl Look<'_> {
         decision: &Decision,
     ) -> Done {
         let mut done = Done::default();
-        // A pod that was made but not seen yet cannot be named by its UID, and so not be deleted.
-        let deletes = decision.delete.iter().filter(|d| !d.uid.is_empty());
-        let calls: Vec<_> = deletes
-            .map(|delete| async move { (delete.why, self.delete(delete).await) })
-            .collect();
-        let mut calls = stream::iter(calls).buffer_unordered(CALLS);
-        while let Some((why, deleted)) = calls.next().await {
-            match deleted {
-                Ok(()) => done.deleted.push(why),
-                Err(error) => {
-                    done.error.get_or_insert(error);
-                }
+        self.delete_all(&decision.delete, &mut done).await;
+        let vanished = std::mem::take(&mut self.memory().vanished);
+        for claimed in [
+            self.claim_all(&decision.claim, &mut done).await,
+            self.release_all(vanished, &mut done).await,
+        ] {
+            if let Err(error) = claimed {
+                done.error.get_or_insert(error);
             }
         }
-        drop(calls);
-        if let Err(error) = self.claim_all(&decision.claim, &mut done).await {
-            done.error.get_or_insert(error);
-        }
-        self.make(settled, revisions, decision, &mut done).await;
+        // One call that fails must not keep all the others waiting.
+        let made = self.make(settled, revisions, decision).await;
+        done.created = made.created;
+        done.more |= made.more;
+        done.refusal = made.refusal.or(done.refusal);
+        done.error = made.error.or(done.error);
+        let mut memory = self.memory();
+        memory.in_vain = match (&done.refusal, &done.error) {
+            (None, None) => 0,
+            _ => memory.in_vain.wrapping_add(1),
+        };
+        drop(memory);
         done
     }
 
-    async fn delete(&self, delete: &Delete) -> Result<(), Error> {
-        if delete.why == Why::NodeGone && self.node_is_there(&delete.node).await? {
-            return Ok(());
+    async fn delete_all(&self, deletes: &[Delete], done: &mut Done) {
+        // A pod that was made but not seen yet cannot be named by its UID, and so not be deleted.
+        let mut deletes = deletes.iter().filter(|d| !d.uid.is_empty());
+        let calls: Vec<_> = deletes
+            .by_ref()
+            .take(MOST)
+            .map(|delete| async move { (delete.why, self.delete(delete).await) })
+            .collect();
+        done.more = deletes.next().is_some();
+        let mut calls = stream::iter(calls).buffer_unordered(CALLS);
+        while let Some((why, deleted)) = calls.next().await {
+            match deleted {
+                Ok(true) => done.deleted.push(why),
+                Ok(false) => {}
+                Err(error) => {
+                    let status = error.status();
+                    if let Some(status) = status.filter(|s| matches!(s.code, 403 | 422)) {
+                        done.refusal.get_or_insert(Refusal {
+                            reason: DELETE_REFUSED,
+                            message: status.message.clone(),
+                        });
+                    }
+                    let unanswered = status.is_none();
+                    done.error.get_or_insert(error);
+                    if unanswered {
+                        // The others would only wait in vain too.
+                        break;
+                    }
+                }
+            }
         }
-        self.memory().will_delete(delete, self.now);
+    }
+
+    /// Deletes a pod; false when there is a reason not to.
+    async fn delete(&self, delete: &Delete) -> Result<bool, Error> {
+        if delete.why == Why::NodeGone && self.node_is_there(&delete.node).await? {
+            return Ok(false);
+        }
+        self.memory().will_delete(delete, self.clock());
         let mut params = write::only(&delete.uid, None);
         if delete.why == Why::NodeGone {
             // No kubelet is left that would confirm the end.
@@ -96,10 +134,14 @@ impl Look<'_> {
         let api = self.api::<WatchedPod>();
         let request = api.delete(&delete.pod, &params);
         let deleted = done_or_gone(call("delete a pod", self.key, request).await.map(drop));
-        if deleted.is_err() {
+        // One that timed out may have been done all the same: it is believed in until patience ends.
+        if deleted
+            .as_ref()
+            .is_err_and(|error| error.status().is_some())
+        {
             self.memory().not_deleted(delete);
         }
-        deleted
+        deleted.map(|()| true)
     }
 
     /// Whether the API server itself still knows the node. A pod of a node that is gone is deleted
@@ -150,7 +192,7 @@ impl Look<'_> {
             self.refer::<WatchedPod>("release a pod", &claim.pod, &claim.uid, references)
                 .await?;
         }
-        self.memory().claimed(claim, self.now);
+        self.memory().claimed(claim, self.clock());
         Ok(())
     }
 
@@ -190,14 +232,15 @@ impl Look<'_> {
         done_or_gone(call(step, self.key, request).await.map(drop))
     }
 
-    /// Makes the missing pods, or asks whether one would be taken; unless it was refused just now.
+    /// Makes the missing pods, and asks whether one of the newest revision would be taken; unless
+    /// that was refused just now.
     async fn make(
         &self,
         settled: &Settled,
         revisions: &[Arc<RevisionView>],
         decision: &Decision,
-        done: &mut Done,
-    ) {
+    ) -> Done {
+        let mut done = Done::default();
         let generation = self.object.generation;
         let refused = self.memory().refused.clone();
         let refused = refused.filter(|refused| refused.generation == generation);
@@ -207,28 +250,25 @@ impl Look<'_> {
                 && refused.next > self.now
             {
                 done.refusal = Some(refused.refusal.clone());
-                return;
+                return done;
             }
-            // After a refusal another node is tried first: what is refused for one node alone must
-            // not keep all the others waiting.
-            let skip = refused.map_or(0, |r| r.count as usize + 1);
             let window = if flowing { CALLS } else { 1 };
-            self.create_all(settled, revisions, &decision.create, skip, window, done)
+            self.create_all(settled, revisions, &decision.create, window, &mut done)
                 .await;
-            if let Some(create) = &decision.prove
-                && done.refusal.is_none()
-                && done.error.is_none()
-            {
-                self.prove(settled, create, done).await;
+            if let Some(create) = &decision.prove {
+                self.prove(settled, create, &mut done).await;
             }
         }
         let mut memory = self.memory();
         match &done.refusal {
             Some(refusal) => {
-                memory.refused(refusal.clone(), done.created > 0, generation, self.now);
+                let now = self.clock();
+                memory.refused(refusal.clone(), done.created > 0, generation, now);
             }
             None => memory.refused = None,
         }
+        drop(memory);
+        done
     }
 
     /// Makes pods, few at first and more as they are taken, so that a fault that befalls all of them
@@ -238,12 +278,13 @@ impl Look<'_> {
         settled: &Settled,
         revisions: &[Arc<RevisionView>],
         creates: &[Create],
-        skip: usize,
         mut window: usize,
         done: &mut Done,
     ) {
-        let skip = skip % creates.len().max(1);
-        let most = creates.len().min(MOST_CREATES);
+        // After attempts in vain another node comes first: what fails for one node alone must not
+        // keep all the others waiting.
+        let skip = self.memory().in_vain % creates.len().max(1);
+        let most = creates.len().min(MOST);
         let mut queue = creates.iter().cycle().skip(skip).take(most);
         let mut calls = FuturesUnordered::new();
         loop {
@@ -271,7 +312,7 @@ impl Look<'_> {
         }
         drop(calls);
         let well = done.refusal.is_none() && done.error.is_none();
-        done.more = well && creates.len() > most;
+        done.more = well && creates.len() > most && done.created > 0;
         self.memory().flowing = done.more;
     }
 
@@ -320,7 +361,7 @@ impl Look<'_> {
             created: self.now,
             ..PodView::default()
         };
-        self.memory().will_create(expected, self.now);
+        self.memory().will_create(expected, self.clock());
         let client = &self.this.context.client;
         let request = write::create::<WatchedPod, IgnoredAny>(client, &self.key.namespace, body);
         match call("create a pod", self.key, request).await {
@@ -334,7 +375,9 @@ impl Look<'_> {
             }
             // It may have been made all the same: believe in it until patience ends.
             Err(error @ Error::Timeout { .. }) => Made::Failed(error),
-            Err(error) if is_already_there(&error) => self.already_there(create, &name).await,
+            Err(error) if is_already_there(&error) => {
+                self.already_there(create, &name, error).await
+            }
             Err(error) => {
                 self.memory().seen(&create.node, &name);
                 judge(error, &name)
@@ -344,7 +387,7 @@ impl Look<'_> {
 
     /// A pod of that name is there: ours, which the watch will show, or a stranger's, be it that
     /// somebody took our labels from it and thereby the pod.
-    async fn already_there(&self, create: &Create, name: &str) -> Made {
+    async fn already_there(&self, create: &Create, name: &str, conflict: Error) -> Made {
         let api = self.api::<WatchedPod>();
         let there = call("read a pod", self.key, api.get_metadata_opt(name)).await;
         let is_ours = |pod: &PartialObjectMeta<WatchedPod>| {
@@ -353,11 +396,15 @@ impl Look<'_> {
         };
         let made = match there {
             Ok(Some(pod)) if is_ours(&pod) => match self.release_unlabelled(&pod).await {
-                Ok(false) => return Made::Nothing,
                 Ok(true) => taken(name),
+                Ok(false) if label(&pod, pod::REVISION_LABEL) != Some(&create.revision) => {
+                    taken(name)
+                }
+                Ok(false) => return Made::Nothing,
                 Err(error) => Made::Failed(error),
             },
-            Ok(None) => Made::Nothing,
+            // It has just gone; no watch will tell.
+            Ok(None) => Made::Failed(conflict),
             Ok(Some(_)) => taken(name),
             Err(error) => Made::Failed(error),
         };
@@ -369,14 +416,8 @@ impl Look<'_> {
     /// it is one.
     async fn release_unlabelled(&self, pod: &PartialObjectMeta<WatchedPod>) -> Result<bool, Error> {
         let metadata = &pod.metadata;
-        let labels = metadata.labels.as_ref();
-        let label = |key: &str| {
-            labels
-                .and_then(|labels| labels.get(key))
-                .map(String::as_str)
-        };
-        let is_shown = label(write::MANAGED_BY) == Some(write::MANAGER)
-            && label(pod::NAME_LABEL) == Some(self.owner.name);
+        let is_shown = label(pod, write::MANAGED_BY) == Some(write::MANAGER)
+            && label(pod, pod::NAME_LABEL) == Some(self.owner.name);
         if is_shown {
             return Ok(false);
         }
@@ -388,6 +429,34 @@ impl Look<'_> {
         };
         self.claim(&claim).await?;
         Ok(true)
+    }
+
+    /// Releases those of the pods that are there still, and without our labels.
+    async fn release_all(&self, vanished: Vec<Claim>, done: &mut Done) -> Result<(), Error> {
+        let api = self.api::<WatchedPod>();
+        let mut result = Ok(());
+        for gone in vanished {
+            let there = call("read a pod", self.key, api.get_metadata_opt(&gone.pod)).await;
+            let released = match there {
+                Ok(Some(pod)) if pod.metadata.uid.as_deref() == Some(&gone.uid) => {
+                    self.release_unlabelled(&pod).await
+                }
+                other => other.map(|_| false),
+            };
+            match released {
+                Ok(released) => done.claimed += usize::from(released),
+                Err(error) => {
+                    self.memory().vanished.push(gone);
+                    result = Err(error);
+                }
+            }
+        }
+        result
+    }
+
+    /// The time of a call, which may come long after the look began.
+    fn clock(&self) -> DateTime<Utc> {
+        (self.this.context.clock)()
     }
 
     /// Asks whether a pod of the newest revision would be taken.
@@ -410,16 +479,27 @@ impl Look<'_> {
                 done.more = true;
             }
             Made::Nothing => {}
-            Made::Refused(refusal) => done.refusal = Some(refusal),
-            Made::Failed(error) => done.error = Some(error),
+            Made::Refused(refusal) => {
+                done.refusal.get_or_insert(refusal);
+            }
+            Made::Failed(error) => {
+                done.error.get_or_insert(error);
+            }
         }
     }
+}
+
+fn label<'a>(pod: &'a PartialObjectMeta<WatchedPod>, key: &str) -> Option<&'a str> {
+    let labels = pod.metadata.labels.as_ref()?;
+    labels.get(key).map(String::as_str)
 }
 
 fn taken(name: &str) -> Made {
     Made::Refused(Refusal {
         reason: "NameConflict",
-        message: format!("the pod {name} is there and is not this object's; delete it"),
+        message: format!(
+            "the pod {name} is there and is not this object's, or its labels were changed; delete it"
+        ),
     })
 }
 

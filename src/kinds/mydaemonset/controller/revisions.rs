@@ -14,25 +14,31 @@ use crate::reconcile::{Error, call, write};
 
 impl Look<'_> {
     /// The object's revisions, that of the present spec among them and the newest: it is made, or
-    /// made the newest, where it is not. Those that nobody controls any more are adopted.
+    /// made the newest, where it is not. Those that nobody controls any more are adopted; the error,
+    /// where that fails, is no reason to keep the pods waiting.
     pub(super) async fn revisions(
         &self,
         settled: &Settled,
-    ) -> Result<Vec<Arc<RevisionView>>, Error> {
+    ) -> Result<(Vec<Arc<RevisionView>>, Option<Error>), Error> {
+        let mut left = None;
         let mut known = self.this.revisions.find(&self.object.uid);
         let orphans = of_owner(&self.key.name, "");
         let orphans = self.this.revisions.find_with_keys(&orphans);
         for (key, orphan) in orphans {
-            if key.namespace == self.key.namespace && self.is_still_there().await? {
-                self.adopt::<WatchedRevision>(&orphan.name, &orphan.uid)
-                    .await?;
-                known.push(orphan);
+            if key.namespace != self.key.namespace || !self.is_still_there().await? {
+                continue;
+            }
+            let adopted = self.adopt::<WatchedRevision>(&orphan.name, &orphan.uid);
+            match adopted.await {
+                Ok(()) => known.push(orphan),
+                Err(error) => left = Some(error),
             }
         }
         let at = known.iter().position(|r| r.hash == settled.hash);
         let number = revision::next_number(known.iter().map(AsRef::as_ref));
         let ensured = match at {
-            Some(at) if known[at].number + 1 == number => return Ok(known),
+            // The last number of all may stand more than once, if somebody edits it.
+            Some(at) if known[at].number >= number - 1 => return Ok((known, left)),
             Some(at) => {
                 let old = known.swap_remove(at);
                 self.renew_revision(&old.name, &old.uid, number).await?
@@ -40,7 +46,7 @@ impl Look<'_> {
             None => self.create_revision(settled, number).await?,
         };
         known.push(Arc::new(ensured));
-        Ok(known)
+        Ok((known, left))
     }
 
     async fn create_revision(&self, settled: &Settled, number: i64) -> Result<RevisionView, Error> {
@@ -54,11 +60,11 @@ impl Look<'_> {
         let namespace = &self.key.namespace;
         let request = write::create::<WatchedRevision, WatchedRevision>(client, namespace, body);
         let made = call("create the revision", self.key, request).await;
-        match made {
+        let conflict = match made {
             Ok(made) => return Ok(RevisionView::of(made)),
-            Err(error) if is_already_there(&error) => {}
+            Err(error) if is_already_there(&error) => error,
             Err(error) => return Err(error),
-        }
+        };
         // It is there: not seen yet, left behind by a namesake of this object, or a stranger's.
         let name = revision::name(self.owner.name, &settled.hash);
         let api = self.api::<WatchedRevision>();
@@ -73,6 +79,9 @@ impl Look<'_> {
         if view.owner_uid == self.object.uid && view.number == number {
             return Ok(view);
         }
+        if view.owner_uid.is_empty() && !self.is_still_there().await? {
+            return Err(conflict);
+        }
         self.renew_revision(&name, &view.uid, number.max(view.number))
             .await
     }
@@ -86,7 +95,8 @@ impl Look<'_> {
         let api = self.api::<WatchedRevision>();
         let patch = revision::patch(&self.owner, uid, number, self.now);
         let params = write::patch_params();
-        let patch = Patch::Merge(&patch);
+        // Owner references of others stay.
+        let patch = Patch::Strategic(&patch);
         let request = api.patch(name, &params, &patch);
         let patched = call("renew the revision", self.key, request).await?;
         Ok(RevisionView::of(patched))

@@ -284,8 +284,15 @@ impl Board {
 
     fn is_auto_paused(&self, limits: &Limits, terms: &Terms<'_>) -> bool {
         let tripped = self.count(Mark::Culprit) >= limits.unavailable.max(1);
+        // Once it stands still, it does so until every node has the revision: an outdated pod that is
+        // away for a moment is no end of it.
+        let left = if terms.auto_paused {
+            Mark::Incomplete
+        } else {
+            Mark::Outdated
+        };
         let under_way = terms.revisions.update != terms.revisions.current
-            && self.count(Mark::Outdated) > 0
+            && self.count(left) > 0
             && !terms.strategy.on_delete;
         under_way && !terms.resumed && (terms.auto_paused || tripped)
     }
@@ -357,15 +364,21 @@ impl Board {
             failing: named(Mark::Failing, &with_trouble),
             culprits: named(Mark::Culprit, &name),
             auto_paused,
-            complete: self.count(Mark::Incomplete) == 0,
+            // That no node can be reached is no success.
+            complete: self.count(Mark::Incomplete) == 0
+                && (self.count(Mark::Outdated) == 0 || self.count(Mark::Updated) > 0),
         }
     }
 
     /// Replaces old pods by new ones within the limits.
     fn roll(&self, limits: &Limits, terms: &Terms<'_>, decision: &mut Decision) {
+        // In the order of names; after attempts in vain from another node on, so that one that cannot
+        // be changed holds up no other.
         let slots = |mark: Mark, most: usize| {
-            let names = self.names[mark as usize].iter();
-            names.take(most).filter_map(|name| self.slot(name, terms))
+            let names = &self.names[mark as usize];
+            let skip = terms.in_vain % names.len().max(1);
+            let turns = names.iter().cycle().skip(skip).take(most.min(names.len()));
+            turns.filter_map(|name| self.slot(name, terms))
         };
         if limits.surge == 0 {
             let may_go = limits

@@ -224,10 +224,10 @@ impl<'a> Slot<'a> {
             || self.old.is_some_and(PodView::is_ready)
     }
 
-    /// Whether the pod is the only one of ours on the node: two at most during a surge.
-    fn is_alone(&self, pod: &PodView) -> bool {
+    /// Whether the old pod is the only one of ours on the node: two at most during a surge.
+    fn is_alone(&self) -> bool {
         let others = self.ended.len() + self.leaving.len() + self.surplus.len();
-        others == 0 && self.new.is_none_or(|new| std::ptr::eq(new, pod))
+        others == 0 && self.new.is_none()
     }
 
     fn running(&self) -> impl Iterator<Item = &'a PodView> {
@@ -283,8 +283,7 @@ impl<'a> Slot<'a> {
         marks.set(Mark::Acting, acts);
         let replaceable = self.replaceable(terms).filter(|_| claimed);
         marks.set(Mark::Replaceable, replaceable.is_some());
-        let surgeable = replaceable.is_some_and(|old| self.is_alone(old));
-        marks.set(Mark::Surgeable, surgeable);
+        marks.set(Mark::Surgeable, replaceable.is_some() && self.is_alone());
         marks.set(Mark::Surging, self.is_surging(terms));
         marks.set(Mark::Culprit, self.reachable() && self.is_culprit(terms));
         // A node that went down still counts when it has lost its pod: else each that goes down for a
@@ -349,10 +348,10 @@ impl<'a> Slot<'a> {
         let mut new = new.filter(|pod| pod.revision == terms.revisions.update);
         let lost_since = self.node.and_then(|node| node.not_ready_since);
         new.any(|pod| {
-            let trial = |at: DateTime<Utc>| at >= pod.created && at <= pod.created + TRIAL;
+            let trial = |at: DateTime<Utc>| at <= pod.created + TRIAL;
             pod.ended.is_some_and(trial)
                 || (is_crashing(pod) && trial(terms.now))
-                || lost_since.is_some_and(trial)
+                || lost_since.is_some_and(|since| since >= pod.created && trial(since))
         })
     }
 
@@ -403,7 +402,7 @@ impl<'a> Slot<'a> {
         };
         let update = terms.revisions.update;
         let outlived = self.new.is_some() || (self.old.is_some() && pod.revision != update);
-        let replaced = pod.revision != update && !self.held;
+        let replaced = pod.revision != update && !self.held && !terms.strategy.on_delete;
         if outlived || replaced {
             let why = if outlived {
                 Why::Surplus
@@ -420,7 +419,8 @@ impl<'a> Slot<'a> {
             pod.attempt
         };
         let due = ended + pause(attempt);
-        if due > terms.now {
+        // An end still to come tells of a clock that was set back: nothing waits for it.
+        if due > terms.now && ended <= terms.now {
             decision.look_again(due);
             return;
         }
@@ -489,5 +489,8 @@ fn available_at(pod: &PodView, min_ready: TimeDelta) -> Option<DateTime<Utc>> {
 }
 
 fn is_available(pod: &PodView, terms: &Terms<'_>) -> bool {
-    available_at(pod, terms.strategy.min_ready).is_some_and(|at| at <= terms.now)
+    // An instant still to come tells of a clock that was set back: nothing waits for it.
+    let was_set_back = pod.ready_since.is_some_and(|since| since > terms.now);
+    let at = available_at(pod, terms.strategy.min_ready);
+    at.is_some_and(|at| at <= terms.now || was_set_back)
 }

@@ -107,6 +107,7 @@ struct World {
     current: &'static str,
     update_since: i64,
     memory: BTreeMap<String, Last>,
+    in_vain: usize,
     proven: bool,
     auto_paused: bool,
     resumed: bool,
@@ -162,6 +163,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         current: "old",
         update_since: NOW - 100,
         memory: BTreeMap::new(),
+        in_vain: 0,
         proven: true,
         auto_paused: false,
         resumed: false,
@@ -181,6 +183,7 @@ impl World {
                 known: &known,
             },
             grace: GRACE,
+            in_vain: self.in_vain,
             proven: self.proven,
             auto_paused: self.auto_paused,
             resumed: self.resumed,
@@ -482,6 +485,15 @@ fn on_delete_waits_for_people() {
 }
 
 #[test]
+fn on_delete_a_failed_pod_is_kept_for_its_pause_too() {
+    let mut world = world(nodes(&["a"]), vec![failed("a", "old", 9, 0)]);
+    world.strategy.on_delete = true;
+    assert_eq!(deleted(&world.decide()), NOTHING);
+    world.pods = vec![failed("a", "old", 10, 0)];
+    assert_eq!(deleted(&world.decide()), ["a-old failed"]);
+}
+
+#[test]
 fn a_partition_holds_the_last_nodes_by_name() {
     let names = ["a", "b", "c", "d"];
     let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
@@ -532,6 +544,32 @@ fn a_pause_stops_the_roll_out_and_nothing_else() {
         deleted(&world.decide()),
         ["b-old failed", "c-old no longer eligible"]
     );
+}
+
+#[test]
+fn a_node_that_cannot_be_changed_holds_up_no_other() {
+    let names = ["a", "b", "c"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    for (in_vain, node) in [(0, "a"), (1, "b"), (2, "c"), (3, "a")] {
+        world.in_vain = in_vain;
+        world.strategy.max_surge = Amount::Nodes(0);
+        assert_eq!(deleted(&world.decide()), [format!("{node}-old outdated")]);
+        world.strategy.max_surge = Amount::Nodes(1);
+        assert_eq!(created(&world.decide()), [format!("{node}/new")]);
+    }
+    world.strategy.max_surge = Amount::Nodes(9);
+    assert_eq!(created(&world.decide()).len(), 3);
+}
+
+#[test]
+fn nothing_waits_for_an_old_time_after_the_clock_was_set_back() {
+    let mut new = ready("a", "new");
+    new.ready_since = Some(at(NOW + 5_000));
+    let mut ended = failed("b", "new", 0, 3);
+    ended.ended = Some(at(NOW + 5_000));
+    let decision = world(nodes(&["a", "b"]), vec![new, ended]).decide();
+    assert_eq!(decision.facts.available, 1);
+    assert_eq!(deleted(&decision), ["b-new failed"]);
 }
 
 #[test]
@@ -656,6 +694,27 @@ fn a_revision_that_fails_on_its_first_nodes_stops() {
     };
     assert!(stopped(pod("a", "new"), pod("b", "new"), &silent(50)));
     assert!(!stopped(pod("a", "new"), pod("b", "new"), &silent(150)));
+}
+
+#[test]
+fn a_stopped_roll_out_stays_so_while_its_last_old_pod_is_away() {
+    let mut world = world(nodes(&["a", "b"]), vec![pod("a", "new")]);
+    world.auto_paused = true;
+    let decision = world.decide();
+    assert!(decision.facts.auto_paused);
+    assert_eq!(created(&decision), ["b/old"]);
+    world.pods = vec![ready("a", "new"), ready("b", "new")];
+    assert!(!world.decide().facts.auto_paused);
+}
+
+#[test]
+fn a_roll_out_is_not_complete_because_no_node_can_be_reached() {
+    let all = vec![not_ready("a", 100), not_ready("b", 100)];
+    let mut world = world(all, vec![ready("a", "old"), ready("b", "old")]);
+    assert!(!world.decide().facts.complete);
+    world.nodes[0].not_ready_since = None;
+    world.pods[0] = ready("a", "new");
+    assert!(world.decide().facts.complete);
 }
 
 #[test]
@@ -1004,6 +1063,7 @@ mod model {
                     known: &known,
                 },
                 grace: GRACE,
+                in_vain: 0,
                 proven: true,
                 auto_paused: self.auto_paused,
                 resumed: self.calm,
