@@ -13,9 +13,14 @@ mod refusals;
 mod transcripts;
 mod webhook;
 
+use chrono::TimeDelta;
 use harness::{Kubectl, Operator};
 use my_operator_cluster::{Cluster, Options};
 use tokio::sync::OnceCell;
+
+/// How long a node may be silent before a roll-out leaves it out: less than the minute of the
+/// default, and long enough to look at.
+const GRACE: TimeDelta = TimeDelta::seconds(8);
 
 struct Environment {
     cluster: &'static Cluster,
@@ -30,7 +35,8 @@ async fn environment() -> &'static Environment {
             let nodes = Options::with_nodes(&["node-1", "node-2", "node-3"]);
             let cluster = my_operator_cluster::shared(nodes).await;
             harness::install(cluster);
-            let operator = Operator::start(cluster, "operator", &[]).await;
+            let grace = format!("--node-not-ready-grace={}s", GRACE.num_seconds());
+            let operator = Operator::start(cluster, "operator", &[&grace]).await;
             Environment { cluster, operator }
         })
         .await

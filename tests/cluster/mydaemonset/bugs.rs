@@ -83,6 +83,30 @@ async fn bug_123232_three_bad_changes_take_down_no_more_than_one() {
     assert_eq!(journal.least_serving().await, 2);
 }
 
+/// Nodes that were NotReady used up maxUnavailable, and the roll-out stood still for as long as they
+/// were.
+#[tokio::test]
+async fn bug_117658_silent_nodes_do_not_stop_a_roll_out() {
+    let place = Place::new("bug-117658", 4).await;
+    place.apply(&place.plain("a:1")).await;
+    let sight = place.served("a:1", &place.nodes(4)).await;
+    for number in [1, 3] {
+        place.go_down(&sight, number).await;
+    }
+    let journal = Journal::start(&place).await;
+    place.apply(&place.plain("a:2")).await;
+    place
+        .until("the others", |s| {
+            s.only_serving(&place.node(0), "a:2") && s.only_serving(&place.node(2), "a:2")
+        })
+        .await;
+    assert!(journal.least_serving().await >= 1, "one after the other");
+    for number in [1, 3] {
+        place.silence(number, false).await;
+    }
+    place.served("a:2", &place.nodes(4)).await;
+}
+
 /// With the clock of a node ahead, a pod was ready in the future and never became available.
 #[tokio::test]
 async fn bug_77203_a_node_whose_clock_is_ahead_does_not_stop_a_roll_out() {

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::journal::{Journal, most_alike};
 use super::{Place, Pod, Sight};
-use crate::harness::time;
 use crate::policies::{BY_OPERATOR, Policy};
 
 const ATTEMPT: &str = "apps.zhongmingmao.io/attempt";
@@ -41,17 +40,8 @@ async fn a_failed_pod_is_kept_for_its_back_off_and_its_successor_counts() {
         .await;
     let successor = sight.only(&nodes[0]);
     assert_eq!(successor.annotation(ATTEMPT), Some("1"));
-    let created = time(
-        successor.json["metadata"]["creationTimestamp"]
-            .as_str()
-            .unwrap(),
-    );
-    let born = time(
-        failed.json["metadata"]["creationTimestamp"]
-            .as_str()
-            .unwrap(),
-    );
-    assert!(created - born >= TimeDelta::seconds(10), "{born} {created}");
+    let pause = successor.created() - failed.created();
+    assert!(pause >= TimeDelta::seconds(10), "{pause}");
     place.served("a:1", &nodes).await;
     let moments = journal.moments().await;
     assert_eq!(most_alike(&moments, |pod| &pod.node), 1);

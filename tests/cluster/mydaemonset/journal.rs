@@ -2,12 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Pod as ApiPod;
-use kube::api::PostParams;
-use serde_json::json;
-
 use super::{Place, Pod};
-use crate::harness::record::{Record, version};
+use crate::harness::pods::Recorder;
 
 /// The pods of a MyDaemonSet at a moment, by UID.
 pub(super) type Moment = BTreeMap<String, Pod>;
@@ -15,37 +11,30 @@ pub(super) type Moment = BTreeMap<String, Pod>;
 /// Records from its start on.
 pub(super) struct Journal {
     place: Place,
-    record: Record<ApiPod>,
-    /// So many events tell of what was there at the start.
+    record: Recorder,
+    /// So many events tell what was there at the start.
     begin: usize,
 }
 
 impl Journal {
     /// Starts with the pods that are there.
     pub(super) async fn start(place: &Place) -> Self {
-        let record = Record::start(place.pods_api()).await;
+        let record = Recorder::start(place.client.clone(), &place.kubectl.namespace).await;
         Self {
+            begin: record.events.look(<[_]>::len),
             place: place.clone(),
-            begin: record.look(<[_]>::len),
             record,
         }
     }
 
     /// What was the case at the start, and after each event up to now.
     pub(super) async fn moments(&self) -> Vec<Moment> {
-        let last = json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "the-end-of-the-journal-"},
-            "spec": {"schedulingGates": [{"name": "example.com/end"}], "containers": [{"name": "c", "image": "i:1"}]},
-        });
-        let pods = self.place.pods_api();
-        let last = serde_json::from_value(last).unwrap();
-        let last = pods.create(&PostParams::default(), &last).await.unwrap();
-        self.record.reach(version(&last)).await;
-        let mut now = Moment::new();
-        let mut moments = Vec::new();
-        self.record.look(|events| {
-            for (nth, event) in events.iter().enumerate() {
-                if nth == self.begin {
+        self.record.end().await;
+        self.record.events.look(|events| {
+            let mut now = Moment::new();
+            let mut moments = Vec::new();
+            for (number, event) in events.iter().enumerate() {
+                if number == self.begin {
                     moments.push(now.clone());
                 }
                 let pod = Pod::of(&event.object);
@@ -57,12 +46,12 @@ impl Journal {
                 } else {
                     now.insert(pod.uid.clone(), pod);
                 }
-                if nth >= self.begin {
+                if number >= self.begin {
                     moments.push(now.clone());
                 }
             }
-        });
-        moments
+            moments
+        })
     }
 
     /// The least number of nodes with a pod that serves, over all moments.

@@ -22,7 +22,7 @@ mod surge;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Node, Pod as CorePod};
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
@@ -31,7 +31,7 @@ use kube::{Api, Client};
 use my_operator_cluster::FakeNode;
 use serde_json::{Value, json};
 
-use crate::harness::{Kubectl, PATIENCE};
+use crate::harness::{Kubectl, PATIENCE, time};
 use crate::kubectl;
 
 const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
@@ -257,6 +257,26 @@ impl Place {
         patched.unwrap();
     }
 
+    /// Lets a node fall silent and its pod be not ready, and waits until the node controller has
+    /// tainted it: until then it might be given a pod.
+    async fn go_down(&self, sight: &Sight, number: usize) {
+        let node = self.node(number);
+        let pod = &sight.only(&node).name;
+        self.annotate(pod, UNREADY.0, Some(UNREADY.1)).await;
+        self.silence(number, true).await;
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let tainted = async || {
+            let node = nodes.get(&node).await.unwrap();
+            let taints = node.spec.unwrap().taints.unwrap_or_default();
+            taints
+                .iter()
+                .any(|taint| taint.key == "node.kubernetes.io/unreachable")
+        };
+        eventually("the taint of a silent node", tainted).await;
+        let unready = |s: &Sight| !s.only(&node).ready;
+        self.until("its pod to be not ready", unready).await;
+    }
+
     /// Gives a node that taint beside the pool's.
     async fn taint(&self, number: usize, key: &str, value: &str, effect: &str) {
         let taints = json!([
@@ -410,6 +430,12 @@ impl Pod {
     /// Whether it is a pod of the MyDaemonSet that is looked at.
     fn is_of(&self, place: &Place) -> bool {
         self.json["metadata"]["labels"][NAME_LABEL] == place.name.as_str()
+    }
+
+    /// When the API server made it, to the second.
+    fn created(&self) -> DateTime<Utc> {
+        let created = &self.json["metadata"]["creationTimestamp"];
+        time(created.as_str().unwrap())
     }
 
     fn annotation(&self, key: &str) -> Option<&str> {

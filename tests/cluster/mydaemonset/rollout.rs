@@ -1,11 +1,12 @@
 //! A new revision reaches the nodes within the limits.
 
-use chrono::TimeDelta;
+use chrono::{TimeDelta, Utc};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::journal::{Journal, most_alike, serving};
-use super::{PENDING, Place, Sight, UNREADY, pending};
+use super::{PENDING, Place, Pod, Sight, UNREADY, pending};
+use crate::GRACE;
 use crate::harness::time;
 
 #[tokio::test]
@@ -87,7 +88,7 @@ async fn reached_by_the_built_in_one(place: &Place, name: &str, rolling: Value, 
         async move {
             let ours = ListParams::default().labels(&format!("built-in={name}"));
             let list = pods.list(&ours).await.unwrap().items;
-            let list = list.into_iter().map(super::Pod::of);
+            let list = list.into_iter().map(Pod::of);
             list.filter(|p| p.image == image && p.serves() == ready)
                 .count()
         }
@@ -218,9 +219,8 @@ async fn a_new_pod_counts_when_it_was_ready_for_min_ready_seconds() {
         .map(|pod| {
             let conditions = pod.json["status"]["conditions"].as_array().unwrap();
             let ready = conditions.iter().find(|c| c["type"] == "Ready").unwrap();
-            let created = &pod.json["metadata"]["creationTimestamp"];
             (
-                time(created.as_str().unwrap()),
+                pod.created(),
                 time(ready["lastTransitionTime"].as_str().unwrap()),
             )
         })
@@ -276,4 +276,35 @@ async fn a_new_spec_in_the_midst_of_a_roll_out_leaves_no_pod_of_the_one_between(
         .keys()
         .filter(|uid| !moments[moments.len() - 1].contains_key(*uid));
     assert_eq!(deleted.count(), 1, "only one node was touched");
+}
+
+#[tokio::test]
+async fn a_silent_node_counts_for_its_grace_and_is_updated_without_asking_after_it() {
+    let place = Place::new("silent", 3).await;
+    let nodes = place.nodes(3);
+    place.apply(&place.plain("a:1")).await;
+    let sight = place.served("a:1", &nodes).await;
+    let journal = Journal::start(&place).await;
+    let silent_since = Utc::now();
+    place.go_down(&sight, 0).await;
+    place.apply(&place.plain("a:2")).await;
+    // It never had the new revision, so nothing speaks against that.
+    let rolled = |s: &Sight| {
+        s.is_current()
+            && s.condition("Progressing") == "False/Complete"
+            && s.serving("a:2").len() == 2
+            && s.of_image("a:1") == 0
+    };
+    place.until("the roll-out", rolled).await;
+    let moments = journal.moments().await;
+    let new = moments.iter().flat_map(|moment| moment.values());
+    let new = new.filter(|pod| pod.image == "a:2" && pod.node != nodes[0]);
+    let first = new.map(Pod::created).min().unwrap();
+    // The API tells to the second when a pod was made.
+    assert!(
+        first - silent_since >= GRACE - TimeDelta::seconds(1),
+        "{silent_since} {first}"
+    );
+    place.silence(0, false).await;
+    place.served("a:2", &nodes).await;
 }

@@ -5,10 +5,11 @@ use serde_json::json;
 use super::journal::{Journal, Moment, most_alike, serving};
 use super::{Place, pending};
 
-/// The most nodes that have two pods at a moment.
+/// The most nodes that have two pods at a moment, those aside that are about to go.
 fn most_doubled(moments: &[Moment]) -> usize {
     let doubled = |moment: &Moment| {
-        let mut nodes: Vec<&str> = moment.values().map(|pod| pod.node.as_str()).collect();
+        let staying = moment.values().filter(|pod| !pod.leaving);
+        let mut nodes: Vec<&str> = staying.map(|pod| pod.node.as_str()).collect();
         let all = nodes.len();
         nodes.sort_unstable();
         nodes.dedup();
