@@ -59,7 +59,7 @@ async fn roll_out_under(
         for image in IMAGES {
             fleet.apply(image, Strategy::plain()).await;
             fleet.until_settled().await;
-            names.push(fleet.names().await);
+            names.push(fleet.names());
         }
         in_peace.push(names);
     }
@@ -86,7 +86,7 @@ async fn roll_out_under(
         let at = times.random.usize(0..IMAGES.len());
         fleet.apply(IMAGES[at], Strategy::plain()).await;
         fleet.until_settled().await;
-        assert_eq!(fleet.names().await, in_peace[at], "{}", IMAGES[at]);
+        assert_eq!(fleet.names(), in_peace[at], "{}", IMAGES[at]);
         assert_eq!(fleet.stopped, 0, "no pod failed");
     }
     operator.process.kill();

@@ -19,8 +19,8 @@ use crate::harness::record::{Record, number};
 use fleet::Fleet;
 use judge::Verdict;
 
-/// The flag's default.
-const GRACE: TimeDelta = TimeDelta::seconds(60);
+/// A node that is `NotReady` for longer is left out of the limits.
+const GRACE: TimeDelta = TimeDelta::seconds(3);
 
 /// When operators were started: each sees all that was before.
 #[derive(Default)]
@@ -50,7 +50,8 @@ fn flags(fleets: &[Fleet]) -> Vec<String> {
     let namespaces = fleets
         .iter()
         .map(|fleet| format!("--namespace={}", fleet.namespace));
-    ["--webhooks=false", "--kinds=mydaemonset"]
+    let grace = format!("--node-not-ready-grace={}s", GRACE.num_seconds());
+    ["--webhooks=false", "--kinds=mydaemonset", &grace]
         .map(str::to_owned)
         .into_iter()
         .chain(namespaces)
