@@ -3,6 +3,7 @@
 // What a test came to is shown when it fails.
 #![allow(clippy::print_stdout)]
 
+mod disturbed;
 mod fleet;
 mod judge;
 mod killed;
