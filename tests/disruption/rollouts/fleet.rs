@@ -158,18 +158,18 @@ impl Fleet {
 
     /// The pods as they are now.
     pub(super) fn list(&self) -> Vec<Pod> {
-        let mut list: BTreeMap<String, Pod> = BTreeMap::new();
         self.record.events.look(|events| {
+            let mut list: BTreeMap<&str, &Pod> = BTreeMap::new();
             for event in events {
-                let name = event.object.name_any();
+                let name = event.object.metadata.name.as_deref().unwrap_or_default();
                 if event.gone {
-                    list.remove(&name);
+                    list.remove(name);
                 } else {
-                    list.insert(name, event.object.clone());
+                    list.insert(name, &event.object);
                 }
             }
-        });
-        list.into_values().collect()
+            list.into_values().cloned().collect()
+        })
     }
 
     pub(super) async fn annotate(&self, pod: &Pod, key: &str, value: &str) {
@@ -230,7 +230,7 @@ impl Fleet {
                 pods.iter().map(PodState::of).collect::<Vec<_>>(),
                 status
             );
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
