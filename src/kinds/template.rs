@@ -358,7 +358,7 @@ pub fn given(fields: &Map<String, Value>, key: &str) -> bool {
 }
 
 /// The member as an object; a fault when it is of another type, nothing when it is absent.
-fn member<'a>(
+pub fn member<'a>(
     at: &str,
     fields: &'a Map<String, Value>,
     key: &str,
@@ -368,8 +368,8 @@ fn member<'a>(
     object(format_args!("{at}.{key}"), value, findings)
 }
 
-/// `at` is written out only where there is a fault.
-fn object<'a>(
+/// The value as an object; a fault when it is of another type. `at` is written out only then.
+pub fn object<'a>(
     at: impl Display,
     value: &'a Value,
     findings: &mut Findings,

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value};
 
 use super::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
+use super::placement;
 use super::pod::{APP, OUR_PREFIX};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
@@ -135,6 +136,7 @@ fn check_pod_spec(template: &PodTemplate, findings: &mut Findings) {
             findings.fault(Fault::forbidden(format!("{TEMPLATE}.spec.{key}"), why));
         }
     }
+    placement::rules::check(&format!("{TEMPLATE}.spec"), spec, findings);
     // A pod that ends would be made again and again.
     template::check_restart_policy(format_args!("{TEMPLATE}.spec"), spec, "Always", findings);
     let volumes = spec.get("volumes").and_then(Value::as_array);

@@ -433,6 +433,7 @@ mod tests {
         let mut memory = Memory::default();
         let refusal = Refusal {
             reason: "PodRefused",
+            node: None,
             message: String::new(),
         };
         for attempt in 0..40 {
@@ -487,6 +488,7 @@ mod tests {
         memory.will_create(pod("a", ""), at(1_000));
         let refusal = Refusal {
             reason: "PodRefused",
+            node: None,
             message: String::new(),
         };
         memory.refused(refusal, false, Some(1), at(1_000));
@@ -579,6 +581,7 @@ mod tests {
         let mut refuse = |some_made, generation, now| {
             let refusal = Refusal {
                 reason: "PodRefused",
+                node: None,
                 message: "quota".into(),
             };
             memory.refused(refusal, some_made, Some(generation), at(now));

@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 use super::views::{NodeView, Taint};
 use crate::kinds::template::{PodTemplate, has_form_of_label};
 
+pub mod rules;
+
 /// What is to be with a pod on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {

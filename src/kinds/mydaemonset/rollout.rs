@@ -251,8 +251,8 @@ pub struct Facts {
     pub held: usize,
     /// Nodes that should have an available pod and have none.
     pub unavailable: Named,
-    /// Nodes that the roll-out waits for: they can be reached, nothing holds them, and they do not yet
-    /// have an available pod of the newest revision.
+    /// Nodes that the roll-out has begun with and waits for: they can be reached, nothing holds them,
+    /// and they do not yet have an available pod of the newest revision.
     pub waiting: Named,
     /// Nodes whose pod ails, and what ails it.
     pub failing: Named,

@@ -49,6 +49,18 @@ pub struct Refusal {
     pub reason: &'static str,
     /// Its words.
     pub message: String,
+    /// The node that it was seen on first, where the words do not tell.
+    pub node: Option<String>,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)?;
+        match &self.node {
+            Some(node) => write!(f, " (first on {node})"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What a status is made from.
@@ -296,7 +308,7 @@ fn auto_paused(facts: &Facts, update: &str, before: Option<&Condition>) -> Strin
 
 fn degradation(facts: &Facts, refusal: Option<&Refusal>) -> State {
     if let Some(refusal) = refusal {
-        return State::of(true, refusal.reason, refusal.message.clone());
+        return State::of(true, refusal.reason, refusal.to_string());
     }
     if facts.failing.count == 0 {
         return State::of(false, "NoPodFails", "no pod fails");
@@ -691,6 +703,7 @@ mod tests {
         assert_eq!(reasons(&stopped, &done), ["RolloutComplete"]);
         assert_eq!(reasons(&none(), &done), Vec::<&str>::new());
         let refusal = Refusal {
+            node: None,
             reason: "PodRefused",
             message: "exceeded quota".into(),
         };

@@ -491,3 +491,33 @@ async fn a_toleration_with_an_end_gives_way_as_with_the_built_in_daemon_set() {
     ]);
     compare_tolerations(&place, "ends", false, own).await;
 }
+
+#[tokio::test]
+async fn a_slip_in_a_demand_on_nodes_is_refused_and_costs_no_pod() {
+    let place = Place::new("slip", 1).await;
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &place.nodes(1)).await;
+    let affinity = |demand: Value| {
+        let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [demand]}]});
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
+    };
+    for (spec, fault) in [
+        (
+            affinity(json!({"key": "zone", "operator": "exists"})),
+            "operator: Unsupported value: \"exists\"",
+        ),
+        (
+            json!({"nodeSelector": {"kubernetes.io/os": 1}}),
+            "nodeSelector[kubernetes.io/os]: Invalid value: 1: must be a string",
+        ),
+        (
+            json!({"tolerations": [{"key": "a", "operator": "Like"}]}),
+            "tolerations[0].operator: Unsupported value: \"Like\"",
+        ),
+    ] {
+        let object = place.with("a:2", &json!({"spec": spec}), &json!({}));
+        let text = place.kubectl.apply(&object.to_string()).bad();
+        assert!(text.contains(fault), "{text}");
+    }
+    assert_eq!(place.sight().await.uids(), before.uids());
+}

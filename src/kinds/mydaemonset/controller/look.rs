@@ -23,7 +23,7 @@ use crate::reconcile::event::{self, News, Severity};
 use crate::reconcile::{Error, Key, Outcome, call, condition, write};
 
 /// When to look again whether a stranger's object still is in the way.
-const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(60);
+const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(10);
 
 /// See the module.
 pub(super) struct Look<'a> {

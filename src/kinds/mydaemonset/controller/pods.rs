@@ -107,6 +107,7 @@ impl Look<'_> {
                         done.refusal.get_or_insert(Refusal {
                             reason: DELETE_REFUSED,
                             message: status.message.clone(),
+                            node: None,
                         });
                     }
                     let unanswered = status.is_none();
@@ -258,6 +259,15 @@ impl Look<'_> {
             if let Some(create) = &decision.prove {
                 self.prove(settled, create, &mut done).await;
             }
+            // The same words for another node are no news.
+            let known = refused.map(|refused| refused.refusal);
+            let same = |known: &Refusal| {
+                let new = done.refusal.as_ref();
+                new.is_some_and(|new| new.message == known.message)
+            };
+            if let Some(known) = known.filter(same) {
+                done.refusal = Some(known);
+            }
         }
         let mut memory = self.memory();
         match &done.refusal {
@@ -380,7 +390,7 @@ impl Look<'_> {
             }
             Err(error) => {
                 self.memory().seen(&create.node, &name);
-                judge(error, &name)
+                judge(error, &name, &create.node)
             }
         }
     }
@@ -471,7 +481,7 @@ impl Look<'_> {
             Err(error) if is_already_there(&error) => Made::Pod,
             // The old pod's place in it becomes free.
             Err(error) if is_over_quota(&error) => Made::Pod,
-            Err(error) => judge(error, &name),
+            Err(error) => judge(error, &name, &create.node),
         };
         match made {
             Made::Pod => {
@@ -500,6 +510,7 @@ fn taken(name: &str) -> Made {
         message: format!(
             "the pod {name} is there and is not this object's, or its labels were changed; delete it"
         ),
+        node: None,
     })
 }
 
@@ -522,7 +533,7 @@ fn is_over_quota(error: &Error) -> bool {
 }
 
 /// Whether the API server refuses the pod as it is, or something else went wrong.
-fn judge(error: Error, pod: &str) -> Made {
+fn judge(error: Error, pod: &str, node: &str) -> Made {
     let Some(status) = error.status() else {
         return Made::Failed(error);
     };
@@ -537,6 +548,7 @@ fn judge(error: Error, pod: &str) -> Made {
             reason: "PodRefused",
             // The same refusal for another node is no news.
             message: status.message.replace(pod, "..."),
+            node: Some(node.to_owned()),
         }),
         _ => Made::Failed(error),
     }
@@ -559,7 +571,7 @@ mod tests {
             object: Key::new("ns", "x"),
             source: Box::new(kube::Error::Api(Box::new(status))),
         };
-        judge(error, "n1-abc")
+        judge(error, "n1-abc", "n1")
     }
 
     #[test]

@@ -349,6 +349,16 @@ impl Board {
             let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
             format!("{name} ({})", trouble.unwrap_or_default())
         };
+        // The word of kubectl for a pod that is on its way out.
+        let with_state = |name: &Arc<str>| {
+            let entry = self.entries.get(name);
+            let leaves = entry.is_some_and(|entry| entry.pods.iter().any(|pod| pod.deleting));
+            if leaves {
+                format!("{name} (Terminating)")
+            } else {
+                name.to_string()
+            }
+        };
         Facts {
             desired: self.count(Mark::Desired),
             current: self.count(Mark::Current),
@@ -360,7 +370,7 @@ impl Board {
             outdated: self.count(Mark::Outdated),
             held: self.count(Mark::HeldBack),
             unavailable: named(Mark::Unavailable, &name),
-            waiting: named(Mark::Waiting, &name),
+            waiting: named(Mark::Waiting, &with_state),
             failing: named(Mark::Failing, &with_trouble),
             culprits: named(Mark::Culprit, &name),
             auto_paused,

@@ -36,7 +36,7 @@ pub(super) enum Mark {
     Failing,
     /// It failed soon after it got the newest revision.
     Culprit,
-    /// The roll-out waits for it: it is incomplete, and nothing holds it.
+    /// The roll-out waits for it: it is incomplete, nothing holds it, and it was begun with.
     Waiting,
     /// It should have a pod.
     Desired,
@@ -308,7 +308,8 @@ impl<'a> Slot<'a> {
             if self.reachable() && !self.lost {
                 let done = self.old.is_none() && self.new.is_some_and(|p| is_available(p, terms));
                 marks.set(Mark::Incomplete, !done);
-                marks.set(Mark::Waiting, !done && !held);
+                let begun = self.new.is_some() || ended_new || !self.served(terms);
+                marks.set(Mark::Waiting, !done && !held && begun);
             }
             let mut ailing = self.running().chain(self.ended.iter().copied());
             trouble = ailing.find_map(|pod| pod.trouble.clone());

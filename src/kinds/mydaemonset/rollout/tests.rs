@@ -830,7 +830,10 @@ fn the_facts_are_counted() {
     // A roll-out that stands still waits for nobody.
     world.resumed = true;
     let facts = world.decide().facts;
-    assert_eq!(facts.waiting, named(&["b", "c", "d", "e", "f"]));
+    assert_eq!(facts.waiting, named(&["b", "d", "e", "f"]));
+    world.pods[4] = deleting("e", "old");
+    let waiting = world.decide().facts.waiting;
+    assert_eq!(waiting.to_string(), "b, d, e (Terminating), f");
 }
 
 #[test]
