@@ -256,7 +256,7 @@ pub struct Facts {
     pub waiting: Named,
     /// Nodes whose pod ails, and what ails it.
     pub failing: Named,
-    /// Nodes that failed soon after they got the newest revision.
+    /// Nodes that failed soon after they got the newest revision, and how.
     pub culprits: Named,
     /// Whether the roll-out stands still because of failing nodes.
     pub auto_paused: bool,

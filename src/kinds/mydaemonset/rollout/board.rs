@@ -344,10 +344,14 @@ impl Board {
             Named::of(self.names[mark as usize].iter(), text)
         };
         let name = |name: &Arc<str>| name.to_string();
-        let with_trouble = |name: &Arc<str>| {
+        // What ails its pod or, where nothing does, the node, or the pod in between.
+        let with_cause = |name: &Arc<str>| {
             let entry = self.entries.get(name);
             let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
-            format!("{name} ({})", trouble.unwrap_or_default())
+            let node = entry.and_then(|entry| entry.node.as_ref());
+            let silent = node.is_some_and(|node| node.not_ready_since.is_some());
+            let other = if silent { "NotReady" } else { "Restarting" };
+            format!("{name} ({})", trouble.unwrap_or(other))
         };
         // The word of kubectl for a pod that is on its way out.
         let with_state = |name: &Arc<str>| {
@@ -371,8 +375,8 @@ impl Board {
             held: self.count(Mark::HeldBack),
             unavailable: named(Mark::Unavailable, &name),
             waiting: named(Mark::Waiting, &with_state),
-            failing: named(Mark::Failing, &with_trouble),
-            culprits: named(Mark::Culprit, &name),
+            failing: named(Mark::Failing, &with_cause),
+            culprits: named(Mark::Culprit, &with_cause),
             auto_paused,
             // That no node can be reached is no success.
             complete: self.count(Mark::Incomplete) == 0

@@ -36,7 +36,7 @@ pub(super) enum Mark {
     Failing,
     /// It failed soon after it got the newest revision.
     Culprit,
-    /// The roll-out waits for it: it is incomplete, nothing holds it, and it was begun with.
+    /// The roll-out waits for it: it is incomplete, and was begun with.
     Waiting,
     /// It should have a pod.
     Desired,
@@ -309,7 +309,9 @@ impl<'a> Slot<'a> {
                 let done = self.old.is_none() && self.new.is_some_and(|p| is_available(p, terms));
                 marks.set(Mark::Incomplete, !done);
                 let begun = self.new.is_some() || ended_new || !self.served(terms);
-                marks.set(Mark::Waiting, !done && !held && begun);
+                // A surge that has begun goes on to its end, also where the node is held.
+                let surging = self.old.is_some() && self.new.is_some();
+                marks.set(Mark::Waiting, !done && (surging || (!held && begun)));
             }
             let mut ailing = self.running().chain(self.ended.iter().copied());
             trouble = ailing.find_map(|pod| pod.trouble.clone());

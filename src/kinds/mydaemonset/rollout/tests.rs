@@ -595,9 +595,10 @@ fn a_surge_makes_the_new_pod_first() {
     assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
     world.pods[0].deleting = true;
     assert_eq!(created(&world.decide()), ["c/new"]);
-    // A pause does not leave a node with two good pods.
+    // A pause does not leave a node with two good pods, and is not over before.
     world.strategy.paused = true;
     world.pods[0].deleting = false;
+    assert_eq!(world.decide().facts.waiting, named(&["a", "b"]));
     assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
 }
 
@@ -822,7 +823,7 @@ fn the_facts_are_counted() {
             unavailable: named(&["b", "d", "e", "f"]),
             waiting: Named::default(),
             failing: named(&["d (CrashLoopBackOff)", "e (Error)"]),
-            culprits: named(&["e"]),
+            culprits: named(&["e (Error)"]),
             auto_paused: true,
             complete: false,
         }
