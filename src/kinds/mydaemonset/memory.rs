@@ -42,6 +42,8 @@ pub struct Memory {
     pub flowing: bool,
     /// The API server's last refusal to make a pod.
     pub refused: Option<Refused>,
+    /// Its last refusal to delete one.
+    pub undeleted: Option<Refused>,
     /// How many looks in a row ended with something that could not be done.
     pub in_vain: usize,
     /// Pods that the watch shows no more, though nobody deleted them.
@@ -100,6 +102,39 @@ pub struct Refused {
     pub generation: Option<i64>,
 }
 
+impl Refused {
+    /// The refusal that came after another one. The pause grows while nothing can be done.
+    pub fn after(
+        before: Option<Self>,
+        refusal: Refusal,
+        some_done: bool,
+        generation: Option<i64>,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let before = before.filter(|before| before.generation == generation);
+        let count = match &before {
+            Some(before) if !some_done => before.count.saturating_add(1),
+            _ => 0,
+        };
+        // The same words for another pod are no news.
+        let known = before.map(|before| before.refusal);
+        let known = known.filter(|known| known.message == refusal.message);
+        // 2^6 s is beyond the longest pause.
+        let pause = TimeDelta::seconds(1 << count.min(6)).min(LONGEST_PAUSE);
+        Self {
+            refusal: known.unwrap_or(refusal),
+            count,
+            next: now + pause,
+            generation,
+        }
+    }
+
+    /// Whether nothing is to be tried before its pause is over. A new spec is tried at once.
+    pub fn holds(&self, generation: Option<i64>, now: DateTime<Utc>) -> bool {
+        self.generation == generation && self.next > now
+    }
+}
+
 /// A status that was written while the cache held an older version of the object.
 #[derive(Clone, Debug)]
 pub struct Written {
@@ -141,6 +176,7 @@ impl Memory {
         if now < self.looked {
             // The clock was set back: nothing waits for its old time to come again.
             self.refused = None;
+            self.undeleted = None;
             let ends: Vec<_> = self.ends.iter().map(|(_, node)| node.clone()).collect();
             for node in ends {
                 self.change(&node, Recent::forget);
@@ -312,29 +348,6 @@ impl Memory {
         (at <= now && due > now).then_some(due)
     }
 
-    /// Notes that pods could not be made. The pause grows while none can.
-    pub fn refused(
-        &mut self,
-        refusal: Refusal,
-        some_made: bool,
-        generation: Option<i64>,
-        now: DateTime<Utc>,
-    ) {
-        let before = self.refused.take().filter(|r| r.generation == generation);
-        let count = match before {
-            Some(before) if !some_made => before.count.saturating_add(1),
-            _ => 0,
-        };
-        // 2^6 s is beyond the longest pause.
-        let pause = TimeDelta::seconds(1 << count.min(6)).min(LONGEST_PAUSE);
-        self.refused = Some(Refused {
-            refusal,
-            count,
-            next: now + pause,
-            generation,
-        });
-    }
-
     /// Adds to what is to be told.
     pub fn count(&mut self, created: usize, deleted: impl IntoIterator<Item = Why>) {
         self.tally.created += created;
@@ -437,7 +450,13 @@ mod tests {
             message: String::new(),
         };
         for attempt in 0..40 {
-            memory.refused(refusal.clone(), false, Some(1), at(0));
+            memory.refused = Some(Refused::after(
+                memory.refused.take(),
+                refusal.clone(),
+                false,
+                Some(1),
+                at(0),
+            ));
             let refused = memory.refused.clone().unwrap();
             // It says which node is tried first: each time another one.
             assert_eq!(refused.count, attempt);
@@ -491,7 +510,7 @@ mod tests {
             node: None,
             message: String::new(),
         };
-        memory.refused(refusal, false, Some(1), at(1_000));
+        memory.refused = Some(Refused::after(None, refusal, false, Some(1), at(1_000)));
         let changed = memory.take_changed(at(10));
         assert!(changed.contains("n") && memory.overlay("n", Vec::new()).is_empty());
         assert!(memory.refused.is_none() && memory.patience_ends().is_none());
@@ -584,7 +603,13 @@ mod tests {
                 node: None,
                 message: "quota".into(),
             };
-            memory.refused(refusal, some_made, Some(generation), at(now));
+            memory.refused = Some(Refused::after(
+                memory.refused.take(),
+                refusal,
+                some_made,
+                Some(generation),
+                at(now),
+            ));
             (memory.refused.as_ref().unwrap().next - at(now)).num_seconds()
         };
         let pauses: Vec<_> = (0..9).map(|_| refuse(false, 1, 0)).collect();

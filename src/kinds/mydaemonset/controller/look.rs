@@ -216,7 +216,8 @@ impl<'a> Look<'a> {
             let failed = done.deleted.iter().filter(|why| **why == Why::Failed);
             self.this.metrics.pods_failed(failed.count());
             let (created, deleted, next) = memory.tell(self.now);
-            let refused = memory.refused.as_ref().map(|refused| refused.next);
+            let refusals = [&memory.refused, &memory.undeleted];
+            let refused = refusals.into_iter().flatten().map(|r| r.next).min();
             (created, deleted, next, memory.patience_ends(), refused)
         };
         for (note, reason, action) in [

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::Settled;
 use super::look::Look;
 use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
+use crate::kinds::mydaemonset::memory::Refused;
 use crate::kinds::mydaemonset::pod::{self, Plan};
 use crate::kinds::mydaemonset::revision::{Content, RevisionView};
 use crate::kinds::mydaemonset::rollout::{Claim, Create, Decision, Delete, Why};
@@ -89,26 +90,38 @@ impl Look<'_> {
 
     async fn delete_all(&self, deletes: &[Delete], done: &mut Done) {
         // A pod that was made but not seen yet cannot be named by its UID, and so not be deleted.
-        let mut deletes = deletes.iter().filter(|d| !d.uid.is_empty());
+        let deletes: Vec<&Delete> = deletes.iter().filter(|d| !d.uid.is_empty()).collect();
+        let generation = self.object.generation;
+        let undeleted = self.memory().undeleted.take();
+        if deletes.is_empty() {
+            return;
+        }
+        if let Some(refused) = undeleted.clone().filter(|r| r.holds(generation, self.now)) {
+            done.refusal = Some(refused.refusal);
+            self.memory().undeleted = undeleted;
+            return;
+        }
+        done.more = deletes.len() > MOST;
         let calls: Vec<_> = deletes
-            .by_ref()
+            .into_iter()
             .take(MOST)
-            .map(|delete| async move { (delete.why, self.delete(delete).await) })
+            .map(|delete| async move { (delete, self.delete(delete).await) })
             .collect();
-        done.more = deletes.next().is_some();
         let mut calls = stream::iter(calls).buffer_unordered(CALLS);
-        while let Some((why, deleted)) = calls.next().await {
+        while let Some((delete, deleted)) = calls.next().await {
             match deleted {
-                Ok(true) => done.deleted.push(why),
+                Ok(true) => done.deleted.push(delete.why),
                 Ok(false) => {}
                 Err(error) => {
                     let status = error.status();
                     if let Some(status) = status.filter(|s| matches!(s.code, 403 | 422)) {
+                        // Its pause is that of a refusal, and not that of an error.
                         done.refusal.get_or_insert(Refusal {
                             reason: DELETE_REFUSED,
-                            message: status.message.clone(),
-                            node: None,
+                            message: status.message.replace(&delete.pod, "..."),
+                            node: Some(delete.node.clone()),
                         });
+                        continue;
                     }
                     let unanswered = status.is_none();
                     done.error.get_or_insert(error);
@@ -118,6 +131,12 @@ impl Look<'_> {
                     }
                 }
             }
+        }
+        if let Some(refusal) = done.refusal.take() {
+            let some = !done.deleted.is_empty();
+            let refused = Refused::after(undeleted, refusal, some, generation, self.clock());
+            done.refusal = Some(refused.refusal.clone());
+            self.memory().undeleted = Some(refused);
         }
     }
 
@@ -244,13 +263,10 @@ impl Look<'_> {
         let mut done = Done::default();
         let generation = self.object.generation;
         let refused = self.memory().refused.clone();
-        let refused = refused.filter(|refused| refused.generation == generation);
         let flowing = std::mem::take(&mut self.memory().flowing);
         if !decision.create.is_empty() || decision.prove.is_some() {
-            if let Some(refused) = &refused
-                && refused.next > self.now
-            {
-                done.refusal = Some(refused.refusal.clone());
+            if let Some(refused) = refused.filter(|r| r.holds(generation, self.now)) {
+                done.refusal = Some(refused.refusal);
                 return done;
             }
             let window = if flowing { CALLS } else { 1 };
@@ -259,23 +275,14 @@ impl Look<'_> {
             if let Some(create) = &decision.prove {
                 self.prove(settled, create, &mut done).await;
             }
-            // The same words for another node are no news.
-            let known = refused.map(|refused| refused.refusal);
-            let same = |known: &Refusal| {
-                let new = done.refusal.as_ref();
-                new.is_some_and(|new| new.message == known.message)
-            };
-            if let Some(known) = known.filter(same) {
-                done.refusal = Some(known);
-            }
         }
         let mut memory = self.memory();
-        match &done.refusal {
-            Some(refusal) => {
-                let now = self.clock();
-                memory.refused(refusal.clone(), done.created > 0, generation, now);
-            }
-            None => memory.refused = None,
+        let before = memory.refused.take();
+        if let Some(refusal) = done.refusal.take() {
+            let some = done.created > 0;
+            let refused = Refused::after(before, refusal, some, generation, self.clock());
+            done.refusal = Some(refused.refusal.clone());
+            memory.refused = Some(refused);
         }
         drop(memory);
         done

@@ -63,7 +63,11 @@ impl Look<'_> {
         let conflict = match made {
             Ok(made) => return Ok(RevisionView::of(made)),
             Err(error) if is_already_there(&error) => error,
-            Err(error) => return Err(error),
+            Err(error) => {
+                let status = error.status().filter(|s| matches!(s.code, 403 | 422));
+                let refused = status.map(|s| format!("it cannot be stored: {}", s.message));
+                return Err(refused.map_or(error, unreadable));
+            }
         };
         // It is there: not seen yet, left behind by a namesake of this object, or a stranger's.
         let name = revision::name(self.owner.name, &settled.hash);
