@@ -452,7 +452,8 @@ async fn of_two_pods_on_a_node_the_newest_revisions_or_the_older_ready_one_stays
             .unwrap()
     };
     let first = sight.only(&nodes[0]).clone();
-    let copied = copy(&first, "copy", "a:1", &first.revision)
+    // Times of the API are whole seconds; of two pods of one second the first by name counts as older.
+    let copied = copy(&first, "zz-copy", "a:1", &first.revision)
         .await
         .metadata
         .uid
