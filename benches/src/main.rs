@@ -21,6 +21,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
+use table::Round;
 
 /// Measures the operator beside other programs, and prints tables of ratios.
 #[derive(Debug, Parser)]
@@ -184,6 +185,21 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Measures in so many rounds, and returns the table of them all.
+fn in_rounds(rounds: u32, measure: impl AsyncFn(u32) -> Result<Round>) -> Result<String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(async {
+        let mut measured = Vec::new();
+        for round in 1..=rounds {
+            measured.push(measure(round).await?);
+        }
+        Ok(table::render(&measured))
+    })
 }
 
 fn bench(arguments: &Arguments) -> Result<()> {

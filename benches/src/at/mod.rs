@@ -12,9 +12,9 @@ mod writes;
 
 use anyhow::{Context as _, Result};
 
-use crate::Measurement;
 use crate::operator::Operator;
-use crate::table::{self, Column, Figures, Round};
+use crate::table::{Column, Figures, Round};
+use crate::{Measurement, in_rounds};
 
 /// This operator.
 const OURS: &str = "my-operator";
@@ -65,17 +65,7 @@ impl Plan {
 
 /// Measures, and returns the table.
 pub(crate) fn bench(plan: &Plan) -> Result<String> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?;
-    runtime.block_on(async {
-        let mut rounds: Vec<Round> = Vec::new();
-        for round in 1..=plan.rounds {
-            rounds.push(measure(plan, round).await?);
-        }
-        Ok(table::render(&rounds))
-    })
+    in_rounds(plan.rounds, async |round| measure(plan, round).await)
 }
 
 async fn measure(plan: &Plan, round: u32) -> Result<Round> {

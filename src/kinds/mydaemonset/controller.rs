@@ -213,7 +213,8 @@ impl Controller {
         let (cache, health) = (self.nodes.clone(), self.context.health.clone());
         let clock = self.context.clock.clone();
         let view = |node| {
-            let (node, now) = (NodeView::of(node, clock()), clock());
+            let now = clock();
+            let node = NodeView::of(node, now);
             let before = self.nodes.get(&Key::new("", &node.name));
             node.after(before.as_deref(), now)
         };

@@ -1,5 +1,7 @@
 //! The status: counts and conditions from the facts, and the news that a change of it is.
 
+use std::fmt::{self, Display};
+
 use chrono::{DateTime, Utc};
 
 use super::crd::MyDaemonSetStatus;
@@ -53,8 +55,8 @@ pub struct Refusal {
     pub node: Option<String>,
 }
 
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         match &self.node {
             Some(node) => write!(f, " (first on {node})"),
@@ -283,14 +285,16 @@ fn progress(sight: &Sight<'_>) -> State {
         false,
         "Complete",
         if facts.updated < facts.desired {
-            format!(
-                "revision {update} has reached {} of {} nodes, each one that it could",
-                facts.updated, facts.desired
-            )
+            reached_some(update, facts.updated, facts.desired)
         } else {
             format!("revision {update} has reached every node")
         },
     )
+}
+
+/// A roll-out came to its end without every node: some are cordoned, or left out.
+fn reached_some(revision: &str, updated: impl Display, desired: impl Display) -> String {
+    format!("revision {revision} has reached {updated} of {desired} nodes, each one that it could")
 }
 
 /// Which nodes stopped the roll-out. Once it stands still they may recover: the first message stays.
@@ -318,19 +322,14 @@ fn degradation(facts: &Facts, refusal: Option<&Refusal>) -> State {
 
 /// Whether people and programs wait for more than a number or a name in it to change.
 pub fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> bool {
-    let states = |status: &MyDaemonSetStatus| -> Vec<[String; 3]> {
-        let of = |c: &Condition| [c.type_.clone(), c.status.clone(), c.reason.clone()];
-        status.conditions.iter().map(of).collect()
-    };
-    let spec = |status: &MyDaemonSetStatus| {
-        let revisions = (&status.current_revision, &status.update_revision);
-        (
-            status.observed_generation,
-            revisions.0.clone(),
-            revisions.1.clone(),
-        )
-    };
-    states(before) != states(after) || spec(before) != spec(after)
+    fn states(status: &MyDaemonSetStatus) -> impl Iterator<Item = [&str; 3]> {
+        let conditions = status.conditions.iter();
+        conditions.map(|c| [c.type_.as_str(), c.status.as_str(), c.reason.as_str()])
+    }
+    before.observed_generation != after.observed_generation
+        || before.current_revision != after.current_revision
+        || before.update_revision != after.update_revision
+        || states(before).ne(states(after))
 }
 
 /// What a change of the status is to people: an Event for each step that they would look for.
@@ -378,9 +377,7 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<News> 
     {
         let updated = after.updated_number_scheduled.unwrap_or_default();
         let note = if updated < desired {
-            format!(
-                "revision {new} has reached {updated} of {desired} nodes, each one that it could"
-            )
+            reached_some(new, updated, desired)
         } else {
             format!("revision {new} has reached all of {desired} nodes")
         };

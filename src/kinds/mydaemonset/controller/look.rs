@@ -25,6 +25,12 @@ use crate::reconcile::{Error, Key, Outcome, call, condition, write};
 /// When to look again whether a stranger's object still is in the way.
 const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(10);
 
+/// The status before a look, and the object's version that has it.
+struct Before {
+    status: MyDaemonSetStatus,
+    version: String,
+}
+
 /// See the module.
 pub(super) struct Look<'a> {
     pub(super) this: &'a Controller,
@@ -67,8 +73,9 @@ impl<'a> Look<'a> {
         match &self.object.settled {
             Ok(settled) => self.at(settled).await,
             Err(faults) => {
-                let (before, _) = self.status_before();
-                let after = status::rejected(&before, self.object.generation, faults, self.now);
+                let before = self.before();
+                let generation = self.object.generation;
+                let after = status::rejected(&before.status, generation, faults, self.now);
                 self.write_status(&before, &after).await?;
                 Ok(Outcome::default())
             }
@@ -80,8 +87,8 @@ impl<'a> Look<'a> {
             Err(Error::Unreadable { reason, .. }) => return self.conflict(&reason).await,
             other => other?,
         };
-        let (before, _) = self.status_before();
-        let (decision, mut current) = self.decide(settled, &revisions, &before);
+        let before = self.before();
+        let (decision, mut current) = self.decide(settled, &revisions, &before.status);
         let mut done = self.act(settled, &revisions, &decision).await;
         if decision.facts.complete {
             current.clone_from(&settled.hash);
@@ -90,7 +97,7 @@ impl<'a> Look<'a> {
         let errors = [done.error.take(), left, pruned.err()];
         done.error = errors.into_iter().flatten().next();
         let after = status::next(&Sight {
-            previous: &before,
+            previous: &before.status,
             generation: self.object.generation,
             facts: &decision.facts,
             strategy: settled.strategy,
@@ -101,7 +108,8 @@ impl<'a> Look<'a> {
         });
         self.this.metrics.status(self.key, &after);
         let rests = self.memory().rests_until(decision.facts.desired, self.now);
-        let rests = rests.filter(|_| before != after && !status::is_pressing(&before, &after));
+        let is_pressing = || status::is_pressing(&before.status, &after);
+        let rests = rests.filter(|_| before.status != after && !is_pressing());
         let written = match rests {
             Some(_) => Ok(()),
             None => self.write_status(&before, &after).await,
@@ -193,9 +201,9 @@ impl<'a> Look<'a> {
 
     /// The present spec's revision cannot be stored, so nothing is made of it.
     async fn conflict(&self, reason: &str) -> Result<Outcome, Error> {
-        let (before, _) = self.status_before();
+        let before = self.before();
         let generation = self.object.generation;
-        let after = status::conflicting(&before, generation, reason, self.now);
+        let after = status::conflicting(&before.status, generation, reason, self.now);
         self.write_status(&before, &after).await?;
         Ok(Outcome {
             next: Some(self.now + CONFLICT_PAUSE),
@@ -260,30 +268,28 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// The status before, and the object's version: what was written last, while the watch has not
-    /// shown it.
-    fn status_before(&self) -> (MyDaemonSetStatus, String) {
+    /// The status before: what was written last, while the watch has not shown it.
+    fn before(&self) -> Before {
         let memory = self.memory();
-        match &memory.written {
+        let (status, version) = match &memory.written {
             Some(written) if written.seen == self.object.version => {
-                (written.status.clone(), written.version.clone())
+                (&written.status, &written.version)
             }
-            _ => (self.object.status.clone(), self.object.version.clone()),
+            _ => (&self.object.status, &self.object.version),
+        };
+        Before {
+            status: status.clone(),
+            version: version.clone(),
         }
     }
 
     /// Writes the status if it changed, and tells of what the change means.
-    async fn write_status(
-        &self,
-        before: &MyDaemonSetStatus,
-        after: &MyDaemonSetStatus,
-    ) -> Result<(), Error> {
-        if before == after {
+    async fn write_status(&self, before: &Before, after: &MyDaemonSetStatus) -> Result<(), Error> {
+        if before.status == *after {
             return Ok(());
         }
-        let (_, version) = self.status_before();
         let patch = json!({
-            "metadata": {"uid": self.object.uid, "resourceVersion": version},
+            "metadata": {"uid": self.object.uid, "resourceVersion": before.version},
             "status": after,
         });
         let params = write::patch_params();
@@ -302,8 +308,8 @@ impl<'a> Look<'a> {
             at: self.now,
             status: after.clone(),
         });
-        self.count(before, after);
-        for news in status::news(before, after) {
+        self.count(&before.status, after);
+        for news in status::news(&before.status, after) {
             self.publish(news);
         }
         Ok(())

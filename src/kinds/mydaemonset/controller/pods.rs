@@ -208,12 +208,17 @@ impl Look<'_> {
         if claim.adopt {
             self.adopt::<WatchedPod>(&claim.pod, &claim.uid).await?;
         } else {
-            let references = json!([{"$patch": "delete", "uid": self.object.uid}]);
-            self.refer::<WatchedPod>("release a pod", &claim.pod, &claim.uid, references)
-                .await?;
+            self.release(&claim.pod, &claim.uid).await?;
         }
         self.memory().claimed(claim, self.clock());
         Ok(())
+    }
+
+    /// Makes the object the controller of a pod no more.
+    async fn release(&self, name: &str, uid: &str) -> Result<(), Error> {
+        let references = json!([{"$patch": "delete", "uid": self.object.uid}]);
+        self.refer::<WatchedPod>("release a pod", name, uid, references)
+            .await
     }
 
     /// Makes the object the controller of another one.
@@ -346,14 +351,17 @@ impl Look<'_> {
         Some(&revision.content)
     }
 
-    fn plan<'b>(&'b self, create: &'b Create) -> Plan<'b> {
-        Plan {
+    /// The name of a pod to make, and its JSON.
+    fn build(&self, create: &Create, content: &Content) -> (String, Vec<u8>) {
+        let plan = Plan {
             owner: self.owner,
             node: &create.node,
             node_uid: &create.node_uid,
             revision: &create.revision,
             attempt: create.attempt,
-        }
+        };
+        let name = pod::name(plan.node, plan.node_uid, self.owner.uid, plan.revision);
+        (name, pod::build(&plan, content).to_string().into_bytes())
     }
 
     async fn create(
@@ -365,9 +373,7 @@ impl Look<'_> {
         let Some(content) = Self::content(settled, revisions, &create.revision) else {
             return Made::Nothing;
         };
-        let plan = self.plan(create);
-        let name = pod::name(plan.node, plan.node_uid, self.owner.uid, plan.revision);
-        let body = pod::build(&plan, content).to_string().into_bytes();
+        let (name, body) = self.build(create, content);
         let expected = PodView {
             name: name.clone(),
             owner: self.key.name.to_string(),
@@ -431,20 +437,18 @@ impl Look<'_> {
 
     /// Releases a pod of this object that the watch does not show, for want of our labels. Whether
     /// it is one.
-    async fn release_unlabelled(&self, pod: &PartialObjectMeta<WatchedPod>) -> Result<bool, Error> {
-        let metadata = &pod.metadata;
+    async fn release_unlabelled<'a>(
+        &self,
+        pod: &'a PartialObjectMeta<WatchedPod>,
+    ) -> Result<bool, Error> {
         let is_shown = label(pod, write::MANAGED_BY) == Some(write::MANAGER)
             && label(pod, pod::NAME_LABEL) == Some(self.owner.name);
         if is_shown {
             return Ok(false);
         }
-        let claim = Claim {
-            pod: metadata.name.clone().unwrap_or_default(),
-            uid: metadata.uid.clone().unwrap_or_default(),
-            node: String::new(),
-            adopt: false,
-        };
-        self.claim(&claim).await?;
+        let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+        self.release(text(&pod.metadata.name), text(&pod.metadata.uid))
+            .await?;
         Ok(true)
     }
 
@@ -478,9 +482,7 @@ impl Look<'_> {
 
     /// Asks whether a pod of the newest revision would be taken.
     async fn prove(&self, settled: &Settled, create: &Create, done: &mut Done) {
-        let plan = self.plan(create);
-        let name = pod::name(plan.node, plan.node_uid, self.owner.uid, plan.revision);
-        let body = pod::build(&plan, &settled.content).to_string().into_bytes();
+        let (name, body) = self.build(create, &settled.content);
         let client = &self.this.context.client;
         let request = write::would_create::<WatchedPod>(client, &self.key.namespace, body);
         let made = match call("try to create a pod", self.key, request).await {

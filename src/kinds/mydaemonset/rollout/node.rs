@@ -245,12 +245,16 @@ impl<'a> Slot<'a> {
         self.old.is_some() && (self.new.is_some() || others.filter(is_new).count() > 0)
     }
 
+    /// Whether the roll-out leaves the old pod where it is.
+    fn holds_old(&self, terms: &Terms<'_>) -> bool {
+        self.held || terms.strategy.on_delete
+    }
+
     /// The old pod, where the roll-out may delete it as soon as the limits allow. On a node that is
     /// down it stays: nothing could be made in its place.
     fn replaceable(&self, terms: &Terms<'_>) -> Option<&'a PodView> {
         let old = self.old.filter(|_| self.fate == Fate::Run)?;
-        let held = self.held || terms.strategy.on_delete;
-        (!held && !self.goes_freely(old, terms)).then_some(old)
+        (!self.holds_old(terms) && !self.goes_freely(old, terms)).then_some(old)
     }
 
     /// Whether the limits have no say in the end of the old pod.
@@ -258,8 +262,7 @@ impl<'a> Slot<'a> {
         // The end of a surge, also of one that was paused or whose limit was taken away meanwhile.
         let outlived = self.new.is_some_and(|new| is_available(new, terms));
         let serves_nobody = !old.is_ready() || self.lost;
-        let held = self.held || terms.strategy.on_delete;
-        outlived || (serves_nobody && !held)
+        outlived || (serves_nobody && !self.holds_old(terms))
     }
 
     /// The deletion of the old pod that the limits allow.
@@ -278,12 +281,12 @@ impl<'a> Slot<'a> {
         let mut needs = Decision::default();
         self.settle(terms, &mut needs);
         let mut marks = Marks::default();
-        let claimed = self.claims.is_empty();
-        let acts = !needs.create.is_empty() || !needs.delete.is_empty() || !claimed;
+        let claimed = !needs.claim.is_empty();
+        let acts = !needs.create.is_empty() || !needs.delete.is_empty() || claimed;
         marks.set(Mark::Acting, acts);
-        let replaceable = self.replaceable(terms).filter(|_| claimed);
-        marks.set(Mark::Replaceable, replaceable.is_some());
-        marks.set(Mark::Surgeable, replaceable.is_some() && self.is_alone());
+        let replaceable = !claimed && self.replaceable(terms).is_some();
+        marks.set(Mark::Replaceable, replaceable);
+        marks.set(Mark::Surgeable, replaceable && self.is_alone());
         marks.set(Mark::Surging, self.is_surging(terms));
         marks.set(Mark::Culprit, self.reachable() && self.is_culprit(terms));
         // A node that went down still counts when it has lost its pod: else each that goes down for a
