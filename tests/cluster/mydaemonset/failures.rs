@@ -39,7 +39,8 @@ async fn a_failed_pod_is_kept_for_its_back_off_and_its_successor_counts() {
         .until("a successor", |s| s.only_serving(&nodes[0], "a:1"))
         .await;
     let successor = sight.only(&nodes[0]);
-    assert_eq!(successor.annotation(ATTEMPT), Some("1"));
+    let attempt = successor.annotation(ATTEMPT);
+    assert_eq!(attempt, Some("1"), "{:#}", successor.json);
     let pause = successor.created() - failed.created();
     assert!(pause >= TimeDelta::seconds(10), "{pause}");
     place.served("a:1", &nodes).await;
