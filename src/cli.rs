@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::run::flags::Flags;
 use crate::telemetry::logs;
@@ -82,6 +83,11 @@ fn complain(error: &anyhow::Error) {
 }
 
 fn run(flags: Flags) -> anyhow::Result<()> {
+    if let Err(words) = flags.check() {
+        Cli::command()
+            .error(ErrorKind::ValueValidation, words)
+            .exit();
+    }
     let level = flags
         .log_level
         .clone()
@@ -137,8 +143,6 @@ fn judge_manifests(flags: &admit::Flags) -> ExitCode {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -152,7 +156,7 @@ mod tests {
             let args = ["my-operator", "run"].iter().chain(args);
             Cli::try_parse_from(args).unwrap_err().to_string()
         };
-        assert!(refused(&["--leader-elect"]).contains("only --leader-elect=false"));
+        assert!(refused(&["--leader-elect=x"]).contains("true, false"));
         assert!(refused(&["--kinds", "cron"]).contains("the kinds are"));
         assert!(refused(&["--metrics-bind-address", "x"]).contains("127.0.0.1:8080"));
         assert!(refused(&["--webhook-url", "x"]).contains("https://host:9443"));

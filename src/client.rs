@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::http::{Request, Response};
+use hyper::rt::Executor;
+use hyper_util::rt::TokioExecutor;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -17,6 +19,9 @@ use tower::{Layer, Service};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// One connection to the API server: what it has to send and read is done when this is polled.
+pub type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Whether the process runs in a pod: the kubelet gives every pod these.
 pub fn in_cluster() -> bool {
@@ -77,7 +82,18 @@ fn kubeconfig_paths() -> Vec<PathBuf> {
 /// # Errors
 /// When the TLS settings of the configuration cannot be used.
 pub fn connect(config: Config, metrics: &Metrics) -> anyhow::Result<Client> {
-    let builder = ClientBuilder::try_from(config).context("cannot make a client")?;
+    connect_by(config, metrics, TokioExecutor::new())
+}
+
+/// Like [`connect`], with connections that `executor` runs: all that is sent goes through them.
+///
+/// # Errors
+/// When the TLS settings of the configuration cannot be used.
+pub fn connect_by<E>(config: Config, metrics: &Metrics, executor: E) -> anyhow::Result<Client>
+where
+    E: Executor<Connection> + Clone + Send + Sync + 'static,
+{
+    let builder = ClientBuilder::try_from((config, executor)).context("cannot make a client")?;
     Ok(builder.with_layer(metrics).build())
 }
 

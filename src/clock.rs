@@ -1,8 +1,11 @@
-//! The wall clock, as an argument: whoever needs the time is given a source of it.
+//! The wall clock, as an argument: whoever needs the time is given a source of it. And how long the
+//! machine has been up, for what must hold whatever becomes of the wall clock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use rustix::time::{ClockId, clock_gettime};
 
 /// A source of the wall clock's time. Tests set their own.
 pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
@@ -10,6 +13,14 @@ pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 /// The machine's clock.
 pub fn system() -> Clock {
     Arc::new(Utc::now)
+}
+
+/// How long the machine has been up. Nobody can set this clock, and unlike that of
+/// [`std::time::Instant`] it goes on while the machine sleeps (`CLOCK_BOOTTIME`, clock_gettime(2)).
+pub fn up() -> Duration {
+    let up = clock_gettime(ClockId::Boottime);
+    let nanoseconds = u32::try_from(up.tv_nsec).unwrap_or_default();
+    Duration::new(u64::try_from(up.tv_sec).unwrap_or_default(), nanoseconds)
 }
 
 /// A machine whose clock is set, for tests under tokio's paused time.

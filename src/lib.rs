@@ -9,6 +9,8 @@
 //! An accepted object comes back as a watch event. [`reconcile`] holds what every reconciler uses:
 //! views, queue, workers, conditions, events.
 //!
+//! [`leader`] sees to it that of several replicas one reconciles.
+//!
 //! [`kinds`] has a room for each kind with its whole story, and the registry: one line per kind,
 //! from which router, manifests, flags and tests are made. [`manifests`] writes what a cluster must be
 //! told. [`telemetry`] is logs, metrics and probes.
@@ -25,6 +27,7 @@ pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod kinds;
+pub mod leader;
 pub mod manifests;
 pub mod reconcile;
 pub mod run;

@@ -16,8 +16,9 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("certs", &["client", "clock"]),
     ("admission", &["clock"]),
     ("reconcile", &["client", "clock"]),
+    ("leader", &["client", "clock", "reconcile"]),
     ("kinds", &["admission", "reconcile", "clock"]),
-    ("manifests", &["kinds", "certs"]),
+    ("manifests", &["kinds", "certs", "leader"]),
     ("admit", &["admission", "kinds"]),
     (
         "run",
@@ -27,6 +28,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
             "client",
             "clock",
             "kinds",
+            "leader",
             "manifests",
             "reconcile",
             "serving",

@@ -44,7 +44,15 @@ fn wrong_flags_end_with_code_2_and_say_what_is_right() {
         ("run --no-such-flag", "--no-such-flag"),
         ("run --metrics-bind-address=nowhere", "127.0.0.1:8080"),
         ("run --kinds=cron", "the kinds are"),
-        ("run --leader-elect", "only --leader-elect=false"),
+        ("run --leader-elect=perhaps", "true, false"),
+        (
+            "run --leader-election-lease-duration=10s",
+            "--leader-election-lease-duration (10s) must be longer than --leader-election-renew-deadline (10s)",
+        ),
+        (
+            "run --leader-election-retry-period=9s",
+            "longer than 1.2 times --leader-election-retry-period (9s)",
+        ),
         ("run --webhook-leaf-validity=soon", "7d"),
         ("run --max-concurrent-reconciles=0", "1..=1000"),
         ("run --log-level=chatty", "a level is error, warn"),

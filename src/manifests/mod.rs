@@ -74,12 +74,17 @@ pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
         "service_account.yaml".to_owned(),
         "role.yaml".to_owned(),
         "role_binding.yaml".to_owned(),
+        "leader_election_role.yaml".to_owned(),
+        "leader_election_role_binding.yaml".to_owned(),
     ];
     add(
         "rbac/service_account.yaml".into(),
         &[rbac::service_account()],
     )?;
     add("rbac/role_binding.yaml".into(), &rbac::bindings())?;
+    let [role, binding] = rbac::leader_election();
+    add("rbac/leader_election_role.yaml".into(), &[role])?;
+    add("rbac/leader_election_role_binding.yaml".into(), &[binding])?;
     for kind in kinds {
         for (role, object) in rbac::people(kind) {
             let file = format!("{}_{role}_role.yaml", kind.name);

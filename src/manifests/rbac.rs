@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 use super::{MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING};
 use crate::certs::secret;
 use crate::kinds::Kind;
+use crate::leader;
 
 const ROLE: &str = "my-operator-manager-role";
+const ELECTION_ROLE: &str = "my-operator-leader-election-role";
 const API_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The operator's ClusterRole, and its Role in its own namespace.
@@ -68,6 +70,35 @@ fn permissions(kinds: &[&Kind]) -> Vec<Value> {
         .collect()
 }
 
+/// What the election of a leader needs, in the operator's own namespace: a Role and its binding.
+pub(super) fn leader_election() -> [Value; 2] {
+    [
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "Role",
+            "metadata": metadata(ELECTION_ROLE, Some(NAMESPACE)),
+            "rules": [
+                // A create has no name yet that a rule could confine it to.
+                { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"] },
+                {
+                    "apiGroups": ["coordination.k8s.io"],
+                    "resources": ["leases"],
+                    "resourceNames": [leader::LEASE],
+                    "verbs": ["get", "update", "watch"],
+                },
+                // To tell who leads.
+                { "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
+            ],
+        }),
+        binding(
+            "RoleBinding",
+            "my-operator-leader-election-rolebinding",
+            ("Role", ELECTION_ROLE),
+            Some(NAMESPACE),
+        ),
+    ]
+}
+
 pub(super) fn service_account() -> Value {
     json!({
         "apiVersion": "v1",
@@ -77,19 +108,22 @@ pub(super) fn service_account() -> Value {
 }
 
 pub(super) fn bindings() -> [Value; 2] {
-    let binding = |kind: &str, role: &str, namespace: Option<&str>| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": kind,
-            "metadata": metadata("my-operator-manager-rolebinding", namespace),
-            "roleRef": { "apiGroup": API_GROUP, "kind": role, "name": ROLE },
-            "subjects": [{ "kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": NAMESPACE }],
-        })
-    };
+    let name = "my-operator-manager-rolebinding";
     [
-        binding("ClusterRoleBinding", "ClusterRole", None),
-        binding("RoleBinding", "Role", Some(NAMESPACE)),
+        binding("ClusterRoleBinding", name, ("ClusterRole", ROLE), None),
+        binding("RoleBinding", name, ("Role", ROLE), Some(NAMESPACE)),
     ]
+}
+
+/// Gives the operator a role: (kind, name).
+fn binding(kind: &str, name: &str, role: (&str, &str), namespace: Option<&str>) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata(name, namespace),
+        "roleRef": { "apiGroup": API_GROUP, "kind": role.0, "name": role.1 },
+        "subjects": [{ "kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": NAMESPACE }],
+    })
 }
 
 /// The roles that people may be given for a kind: (editor or viewer, role). They add themselves to

@@ -79,10 +79,24 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8081", value_parser = optional_address)]
     pub health_probe_bind_address: OptionalAddress,
 
-    /// Leader election. Not there yet: only --leader-elect=false is accepted, and one replica is to
-    /// be run.
-    #[arg(long, env = "MY_OPERATOR_LEADER_ELECT", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = no_leader_election)]
-    pub leader_elect: bool,
+    /// Let one of several replicas reconcile: the one that holds the Lease my-operator in the operator's
+    /// namespace. The webhooks are served by all of them. On in a cluster and off outside by default.
+    #[arg(long, env = "MY_OPERATOR_LEADER_ELECT", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub leader_elect: Option<bool>,
+
+    /// For how long after its last renewal a leader is left alone. At most 10m, and longer than the
+    /// renew deadline.
+    #[arg(long, env = "MY_OPERATOR_LEADER_ELECTION_LEASE_DURATION", value_name = "DURATION", default_value = "15s", value_parser = duration)]
+    pub leader_election_lease_duration: Duration,
+
+    /// For how long a leader tries to renew its lease before it ends. Longer than 1.2 times the retry
+    /// period.
+    #[arg(long, env = "MY_OPERATOR_LEADER_ELECTION_RENEW_DEADLINE", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub leader_election_renew_deadline: Duration,
+
+    /// The pause between two attempts to lead, or to renew the lease. At least 100ms.
+    #[arg(long, env = "MY_OPERATOR_LEADER_ELECTION_RETRY_PERIOD", value_name = "DURATION", default_value = "2s", value_parser = duration)]
+    pub leader_election_retry_period: Duration,
 
     /// How many objects of one kind are reconciled at a time, each with at most one call to the API
     /// server under way.
@@ -167,15 +181,6 @@ fn log_level(text: &str) -> Result<String, String> {
     logs::filter(text)
         .map(|_| text.to_owned())
         .map_err(|_| "a level is error, warn, info, debug or trace, or a filter such as info,my_operator=debug".to_owned())
-}
-
-fn no_leader_election(text: &str) -> Result<bool, String> {
-    match text {
-        "false" => Ok(false),
-        _ => Err(
-            "leader election is not there yet: only --leader-elect=false is accepted".to_owned(),
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 mod api_server;
 pub mod flags;
+mod leadership;
 mod webhooks;
 
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::Router;
+use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,9 +20,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use flags::Flags;
+use leadership::Leadership;
 use webhooks::{CertificateGates, Certificates};
 
 use crate::kinds::{self, Kind};
+use crate::leader::Elector;
 use crate::reconcile::event::{self, Teller};
 use crate::reconcile::health::Health;
 use crate::telemetry::probes::{Gate, Gates};
@@ -81,11 +85,18 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         webhooks = flags.webhooks,
         "starting"
     );
-    let client = client::connect(config, &figures.client)?;
+    let client = client::connect(config.clone(), &figures.client)?;
+    let leadership = Leadership::new(
+        &flags,
+        config,
+        &client,
+        &figures.client,
+        &mut registry,
+        &health,
+    )?;
 
     if let Some(listener) = probes_listener {
-        let notes = health.clone();
-        let router = probes::router(gates.clone(), Arc::new(move || notes.problems()));
+        let router = probes::router(gates.clone(), leadership.notes(&health));
         serve_plain(&mut tasks, "probes", listener, router, &stop);
     }
     let api_server = gates.add("api-server", "not reached yet");
@@ -110,11 +121,14 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         let router = metrics::router(registry.clone());
         serve_plain(&mut tasks, "metrics", listener, router, &stop);
     }
-    let (events, teller) = event::events(client.clone(), clock::system());
+    let (events, teller) = event::events(leadership.client.clone(), clock::system());
     let operate = Operate {
         teller,
+        client,
         api_server,
         certificates,
+        elector: leadership.elector,
+        retire: stop.draining.clone(),
         context: reconcile::Context {
             namespaces: flags.namespaces.clone(),
             workers: usize::from(flags.max_concurrent_reconciles),
@@ -125,7 +139,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             registry,
             health,
             stop: stop.operating.clone(),
-            client,
+            client: leadership.client,
         },
         kinds,
     };
@@ -254,8 +268,13 @@ fn serve_plain(
 /// All that needs the API server.
 struct Operate {
     teller: Teller,
+    /// That of all but the reconcilers.
+    client: Client,
     api_server: Gate,
     certificates: Option<(Certificates, CertificateGates)>,
+    elector: Option<Elector>,
+    /// Cancelled when a replica that does not lead is not to begin with it any more.
+    retire: CancellationToken,
     context: reconcile::Context,
     kinds: Vec<&'static Kind>,
 }
@@ -264,7 +283,7 @@ impl Operate {
     async fn run(self) -> anyhow::Result<()> {
         let stop = self.context.stop.clone();
         tokio::select! {
-            reached = api_server::reach(&self.context.client, &self.api_server) => reached?,
+            reached = api_server::reach(&self.client, &self.api_server) => reached?,
             () = stop.cancelled() => return Ok(()),
         }
         let mut tasks = Tasks::new();
@@ -279,25 +298,61 @@ impl Operate {
                 ("certificates", result)
             });
         }
-        for kind in self.kinds {
-            tracing::info!(kind = kind.name, "reconciling");
-            let reconciler = (kind.start)(self.context.clone());
-            tasks.spawn(async move { (kind.name, reconciler.await) });
-        }
-        let (teller, until) = (self.teller, stop.clone());
-        tasks.spawn(async move {
-            teller.run(until).await;
-            ("events", Ok(()))
-        });
-        // From here on only the reconcilers can bring news: when they end, so does the teller.
-        drop(self.context);
-        while let Some(ended) = tasks.join_next().await {
-            let (name, result) = ended.context("a task died")?;
-            result.with_context(|| format!("{name} failed"))?;
-            if !stop.is_cancelled() {
-                bail!("{name} ended by itself");
+        let (context, kinds, teller) = (self.context, self.kinds, self.teller);
+        match self.elector {
+            None => start_reconcilers(&mut tasks, context, kinds, teller),
+            Some(elector) => {
+                let (stop, retire) = (stop.clone(), self.retire);
+                tasks.spawn(async move {
+                    let lead = elector.lead(&retire, async |lease, identity| {
+                        leadership::tell(&context.events, lease, &identity);
+                        let mut tasks = Tasks::new();
+                        let stop = context.stop.clone();
+                        start_reconcilers(&mut tasks, context, kinds, teller);
+                        until_ended(tasks, &stop).await
+                    });
+                    let ended = lead.await;
+                    if ended.is_ok() {
+                        // Who retired before it led has nothing else to do.
+                        stop.cancelled().await;
+                    }
+                    ("leader election", ended)
+                });
             }
         }
-        Ok(())
+        until_ended(tasks, &stop).await
     }
+}
+
+/// Starts the reconcilers, and who tells their news.
+fn start_reconcilers(
+    tasks: &mut Tasks,
+    context: reconcile::Context,
+    kinds: Vec<&'static Kind>,
+    teller: Teller,
+) {
+    let stop = context.stop.clone();
+    for kind in kinds {
+        tracing::info!(kind = kind.name, "reconciling");
+        let reconciler = (kind.start)(context.clone());
+        tasks.spawn(async move { (kind.name, reconciler.await) });
+    }
+    // From here on only the reconcilers can bring news: when they end, so does the teller.
+    drop(context);
+    tasks.spawn(async move {
+        teller.run(stop).await;
+        ("events", Ok(()))
+    });
+}
+
+/// Waits for tasks that are to end when they are told to stop, and not before.
+async fn until_ended(mut tasks: Tasks, stop: &CancellationToken) -> anyhow::Result<()> {
+    while let Some(ended) = tasks.join_next().await {
+        let (name, result) = ended.context("a task died")?;
+        result.with_context(|| format!("{name} failed"))?;
+        if !stop.is_cancelled() {
+            bail!("{name} ended by itself");
+        }
+    }
+    Ok(())
 }

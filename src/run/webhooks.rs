@@ -112,7 +112,7 @@ fn named(configuration: &serde_json::Value) -> Named {
 }
 
 /// The pod's own namespace, unless a flag says otherwise.
-fn operator_namespace(flags: &Flags) -> String {
+pub(super) fn operator_namespace(flags: &Flags) -> String {
     flags
         .operator_namespace
         .clone()

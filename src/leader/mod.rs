@@ -1,0 +1,126 @@
+//! Leader election: of several replicas one reconciles. Webhooks are served by all of them.
+//!
+//! The replicas share a Lease, written as client-go writes it. [`decision`] is the pure part: what to
+//! do after what was seen, by a clock that nobody can set. [`lease`] reads and writes the object, with
+//! few assumptions about what stands in it, as anybody may edit it. [`elector`] puts both together:
+//! it waits for its turn, renews, and gives the lease up at the end.
+//!
+//! A process can be stopped at any point and go on an hour later. So the reconcilers have a client of
+//! their own that sends nothing when the time is over: [`fence`].
+//!
+//! At most one replica leads, but nothing that must never happen rests on that: every write has its
+//! precondition, and docs/at/exactly-once.md relies on no leader.
+
+mod decision;
+mod elector;
+mod fence;
+mod lease;
+#[cfg(test)]
+mod simulation;
+
+use std::time::Duration;
+
+pub use elector::{Elector, Settings, State};
+pub use fence::Fence;
+
+/// The name of the Lease.
+pub const LEASE: &str = "my-operator";
+
+/// The longest lease. A longer one in a Lease is nobody's promise but somebody's mistake.
+const LONGEST: Duration = Duration::from_mins(10);
+/// The shortest pause between two attempts.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long things take, in client-go's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Periods {
+    /// For how long after its last renewal a leader is left alone by the others.
+    pub lease_duration: Duration,
+    /// For how long a leader that cannot renew goes on before it ends.
+    pub renew_deadline: Duration,
+    /// The pause between two attempts to lead, or to renew.
+    pub retry_period: Duration,
+}
+
+impl Periods {
+    /// Whether they can work together.
+    ///
+    /// # Errors
+    /// What is wrong, with the names of the flags.
+    pub fn check(&self) -> Result<(), String> {
+        let Self {
+            lease_duration,
+            renew_deadline,
+            retry_period,
+        } = self;
+        if *lease_duration > LONGEST {
+            return Err(format!(
+                "--leader-election-lease-duration is {LONGEST:?} at most, not {lease_duration:?}"
+            ));
+        }
+        if lease_duration <= renew_deadline {
+            return Err(format!(
+                "--leader-election-lease-duration ({lease_duration:?}) must be longer than --leader-election-renew-deadline ({renew_deadline:?}): a leader that cannot renew has to end before another may lead"
+            ));
+        }
+        if *retry_period < SHORTEST_PAUSE {
+            return Err(format!(
+                "--leader-election-retry-period is {SHORTEST_PAUSE:?} at least, not {retry_period:?}"
+            ));
+        }
+        if *renew_deadline <= *retry_period * 6 / 5 {
+            return Err(format!(
+                "--leader-election-renew-deadline ({renew_deadline:?}) must be longer than 1.2 times --leader-election-retry-period ({retry_period:?})"
+            ));
+        }
+        Ok(())
+    }
+
+    /// As it stands in the Lease: whole seconds, and never less than is meant.
+    fn lease_seconds(&self) -> u64 {
+        let whole = self.lease_duration.as_secs();
+        whole + u64::from(self.lease_duration.subsec_nanos() > 0)
+    }
+
+    /// How long one call may take. Two thirds: an API server that takes five seconds for everything
+    /// is still good enough for the defaults, and after a lost call there is time for another.
+    fn call(&self) -> Duration {
+        self.renew_deadline * 2 / 3
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn periods(lease: u64, renew: u64, retry: u64) -> Periods {
+        Periods {
+            lease_duration: Duration::from_millis(lease),
+            renew_deadline: Duration::from_millis(renew),
+            retry_period: Duration::from_millis(retry),
+        }
+    }
+
+    #[test]
+    fn periods_that_cannot_work_together_are_refused_by_the_names_of_their_flags() {
+        assert_eq!(periods(15_000, 10_000, 2_000).check(), Ok(()));
+        assert_eq!(periods(3_000, 2_000, 500).check(), Ok(()));
+        for (periods, word) in [
+            (periods(10_000, 10_000, 2_000), "lease-duration (10s)"),
+            (periods(15_000, 2_400, 2_000), "1.2 times"),
+            (periods(15_000, 10_000, 0), "retry-period is 100ms"),
+            (periods(0, 0, 0), "lease-duration (0ns)"),
+            (periods(601_000, 10_000, 2_000), "600s at most"),
+        ] {
+            let refusal = periods.check().err().unwrap_or_default();
+            assert!(refusal.contains(word), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_never_written_shorter_than_it_is_meant() {
+        assert_eq!(periods(15_000, 0, 0).lease_seconds(), 15);
+        assert_eq!(periods(2_001, 0, 0).lease_seconds(), 3);
+        assert_eq!(periods(400, 0, 0).lease_seconds(), 1);
+    }
+}

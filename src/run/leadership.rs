@@ -1,0 +1,121 @@
+//! Leader election as a part of the whole: flags, the reconcilers' client, figures, news.
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Client, Config};
+use prometheus_client::registry::Registry;
+
+use super::flags::Flags;
+use super::webhooks::operator_namespace;
+use crate::leader::{Elector, LEASE, Periods, Settings};
+use crate::reconcile::event::{Events, News, Severity};
+use crate::reconcile::health::Health;
+use crate::telemetry::metrics;
+use crate::telemetry::probes::Notes;
+use crate::{client, clock};
+
+/// Who takes part in the election, and who leads.
+pub(super) struct Leadership {
+    /// None when there is no election: then this process leads.
+    pub(super) elector: Option<Elector>,
+    /// The client of the reconcilers. It sends nothing when the time to lead is over.
+    pub(super) client: Client,
+}
+
+impl Leadership {
+    /// `client` is that of all else, `config` its configuration.
+    pub(super) fn new(
+        flags: &Flags,
+        config: Config,
+        client: &Client,
+        figures: &client::Metrics,
+        registry: &mut Registry,
+        health: &Health,
+    ) -> anyhow::Result<Self> {
+        if !flags.leader_elect() {
+            let client = client.clone();
+            count(registry, || true);
+            return Ok(Self {
+                elector: None,
+                client,
+            });
+        }
+        let elector = Elector::new(Settings {
+            client: client.clone(),
+            namespace: operator_namespace(flags),
+            periods: flags.leader_election_periods(),
+            clock: clock::system(),
+            health: health.clone(),
+        })
+        .context("cannot take part in the leader election")?;
+        let fence = elector.fence();
+        let client = client::connect_by(config, figures, fence.clone())?;
+        count(registry, move || fence.is_open());
+        Ok(Self {
+            elector: Some(elector),
+            client,
+        })
+    }
+
+    /// Those notes, and who leads.
+    pub(super) fn notes(&self, health: &Health) -> Notes {
+        let state = self.elector.as_ref().map(Elector::state);
+        let health = health.clone();
+        std::sync::Arc::new(move || {
+            let leader = state.as_ref().map(|state| {
+                let holder = state.borrow().holder.clone();
+                let words = match holder.as_str() {
+                    "" => "nobody is known to lead".to_owned(),
+                    holder => format!("{holder} leads"),
+                };
+                ("leader".to_owned(), words)
+            });
+            health.problems().into_iter().chain(leader).collect()
+        })
+    }
+}
+
+/// Whether this replica leads, under controller-runtime's name.
+fn count(registry: &mut Registry, leads: impl Fn() -> bool + Send + Sync + 'static) {
+    registry.register_collector(Box::new(metrics::Read {
+        name: "leader_election_master_status",
+        help: "Whether this replica leads (1) or not (0)",
+        label: "name",
+        counts: false,
+        read: Box::new(move || vec![(LEASE, f64::from(u8::from(leads())))]),
+    }));
+}
+
+/// Tells that this replica leads from now on, as client-go does it.
+pub(super) fn tell(events: &Events, lease: ObjectReference, identity: &str) {
+    let news = News {
+        severity: Severity::Normal,
+        reason: "LeaderElection",
+        action: "Lead",
+        note: format!("{identity} became leader"),
+    };
+    events.publish(lease, news);
+}
+
+impl Flags {
+    /// Whether one of several replicas is to lead.
+    fn leader_elect(&self) -> bool {
+        self.leader_elect.unwrap_or_else(client::in_cluster)
+    }
+
+    pub(super) fn leader_election_periods(&self) -> Periods {
+        Periods {
+            lease_duration: self.leader_election_lease_duration,
+            renew_deadline: self.leader_election_renew_deadline,
+            retry_period: self.leader_election_retry_period,
+        }
+    }
+
+    /// Whether the flags go together.
+    ///
+    /// # Errors
+    /// What is wrong, with the names of the flags.
+    pub fn check(&self) -> Result<(), String> {
+        self.leader_election_periods().check()
+    }
+}
