@@ -22,6 +22,8 @@ pub const NAMESPACE: &str = "my-operator-system";
 pub const SERVICE_ACCOUNT: &str = "my-operator-controller-manager";
 /// The Service of the webhooks.
 pub const WEBHOOK_SERVICE: &str = "my-operator-webhook-service";
+/// The Service of the metrics.
+pub const METRICS_SERVICE: &str = "my-operator-controller-manager-metrics-service";
 /// The MutatingWebhookConfiguration.
 pub const MUTATING: &str = "my-operator-mutating-webhook-configuration";
 /// The ValidatingWebhookConfiguration.
@@ -85,6 +87,10 @@ pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
     let [role, binding] = rbac::leader_election();
     add("rbac/leader_election_role.yaml".into(), &[role])?;
     add("rbac/leader_election_role_binding.yaml".into(), &[binding])?;
+    for (file, objects) in rbac::metrics() {
+        add(format!("rbac/{file}"), &objects)?;
+        roles.push(file.to_owned());
+    }
     for kind in kinds {
         for (role, object) in rbac::people(kind) {
             let file = format!("{}_{role}_role.yaml", kind.name);

@@ -115,6 +115,42 @@ pub(super) fn bindings() -> [Value; 2] {
     ]
 }
 
+/// What serving metrics needs: to ask who a scraper is and whether they may; and the right that a
+/// scraper needs.
+pub(super) fn metrics() -> [(&'static str, Vec<Value>); 2] {
+    const AUTH: &str = "my-operator-metrics-auth-role";
+    let role = |name: &str, rules: Value| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": metadata(name, None),
+            "rules": rules,
+        })
+    };
+    let ask = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["create"] });
+    let auth = role(
+        AUTH,
+        json!([
+            ask("authentication.k8s.io", "tokenreviews"),
+            ask("authorization.k8s.io", "subjectaccessreviews"),
+        ]),
+    );
+    let binding = binding(
+        "ClusterRoleBinding",
+        "my-operator-metrics-auth-rolebinding",
+        ("ClusterRole", AUTH),
+        None,
+    );
+    let reader = role(
+        "my-operator-metrics-reader",
+        json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]),
+    );
+    [
+        ("metrics_auth_role.yaml", vec![auth, binding]),
+        ("metrics_reader_role.yaml", vec![reader]),
+    ]
+}
+
 /// Gives the operator a role: (kind, name).
 fn binding(kind: &str, name: &str, role: (&str, &str), namespace: Option<&str>) -> Value {
     json!({

@@ -71,9 +71,20 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
     pub operator_namespace: Option<String>,
 
-    /// Where metrics are served, plain; "0" turns them off.
-    #[arg(long, env = "MY_OPERATOR_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080", value_parser = optional_address)]
-    pub metrics_bind_address: OptionalAddress,
+    /// Where metrics are served; "0" turns them off. By default 0.0.0.0:8443 in a cluster and
+    /// 127.0.0.1:8080 outside.
+    #[arg(long, env = "MY_OPERATOR_METRICS_BIND_ADDRESS", value_name = "ADDRESS", value_parser = optional_address)]
+    pub metrics_bind_address: Option<OptionalAddress>,
+
+    /// Serve the metrics over TLS, and only to those who may get /metrics by the cluster's roles. By
+    /// default so in a cluster, and plain outside.
+    #[arg(long, env = "MY_OPERATOR_METRICS_SECURE", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
+    pub metrics_secure: Option<bool>,
+
+    /// A folder with tls.crt and tls.key to serve the metrics with. Without it the operator makes a
+    /// certificate of its own when it starts.
+    #[arg(long, env = "MY_OPERATOR_METRICS_CERT_PATH", value_name = "DIR")]
+    pub metrics_cert_path: Option<PathBuf>,
 
     /// Where /healthz and /readyz are served; "0" turns them off.
     #[arg(long, env = "MY_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8081", value_parser = optional_address)]

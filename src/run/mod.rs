@@ -3,6 +3,7 @@
 mod api_server;
 pub mod flags;
 mod leadership;
+mod scrapes;
 mod webhooks;
 
 use std::net::SocketAddr;
@@ -75,7 +76,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
 
     let probes_listener =
         bind("health-probe-bind-address", flags.health_probe_bind_address).await?;
-    let metrics_listener = bind("metrics-bind-address", flags.metrics_bind_address).await?;
+    let metrics_listener = bind("metrics-bind-address", scrapes::address(&flags)).await?;
     let webhook_address = flags.webhooks.then_some(flags.webhook_bind_address);
     let webhook_listener = bind("webhook-bind-address", webhook_address).await?;
     let config = client::config(flags.context.as_deref()).await?;
@@ -119,7 +120,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let registry = Arc::new(Mutex::new(registry));
     if let Some(listener) = metrics_listener {
         let router = metrics::router(registry.clone());
-        serve_plain(&mut tasks, "metrics", listener, router, &stop);
+        scrapes::serve(&mut tasks, listener, router, &flags, &client, &stop)?;
     }
     let (events, teller) = event::events(leadership.client.clone(), clock::system());
     let operate = Operate {

@@ -132,9 +132,14 @@ fn hosts(url: Option<&str>, namespace: &str) -> Vec<String> {
         };
         return vec![name.to_owned()];
     }
-    let service = format!("{}.{namespace}", manifests::WEBHOOK_SERVICE);
+    service_names(manifests::WEBHOOK_SERVICE, namespace)
+}
+
+/// The names that a Service has in a cluster.
+pub(super) fn service_names(service: &str, namespace: &str) -> Vec<String> {
     let ends = ["", ".svc", ".svc.cluster.local"];
-    ends.iter().map(|end| format!("{service}{end}")).collect()
+    let name = |end: &&str| format!("{service}.{namespace}{end}");
+    ends.iter().map(name).collect()
 }
 
 pub(super) fn router(kinds: &[&Kind], metrics: &admission::metrics::Metrics) -> Router {

@@ -41,20 +41,11 @@ pub async fn serve(
 
 /// Serves `router` without TLS until `stop`: for probes and metrics.
 pub async fn serve_plain(listener: TcpListener, router: Router, stop: CancellationToken) {
-    let limits = Limits {
-        connections: 100,
-        unproven_per_address: 50,
-        // Nothing that is asked here has a body.
-        body_bytes: 64 * 1024,
-        bodies_bytes: 1024 * 1024,
-        in_work: 50,
-        drain: Duration::from_secs(1),
-        ..Limits::default()
-    };
     let shutdown = Shutdown {
         draining: stop.clone(),
         stop,
     };
+    let limits = Limits::of_pages();
     run(listener, None, router, limits, shutdown, Arc::default()).await;
 }
 

@@ -84,6 +84,22 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// For pages that a few peers read now and then: probes and metrics.
+    pub fn of_pages() -> Self {
+        Self {
+            connections: 100,
+            unproven_per_address: 50,
+            // Nothing that is asked here has a body.
+            body_bytes: 64 * 1024,
+            bodies_bytes: 1024 * 1024,
+            in_work: 50,
+            drain: Duration::from_secs(1),
+            ..Self::default()
+        }
+    }
+}
+
 /// How a listener ends, in two phases.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {

@@ -1,5 +1,6 @@
 //! What the operator tells of itself: logs, metrics, probes.
 
+pub mod access;
 pub mod logs;
 pub mod metrics;
 pub mod probes;

@@ -11,6 +11,7 @@ mod killed;
 mod kills;
 mod refused;
 mod rollouts;
+mod scrapes;
 mod stored;
 
 use my_operator_cluster::{Cluster, Options};

@@ -1,0 +1,439 @@
+//! Who may read the metrics: whoever the API server knows by their bearer token (a TokenReview), and
+//! lets `get` the path `/metrics` (a SubjectAccessReview), as controller-runtime's
+//! `WithAuthenticationAndAuthorization` has it.
+//!
+//! Verdicts are kept for a short time, so that scrapes are no load for the API server, and a revoked
+//! token is refused soon. A token itself is kept nowhere: it is known by its hash.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared, WeakShared};
+use sha2::{Digest as _, Sha256};
+use tokio::time::{Instant, timeout};
+
+/// How long one who may read goes on without being asked about again: controller-runtime's time for
+/// tokens, and what a revoked token has left at most.
+const ALLOWED_FOR: Duration = Duration::from_mins(1);
+/// How long one who may not is refused without asking: a right that was just given counts soon.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// How many verdicts are kept.
+const KEPT: usize = 1000;
+/// How long the API server may take. Prometheus gives a scrape 10 s.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the API server thinks of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its owner may read the metrics.
+    Allowed,
+    /// It is nobody's.
+    Unknown,
+    /// Its owner, of that name, may not read them.
+    Forbidden(String),
+}
+
+/// Asks the API server about a token. The error is a line for the log, without the token.
+pub type Ask = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Verdict, String>> + Send + Sync>;
+
+/// A question under way, which all who have the same wait for. The error is for the log, and was logged.
+type Question = BoxFuture<'static, Result<Verdict, ()>>;
+
+/// The SHA-256 of a token.
+type Key = [u8; 32];
+
+/// Lets those pass that may read the metrics.
+pub struct Access {
+    ask: Ask,
+    state: Mutex<State>,
+    /// Whether the last question found no answer: told once, not for each scrape.
+    failing: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    verdicts: Verdicts,
+    asking: HashMap<Key, WeakShared<Question>>,
+}
+
+/// Lets only those ask `router` for anything whom `ask` allows.
+pub fn guard(router: Router, ask: Ask) -> Router {
+    let access = Arc::new(Access::new(ask));
+    router.layer(from_fn(move |request: Request, next: Next| {
+        let access = access.clone();
+        async move {
+            match access.refusal(request.headers()).await {
+                None => next.run(request).await,
+                Some(refusal) => refusal,
+            }
+        }
+    }))
+}
+
+impl Access {
+    fn new(ask: Ask) -> Self {
+        Self {
+            ask,
+            state: Mutex::default(),
+            failing: AtomicBool::new(false),
+        }
+    }
+
+    /// What a request with these headers is answered, if it may not pass.
+    async fn refusal(self: &Arc<Self>, headers: &HeaderMap) -> Option<Response> {
+        let verdict = match bearer_token(headers) {
+            Some(token) => self.verdict(token).await,
+            None => Ok(Verdict::Unknown),
+        };
+        let (status, line) = match verdict {
+            Ok(Verdict::Allowed) => return None,
+            Ok(Verdict::Unknown) => (
+                StatusCode::UNAUTHORIZED,
+                "a valid bearer token is required\n".to_owned(),
+            ),
+            Ok(Verdict::Forbidden(user)) => (
+                StatusCode::FORBIDDEN,
+                // Whatever the name is, it stays one line.
+                format!("{} may not get /metrics\n", user.escape_debug()),
+            ),
+            Err(()) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the API server does not say whether this is allowed\n".to_owned(),
+            ),
+        };
+        let mut response = (status, line).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            let scheme = header::HeaderValue::from_static("Bearer");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        Some(response)
+    }
+
+    /// The verdict that is kept, or that of a question, which is asked once for all who come
+    /// meanwhile with the same token.
+    async fn verdict(self: &Arc<Self>, token: &str) -> Result<Verdict, ()> {
+        let key: Key = Sha256::digest(token).into();
+        let question = {
+            let mut state = self.state();
+            if let Some(verdict) = state.verdicts.get(&key, Instant::now()) {
+                return Ok(verdict.clone());
+            }
+            match state.asking.get(&key).and_then(WeakShared::upgrade) {
+                Some(question) => question,
+                None => self.question(&mut state, key, token.to_owned()),
+            }
+        };
+        question.await
+    }
+
+    fn question(self: &Arc<Self>, state: &mut State, key: Key, token: String) -> Shared<Question> {
+        let access = self.clone();
+        let question = async move {
+            let answer = timeout(PATIENCE, (access.ask)(token)).await;
+            let answer = answer
+                .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
+            access.tell(&answer);
+            let answer = answer.map_err(drop);
+            let mut state = access.state();
+            state.asking.remove(&key);
+            if let Ok(verdict) = &answer {
+                state.verdicts.put(key, verdict.clone(), Instant::now());
+            }
+            answer
+        };
+        let question = question.boxed().shared();
+        // Of those whose peers all went away, nothing is kept.
+        state.asking.retain(|_, other| other.upgrade().is_some());
+        state
+            .asking
+            .extend(question.downgrade().map(|weak| (key, weak)));
+        question
+    }
+
+    fn tell(&self, answer: &Result<Verdict, String>) {
+        let failed_before = self.failing.swap(answer.is_err(), Ordering::Relaxed);
+        match answer {
+            Err(problem) if !failed_before => {
+                tracing::warn!(problem, "cannot tell who may read the metrics");
+            }
+            Ok(_) if failed_before => {
+                tracing::info!("the API server tells again who may read the metrics");
+            }
+            Ok(Verdict::Forbidden(user)) => {
+                tracing::info!(user, "refused the metrics to one who may not get /metrics");
+            }
+            _ => {}
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The token of `Authorization: Bearer TOKEN`. Two headers of that name are none: others on the way
+/// may have looked at either.
+fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let mut values = headers.get_all(header::AUTHORIZATION).iter();
+    let (value, None) = (values.next()?, values.next()) else {
+        return None;
+    };
+    let (scheme, token) = value.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim_start();
+    let whole = !token.is_empty() && !token.contains([' ', '\t']);
+    (scheme.eq_ignore_ascii_case("bearer") && whole).then_some(token)
+}
+
+/// Verdicts, each for its time, and never more than [`KEPT`].
+#[derive(Debug, Default)]
+struct Verdicts {
+    kept: HashMap<Key, Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    verdict: Verdict,
+    until: Instant,
+}
+
+impl Kept {
+    fn new(verdict: Verdict, now: Instant) -> Self {
+        let time = match verdict {
+            Verdict::Allowed => ALLOWED_FOR,
+            Verdict::Unknown | Verdict::Forbidden(_) => REFUSED_FOR,
+        };
+        let until = now + time;
+        Self { verdict, until }
+    }
+
+    fn holds(&self, now: Instant) -> bool {
+        now < self.until
+    }
+}
+
+impl Verdicts {
+    fn get(&self, key: &Key, now: Instant) -> Option<&Verdict> {
+        let kept = self.kept.get(key).filter(|kept| kept.holds(now))?;
+        Some(&kept.verdict)
+    }
+
+    /// When full, a refusal gives way first: whoever tries tokens must not make us forget those that
+    /// are good.
+    fn put(&mut self, key: Key, verdict: Verdict, now: Instant) {
+        if self.kept.len() >= KEPT {
+            self.kept.retain(|_, kept| kept.holds(now));
+        }
+        if self.kept.len() >= KEPT && !self.kept.contains_key(&key) {
+            let rank = |kept: &Kept| (kept.verdict == Verdict::Allowed, kept.until);
+            let first = self.kept.iter().min_by_key(|(_, kept)| rank(kept));
+            if let Some(key) = first.map(|(key, _)| *key) {
+                self.kept.remove(&key);
+            }
+        }
+        self.kept.insert(key, Kept::new(verdict, now));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::AtomicUsize;
+
+    use axum::body::{Body, to_bytes};
+    use axum::routing::get;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    /// Knows the tokens "good" and "known", is down for "down", and never answers "silent".
+    #[derive(Clone, Default)]
+    struct ApiServer {
+        asked: Arc<AtomicUsize>,
+        revoked: Arc<AtomicBool>,
+    }
+
+    impl ApiServer {
+        fn asked(&self) -> usize {
+            self.asked.load(Ordering::SeqCst)
+        }
+
+        fn guarded(&self) -> Router {
+            let this = self.clone();
+            let ask: Ask = Arc::new(move |token| {
+                let this = this.clone();
+                async move {
+                    this.asked.fetch_add(1, Ordering::SeqCst);
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    match token.as_str() {
+                        "good" if !this.revoked.load(Ordering::SeqCst) => Ok(Verdict::Allowed),
+                        "known" => Ok(Verdict::Forbidden("some\none".to_owned())),
+                        "down" => Err("connection refused".to_owned()),
+                        "silent" => std::future::pending().await,
+                        _ => Ok(Verdict::Unknown),
+                    }
+                }
+                .boxed()
+            });
+            guard(
+                Router::new().route("/metrics", get(|| async { "figures" })),
+                ask,
+            )
+        }
+    }
+
+    async fn scrape(router: &Router, path: &str, authorization: &[&str]) -> (u16, String) {
+        let mut request = Request::get(path);
+        for value in authorization {
+            request = request.header(header::AUTHORIZATION, *value);
+        }
+        let request = request.body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = to_bytes(response.into_body(), 10_000).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn with(router: &Router, token: &str) -> u16 {
+        scrape(router, "/metrics", &[&format!("Bearer {token}")])
+            .await
+            .0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_who_may_read_gets_anything_at_all() {
+        let server = ApiServer::default();
+        let router = server.guarded();
+        for path in ["/metrics", "/", "/other"] {
+            assert_eq!(scrape(&router, path, &[]).await.0, 401, "{path}");
+        }
+        assert_eq!(server.asked(), 0);
+        assert_eq!(with(&router, "bad").await, 401);
+        let (status, page) = scrape(&router, "/metrics", &["Bearer known"]).await;
+        assert_eq!(
+            (status, page.as_str()),
+            (403, "some\\none may not get /metrics\n")
+        );
+        let (status, page) = scrape(&router, "/metrics", &["bearer good"]).await;
+        assert_eq!((status, page.as_str()), (200, "figures"));
+        assert_eq!(scrape(&router, "/other", &["Bearer good"]).await.0, 404);
+        assert_eq!(server.asked(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_no_bearer_token_is_never_asked_about() {
+        let server = ApiServer::default();
+        let router = server.guarded();
+        let odd: [&[&str]; 7] = [
+            &["good"],
+            &["Bearer"],
+            &["Bearer "],
+            &["Bearer good x"],
+            &["Basic good"],
+            &["Bearer good", "Bearer good"],
+            &["Bearer g\u{f6}d"],
+        ];
+        for authorization in odd {
+            let (status, _) = scrape(&router, "/metrics", authorization).await;
+            assert_eq!(status, 401, "{authorization:?}");
+        }
+        assert_eq!(server.asked(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn scrapes_at_once_with_one_token_are_one_question() {
+        let server = ApiServer::default();
+        let router = server.guarded();
+        let scrapes = (0..50).map(|_| with(&router, "good"));
+        let statuses = futures::future::join_all(scrapes).await;
+        assert_eq!(statuses, vec![200; 50]);
+        assert_eq!(server.asked(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_goes_away_takes_no_answer_from_the_others() {
+        let server = ApiServer::default();
+        let router = server.guarded();
+        let hasty = timeout(Duration::from_millis(10), with(&router, "good"));
+        let (hasty, patient) = tokio::join!(hasty, with(&router, "good"));
+        assert!(hasty.is_err());
+        assert_eq!((patient, server.asked()), (200, 1));
+        // And one that was alone leaves nothing that a later one would wait for in vain.
+        let alone = timeout(Duration::from_millis(10), with(&router, "bad"));
+        assert!(alone.await.is_err());
+        assert_eq!(with(&router, "bad").await, 401);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_verdict_is_kept_for_its_time_and_a_revoked_token_refused_after_it() {
+        let server = ApiServer::default();
+        let router = server.guarded();
+        assert_eq!(with(&router, "good").await, 200);
+        server.revoked.store(true, Ordering::SeqCst);
+        let given = Instant::now();
+        tokio::time::sleep(Duration::from_secs(59)).await;
+        assert_eq!(with(&router, "good").await, 200);
+        tokio::time::sleep_until(given + ALLOWED_FOR).await;
+        assert_eq!(with(&router, "good").await, 401);
+        server.revoked.store(false, Ordering::SeqCst);
+        assert_eq!(with(&router, "good").await, 401);
+        tokio::time::sleep(REFUSED_FOR).await;
+        assert_eq!(with(&router, "good").await, 200);
+        assert_eq!(server.asked(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_does_not_answer_is_told_in_time_and_asked_again() {
+        let server = ApiServer::default();
+        let router = server.guarded();
+        for asked in 1..=2 {
+            let start = Instant::now();
+            let (status, page) = scrape(&router, "/metrics", &["Bearer silent"]).await;
+            assert_eq!(status, 503);
+            assert_eq!(page.lines().count(), 1, "{page}");
+            assert!(start.elapsed() <= PATIENCE + Duration::from_millis(10));
+            assert_eq!(server.asked(), asked);
+        }
+        assert_eq!(with(&router, "down").await, 503);
+        assert_eq!(with(&router, "good").await, 200);
+    }
+
+    #[test]
+    fn verdicts_are_bounded_and_refusals_give_way_first() {
+        let now = Instant::now();
+        let key = |n: usize| -> Key { Sha256::digest(n.to_be_bytes()).into() };
+        let mut verdicts = Verdicts::default();
+        for n in 0..10 {
+            verdicts.put(key(n), Verdict::Allowed, now);
+        }
+        for n in 10..5 * KEPT {
+            verdicts.put(key(n), Verdict::Unknown, now);
+            assert!(verdicts.kept.len() <= KEPT);
+        }
+        for n in 0..10 {
+            assert_eq!(verdicts.get(&key(n), now), Some(&Verdict::Allowed));
+        }
+        // What is over gives way before anything that holds.
+        let later = now + REFUSED_FOR;
+        verdicts.put(key(0), Verdict::Unknown, later);
+        assert_eq!(verdicts.kept.len(), 10);
+        assert_eq!(verdicts.get(&key(0), later), Some(&Verdict::Unknown));
+        // Nothing but good ones: the oldest goes.
+        for n in 0..2 * KEPT {
+            let at = later + Duration::from_millis(n as u64);
+            verdicts.put(key(n), Verdict::Allowed, at);
+        }
+        assert_eq!(verdicts.kept.len(), KEPT);
+        assert!(verdicts.get(&key(KEPT - 1), later).is_none());
+        assert!(verdicts.get(&key(2 * KEPT - 1), later).is_some());
+    }
+}
