@@ -251,7 +251,7 @@ impl AtReconciler {
                         }
                         // The step may have corrected the start that was recorded.
                         let status = step.status.as_deref().unwrap_or(&at.status);
-                        self.metrics.released(status);
+                        self.metrics.released(status, at.base);
                         work.did.push(format!("released the pod {uid}"));
                     }
                     Lifted::Refused(refusal) => {

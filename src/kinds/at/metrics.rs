@@ -6,6 +6,7 @@ use prometheus_client::metrics::{
 };
 use prometheus_client::registry::Registry;
 
+use super::admission::Base;
 use super::crd::{AtStatus, Ending, Phase};
 
 /// How a run ended.
@@ -43,7 +44,7 @@ impl Metrics {
         }
         registry.register(
             "my_operator_at_lateness_seconds",
-            "From the instant of an At to the release of its pod",
+            "From the instant of an At, or from when its schedule was set if that was later, to the release of its pod",
             this.lateness.clone(),
         );
         registry.register(
@@ -65,14 +66,20 @@ impl Metrics {
         self.pending.inc_by(pending(after) - pending(before));
     }
 
-    /// The pod of an At with that status was released.
-    pub fn released(&self, status: &AtStatus) {
-        let late = status
-            .lateness_milliseconds
-            .and_then(|ms| u32::try_from(ms).ok());
-        if let Some(ms) = late {
-            self.lateness.observe(f64::from(ms) / 1000.0);
-        }
+    /// The pod of an At with that status was released. A schedule that was past when it was set is
+    /// late from then on: before that, nobody could have kept it.
+    pub fn released(&self, status: &AtStatus, set: Option<Base>) {
+        let (Some(start), Some(instant)) = (status.start_time, status.scheduled_time) else {
+            return;
+        };
+        let set = set.map(|base| match base {
+            Base::Created(set) | Base::Changed(set) => set,
+        });
+        let due = set.map_or(instant, |set| set.max(instant));
+        let late = (start - due).num_milliseconds().max(0);
+        // Beyond 49 days it is in the last bucket anyway.
+        let late = u32::try_from(late).unwrap_or(u32::MAX);
+        self.lateness.observe(f64::from(late) / 1000.0);
     }
 
     /// An At is over.
@@ -94,6 +101,8 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use chrono::{DateTime, TimeDelta};
+
     use super::*;
 
     #[test]
@@ -105,18 +114,27 @@ mod tests {
         metrics.changed(None, Some(Phase::Done));
         metrics.changed(Some(Phase::Pending), Some(Phase::Running));
         metrics.changed(Some(Phase::Running), None);
-        metrics.released(&AtStatus {
-            lateness_milliseconds: Some(20),
+        let second = |n: i64| DateTime::from_timestamp(1_800_000_000 + n, 0).unwrap();
+        let started = AtStatus {
+            scheduled_time: Some(second(0)),
+            start_time: Some(second(0) + TimeDelta::milliseconds(20)),
             ..AtStatus::default()
-        });
-        metrics.released(&AtStatus::default());
+        };
+        metrics.released(&started, Some(Base::Created(second(-3600))));
+        // Its instant was an hour past when it was created.
+        let past = AtStatus {
+            scheduled_time: Some(second(-3600)),
+            ..started
+        };
+        metrics.released(&past, Some(Base::Created(second(0))));
+        metrics.released(&AtStatus::default(), None);
         metrics.over(Ending::Missed);
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         for line in [
             "my_operator_at_pending 1",
-            "my_operator_at_lateness_seconds_count 1",
-            "my_operator_at_lateness_seconds_sum 0.02",
+            "my_operator_at_lateness_seconds_count 2",
+            "my_operator_at_lateness_seconds_sum 0.04",
             "my_operator_at_runs_total{result=\"Missed\"} 1",
             "my_operator_at_runs_total{result=\"Failed\"} 0",
         ] {
