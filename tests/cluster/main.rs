@@ -7,6 +7,7 @@
 mod harness;
 
 mod at;
+mod figures;
 mod mydaemonset;
 mod policies;
 mod refusals;
