@@ -4,9 +4,15 @@ CARGO ?= cargo
 # The cluster that `make run` uses is the one of KUBECONFIG; without it, a local one is started.
 ARGS ?=
 KUBECTL ?= kubectl
+# The image, and what makes it: docker, podman or buildah.
+IMG ?= my-operator:latest
+CONTAINER_TOOL ?= docker
+# What the image says of itself.
+VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+SOURCE ?= unknown
 
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt lint test bench build run install uninstall
+.PHONY: help manifests fmt lint test bench build run install uninstall docker-build docker-push
 
 help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +38,12 @@ build: ## Build the release binary, target/release/my-operator.
 
 run: ## Run the operator: on the cluster of KUBECONFIG, else on a local one with samples.
 	@./hack/run $(ARGS)
+
+docker-build: ## Build the image IMG (CONTAINER_TOOL=docker, podman or buildah; SOURCE=URL is told in it).
+	$(CONTAINER_TOOL) build --build-arg VERSION="$(VERSION)" --build-arg SOURCE="$(SOURCE)" --tag "$(IMG)" .
+
+docker-push: ## Push the image IMG.
+	$(CONTAINER_TOOL) push "$(IMG)"
 
 install: ## Install the CRDs into the cluster of KUBECONFIG.
 	$(KUBECTL) apply -k config/crd
