@@ -31,6 +31,14 @@ enum Command {
         /// Write the reference of fields into the folder `reference` of this one.
         #[arg(long, value_name = "DIR", requires = "out")]
         docs: Option<PathBuf>,
+        /// Write only the component of an operator that works in this namespace alone; repeatable.
+        #[arg(
+            long = "namespace",
+            value_name = "NAMESPACE",
+            requires = "out",
+            conflicts_with = "docs"
+        )]
+        namespaces: Vec<String>,
     },
     /// Write a development CA and a serving certificate: ca.crt, tls.crt, tls.key.
     Certs {
@@ -60,7 +68,11 @@ pub fn main() -> ExitCode {
     let result = match cli.command {
         Command::Admit(flags) => return judge_manifests(&flags),
         Command::Run(flags) => run(*flags),
-        Command::Manifests { out, docs } => write_manifests(out, docs),
+        Command::Manifests {
+            out,
+            docs,
+            namespaces,
+        } => write_manifests(out, docs, &namespaces),
         Command::Certs { out, hosts } => write_certificates(&out, &hosts),
     };
     match result {
@@ -102,12 +114,19 @@ fn run(flags: Flags) -> anyhow::Result<()> {
         .block_on(crate::run::run(flags))
 }
 
-fn write_manifests(out: Option<PathBuf>, docs: Option<PathBuf>) -> anyhow::Result<()> {
+fn write_manifests(
+    out: Option<PathBuf>,
+    docs: Option<PathBuf>,
+    namespaces: &[String],
+) -> anyhow::Result<()> {
     use std::io::Write as _;
     if let Some(folder) = docs {
         manifests::write(&manifests::pages(kinds::REGISTRY)?, &folder)?;
     }
-    let files = manifests::files(kinds::REGISTRY)?;
+    let files = match namespaces {
+        [] => manifests::files(kinds::REGISTRY)?,
+        some => manifests::namespaced(kinds::REGISTRY, some)?,
+    };
     match out {
         Some(folder) => manifests::write(&files, &folder),
         None => std::io::stdout()

@@ -38,6 +38,8 @@ fn no_generated_file_was_left_behind() {
         .chain(docs.map(|file| checkout().join("docs").join(file.path)))
         .collect();
     for folder in [
+        "config/components/namespaced",
+        "config/components/policy",
         "config/crd/bases",
         "config/rbac",
         "config/samples",
@@ -139,12 +141,125 @@ fn webhook_rules_name_only_our_groups_and_never_a_subresource() {
     }
 }
 
-#[test]
-fn roles_have_no_wildcards() {
+/// Every role among the generated files: (kind, namespace and name, rules).
+fn roles() -> Vec<(String, String, Vec<Value>)> {
+    let mut roles = Vec::new();
     for file in manifests::files(kinds::REGISTRY).unwrap() {
-        if file.path.starts_with("rbac") {
-            assert!(!file.text.contains('*'), "{}", file.path.display());
+        for text in file.text.split("---\n") {
+            let object: Value = serde_saphyr::from_str(text).unwrap();
+            let kind = object["kind"].as_str().unwrap_or_default();
+            if kind == "Role" || kind == "ClusterRole" {
+                let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+                let name = format!("{}/{}", text("namespace"), text("name"));
+                let rules = object["rules"].as_array().unwrap().clone();
+                roles.push((kind.to_owned(), name, rules));
+            }
         }
+    }
+    roles
+}
+
+fn words(value: &Value) -> Vec<&str> {
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn roles_have_no_wildcards_and_confine_to_names_what_is_not_theirs_alone() {
+    let roles = roles();
+    assert!(roles.len() >= 8, "{}", roles.len());
+    for (kind, name, rules) in roles {
+        for rule in rules {
+            assert!(!rule.to_string().contains('*'), "{name}: {rule}");
+            let verbs = words(&rule["verbs"]);
+            let groups = words(&rule["apiGroups"]);
+            for resource in words(&rule["resources"]) {
+                let named = !words(&rule["resourceNames"]).is_empty();
+                match resource {
+                    // A create cannot be confined to a name.
+                    "secrets" => assert!(
+                        kind == "Role" && (named || verbs == ["create"]),
+                        "{name}: {rule}"
+                    ),
+                    _ if groups == ["admissionregistration.k8s.io"] => {
+                        assert!(named && !verbs.contains(&"create"), "{name}: {rule}");
+                    }
+                    "clusterroles"
+                    | "clusterrolebindings"
+                    | "roles"
+                    | "rolebindings"
+                    | "serviceaccounts"
+                    | "pods/exec" => panic!("{name}: {rule}"),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_operator_may_own_what_it_makes_where_that_is_enforced() {
+    // With OwnerReferencesPermissionEnforcement, as OpenShift has it, blockOwnerDeletion needs this.
+    let may = |role: &str, plural: &str| {
+        roles().iter().any(|(_, name, rules)| {
+            name == role
+                && rules.iter().any(|rule| {
+                    words(&rule["resources"]).contains(&format!("{plural}/finalizers").as_str())
+                        && words(&rule["verbs"]).contains(&"update")
+                })
+        })
+    };
+    for kind in kinds::REGISTRY {
+        let plural = (kind.admission.resource)().plural;
+        for role in [
+            "/my-operator-manager-role",
+            "default/my-operator-namespace-role",
+        ] {
+            assert!(may(role, &plural), "{role} lacks {plural}/finalizers");
+        }
+    }
+}
+
+#[test]
+fn an_operator_of_some_namespaces_has_the_same_rights_there_and_only_reads_elsewhere() {
+    let file = |name: &str| {
+        let files = manifests::namespaced(kinds::REGISTRY, &["a".into(), "b".into()]).unwrap();
+        let path = Path::new("components/namespaced").join(name);
+        files.into_iter().find(|f| f.path == path).unwrap().text
+    };
+    let everywhere: Value = serde_saphyr::from_str(&file("cluster_role.yaml")).unwrap();
+    for rule in everywhere["rules"].as_array().unwrap() {
+        let reads = ["get", "list", "watch"];
+        let foreign = words(&rule["verbs"])
+            .iter()
+            .any(|verb| !reads.contains(verb));
+        let named = !words(&rule["resourceNames"]).is_empty();
+        assert!(!foreign || named, "{rule}");
+    }
+    let roles: Vec<Value> = file("roles.yaml")
+        .split("---\n")
+        .map(|text| serde_saphyr::from_str(text).unwrap())
+        .collect();
+    let namespaces = roles
+        .iter()
+        .map(|role| role["metadata"]["namespace"].clone());
+    assert_eq!(namespaces.collect::<Vec<_>>(), ["a", "a", "b", "b"]);
+    for permission in kinds::REGISTRY.iter().flat_map(|kind| kind.permissions) {
+        let given = |role: &Value| {
+            role["rules"].as_array().unwrap().iter().any(|rule| {
+                words(&rule["apiGroups"]).contains(&permission.group)
+                    && words(&rule["resources"]).contains(&permission.resource)
+                    && permission
+                        .verbs
+                        .iter()
+                        .all(|verb| words(&rule["verbs"]).contains(verb))
+            })
+        };
+        assert!(given(&roles[0]) && given(&roles[2]), "{permission:?}");
+    }
+    let arguments = file("arguments.yaml");
+    for namespace in ["--namespace=a", "--namespace=b"] {
+        assert!(arguments.contains(namespace), "{arguments}");
     }
 }
 

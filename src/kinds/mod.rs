@@ -40,8 +40,10 @@ pub struct Kind {
     pub crd: fn() -> CustomResourceDefinition,
     /// Defaulting and validation.
     pub admission: Admission,
-    /// All permissions that the reconciler needs, those on the kind itself included.
+    /// All permissions that the reconciler needs in namespaces, those on the kind itself included.
     pub permissions: &'static [Permission],
+    /// Those that it needs on resources without namespace, such as nodes.
+    pub cluster_permissions: &'static [Permission],
     /// Samples, good and bad.
     pub samples: &'static [Sample],
     /// Runs the reconciler until the context says stop.

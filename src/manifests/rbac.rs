@@ -6,51 +6,97 @@ use serde_json::{Value, json};
 
 use super::{MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING};
 use crate::certs::secret;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, Permission};
 use crate::leader;
 
 const ROLE: &str = "my-operator-manager-role";
 const ELECTION_ROLE: &str = "my-operator-leader-election-role";
+const AUTH_ROLE: &str = "my-operator-metrics-auth-role";
+const NAMESPACE_ROLE: &str = "my-operator-namespace-role";
 const API_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The operator's ClusterRole, and its Role in its own namespace.
 pub(super) fn manager(kinds: &[&Kind]) -> [Value; 2] {
-    let mut rules = permissions(kinds);
-    rules.push(json!({
+    let everywhere = kinds
+        .iter()
+        .flat_map(|kind| kind.permissions.iter().chain(kind.cluster_permissions));
+    let mut rules = rules(everywhere);
+    rules.push(webhook_configurations());
+    [
+        role(ROLE, None, &rules),
+        role(ROLE, Some(NAMESPACE), &own()),
+    ]
+}
+
+/// The ClusterRole of an operator that works in some namespaces only: what has no namespace.
+pub(super) fn without_namespaces(kinds: &[&Kind]) -> Value {
+    let mut rules = rules(kinds.iter().flat_map(|kind| kind.cluster_permissions));
+    rules.push(webhook_configurations());
+    role(ROLE, None, &rules)
+}
+
+/// The Role in one namespace to work in, and its binding.
+pub(super) fn in_namespace(kinds: &[&Kind], namespace: &str) -> [Value; 2] {
+    let rules = rules(kinds.iter().flat_map(|kind| kind.permissions));
+    let binding_name = "my-operator-namespace-rolebinding";
+    [
+        role(NAMESPACE_ROLE, Some(namespace), &rules),
+        binding(binding_name, Some(namespace), NAMESPACE_ROLE),
+    ]
+}
+
+/// With a namespace a Role, without one a ClusterRole.
+fn role(name: &str, namespace: Option<&str>, rules: &[Value]) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": role_kind(namespace),
+        "metadata": metadata(name, namespace),
+        "rules": rules,
+    })
+}
+
+fn role_kind(namespace: Option<&str>) -> &'static str {
+    if namespace.is_some() {
+        "Role"
+    } else {
+        "ClusterRole"
+    }
+}
+
+/// A list or watch is confined to a name by a field selector.
+fn webhook_configurations() -> Value {
+    json!({
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
         "resourceNames": [MUTATING, VALIDATING],
         "verbs": ["get", "list", "patch", "watch"],
-    }));
+    })
+}
+
+/// What is done in the operator's own namespace, wherever it works: the Secret of the webhook's CA, and
+/// Events about it.
+fn own() -> [Value; 3] {
     [
+        // A create has no name yet that a rule could confine it to.
+        json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["create"] }),
         json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": metadata(ROLE, None),
-            "rules": rules,
+            "apiGroups": [""],
+            "resources": ["secrets"],
+            "resourceNames": [secret::NAME],
+            "verbs": ["get", "update"],
         }),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": metadata(ROLE, Some(NAMESPACE)),
-            "rules": [
-                // A create has no name yet that a rule could confine it to.
-                { "apiGroups": [""], "resources": ["secrets"], "verbs": ["create"] },
-                {
-                    "apiGroups": [""],
-                    "resources": ["secrets"],
-                    "resourceNames": [secret::NAME],
-                    "verbs": ["get", "update"],
-                },
-            ],
-        }),
+        events(),
     ]
 }
 
+fn events() -> Value {
+    json!({ "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] })
+}
+
 /// One rule for each group and set of verbs, so that the role reads well.
-fn permissions(kinds: &[&Kind]) -> Vec<Value> {
+fn rules<'a>(permissions: impl Iterator<Item = &'a Permission>) -> Vec<Value> {
     let mut by_resource: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for permission in kinds.iter().flat_map(|kind| kind.permissions) {
+    for permission in permissions {
         let verbs = by_resource
             .entry((permission.group, permission.resource))
             .or_default();
@@ -72,30 +118,36 @@ fn permissions(kinds: &[&Kind]) -> Vec<Value> {
 
 /// What the election of a leader needs, in the operator's own namespace: a Role and its binding.
 pub(super) fn leader_election() -> [Value; 2] {
+    let namespace = Some(NAMESPACE);
+    let lease = |verbs: &[&str]| json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
+    // A create has no name yet that a rule could confine it to.
+    let create = lease(&["create"]);
+    let mut hold = lease(&["get", "update", "watch"]);
+    hold["resourceNames"] = json!([leader::LEASE]);
+    let binding_name = "my-operator-leader-election-rolebinding";
     [
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "Role",
-            "metadata": metadata(ELECTION_ROLE, Some(NAMESPACE)),
-            "rules": [
-                // A create has no name yet that a rule could confine it to.
-                { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"] },
-                {
-                    "apiGroups": ["coordination.k8s.io"],
-                    "resources": ["leases"],
-                    "resourceNames": [leader::LEASE],
-                    "verbs": ["get", "update", "watch"],
-                },
-                // To tell who leads.
-                { "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] },
-            ],
-        }),
-        binding(
-            "RoleBinding",
-            "my-operator-leader-election-rolebinding",
-            ("Role", ELECTION_ROLE),
-            Some(NAMESPACE),
-        ),
+        role(ELECTION_ROLE, namespace, &[create, hold, events()]),
+        binding(binding_name, namespace, ELECTION_ROLE),
+    ]
+}
+
+/// What serving metrics needs: to ask who a scraper is and whether they may; and the right that a
+/// scraper needs.
+pub(super) fn metrics() -> [(&'static str, Vec<Value>); 2] {
+    let ask = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["create"] });
+    let auth = [
+        ask("authentication.k8s.io", "tokenreviews"),
+        ask("authorization.k8s.io", "subjectaccessreviews"),
+    ];
+    let auth = vec![
+        role(AUTH_ROLE, None, &auth),
+        binding("my-operator-metrics-auth-rolebinding", None, AUTH_ROLE),
+    ];
+    let read = [json!({ "nonResourceURLs": ["/metrics"], "verbs": ["get"] })];
+    let reader = vec![role("my-operator-metrics-reader", None, &read)];
+    [
+        ("metrics_auth_role.yaml", auth),
+        ("metrics_reader_role.yaml", reader),
     ]
 }
 
@@ -110,54 +162,19 @@ pub(super) fn service_account() -> Value {
 pub(super) fn bindings() -> [Value; 2] {
     let name = "my-operator-manager-rolebinding";
     [
-        binding("ClusterRoleBinding", name, ("ClusterRole", ROLE), None),
-        binding("RoleBinding", name, ("Role", ROLE), Some(NAMESPACE)),
+        binding(name, None, ROLE),
+        binding(name, Some(NAMESPACE), ROLE),
     ]
 }
 
-/// What serving metrics needs: to ask who a scraper is and whether they may; and the right that a
-/// scraper needs.
-pub(super) fn metrics() -> [(&'static str, Vec<Value>); 2] {
-    const AUTH: &str = "my-operator-metrics-auth-role";
-    let role = |name: &str, rules: Value| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": metadata(name, None),
-            "rules": rules,
-        })
-    };
-    let ask = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["create"] });
-    let auth = role(
-        AUTH,
-        json!([
-            ask("authentication.k8s.io", "tokenreviews"),
-            ask("authorization.k8s.io", "subjectaccessreviews"),
-        ]),
-    );
-    let binding = binding(
-        "ClusterRoleBinding",
-        "my-operator-metrics-auth-rolebinding",
-        ("ClusterRole", AUTH),
-        None,
-    );
-    let reader = role(
-        "my-operator-metrics-reader",
-        json!([{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }]),
-    );
-    [
-        ("metrics_auth_role.yaml", vec![auth, binding]),
-        ("metrics_reader_role.yaml", vec![reader]),
-    ]
-}
-
-/// Gives the operator a role: (kind, name).
-fn binding(kind: &str, name: &str, role: (&str, &str), namespace: Option<&str>) -> Value {
+/// Gives the operator a role: one of that namespace, or without one a ClusterRole everywhere.
+fn binding(name: &str, namespace: Option<&str>, role: &str) -> Value {
+    let kind = role_kind(namespace);
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
+        "kind": format!("{kind}Binding"),
         "metadata": metadata(name, namespace),
-        "roleRef": { "apiGroup": API_GROUP, "kind": role.0, "name": role.1 },
+        "roleRef": { "apiGroup": API_GROUP, "kind": kind, "name": role },
         "subjects": [{ "kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": NAMESPACE }],
     })
 }

@@ -43,7 +43,6 @@ pub fn configurations(kinds: &[&Kind], reach: &Reach, namespaces: &[String]) -> 
 }
 
 fn webhook(kind: &Kind, verb: &str, reach: &Reach, namespaces: &[String]) -> Value {
-    let resource = (kind.admission.resource)();
     let path = kind.admission.path(verb);
     let client = match reach {
         Reach::Service { name, namespace } => {
@@ -52,20 +51,14 @@ fn webhook(kind: &Kind, verb: &str, reach: &Reach, namespaces: &[String]) -> Val
         Reach::Url(url) => json!({ "url": format!("{}{path}", url.trim_end_matches('/')) }),
     };
     let mut webhook = json!({
-        "name": format!("{}{}.kb.io", &verb[..1], resource.kind.to_lowercase()),
+        "name": name(kind, verb),
         "admissionReviewVersions": ["v1"],
         "clientConfig": client,
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
         "sideEffects": "None",
         "timeoutSeconds": 10,
-        "rules": [{
-            "apiGroups": [resource.group],
-            "apiVersions": [resource.version],
-            "operations": ["CREATE", "UPDATE"],
-            "resources": [resource.plural],
-            "scope": "Namespaced",
-        }],
+        "rules": [rule(kind)],
         "matchConditions": [{
             "name": "spec-or-recorded-annotation-changed",
             "expression": changed(kind.admission.recorded),
@@ -75,18 +68,41 @@ fn webhook(kind: &Kind, verb: &str, reach: &Reach, namespaces: &[String]) -> Val
         webhook["reinvocationPolicy"] = "IfNeeded".into();
     }
     if !namespaces.is_empty() {
-        webhook["namespaceSelector"] = json!({ "matchExpressions": [{
-            "key": "kubernetes.io/metadata.name",
-            "operator": "In",
-            "values": namespaces,
-        }] });
+        webhook["namespaceSelector"] = in_namespaces(namespaces);
     }
     webhook
 }
 
+/// The name of a kind's entry.
+pub(super) fn name(kind: &Kind, verb: &str) -> String {
+    let resource = (kind.admission.resource)();
+    format!("{}{}.kb.io", &verb[..1], resource.kind.to_lowercase())
+}
+
+/// What is judged of a kind.
+pub(super) fn rule(kind: &Kind) -> Value {
+    let resource = (kind.admission.resource)();
+    json!({
+        "apiGroups": [resource.group],
+        "apiVersions": [resource.version],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": [resource.plural],
+        "scope": "Namespaced",
+    })
+}
+
+/// The API server labels every namespace with its name.
+pub(super) fn in_namespaces(namespaces: &[String]) -> Value {
+    json!({ "matchExpressions": [{
+        "key": "kubernetes.io/metadata.name",
+        "operator": "In",
+        "values": namespaces,
+    }] })
+}
+
 /// An UPDATE is sent only if something changed that is judged, so that labels, finalizers and the
 /// like of a stored object can change while the webhook is down.
-fn changed(recorded: &[&str]) -> String {
+pub(super) fn changed(recorded: &[&str]) -> String {
     let spec = "object.?spec.orValue({}) != oldObject.?spec.orValue({})".to_owned();
     let annotations = recorded.iter().map(|key| {
         // As optional values: one that is there and empty differs from none.

@@ -64,6 +64,7 @@ pub const KIND: Kind = Kind {
             verbs: &["update"],
         },
     ],
+    cluster_permissions: &[],
     samples: &[
         Sample {
             file: "cnat_v1alpha1_at.yaml",

@@ -47,11 +47,6 @@ pub const KIND: Kind = Kind {
     permissions: &[
         Permission {
             group: "",
-            resource: "nodes",
-            verbs: &["get", "list", "watch"],
-        },
-        Permission {
-            group: "",
             resource: "pods",
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
         },
@@ -83,6 +78,11 @@ pub const KIND: Kind = Kind {
             verbs: &["update"],
         },
     ],
+    cluster_permissions: &[Permission {
+        group: "",
+        resource: "nodes",
+        verbs: &["get", "list", "watch"],
+    }],
     samples: &[
         Sample {
             file: "apps_v1beta1_mydaemonset.yaml",
