@@ -143,7 +143,7 @@ fn webhook_rules_name_only_our_groups_and_never_a_subresource() {
 
 /// Every role among the generated files: (kind, namespace and name, rules).
 fn roles() -> Vec<(String, String, Vec<Value>)> {
-    let mut roles = Vec::new();
+    let mut found = Vec::new();
     for file in manifests::files(kinds::REGISTRY).unwrap() {
         for text in file.text.split("---\n") {
             let object: Value = serde_saphyr::from_str(text).unwrap();
@@ -152,11 +152,11 @@ fn roles() -> Vec<(String, String, Vec<Value>)> {
                 let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
                 let name = format!("{}/{}", text("namespace"), text("name"));
                 let rules = object["rules"].as_array().unwrap().clone();
-                roles.push((kind.to_owned(), name, rules));
+                found.push((kind.to_owned(), name, rules));
             }
         }
     }
-    roles
+    found
 }
 
 fn words(value: &Value) -> Vec<&str> {

@@ -1,0 +1,49 @@
+//! What a platform team does, on a real API server: `make deploy` and its like, and the components of
+//! `config/components`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod components;
+mod deploy;
+
+use std::process::Command;
+
+use harness::{Said, checkout, run};
+use my_operator_cluster::Cluster;
+
+/// A script of `hack/` against that cluster.
+fn script(cluster: &Cluster, line: &str) -> Command {
+    let kubectl = cluster.kubectl();
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(checkout().join(words.next().unwrap()));
+    command
+        .current_dir(checkout())
+        .args(words)
+        .env("KUBECTL", kubectl.get_program());
+    for (name, value) in kubectl.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command
+}
+
+/// The same, run to its end; there is nobody to ask.
+fn hack(cluster: &Cluster, line: &str) -> Said {
+    run(&mut script(cluster, line), "")
+}
+
+/// What `hack/render` prints.
+fn rendered(cluster: &Cluster, components: &str) -> String {
+    hack(
+        cluster,
+        &format!("hack/render example.com/my-operator:1 {components}"),
+    )
+    .good()
+}
+
+/// `kubectl ARGS` with objects of several namespaces on its standard input.
+fn kubectl(cluster: &Cluster, args: &str, input: &str) -> Said {
+    run(cluster.kubectl().args(args.split_whitespace()), input)
+}
