@@ -45,5 +45,9 @@ fn rendered(cluster: &Cluster, components: &str) -> String {
 
 /// `kubectl ARGS` with objects of several namespaces on its standard input.
 fn kubectl(cluster: &Cluster, args: &str, input: &str) -> Said {
-    run(cluster.kubectl().args(args.split_whitespace()), input)
+    let mut command = cluster.kubectl();
+    command
+        .current_dir(checkout())
+        .args(args.split_whitespace());
+    run(&mut command, input)
 }
