@@ -4,7 +4,7 @@
 use my_operator_cluster::{Cluster, Options};
 
 use crate::harness::{Kubectl, NAMESPACE, checkout, run, wait_for};
-use crate::{hack, rendered, script};
+use crate::{environment, hack, rendered, script};
 
 const IMAGE: &str = "example.com:5000/team/my-operator:1";
 const DEPLOYMENT: &str = "deployment/my-operator-controller-manager";
@@ -157,6 +157,16 @@ async fn deploy_installs_everything_and_undeploy_leaves_nothing() {
         assert_eq!(kubectl.run("get at -o name").good().lines().count(), 2);
         assert_eq!(own.field(DEPLOYMENT, "{.status.readyReplicas}"), "2");
     }
+
+    // Somebody at a terminal is asked, and anything but yes is no.
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-q", "-e", "-c", "hack/undeploy", "/dev/null"]);
+    let said = run(environment(cluster, &mut terminal), "no\n");
+    assert!(
+        !said.ok && said.out.contains("Type yes") && said.out.contains("Nothing was deleted"),
+        "{said:?}"
+    );
+    assert_eq!(kubectl.run("get at -o name").good().lines().count(), 2);
 
     // What the operator makes for itself goes as well.
     own.run("create secret generic my-operator-webhook-ca")

@@ -14,18 +14,23 @@ use std::process::Command;
 use harness::{Said, checkout, run};
 use my_operator_cluster::Cluster;
 
-/// A script of `hack/` against that cluster.
-fn script(cluster: &Cluster, line: &str) -> Command {
+/// Lets a program run in the checkout, against that cluster.
+fn environment<'a>(cluster: &Cluster, command: &'a mut Command) -> &'a mut Command {
     let kubectl = cluster.kubectl();
-    let mut words = line.split_whitespace();
-    let mut command = Command::new(checkout().join(words.next().unwrap()));
     command
         .current_dir(checkout())
-        .args(words)
         .env("KUBECTL", kubectl.get_program());
     for (name, value) in kubectl.get_envs() {
         command.env(name, value.unwrap_or_default());
     }
+    command
+}
+
+/// A script of `hack/` against that cluster.
+fn script(cluster: &Cluster, line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(checkout().join(words.next().unwrap()));
+    environment(cluster, command.args(words));
     command
 }
 
