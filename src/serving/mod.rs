@@ -93,7 +93,9 @@ impl Limits {
             // Nothing that is asked here has a body.
             body_bytes: 64 * 1024,
             bodies_bytes: 1024 * 1024,
-            in_work: 50,
+            // As many as there are connections, so that a full house is a matter of places alone: there
+            // a peer that was answered once keeps its own.
+            in_work: 100,
             drain: Duration::from_secs(1),
             ..Self::default()
         }

@@ -152,7 +152,9 @@ async fn kubectl(name: &str) -> Kubectl {
 async fn only_a_reader_gets_the_metrics_and_only_as_long_as_it_is_one() {
     let kubectl = kubectl("scrapes").await;
     let kubeconfig = operator_kubeconfig(kubectl.cluster).await;
-    let operator = spawn("scrapes", &kubeconfig, &kubectl.namespace, &[]);
+    // The most that anybody can have in a log.
+    let flags = ["--log-level=trace"];
+    let operator = spawn("scrapes", &kubeconfig, &kubectl.namespace, &flags);
     operator.until_ready().await;
     let token = scraper(&kubectl, "scraper", false);
     assert_eq!(status(&operator, None), 401);
