@@ -1,6 +1,7 @@
-//! Where the programs of the control plane come from: `KUBEBUILDER_ASSETS`, the user's cache directory, or Go.
+//! Where the programs of the control plane and of a real node come from: `KUBEBUILDER_ASSETS`, the user's cache
+//! directory, or Go.
 //!
-//! The cache directory is `$XDG_CACHE_HOME/my-operator/cluster/<key>` (`~/.cache/...`), where the key is a hash of
+//! The two [`Set`]s have a directory each, so that whoever needs no node builds none. The directory is `$XDG_CACHE_HOME/my-operator/cluster/<key>` (`~/.cache/...`), where the key is a hash of
 //! everything that decides what the programs are. A program that is there is complete: builds go to another name
 //! and are renamed. Directories of other keys are left alone; another checkout may use them.
 
@@ -12,11 +13,13 @@ use sha2::{Digest, Sha256};
 
 use crate::{Error, go};
 
-/// One Go module whose dependencies hold programs of the control plane.
+/// One Go module whose dependencies hold programs of a cluster.
 #[derive(Debug)]
 pub(crate) struct Module {
     /// A directory name for it.
     pub(crate) name: &'static str,
+    /// The build tags of programs that are partly written in C; those of the others are Go alone.
+    pub(crate) cgo: Option<&'static str>,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
 }
@@ -29,20 +32,120 @@ pub(crate) struct Program {
     pub(crate) module: &'static Module,
 }
 
+/// Programs that are built, kept and looked for together.
+#[derive(Debug)]
+pub(crate) struct Set {
+    /// What they make up, as in "building the ...".
+    pub(crate) name: &'static str,
+    /// How long a first build takes on 2 cores, as in "about ...".
+    pub(crate) duration: &'static str,
+    pub(crate) modules: &'static [&'static Module],
+    /// The smallest first: whoever lacks something to build them learns it early.
+    pub(crate) programs: &'static [Program],
+}
+
 /// Kubernetes and the etcd it wants. Separate from kwok, whose dependencies would move those of Kubernetes.
 static CONTROL_PLANE: Module = Module {
     name: "controlplane",
+    cgo: None,
     go_mod: include_str!("../go/controlplane/go.mod"),
     go_sum: include_str!("../go/controlplane/go.sum"),
 };
 static KWOK: Module = Module {
     name: "kwok",
+    cgo: None,
     go_mod: include_str!("../go/kwok/go.mod"),
     go_sum: include_str!("../go/kwok/go.sum"),
 };
 
-/// Every program, the smallest first: whoever lacks something to build them learns it early.
-pub(crate) static PROGRAMS: [Program; 6] = [
+/// The Kubernetes programs of a node, of the control plane's release. Their module is not the control plane's, so that
+/// nobody's control plane is built again because of them.
+static KUBELET: Module = Module {
+    name: "node",
+    cgo: None,
+    go_mod: include_str!("../go/node/go.mod"),
+    go_sum: include_str!("../go/node/go.sum"),
+};
+/// containerd; Debian's is too old for this kubelet.
+static RUNTIME: Module = Module {
+    name: "runtime",
+    cgo: None,
+    go_mod: include_str!("../go/runtime/go.mod"),
+    go_sum: include_str!("../go/runtime/go.sum"),
+};
+/// What containerd calls. The seccomp profile of a restricted pod needs libseccomp.
+static OCI: Module = Module {
+    name: "oci",
+    cgo: Some("seccomp"),
+    go_mod: include_str!("../go/oci/go.mod"),
+    go_sum: include_str!("../go/oci/go.sum"),
+};
+
+/// The programs of a control plane and of its fake nodes.
+pub(crate) static CONTROL_PLANE_SET: Set = Set {
+    name: "control plane",
+    duration: "6 minutes",
+    modules: &[&CONTROL_PLANE, &KWOK],
+    programs: &CONTROL_PLANE_PROGRAMS,
+};
+
+/// The programs of a real node.
+pub(crate) static NODE_SET: Set = Set {
+    name: "node",
+    duration: "4 minutes",
+    modules: &[&KUBELET, &RUNTIME, &OCI],
+    programs: &NODE_PROGRAMS,
+};
+
+static NODE_PROGRAMS: [Program; 9] = [
+    Program {
+        name: "runc",
+        package: "github.com/opencontainers/runc",
+        module: &OCI,
+    },
+    Program {
+        name: "ptp",
+        package: "github.com/containernetworking/plugins/plugins/main/ptp",
+        module: &OCI,
+    },
+    Program {
+        name: "loopback",
+        package: "github.com/containernetworking/plugins/plugins/main/loopback",
+        module: &OCI,
+    },
+    Program {
+        name: "host-local",
+        package: "github.com/containernetworking/plugins/plugins/ipam/host-local",
+        module: &OCI,
+    },
+    Program {
+        name: "ctr",
+        package: "github.com/containerd/containerd/v2/cmd/ctr",
+        module: &RUNTIME,
+    },
+    Program {
+        name: "containerd-shim-runc-v2",
+        package: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+        module: &RUNTIME,
+    },
+    Program {
+        name: "containerd",
+        package: "github.com/containerd/containerd/v2/cmd/containerd",
+        module: &RUNTIME,
+    },
+    Program {
+        name: "kube-proxy",
+        package: "k8s.io/kubernetes/cmd/kube-proxy",
+        module: &KUBELET,
+    },
+    Program {
+        name: "kubelet",
+        package: "k8s.io/kubernetes/cmd/kubelet",
+        module: &KUBELET,
+    },
+];
+
+static CONTROL_PLANE_PROGRAMS: [Program; 6] = [
     Program {
         name: "etcd",
         package: "go.etcd.io/etcd/server/v3",
@@ -89,46 +192,42 @@ pub fn kubernetes_version() -> &'static str {
         .unwrap_or("v0.0.0")
 }
 
-/// The programs of a control plane, all present.
+/// The programs of a control plane, and those of a real node if it is to have one; all present.
 #[derive(Debug, Clone)]
 pub struct Programs {
     paths: BTreeMap<&'static str, PathBuf>,
+    node: Option<PathBuf>,
 }
 
 impl Programs {
-    /// Finds the programs and builds with Go those that are found nowhere, with progress on standard error.
+    /// Finds the programs of a control plane and builds with Go those that are found nowhere, with progress on
+    /// standard error.
     ///
     /// Blocks: for minutes the first time, for microseconds afterwards.
     pub fn ensure() -> Result<Self, Error> {
         let assets = env::var_os("KUBEBUILDER_ASSETS")
             .filter(|value| !value.is_empty())
             .map(PathBuf::from);
-        let cache = cache_directory()?;
-        let mut paths = BTreeMap::new();
-        let mut missing = Vec::new();
-        for program in &PROGRAMS {
-            let candidates = assets
-                .iter()
-                .chain([&cache])
-                .map(|directory| directory.join(program.name));
-            if let Some(path) = candidates.into_iter().find(|path| path.is_file()) {
-                paths.insert(program.name, path);
-            } else {
-                missing.push(program);
-            }
-        }
-        if !missing.is_empty() {
-            go::build(&missing, &cache)?;
-            paths.extend(
-                missing
-                    .iter()
-                    .map(|program| (program.name, cache.join(program.name))),
-            );
-        }
-        Ok(Self { paths })
+        Ok(Self {
+            paths: find_or_build(&CONTROL_PLANE_SET, assets.as_deref())?,
+            node: None,
+        })
     }
 
-    /// The path of a program of the control plane. Another name is returned as it is, to be found on `PATH`.
+    /// The same, and the programs of a real node.
+    pub fn ensure_with_node() -> Result<Self, Error> {
+        let mut programs = Self::ensure()?;
+        programs.paths.extend(find_or_build(&NODE_SET, None)?);
+        programs.node = Some(node_cache_directory()?);
+        Ok(programs)
+    }
+
+    /// The directory with the programs of a node, which call each other.
+    pub(crate) fn node_directory(&self) -> Option<&Path> {
+        self.node.as_deref()
+    }
+
+    /// The path of a program of the cluster. Another name is returned as it is, to be found on `PATH`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.paths
             .get(name)
@@ -137,14 +236,53 @@ impl Programs {
     }
 }
 
-/// `$XDG_CACHE_HOME/my-operator/cluster/<key>`, whether it exists or not.
+/// The paths of the programs of `set`: in `assets`, in the cache, or built into it.
+fn find_or_build(
+    set: &'static Set,
+    assets: Option<&Path>,
+) -> Result<BTreeMap<&'static str, PathBuf>, Error> {
+    let cache = directory_of(set)?;
+    let mut paths = BTreeMap::new();
+    let mut missing = Vec::new();
+    for program in set.programs {
+        let mut candidates = assets
+            .into_iter()
+            .chain([cache.as_path()])
+            .map(|directory| directory.join(program.name));
+        if let Some(path) = candidates.find(|path| path.is_file()) {
+            paths.insert(program.name, path);
+        } else {
+            missing.push(program);
+        }
+    }
+    if !missing.is_empty() {
+        go::build(set, &missing, &cache)?;
+        paths.extend(
+            missing
+                .iter()
+                .map(|program| (program.name, cache.join(program.name))),
+        );
+    }
+    Ok(paths)
+}
+
+/// Where the control plane's programs are: `$XDG_CACHE_HOME/my-operator/cluster/<key>`, whether it exists or not.
 pub fn cache_directory() -> Result<PathBuf, Error> {
+    directory_of(&CONTROL_PLANE_SET)
+}
+
+/// Where a real node's programs are, whether the directory exists or not.
+pub fn node_cache_directory() -> Result<PathBuf, Error> {
+    directory_of(&NODE_SET)
+}
+
+fn directory_of(set: &Set) -> Result<PathBuf, Error> {
     let base = base_directory("XDG_CACHE_HOME", ".cache").ok_or(Error::NoHome {
-        what: "the control plane's programs",
+        what: "the cluster's programs",
         variable: "XDG_CACHE_HOME",
     })?;
     let (os, arch) = go::platform();
-    let key = key(&[&CONTROL_PLANE, &KWOK], &go::recipe(), os, arch);
+    let key = key(set.modules, &go::recipe(set), os, arch);
     Ok(base.join("my-operator/cluster").join(key))
 }
 
@@ -188,7 +326,7 @@ fn key(modules: &[&Module], recipe: &str, os: &str, arch: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTROL_PLANE, KWOK, Module, key, kubernetes_version};
+    use super::{CONTROL_PLANE, KUBELET, KWOK, Module, key, kubernetes_version};
 
     #[test]
     fn the_version_is_that_of_the_module() {
@@ -199,6 +337,28 @@ mod tests {
                 .go_mod
                 .contains(&format!("k8s.io/kubernetes {version}"))
         );
+    }
+
+    #[test]
+    fn node_and_control_plane_are_of_one_release() {
+        let required = |module: &Module| {
+            let lines = module.go_mod.lines().map(str::trim);
+            lines
+                .filter(|line| line.starts_with("k8s.io/"))
+                .map(str::to_owned)
+                .collect::<std::collections::BTreeSet<_>>()
+        };
+        let (node, control_plane) = (required(&KUBELET), required(&CONTROL_PLANE));
+        assert!(
+            node.iter()
+                .any(|line| line.starts_with("k8s.io/kubernetes "))
+        );
+        let replaced = |line: &&String| line.contains("=>");
+        let node: Vec<_> = node.iter().filter(replaced).collect();
+        let control_plane: Vec<_> = control_plane.iter().filter(replaced).collect();
+        assert_eq!(node, control_plane);
+        let version = format!("k8s.io/kubernetes {}", kubernetes_version());
+        assert!(KUBELET.go_mod.contains(&version), "{version}");
     }
 
     #[test]

@@ -14,11 +14,12 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::binaries::Programs;
-use crate::components::{API_SERVER, COMPONENTS, ETCD, Plan, STAGES};
+use crate::components::{API_SERVER, ETCD, Plan, STAGES};
 use crate::guard::Guard;
 use crate::nodes::FakeNode;
 use crate::pki::{self, Credentials};
 use crate::process::{self, Process};
+use crate::real_node::{self, Namespaces, Place};
 use crate::{Error, kubeconfig};
 
 /// For everything that is waited for: generous, because a machine that also compiles is slow, and because nobody
@@ -40,6 +41,9 @@ pub struct Options {
     pub api_server_args: Vec<String>,
     /// Further flags of the controller manager, such as `--concurrent-job-syncs=...`.
     pub controller_manager_args: Vec<String>,
+    /// The name of a real node, which runs containers; none by default. It needs root and more: without, the error says
+    /// what is missing.
+    pub real_node: Option<String>,
 }
 
 impl Options {
@@ -51,6 +55,14 @@ impl Options {
             .collect();
         Self {
             nodes,
+            ..Self::default()
+        }
+    }
+
+    /// A cluster with a real node of this name.
+    pub fn with_real_node(name: &str) -> Self {
+        Self {
+            real_node: Some(name.to_owned()),
             ..Self::default()
         }
     }
@@ -69,6 +81,7 @@ pub struct Cluster {
     namespaces: AtomicU64,
     // Before the guard: fields are dropped in this order, and the guard's end removes the directory.
     components: Mutex<BTreeMap<&'static str, Arc<Process>>>,
+    _namespaces: Option<Namespaces>,
     guard: Guard,
 }
 
@@ -79,7 +92,14 @@ impl Cluster {
     pub async fn start(options: Options) -> Result<Self, Error> {
         // kube needs a default provider; whoever installed one first wins.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let programs = tokio::task::spawn_blocking(Programs::ensure)
+        let ensure = match options.real_node {
+            Some(_) => {
+                real_node::check()?;
+                Programs::ensure_with_node
+            }
+            None => Programs::ensure,
+        };
+        let programs = tokio::task::spawn_blocking(ensure)
             .await
             .map_err(|error| Error::Internal(error.to_string()))??;
 
@@ -98,10 +118,18 @@ impl Cluster {
     }
 
     async fn attempt(programs: &Programs, options: &Options) -> Result<Self, Error> {
-        let plan = Plan::new(programs.clone(), options)?;
-        let guard = Guard::new()?;
+        let guard = Guard::new(options.real_node.is_some())?;
         let directory = guard.directory();
-        let credentials = pki::write(directory)?;
+        let namespaces = match options.real_node {
+            Some(_) => Some(Namespaces::new(&guard).await?),
+            None => None,
+        };
+        let place = namespaces.as_ref().map(Namespaces::place);
+        let plan = Plan::new(programs.clone(), options, place)?;
+        if let Some(programs) = programs.node_directory() {
+            real_node::prepare(directory, programs)?;
+        }
+        let credentials = pki::write(directory, plan.address())?;
         let server = plan.server();
         let kubeconfig = directory.join("kubeconfig");
         kubeconfig::write(
@@ -122,16 +150,25 @@ impl Cluster {
             kubeconfig,
             namespaces: AtomicU64::new(0),
             components: Mutex::default(),
+            _namespaces: namespaces,
             guard,
         };
         // The API server waits for etcd by itself; the others give up early when there is no API server.
         cluster.spawn_component(ETCD)?;
         cluster.spawn_component(API_SERVER)?;
         cluster.until_ready().await?;
-        for component in COMPONENTS {
-            if component != ETCD && component != API_SERVER {
-                cluster.spawn_component(component)?;
+        for component in cluster.plan.components() {
+            if component == ETCD || component == API_SERVER {
+                continue;
             }
+            cluster.spawn_component(component)?;
+            if component == real_node::CONTAINERD {
+                cluster.until_containerd_answers().await?;
+            }
+        }
+        if let Some(name) = &options.real_node {
+            cluster.load_pause().await?;
+            cluster.until_node_is_ready(name).await?;
         }
         // The controller manager makes it; without it no pod is admitted.
         cluster.default_service_account("default").await?;
@@ -287,10 +324,15 @@ impl Cluster {
         Ok(path)
     }
 
-    /// Stops one component (`etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler` or `kwok`) and
-    /// returns when it has ended.
+    /// How to get to the real node, if there is one.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.plan.place()
+    }
+
+    /// Stops one component (`etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler` or `kwok`; of a real
+    /// node `containerd`, `kubelet` or `kube-proxy`) and returns when it has ended. Containers run on.
     pub async fn stop_component(&self, name: &str) -> Result<(), Error> {
-        known(name)?;
+        self.known(name)?;
         let process = self.components().remove(name);
         if let Some(process) = process {
             process.stop(STOP_PATIENCE).await;
@@ -301,7 +343,7 @@ impl Cluster {
     /// Starts a component that was stopped, on the same ports and with the same data, and returns when it answers.
     /// Does nothing if it is running.
     pub async fn start_component(&self, name: &str) -> Result<(), Error> {
-        let name = known(name)?;
+        let name = self.known(name)?;
         if self
             .components()
             .get(name)
@@ -312,6 +354,9 @@ impl Cluster {
         self.spawn_component(name)?;
         if name == API_SERVER {
             return self.until_ready().await;
+        }
+        if name == real_node::CONTAINERD {
+            return self.until_containerd_answers().await;
         }
         if let Some(port) = self.plan.port(name) {
             let answers = || async {
@@ -428,14 +473,13 @@ impl Cluster {
     pub fn log_tail(&self, name: &str, lines: usize) -> String {
         process::tail(&self.directory().join(format!("{name}.log")), lines)
     }
-}
 
-fn known(name: &str) -> Result<&'static str, Error> {
-    COMPONENTS
-        .into_iter()
-        .find(|component| *component == name)
-        .ok_or_else(|| Error::UnknownComponent {
+    fn known(&self, name: &str) -> Result<&'static str, Error> {
+        let components = self.plan.components();
+        let found = components.iter().find(|component| **component == name);
+        found.copied().ok_or_else(|| Error::UnknownComponent {
             name: name.to_owned(),
-            known: COMPONENTS.join(", "),
+            known: components.join(", "),
         })
+    }
 }

@@ -1,10 +1,12 @@
 //! The components of the control plane and their flags.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 use std::process::Command;
 
 use crate::binaries::Programs;
 use crate::cluster::Options;
+use crate::real_node::{self, Place};
 use crate::{Error, ports};
 
 /// What a component's command line needs to know.
@@ -16,10 +18,11 @@ pub(crate) struct Plan {
     api_server: u16,
     extra_api_server_args: Vec<String>,
     extra_controller_manager_args: Vec<String>,
+    real_node: Option<(Place, String)>,
 }
 
-/// The components in the order in which they are started.
-pub(crate) const COMPONENTS: [&str; 5] = [
+/// The components in the order in which they are started; those of a real node follow.
+const COMPONENTS: [&str; 5] = [
     ETCD,
     API_SERVER,
     "kube-controller-manager",
@@ -33,8 +36,12 @@ pub(crate) const API_SERVER: &str = "kube-apiserver";
 pub(crate) const STAGES: &str = include_str!("../kwok/stages.yaml");
 
 impl Plan {
-    /// A plan with ports that are free now.
-    pub(crate) fn new(programs: Programs, options: &Options) -> Result<Self, Error> {
+    /// A plan with ports that are free now. With a real node, all is to run in its network.
+    pub(crate) fn new(
+        programs: Programs,
+        options: &Options,
+        place: Option<Place>,
+    ) -> Result<Self, Error> {
         let [etcd, etcd_peer, api_server] = ports::free_ports()?;
         Ok(Self {
             programs,
@@ -43,18 +50,41 @@ impl Plan {
             api_server,
             extra_api_server_args: options.api_server_args.clone(),
             extra_controller_manager_args: options.controller_manager_args.clone(),
+            real_node: place.zip(options.real_node.clone()),
         })
+    }
+
+    /// The components that there are, in the order in which they are started.
+    pub(crate) fn components(&self) -> Vec<&'static str> {
+        let real_node: &[_] = match self.real_node {
+            Some(_) => &real_node::COMPONENTS,
+            None => &[],
+        };
+        COMPONENTS.iter().chain(real_node).copied().collect()
+    }
+
+    /// How to get to the real node, if there is one.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.real_node.as_ref().map(|(place, _)| *place)
+    }
+
+    /// The address that the API server is reached at.
+    pub(crate) fn address(&self) -> IpAddr {
+        match self.place() {
+            Some(place) => place.address.into(),
+            None => Ipv4Addr::LOCALHOST.into(),
+        }
     }
 
     /// Where the API server listens.
     pub(crate) fn server(&self) -> String {
-        format!("https://127.0.0.1:{}", self.api_server)
+        format!("https://{}:{}", self.address(), self.api_server)
     }
 
-    /// The port that tells whether a component answers, for those that have one.
+    /// The port that tells whether a component answers, for those that have one which is reached from here.
     pub(crate) fn port(&self, component: &str) -> Option<u16> {
         match component {
-            ETCD => Some(self.etcd),
+            ETCD if self.real_node.is_none() => Some(self.etcd),
             API_SERVER => Some(self.api_server),
             _ => None,
         }
@@ -62,7 +92,16 @@ impl Plan {
 
     /// The command line of a component whose files are in `directory`.
     pub(crate) fn command(&self, component: &str, directory: &Path) -> Command {
-        let mut command = Command::new(self.programs.path(component));
+        if let Some((place, name)) = &self.real_node
+            && real_node::COMPONENTS.contains(&component)
+        {
+            return real_node::command(component, *place, &self.programs, directory, name);
+        }
+        let program = self.programs.path(component);
+        let mut command = match self.place() {
+            Some(place) => place.network(&program),
+            None => Command::new(program),
+        };
         // Nothing of the user's environment: ETCD_* variables, ~/.kwok and the like change what these programs do.
         command
             .env_clear()
@@ -93,7 +132,6 @@ impl Plan {
                     format!("--etcd-servers=http://127.0.0.1:{}", self.etcd),
                     // Should our port turn out to be another cluster's etcd, nothing of that one is touched.
                     format!("--etcd-prefix={}", directory.display()),
-                    "--bind-address=127.0.0.1".to_owned(),
                     format!("--secure-port={}", self.api_server),
                     format!("--tls-cert-file={}", file("apiserver.crt")),
                     format!("--tls-private-key-file={}", file("apiserver.key")),
@@ -107,14 +145,21 @@ impl Plan {
                         file("service-account.key")
                     ),
                     "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-                    // Loopback addresses cannot be endpoints of the kubernetes Service.
-                    "--endpoint-reconciler-type=none".to_owned(),
                     "--allow-privileged=true".to_owned(),
                     "--shutdown-delay-duration=0s".to_owned(),
                     // A burst of a load test is to meet the operator's limits, not these.
                     "--max-requests-inflight=4000".to_owned(),
                     "--max-mutating-requests-inflight=2000".to_owned(),
                 ];
+                if let Some(place) = self.place() {
+                    args.push("--bind-address=0.0.0.0".to_owned());
+                    args.push(format!("--advertise-address={}", place.address));
+                    args.push("--kubelet-preferred-address-types=InternalIP,Hostname".to_owned());
+                } else {
+                    args.push("--bind-address=127.0.0.1".to_owned());
+                    // Loopback addresses cannot be endpoints of the kubernetes Service.
+                    args.push("--endpoint-reconciler-type=none".to_owned());
+                }
                 args.extend(self.extra_api_server_args.iter().cloned());
                 args
             }

@@ -11,17 +11,21 @@ use std::process::ExitStatus;
 pub enum Error {
     /// There is no Go toolchain, nothing in the cache and no complete `KUBEBUILDER_ASSETS`.
     #[error(
-        "cannot build the control plane ({missing}): install Go 1.26 or newer (https://go.dev/dl) and put it on PATH, or set KUBEBUILDER_ASSETS to a directory that holds these programs"
+        "cannot build the {what} ({missing}): install Go 1.26 or newer (https://go.dev/dl) and put it on PATH, or set KUBEBUILDER_ASSETS to a directory that holds these programs"
     )]
     NoGo {
+        /// What was to be built: the control plane or the node.
+        what: &'static str,
         /// The programs that are neither in `KUBEBUILDER_ASSETS` nor in the cache.
         missing: String,
     },
     /// The Go toolchain is too old for this Kubernetes.
     #[error(
-        "{found} is too old to build the control plane: install Go 1.26 or newer (https://go.dev/dl), or set KUBEBUILDER_ASSETS"
+        "{found} is too old to build the {what}: install Go 1.26 or newer (https://go.dev/dl), or set KUBEBUILDER_ASSETS"
     )]
     GoTooOld {
+        /// What was to be built.
+        what: &'static str,
         /// What the toolchain calls itself.
         found: String,
     },
@@ -122,6 +126,17 @@ pub enum Error {
         first: u16,
         /// The highest port tried.
         last: u16,
+    },
+    /// This machine, or this user, cannot have a real node.
+    #[error("no real node on this machine: {0}")]
+    Need(String),
+    /// A program that prepares something of a real node failed.
+    #[error("cannot {action}: {output}")]
+    Failed {
+        /// What was tried.
+        action: String,
+        /// What the program said.
+        output: String,
     },
     /// A component's name that this cluster does not have.
     #[error("no component {name}: the cluster's components are {known}")]

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::binaries::{PROGRAMS, Program, kubernetes_version};
+use crate::binaries::{Program, Set, kubernetes_version};
 use crate::process::{cannot_spawn, tail};
 use crate::{Error, binaries::Module};
 
@@ -19,10 +19,10 @@ const WORK: &str = ".build-";
 
 /// The environment of every `go` call. The user's GOPROXY, GOTOOLCHAIN and caches stay; what could change the result
 /// or break the build does not: flags like `-mod=vendor`, a workspace around us, another target.
-fn environment() -> [(&'static str, &'static str); 6] {
+fn environment(cgo: bool) -> [(&'static str, &'static str); 6] {
     let (os, arch) = platform();
     [
-        ("CGO_ENABLED", "0"),
+        ("CGO_ENABLED", if cgo { "1" } else { "0" }),
         ("GO111MODULE", "on"),
         ("GOFLAGS", "-mod=readonly"),
         ("GOWORK", "off"),
@@ -71,18 +71,25 @@ fn arguments() -> [String; 4] {
 }
 
 /// How programs are built, as text: part of the cache's key.
-pub(crate) fn recipe() -> String {
-    let programs: Vec<_> = PROGRAMS
+pub(crate) fn recipe(set: &Set) -> String {
+    let programs: Vec<_> = set
+        .programs
         .iter()
         .map(|program| (program.name, program.package))
         .collect();
-    format!("{:?} {:?} {programs:?}", arguments(), environment())
+    let mut recipe = format!("{:?} {:?} {programs:?}", arguments(), environment(false));
+    for module in set.modules {
+        if let Some(tags) = module.cgo {
+            let _ = write!(recipe, " {} with C and {tags}", module.name);
+        }
+    }
+    recipe
 }
 
-/// Builds those of `programs` that are not in `directory` into it.
-pub(crate) fn build(programs: &[&Program], directory: &Path) -> Result<(), Error> {
+/// Builds those of `programs`, which are of `set`, that are not in `directory` into it.
+pub(crate) fn build(set: &Set, programs: &[&Program], directory: &Path) -> Result<(), Error> {
     let names: Vec<_> = programs.iter().map(|program| program.name).collect();
-    check_toolchain(&names.join(", "))?;
+    check_toolchain(set.name, &names.join(", "))?;
 
     fs::create_dir_all(directory).map_err(Error::file("make", directory))?;
     let lock_path = directory.join("build.lock");
@@ -91,7 +98,8 @@ pub(crate) fn build(programs: &[&Program], directory: &Path) -> Result<(), Error
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             eprintln!(
-                "my-operator-cluster: another process is building the control plane; waiting for it"
+                "my-operator-cluster: another process is building the {}; waiting for it",
+                set.name
             );
             lock.lock().map_err(Error::file("lock", lock_path))?;
         }
@@ -108,8 +116,10 @@ pub(crate) fn build(programs: &[&Program], directory: &Path) -> Result<(), Error
     }
     let begin = Instant::now();
     eprintln!(
-        "my-operator-cluster: building the Kubernetes {} control plane with Go: once, about 6 minutes on 2 cores; later starts take seconds",
-        kubernetes_version()
+        "my-operator-cluster: building the Kubernetes {} {} with Go: once, about {} on 2 cores; later starts take seconds",
+        kubernetes_version(),
+        set.name,
+        set.duration
     );
     remove_unfinished(directory);
     // Sources, unfinished programs and logs; it is in the cache directory because a rename must not cross file systems.
@@ -153,14 +163,14 @@ fn build_one(
         .map_err(Error::file("write", log_path.clone()))?;
 
     let mut command = Command::new("go");
-    command
-        .args(arguments())
-        .arg("-o")
-        .arg(&unfinished)
-        .arg(program.package);
+    command.args(arguments());
+    if let Some(tags) = program.module.cgo {
+        command.args(["-tags", tags]);
+    }
+    command.arg("-o").arg(&unfinished).arg(program.package);
     command
         .current_dir(&source)
-        .envs(environment())
+        .envs(environment(program.module.cgo.is_some()))
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(errors);
@@ -220,7 +230,7 @@ fn write_module(module: &Module, work: &Path) -> Result<std::path::PathBuf, Erro
 }
 
 /// Whether there is a Go that can build this, before anything is written.
-fn check_toolchain(missing: &str) -> Result<(), Error> {
+fn check_toolchain(what: &'static str, missing: &str) -> Result<(), Error> {
     let mut command = Command::new("go");
     command
         .args(["env", "GOVERSION", "GOTOOLCHAIN"])
@@ -228,6 +238,7 @@ fn check_toolchain(missing: &str) -> Result<(), Error> {
         .current_dir("/");
     let output = command.output().map_err(|cause| match cause.kind() {
         ErrorKind::NotFound => Error::NoGo {
+            what,
             missing: missing.to_owned(),
         },
         _ => cannot_spawn(&command, cause),
@@ -241,10 +252,12 @@ fn check_toolchain(missing: &str) -> Result<(), Error> {
         .is_some_and(|toolchain| !toolchain.starts_with("local") && !toolchain.is_empty());
     match parse_version(version) {
         Some(found) if found < OLDEST && !fetches => Err(Error::GoTooOld {
+            what,
             found: version.to_owned(),
         }),
         // Before 1.16 Go did not know the variable.
         None if version.is_empty() => Err(Error::GoTooOld {
+            what,
             found: "this Go".to_owned(),
         }),
         // Development versions have no number; they are given a chance.

@@ -15,6 +15,9 @@
 //! *thread* that started the child ends, misses grandchildren and a parent that dies between fork and prctl, and
 //! removes no directory, so that it would have needed a watchdog besides.
 //!
+//! What a real node makes beside its processes goes with its namespaces (`real_node::namespaces`); the watchdog removes
+//! the empty control groups that are left.
+//!
 //! The separate group also means that Ctrl-C in a terminal reaches this process alone, which then stops things in
 //! their order. Killing this process *and* its watchdog with SIGKILL is the one case that leaves something behind.
 
@@ -26,9 +29,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use crate::process::Process;
-use crate::{Error, process};
+use crate::{Error, process, real_node};
 
-/// `$1` is the work directory, `$2` the process group. Lines read are pids of processes outside the group that must go
+/// `$1` is the work directory, `$2` the process group, `$3` the control group of a real node's pods or nothing. Lines read are pids of processes outside the group that must go
 /// with it (an empty line: none any more). The loop is for processes that are just being born or still writing.
 const WATCHDOG: &str = r#"
 trap '' HUP INT TERM
@@ -39,7 +42,12 @@ while [ "$tries" -lt 50 ]; do
   kill -s KILL -- "-$2" 2>/dev/null
   [ -z "$guest" ] || kill -s KILL "$guest" 2>/dev/null
   rm -rf -- "$1" 2>/dev/null
-  [ -e "$1" ] || exit 0
+  left=
+  if [ -n "$3" ]; then
+    find /sys/fs/cgroup -depth -type d -path "*/$3*" -exec rmdir {} + 2>/dev/null
+    left=$(find /sys/fs/cgroup -type d -name "$3" 2>/dev/null)
+  fi
+  [ -e "$1" ] || [ -n "$left" ] || exit 0
   tries=$((tries + 1))
   sleep 0.1
 done
@@ -56,7 +64,8 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Makes a fresh work directory under `TMPDIR` and the two processes that watch over it.
-    pub(crate) fn new() -> Result<Self, Error> {
+    /// Those remove the control group of its pods too if there is to be a real node.
+    pub(crate) fn new(real_node: bool) -> Result<Self, Error> {
         let parent = std::env::temp_dir();
         let directory = tempfile::Builder::new()
             .prefix("my-operator-cluster-")
@@ -66,6 +75,11 @@ impl Guard {
         let group = i32::try_from(anchor.id())
             .map_err(|_| Error::Internal("a pid beyond 2^31".to_owned()))?;
         let path = directory.path().display().to_string();
+        let cgroup = if real_node {
+            real_node::cgroup(directory.path())
+        } else {
+            String::new()
+        };
         let watchdog = helper(
             "sh",
             &[
@@ -74,6 +88,7 @@ impl Guard {
                 "my-operator-cluster-watchdog",
                 &path,
                 &group.to_string(),
+                &cgroup,
             ],
         )?;
         // From here on the directory is the watchdog's to remove.

@@ -6,6 +6,8 @@
 //! - `guard` and `process`: how children are started, stopped, and never outlive this process (the why is in `guard`);
 //! - `cluster` puts these together: [`Cluster`]; `nodes` adds [`FakeNode`]s; [`shared`] is one cluster per test binary.
 //!
+//! A cluster can also have a `real_node`, with containers from [`Image`]s; that one needs root.
+//!
 //! What kwok does with the pods of fake nodes is in `kwok/stages.yaml`. The command line is in `main.rs` and `cli`.
 //!
 //! ```no_run
@@ -25,15 +27,18 @@ mod components;
 mod error;
 mod go;
 mod guard;
+mod image;
 mod kubeconfig;
 mod nodes;
 mod pki;
 mod ports;
 mod process;
+mod real_node;
 mod shared;
 
 pub use cluster::{Cluster, Options};
 pub use error::Error;
+pub use image::Image;
 pub use nodes::FakeNode;
 pub use ports::free_ports;
 pub use process::Process;

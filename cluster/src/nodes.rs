@@ -186,7 +186,7 @@ where
     calls.try_collect().await
 }
 
-fn is_ready(node: &Node) -> bool {
+pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
         .iter()
@@ -196,7 +196,7 @@ fn is_ready(node: &Node) -> bool {
         .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-fn has_taint(node: &Node, key: &str) -> bool {
+pub(crate) fn has_taint(node: &Node, key: &str) -> bool {
     let taints = node
         .spec
         .iter()

@@ -1,6 +1,7 @@
 //! The cluster's certificate authority, serving certificate, ServiceAccount key and admin token.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::Path;
 
 use rcgen::{
@@ -24,8 +25,9 @@ pub(crate) struct Credentials {
 }
 
 /// Writes `ca.crt`, `apiserver.crt`, `apiserver.key`, `service-account.key`, `service-account.pub` and `tokens.csv`
-/// (the arguments of the API server and the controller manager) into `directory`.
-pub(crate) fn write(directory: &Path) -> Result<Credentials, Error> {
+/// (the arguments of the API server and the controller manager) into `directory`. The API server's certificate is for
+/// loopback, the cluster's own names and `address`.
+pub(crate) fn write(directory: &Path, address: IpAddr) -> Result<Credentials, Error> {
     let mut params = CertificateParams::default();
     params
         .distinguished_name
@@ -48,7 +50,11 @@ pub(crate) fn write(directory: &Path) -> Result<Credentials, Error> {
         "kubernetes.default",
         "kubernetes.default.svc",
     ];
-    let mut params = CertificateParams::new(names.map(String::from))?;
+    let mut names: Vec<_> = names.map(String::from).into();
+    if !address.is_loopback() {
+        names.push(address.to_string());
+    }
+    let mut params = CertificateParams::new(names)?;
     params
         .distinguished_name
         .push(DnType::CommonName, "kube-apiserver");

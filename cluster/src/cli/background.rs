@@ -109,7 +109,7 @@ impl State {
 }
 
 /// Starts a cluster in the background, or says that there is one.
-pub(crate) async fn up(nodes: u16) -> anyhow::Result<ExitCode> {
+pub(crate) async fn up(nodes: u16, real_node: bool) -> anyhow::Result<ExitCode> {
     let state = State::find()?;
     if state.server()?.is_some() {
         let description = until_described(&state, || Ok(())).await?;
@@ -125,6 +125,7 @@ pub(crate) async fn up(nodes: u16) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(program);
     command
         .args(["serve", "--nodes", &nodes.to_string()])
+        .args(real_node.then_some("--real-node"))
         .current_dir("/");
     command
         .stdin(Stdio::null())

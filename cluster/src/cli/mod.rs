@@ -24,7 +24,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Build the programs of the control plane if they are not there yet
-    Build,
+    Build {
+        /// Those of a real node too
+        #[arg(long)]
+        real_node: bool,
+    },
     /// Start a cluster in the background
     Up(Nodes),
     /// Say whether a cluster is up in the background (exit code 1: no)
@@ -63,7 +67,13 @@ struct Nodes {
     /// How many fake nodes, named node-1, node-2 and so on
     #[arg(long = "nodes", value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(0..=5000))]
     count: u16,
+    /// A node more, named real-node, that runs containers (root, with what `make e2e` needs)
+    #[arg(long)]
+    real_node: bool,
 }
+
+/// What the real node is called.
+const REAL_NODE: &str = "real-node";
 
 impl Nodes {
     fn options(&self) -> Options {
@@ -72,6 +82,7 @@ impl Nodes {
             .collect();
         Options {
             nodes,
+            real_node: self.real_node.then(|| REAL_NODE.to_owned()),
             ..Options::default()
         }
     }
@@ -99,11 +110,15 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         .build()?;
     runtime.block_on(async {
         match command {
-            Command::Build => {
+            Command::Build { real_node } => {
                 println!("{}", binaries::cache_directory()?.display());
+                if real_node {
+                    Programs::ensure_with_node()?;
+                    println!("{}", binaries::node_cache_directory()?.display());
+                }
                 Ok(ExitCode::SUCCESS)
             }
-            Command::Up(nodes) => background::up(nodes.count).await,
+            Command::Up(nodes) => background::up(nodes.count, nodes.real_node).await,
             Command::Status => background::status(),
             Command::Down => background::down().await,
             Command::Serve(nodes) => background::serve(nodes.options()).await,

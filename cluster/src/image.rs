@@ -1,0 +1,278 @@
+//! Container images made from a list of files, without an engine or a registry: an archive as `docker save` writes it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, json};
+use sha2::{Digest, Sha256};
+
+use crate::{Error, go};
+
+/// An image of one layer.
+#[derive(Debug, Clone)]
+pub struct Image {
+    reference: String,
+    entries: Vec<Entry>,
+    user: String,
+    entrypoint: Vec<String>,
+    command: Vec<String>,
+    environment: Vec<String>,
+    labels: Vec<(String, String)>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    path: String,
+    content: Content,
+}
+
+#[derive(Debug, Clone)]
+enum Content {
+    Copy { of: PathBuf, mode: u32 },
+    Directory { mode: u32 },
+    Link { to: String },
+}
+
+impl Image {
+    /// An empty image with this name, which a pod must write the same way but for `docker.io/library/` and `docker.io/`.
+    pub fn new(reference: &str) -> Self {
+        // As Docker and the kubelet read a name without a registry.
+        let first = reference.split('/').next().unwrap_or_default();
+        let reference = if !reference.contains('/') {
+            format!("docker.io/library/{reference}")
+        } else if first.contains('.') || first.contains(':') || first == "localhost" {
+            reference.to_owned()
+        } else {
+            format!("docker.io/{reference}")
+        };
+        Self {
+            reference,
+            entries: Vec::new(),
+            user: String::new(),
+            entrypoint: Vec::new(),
+            command: Vec::new(),
+            environment: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
+            labels: Vec::new(),
+        }
+    }
+
+    /// The image's full name.
+    pub fn reference(&self) -> &str {
+        &self.reference
+    }
+
+    /// Adds a copy of a file of this machine, as root's and with these permissions.
+    #[must_use]
+    pub fn file(mut self, path: &str, of: impl Into<PathBuf>, mode: u32) -> Self {
+        let of = of.into();
+        self.add(path, Content::Copy { of, mode });
+        self
+    }
+
+    /// Adds an empty directory, as root's and with these permissions.
+    #[must_use]
+    pub fn directory(mut self, path: &str, mode: u32) -> Self {
+        self.add(path, Content::Directory { mode });
+        self
+    }
+
+    /// Adds a symbolic link.
+    #[must_use]
+    pub fn link(mut self, path: &str, to: &str) -> Self {
+        let to = to.to_owned();
+        self.add(path, Content::Link { to });
+        self
+    }
+
+    /// Sets who the program runs as, like `65532:65532`; root by default.
+    #[must_use]
+    pub fn user(mut self, user: &str) -> Self {
+        user.clone_into(&mut self.user);
+        self
+    }
+
+    /// Sets the program and its first arguments.
+    #[must_use]
+    pub fn entrypoint(mut self, entrypoint: &[&str]) -> Self {
+        self.entrypoint = owned(entrypoint);
+        self
+    }
+
+    /// Sets the arguments that a pod's `args` replace.
+    #[must_use]
+    pub fn command(mut self, command: &[&str]) -> Self {
+        self.command = owned(command);
+        self
+    }
+
+    /// Adds a label.
+    #[must_use]
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.labels.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Writes the image as an archive that `ctr images import` and `docker load` read. Nothing in it depends on the time.
+    ///
+    /// # Errors
+    ///
+    /// If one of its files cannot be read, or is a program that needs libraries which the image does not have, or the
+    /// archive cannot be written.
+    pub fn write(&self, archive: &Path) -> Result<(), Error> {
+        let layer = self.layer()?;
+        let (_, architecture) = go::platform();
+        let labels: Map<_, _> = self
+            .labels
+            .iter()
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        let config = json!({
+            "architecture": architecture,
+            "os": "linux",
+            "config": {
+                "User": self.user,
+                "Entrypoint": self.entrypoint,
+                "Cmd": self.command,
+                "Env": self.environment,
+                "Labels": labels,
+                "WorkingDir": "/",
+            },
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{:x}", Sha256::digest(&layer))]},
+        });
+        let manifest = json!([{
+            "Config": "config.json",
+            "RepoTags": [self.reference],
+            "Layers": ["layer.tar"],
+        }]);
+        let mut tar = Tar::default();
+        tar.file("config.json", 0o644, config.to_string().as_bytes())?;
+        tar.file("layer.tar", 0o644, &layer)?;
+        tar.file("manifest.json", 0o644, manifest.to_string().as_bytes())?;
+        fs::write(archive, tar.finish()).map_err(Error::file("write", archive))
+    }
+
+    fn add(&mut self, path: &str, content: Content) {
+        let path = path.trim_start_matches('/').to_owned();
+        self.entries.push(Entry { path, content });
+    }
+
+    fn layer(&self) -> Result<Vec<u8>, Error> {
+        let mut tar = Tar::default();
+        let mut known: Vec<String> = Vec::new();
+        for entry in &self.entries {
+            // Directories that only contain something are everybody's to read.
+            for (end, _) in entry.path.match_indices('/') {
+                let parent = &entry.path[..end];
+                if !known.iter().any(|path| path == parent) {
+                    tar.entry(&format!("{parent}/"), 0o755, b'5', "", &[])?;
+                    known.push(parent.to_owned());
+                }
+            }
+            known.push(entry.path.clone());
+            match &entry.content {
+                Content::Copy { of, mode } => {
+                    let bytes = fs::read(of).map_err(Error::file("read", of))?;
+                    if needs_libraries(&bytes) {
+                        return Err(Error::Failed {
+                            action: format!(
+                                "put {} into the image {}",
+                                of.display(),
+                                self.reference
+                            ),
+                            output: "it is not linked statically".to_owned(),
+                        });
+                    }
+                    tar.file(&entry.path, *mode, &bytes)?;
+                }
+                Content::Directory { mode } => {
+                    tar.entry(&format!("{}/", entry.path), *mode, b'5', "", &[])?;
+                }
+                Content::Link { to } => tar.entry(&entry.path, 0o777, b'2', to, &[])?,
+            }
+        }
+        Ok(tar.finish())
+    }
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// Whether this is an ELF program with a PT_INTERP segment (System V ABI, "Program Header"): one that asks for a loader.
+/// Only 64 bit little endian, as all machines here are.
+fn needs_libraries(bytes: &[u8]) -> bool {
+    const PT_INTERP: u64 = 3;
+    let number = |at: usize, length: usize| {
+        let bytes = bytes.get(at..at + length)?;
+        let value = bytes
+            .iter()
+            .rev()
+            .fold(0_u64, |value, byte| value << 8 | u64::from(*byte));
+        usize::try_from(value).ok()
+    };
+    if !bytes.starts_with(b"\x7fELF\x02\x01") {
+        return false;
+    }
+    let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2))
+    else {
+        return false;
+    };
+    (0..count)
+        .any(|index| number(table + index * size, 4).is_some_and(|kind| kind as u64 == PT_INTERP))
+}
+
+/// A tar archive in the ustar format (POSIX.1-1988), everything root's and from 1970.
+#[derive(Debug, Default)]
+struct Tar {
+    bytes: Vec<u8>,
+}
+
+impl Tar {
+    const BLOCK: usize = 512;
+
+    fn file(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<(), Error> {
+        self.entry(path, mode, b'0', "", content)
+    }
+
+    fn entry(
+        &mut self,
+        path: &str,
+        mode: u32,
+        kind: u8,
+        link: &str,
+        content: &[u8],
+    ) -> Result<(), Error> {
+        if path.len() > 100 || link.len() > 100 {
+            return Err(Error::Internal(format!(
+                "{path} is too long a path for an image"
+            )));
+        }
+        let mut header = [0_u8; Self::BLOCK];
+        let mut put =
+            |at: usize, text: &str| header[at..at + text.len()].copy_from_slice(text.as_bytes());
+        put(0, path);
+        put(100, &format!("{mode:07o}"));
+        put(108, "0000000");
+        put(116, "0000000");
+        put(124, &format!("{:011o}", content.len()));
+        put(136, "00000000000");
+        // The checksum counts itself as blanks.
+        put(148, "        ");
+        put(157, link);
+        put(257, "ustar");
+        put(263, "00");
+        header[156] = kind;
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+        self.bytes.extend_from_slice(&header);
+        self.bytes.extend_from_slice(content);
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(Self::BLOCK), 0);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.bytes.resize(self.bytes.len() + 2 * Self::BLOCK, 0);
+        self.bytes
+    }
+}

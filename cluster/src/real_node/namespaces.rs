@@ -1,0 +1,203 @@
+//! Where a real node lives: a network, a mount and a process namespace of its own, so that nothing of it can stay.
+//!
+//! A node makes what outlives a killed process: shims and containers outside every process group, mounts, network
+//! interfaces, iptables rules, files in `/var/lib` and `/run`. All of it is in these namespaces, whose first process,
+//! the **holder**, is in the cluster's guarded group: when that is killed, the kernel kills every process of the process
+//! namespace, and mounts, interfaces and rules go with the last of them. No mount is ever seen outside, so that removing
+//! the work directory cannot reach through one.
+//!
+//! The node's address is one end of a veth pair (not every kernel has dummy devices). The other end is the machine's,
+//! so tests and kubectl reach the API server from outside, and several clusters can live beside each other.
+//!
+//! What of `/sys` the machine has stays as it is: `ip netns exec` would mount it anew and hide the cgroups from the
+//! kubelet.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::needs::PATH;
+use crate::guard::Guard;
+use crate::process::{Process, cannot_spawn};
+use crate::{Error, real_node};
+
+/// The life of the holder. `$1` is the node's directory.
+const HOLDER: &str = r#"
+set -eu
+# The machine's /proc tells which process this is outside; the next line hides it.
+read -r pid rest </proc/self/stat
+mount -t proc proc /proc
+mount -t tmpfs tmpfs /run
+# Some paths of the kubelet, containerd and the plugins cannot be chosen.
+for place in lib log; do
+  mkdir -p "$1/var/$place" "$1/work/$place"
+  mount -t overlay overlay -o "lowerdir=/var/$place,upperdir=$1/var/$place,workdir=$1/work/$place" "/var/$place"
+done
+echo 1 >/proc/sys/net/ipv4/ip_forward
+ip link set lo up
+echo "$pid" >"$1/holder.new"
+mv "$1/holder.new" "$1/holder"
+# Orphans of the node end as children of this process, which waits for none: the kernel is to reap them.
+trap '' CHLD
+exec sleep infinity
+"#;
+
+/// How long the holder may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The namespaces of one real node; they end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Namespaces {
+    place: Place,
+    _holder: Process,
+}
+
+/// How to get into the namespaces of a real node.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    /// The holder's process id, as the machine counts.
+    holder: u32,
+    /// The node's address.
+    pub(crate) address: Ipv4Addr,
+}
+
+impl Namespaces {
+    /// Makes the namespaces and the network between them and the machine.
+    pub(crate) async fn new(guard: &Guard) -> Result<Self, Error> {
+        let directory = real_node::directory(guard.directory());
+        std::fs::create_dir_all(&directory).map_err(Error::file("make", directory.clone()))?;
+        let mut command = Command::new("unshare");
+        command
+            .env_clear()
+            .env("PATH", PATH)
+            .current_dir("/")
+            .args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--"])
+            .args(["sh", "-c", HOLDER, "my-operator-cluster-node"])
+            .arg(&directory);
+        let holder = guard.spawn("node", &mut command)?;
+
+        let told = directory.join("holder");
+        let begin = Instant::now();
+        let pid = loop {
+            if let Ok(text) = std::fs::read_to_string(&told) {
+                break text.trim().parse().map_err(|_| {
+                    Error::Internal(format!("the holder calls itself process {text:?}"))
+                })?;
+            }
+            if !holder.is_running() || begin.elapsed() > PATIENCE {
+                return Err(Error::Failed {
+                    action: "make the namespaces of a real node (it needs mounts, overlayfs and network namespaces)".to_owned(),
+                    output: holder.log_tail(5).replace('\n', "; "),
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let place = Place {
+            holder: pid,
+            address: connect(pid)?,
+        };
+        Ok(Self {
+            place,
+            _holder: holder,
+        })
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.place
+    }
+}
+
+impl Place {
+    /// A program in the node's network alone. It is the process that is started, as without a namespace.
+    pub(crate) fn network(self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net=/proc/{}/ns/net", self.holder))
+            .arg("--")
+            .arg(program);
+        command
+    }
+
+    /// A program in all namespaces of the node. What is started waits for it outside, and takes it along when it is
+    /// killed.
+    pub(crate) fn inside(self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--target={}", self.holder))
+            .args(["--net", "--mount", "--pid", "--"])
+            .args(["setpriv", "--pdeathsig", "KILL", "--"])
+            .arg(program)
+            .env("PATH", PATH);
+        command
+    }
+}
+
+/// Connects the network of process `holder` with the machine's, by addresses that nobody has; returns the node's.
+fn connect(holder: u32) -> Result<Ipv4Addr, Error> {
+    let taken = ip(&["-4", "route", "show", "table", "all"])?;
+    let pid = holder.to_string();
+    for number in 0..=u8::MAX {
+        let [ours, node] = [1, 2].map(|last| Ipv4Addr::new(10, 90, number, last));
+        if taken.contains(&format!("10.90.{number}.")) {
+            continue;
+        }
+        let outside = format!("my-op-node-{number}");
+        let add = [
+            "link", "add", &outside, "type", "veth", "peer", "name", "eth0", "netns", &pid,
+        ];
+        match ip(&add) {
+            Ok(_) => {}
+            // Another cluster was quicker.
+            Err(Error::Failed { output, .. }) if output.contains("exists") => continue,
+            Err(error) => return Err(error),
+        }
+        ip(&["address", "add", &format!("{ours}/24"), "dev", &outside])?;
+        ip(&["link", "set", &outside, "up"])?;
+        let inside = |args: &[&str]| {
+            let mut command = Command::new("nsenter");
+            command.arg(format!("--net=/proc/{holder}/ns/net"));
+            command.args(["--", "ip"]).args(args).env("PATH", PATH);
+            run(
+                &mut command,
+                &format!("set up the node's network ({})", args.join(" ")),
+            )
+        };
+        inside(&["address", "add", &format!("{node}/24"), "dev", "eth0"])?;
+        inside(&["link", "set", "eth0", "up"])?;
+        inside(&["route", "add", "default", "via", &ours.to_string()])?;
+        return Ok(node);
+    }
+    Err(Error::Need(
+        "it needs a free network among 10.90.0.0/24 to 10.90.255.0/24".to_owned(),
+    ))
+}
+
+fn ip(args: &[&str]) -> Result<String, Error> {
+    let mut command = Command::new("ip");
+    command.args(args).env("PATH", PATH);
+    output(
+        &mut command,
+        &format!("connect the node (ip {})", args.join(" ")),
+    )
+}
+
+/// Runs a program to its end, which must be a good one.
+pub(crate) fn run(command: &mut Command, action: &str) -> Result<(), Error> {
+    output(command, action).map(|_| ())
+}
+
+fn output(command: &mut Command, action: &str) -> Result<String, Error> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|cause| cannot_spawn(command, cause))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Error::Failed {
+        action: action.to_owned(),
+        output: format!("{} ({})", said.trim().replace('\n', "; "), output.status),
+    })
+}
