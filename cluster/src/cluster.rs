@@ -81,8 +81,9 @@ pub struct Cluster {
     namespaces: AtomicU64,
     // Before the guard: fields are dropped in this order, and the guard's end removes the directory.
     components: Mutex<BTreeMap<&'static str, Arc<Process>>>,
-    _namespaces: Option<Namespaces>,
     guard: Guard,
+    // After the guard, whose watchdog looks at the node's processes before it kills them.
+    _namespaces: Option<Namespaces>,
 }
 
 impl Cluster {
@@ -118,7 +119,7 @@ impl Cluster {
     }
 
     async fn attempt(programs: &Programs, options: &Options) -> Result<Self, Error> {
-        let guard = Guard::new(options.real_node.is_some())?;
+        let guard = Guard::new()?;
         let directory = guard.directory();
         let namespaces = match options.real_node {
             Some(_) => Some(Namespaces::new(&guard).await?),

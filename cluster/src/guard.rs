@@ -15,8 +15,8 @@
 //! *thread* that started the child ends, misses grandchildren and a parent that dies between fork and prctl, and
 //! removes no directory, so that it would have needed a watchdog besides.
 //!
-//! What a real node makes beside its processes goes with its namespaces (`real_node::namespaces`); the watchdog removes
-//! the empty control groups that are left.
+//! What a real node makes beside its processes goes with its namespaces (`real_node::namespaces`); only control groups
+//! are left to the watchdog.
 //!
 //! The separate group also means that Ctrl-C in a terminal reaches this process alone, which then stops things in
 //! their order. Killing this process *and* its watchdog with SIGKILL is the one case that leaves something behind.
@@ -29,28 +29,42 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use crate::process::Process;
-use crate::{Error, process, real_node};
+use crate::{Error, process};
 
-/// `$1` is the work directory, `$2` the process group, `$3` the control group of a real node's pods or nothing. Lines read are pids of processes outside the group that must go
+/// `$1` is the work directory, `$2` the process group. Lines read are pids of processes outside the group that must go
 /// with it (an empty line: none any more). The loop is for processes that are just being born or still writing.
+///
+/// containerd puts the containers of every node of a machine into control groups below one, and their names say nothing
+/// of whose they are. So those that processes of this node are in are noted before these are killed.
 const WATCHDOG: &str = r#"
 trap '' HUP INT TERM
 guest=
 while read -r line; do guest=$line; done
+groups=
+if read -r holder <"$1/node/holder"; then
+  inside=$(readlink "/proc/$holder/ns/pid")
+  for process in /proc/[0-9]*; do
+    [ "$(readlink "$process/ns/pid")" = "$inside" ] || continue
+    groups="$groups $(sed -n 's,.*:\(/k8s.io/[0-9a-f]*\)$,\1,p' "$process/cgroup" | sort -u)"
+  done
+fi
 tries=0
 while [ "$tries" -lt 50 ]; do
-  kill -s KILL -- "-$2" 2>/dev/null
-  [ -z "$guest" ] || kill -s KILL "$guest" 2>/dev/null
-  rm -rf -- "$1" 2>/dev/null
+  kill -s KILL -- "-$2"
+  [ -z "$guest" ] || kill -s KILL "$guest"
+  rm -rf -- "$1"
   left=
-  if [ -n "$3" ]; then
-    find /sys/fs/cgroup -depth -type d -path "*/$3*" -exec rmdir {} + 2>/dev/null
-    left=$(find /sys/fs/cgroup -type d -name "$3" 2>/dev/null)
-  fi
-  [ -e "$1" ] || [ -n "$left" ] || exit 0
+  for group in $groups; do
+    for place in "/sys/fs/cgroup$group" "/sys/fs/cgroup"/*"$group"; do
+      [ ! -d "$place" ] || find "$place" -depth -type d -exec rmdir {} + || left=yes
+    done
+  done
+  [ -e "$1" ] || [ -n "$left" ] || break
   tries=$((tries + 1))
   sleep 0.1
 done
+# Unless another node has containers.
+[ -z "$groups" ] || rmdir /sys/fs/cgroup/k8s.io /sys/fs/cgroup/*/k8s.io
 "#;
 
 /// The work directory and the process group of one cluster; both go when this is dropped.
@@ -64,8 +78,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Makes a fresh work directory under `TMPDIR` and the two processes that watch over it.
-    /// Those remove the control group of its pods too if there is to be a real node.
-    pub(crate) fn new(real_node: bool) -> Result<Self, Error> {
+    pub(crate) fn new() -> Result<Self, Error> {
         let parent = std::env::temp_dir();
         let directory = tempfile::Builder::new()
             .prefix("my-operator-cluster-")
@@ -75,11 +88,6 @@ impl Guard {
         let group = i32::try_from(anchor.id())
             .map_err(|_| Error::Internal("a pid beyond 2^31".to_owned()))?;
         let path = directory.path().display().to_string();
-        let cgroup = if real_node {
-            real_node::cgroup(directory.path())
-        } else {
-            String::new()
-        };
         let watchdog = helper(
             "sh",
             &[
@@ -88,7 +96,6 @@ impl Guard {
                 "my-operator-cluster-watchdog",
                 &path,
                 &group.to_string(),
-                &cgroup,
             ],
         )?;
         // From here on the directory is the watchdog's to remove.

@@ -14,12 +14,6 @@ use crate::binaries::Programs;
 /// Where pods get their addresses from. Nobody outside the node's network sees them.
 const PODS: &str = "10.244.0.0/24";
 
-/// The control group that every pod's is in: the cluster's name, so that the watchdog can tell whose it is.
-pub(crate) fn cgroup(cluster: &Path) -> String {
-    let name = cluster.file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
-}
-
 /// Writes the configuration of containerd, its network, kubelet and kube-proxy. `programs` holds those that containerd
 /// calls.
 pub(super) fn write(cluster: &Path, programs: &Path) -> Result<(), Error> {
@@ -147,7 +141,6 @@ fn kubelet(cluster: &Path) -> Value {
         "failCgroupV1": false,
         "failSwapOn": false,
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": format!("/{}", cgroup(cluster)),
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
         // The network is nobody else's.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::Api;
 
-pub(crate) use config::{cgroup, command};
+pub(crate) use config::command;
 pub(crate) use namespaces::{Namespaces, Place};
 pub(crate) use needs::check;
 
@@ -99,9 +99,8 @@ impl Cluster {
         let busybox = needs::program("busybox")
             .ok_or_else(|| Error::Need("it needs busybox-static".to_owned()))?;
         let pause = Image::new(PAUSE)
-            .file("/pause", busybox, 0o755)
-            // busybox is the program that its first argument names.
-            .entrypoint(&["/pause", "sleep", "infinity"])
+            .file("/bin/busybox", busybox, 0o755)
+            .entrypoint(&["/bin/busybox", "sleep", "infinity"])
             .user("65535:65535");
         self.load_image(&pause).await
     }
