@@ -1,6 +1,9 @@
 //! Container images made from a list of files, without an engine or a registry: an archive as `docker save` writes it.
 
+mod dockerfile;
+
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, json};
@@ -29,6 +32,7 @@ struct Entry {
 #[derive(Debug, Clone)]
 enum Content {
     Copy { of: PathBuf, mode: u32 },
+    Text { text: String },
     Directory { mode: u32 },
     Link { to: String },
 }
@@ -67,6 +71,25 @@ impl Image {
         let of = of.into();
         self.add(path, Content::Copy { of, mode });
         self
+    }
+
+    /// Adds a file with this text, as root's and for everybody to read.
+    #[must_use]
+    pub fn text(mut self, path: &str, text: &str) -> Self {
+        let text = text.to_owned();
+        self.add(path, Content::Text { text });
+        self
+    }
+
+    /// Adds a copy of a file of this machine with the permissions that it has here.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such file.
+    pub fn copy(self, path: &str, of: impl Into<PathBuf>) -> Result<Self, Error> {
+        let of = of.into();
+        let metadata = fs::metadata(&of).map_err(Error::file("read", &of))?;
+        Ok(self.file(path, of, metadata.permissions().mode() & 0o7777))
     }
 
     /// Adds an empty directory, as root's and with these permissions.
@@ -184,6 +207,7 @@ impl Image {
                     }
                     tar.file(&entry.path, *mode, &bytes)?;
                 }
+                Content::Text { text } => tar.file(&entry.path, 0o644, text.as_bytes())?,
                 Content::Directory { mode } => {
                     tar.entry(&format!("{}/", entry.path), *mode, b'5', "", &[])?;
                 }
