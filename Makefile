@@ -15,8 +15,11 @@ export KUBECTL FORCE
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE ?= unknown
 
+# What the Dockerfile builds: the image that `make e2e` tests holds what is shipped.
+STATIC := $(CARGO) rustc --release --locked --package my-operator --bin my-operator -- -C target-feature=+crt-static
+
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt lint test bench build run install uninstall docker-build docker-push \
+.PHONY: help manifests fmt lint test e2e bench build run install uninstall docker-build docker-push \
 	deploy undeploy build-installer
 
 help: ## Show this list.
@@ -37,6 +40,11 @@ test: ## Run every test that needs no root, with a real control plane on loopbac
 	$(CARGO) build --workspace --locked
 	$(CARGO) run --quiet --locked -p my-operator-cluster -- build
 	$(CARGO) test --workspace --locked
+
+e2e: ## Run the tests on a real node with containers of the image (root; cluster/README.md says what it needs).
+	$(CARGO) run --quiet --locked -p my-operator-cluster -- build --real-node
+	$(STATIC)
+	$(CARGO) test --locked --test e2e -- --test-threads=1 --nocapture
 
 build: ## Build the release binary, target/release/my-operator.
 	$(CARGO) build --release --locked --bin my-operator

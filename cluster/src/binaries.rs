@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::{Error, go};
+use crate::{Error, go, real_node};
 
 /// One Go module whose dependencies hold programs of a cluster.
 #[derive(Debug)]
@@ -214,8 +214,9 @@ impl Programs {
         })
     }
 
-    /// The same, and the programs of a real node.
+    /// The same, and the programs of a real node. Fails first if this machine cannot have one.
     pub fn ensure_with_node() -> Result<Self, Error> {
+        real_node::check()?;
         let mut programs = Self::ensure()?;
         programs.paths.extend(find_or_build(&NODE_SET, None)?);
         programs.node = Some(node_cache_directory()?);

@@ -94,10 +94,7 @@ impl Cluster {
         // kube needs a default provider; whoever installed one first wins.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let ensure = match options.real_node {
-            Some(_) => {
-                real_node::check()?;
-                Programs::ensure_with_node
-            }
+            Some(_) => Programs::ensure_with_node,
             None => Programs::ensure,
         };
         let programs = tokio::task::spawn_blocking(ensure)

@@ -90,6 +90,9 @@ pub(crate) fn recipe(set: &Set) -> String {
 pub(crate) fn build(set: &Set, programs: &[&Program], directory: &Path) -> Result<(), Error> {
     let names: Vec<_> = programs.iter().map(|program| program.name).collect();
     check_toolchain(set.name, &names.join(", "))?;
+    if programs.iter().any(|program| program.module.cgo.is_some()) {
+        check_libraries()?;
+    }
 
     fs::create_dir_all(directory).map_err(Error::file("make", directory))?;
     let lock_path = directory.join("build.lock");
@@ -263,6 +266,21 @@ fn check_toolchain(what: &'static str, missing: &str) -> Result<(), Error> {
         // Development versions have no number; they are given a chance.
         _ => Ok(()),
     }
+}
+
+/// Whether the C library is there that runc is linked with, before minutes are spent on the others.
+fn check_libraries() -> Result<(), Error> {
+    let found = Command::new("pkg-config")
+        .args(["--exists", "libseccomp"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if found.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    Err(Error::Need(
+        "its runc needs libseccomp (Debian packages libseccomp-dev and pkg-config)".to_owned(),
+    ))
 }
 
 /// `go1.26.8` is 1.26.

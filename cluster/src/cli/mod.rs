@@ -62,6 +62,20 @@ enum Command {
     Serve(Nodes),
 }
 
+impl Command {
+    /// Whether it needs the programs of a real node.
+    fn has_real_node(&self) -> bool {
+        match self {
+            Self::Build { real_node } => *real_node,
+            Self::Up(nodes)
+            | Self::Serve(nodes)
+            | Self::Exec { nodes, .. }
+            | Self::Demo { nodes, .. } => nodes.real_node,
+            Self::Status | Self::Down => false,
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 struct Nodes {
     /// How many fake nodes, named node-1, node-2 and so on
@@ -103,7 +117,11 @@ pub(crate) fn main() -> ExitCode {
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     // Before a runtime exists, and so that Ctrl-C ends a build of minutes as it ends any program.
     if !matches!(command, Command::Status | Command::Down) {
-        Programs::ensure()?;
+        if command.has_real_node() {
+            Programs::ensure_with_node()?;
+        } else {
+            Programs::ensure()?;
+        }
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -113,7 +131,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             Command::Build { real_node } => {
                 println!("{}", binaries::cache_directory()?.display());
                 if real_node {
-                    Programs::ensure_with_node()?;
                     println!("{}", binaries::node_cache_directory()?.display());
                 }
                 Ok(ExitCode::SUCCESS)

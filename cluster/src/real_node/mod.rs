@@ -72,6 +72,24 @@ impl Cluster {
             .map_err(|error| Error::Internal(error.to_string()))?
     }
 
+    /// Kills every container of the real node, and what watches over them, as a reboot does. Those of its components that
+    /// run are killed as well.
+    ///
+    /// # Errors
+    ///
+    /// If the cluster has no real node.
+    pub async fn end_containers(&self) -> Result<(), Error> {
+        let place = self
+            .place()
+            .ok_or_else(|| Error::Need("this cluster was started without one".to_owned()))?;
+        let mut command = place.inside(Path::new("sh"));
+        // All that a process can see but itself and the first: the node's.
+        command.args(["-c", "kill -s KILL -- -1"]);
+        tokio::task::spawn_blocking(move || namespaces::run(&mut command, "end all containers"))
+            .await
+            .map_err(|error| Error::Internal(error.to_string()))?
+    }
+
     /// Waits until containerd takes calls; the kubelet gives up early when it does not.
     pub(crate) async fn until_containerd_answers(&self) -> Result<(), Error> {
         let socket = socket(self.directory());

@@ -1,0 +1,110 @@
+//! Commands at times, really run.
+
+use crate::harness::{Kubectl, wait_for};
+use crate::kubectl;
+
+/// The phases that `kubectl get at -w` has shown, each once.
+fn phases(log: &std::path::Path) -> Vec<String> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let mut phases: Vec<_> = text.lines().map(str::to_owned).collect();
+    phases.dedup();
+    phases
+}
+
+/// Waits until the At has ended well.
+pub(crate) fn until_complete(kubectl: &Kubectl, name: &str) {
+    let said = kubectl.run(&format!(
+        "wait --for=condition=Complete --timeout=90s at/{name}"
+    ));
+    if !said.ok {
+        let story = kubectl.run("get at,pods,events -o wide");
+        panic!("{}{}", said.err, story.out);
+    }
+}
+
+#[tokio::test]
+async fn a_command_runs_at_its_time_and_its_pod_has_what_it_printed() {
+    let kubectl = kubectl("yay").await;
+    let watch = kubectl.spawn(
+        "get at --watch --output-watch-events=false -o jsonpath={.status.phase}{\"\\n\"}",
+        "at-phases",
+    );
+    kubectl
+        .run("apply -f config/samples/cnat_v1alpha1_at.yaml")
+        .good();
+    until_complete(&kubectl, "example-at");
+    assert_eq!(kubectl.run("logs example-at-pod").good(), "YAY\n");
+    let expected = ["PENDING", "RUNNING", "DONE"];
+    wait_for("the watch to show the last phase", || {
+        let phases = phases(watch.log());
+        let shown: Vec<_> = phases.iter().filter(|phase| !phase.is_empty()).collect();
+        (shown == expected).then_some(())
+    })
+    .await;
+    assert_eq!(
+        kubectl.field("pod/example-at-pod", "{.status.phase}"),
+        "Succeeded"
+    );
+    let row = kubectl.run("get at example-at --no-headers").good();
+    let words: Vec<_> = row.split_whitespace().collect();
+    assert!(
+        words.contains(&"DONE") && words.contains(&"Succeeded"),
+        "{row}"
+    );
+    println!("{row}");
+}
+
+#[tokio::test]
+async fn an_exit_code_and_a_last_word_reach_the_status() {
+    let kubectl = kubectl("exits").await;
+    kubectl
+        .until_applied(
+            r#"
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: fails}
+spec:
+  schedule: now
+  command: echo "out of luck" >/dev/termination-log; exit 3
+"#,
+        )
+        .await;
+    kubectl
+        .until_field("at/fails", "{.status.phase}", "DONE")
+        .await;
+    let row = kubectl.run("get at fails --no-headers -o wide").good();
+    assert!(
+        row.contains("Failed") && row.contains("out of luck"),
+        "{row}"
+    );
+    assert_eq!(kubectl.field("at/fails", "{.status.exitCode}"), "3");
+}
+
+#[tokio::test]
+async fn a_bad_object_is_refused_through_the_service_with_every_fault() {
+    let kubectl = kubectl("bad").await;
+    let said = kubectl
+        .run("apply -f config/samples/bad/cnat_v1alpha1_at.yaml")
+        .bad();
+    for fault in ["spec.schedule", "spec.command", "restartPolicy"] {
+        assert!(said.contains(fault), "{fault}: {said}");
+    }
+    let said = kubectl
+        .run("apply -f config/samples/bad/apps_v1beta1_mydaemonset.yaml")
+        .bad();
+    assert!(said.contains("is invalid"), "{said}");
+}
+
+#[tokio::test]
+async fn the_restricted_sample_runs_where_pod_security_enforces_it() {
+    let kubectl = kubectl("restricted").await;
+    let label = format!(
+        "label namespace {} pod-security.kubernetes.io/enforce=restricted",
+        kubectl.namespace
+    );
+    kubectl.run(&label).good();
+    let sample = "apply -f config/samples/cnat_v1alpha1_at_restricted.yaml";
+    kubectl.run(sample).good();
+    until_complete(&kubectl, "restricted-at");
+    assert_eq!(kubectl.run("logs restricted-at-pod").good(), "YAY\n");
+}

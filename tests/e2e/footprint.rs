@@ -1,0 +1,103 @@
+//! What the operator takes: the size of its image, memory, rights.
+
+use std::path::Path;
+
+use crate::images::operator;
+use crate::{PODS, own, pods};
+
+/// The most that the image may have.
+const SIZE: u64 = 25 << 20;
+
+#[tokio::test]
+async fn the_image_is_small_and_the_operator_rests_in_little_memory() {
+    let own = own().await;
+    let size = std::fs::metadata(operator()).unwrap().len();
+    for pod in pods(&own, PODS) {
+        let status = &pod["status"]["containerStatuses"][0];
+        let id = status["containerID"].as_str().unwrap();
+        let id = id.trim_start_matches("containerd://");
+        println!(
+            "{}: {} MiB resident",
+            pod["metadata"]["name"],
+            resident(id) >> 20
+        );
+    }
+    println!(
+        "the binary, and so the image: {:.1} MiB",
+        size as f64 / f64::from(1 << 20)
+    );
+    // A binary of another profile may be tried.
+    if std::env::var_os("OPERATOR").is_none() {
+        assert!(size < SIZE, "{size} bytes");
+    }
+}
+
+/// The resident memory of the processes of a container, in bytes: those whose control group it is.
+fn resident(container: &str) -> u64 {
+    let mut total = 0;
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let read =
+            |name: &str| std::fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        if read("cgroup").contains(container) {
+            let status = read("status");
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+            let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+            total += kilobytes.map_or(0, |text| text.parse::<u64>().unwrap()) << 10;
+        }
+    }
+    total
+}
+
+#[tokio::test]
+async fn the_operator_runs_as_nobody_on_a_root_that_it_cannot_write() {
+    let own = own().await;
+    let namespace = own.field(
+        &format!("namespace/{}", own.namespace),
+        "{.metadata.labels.pod-security\\.kubernetes\\.io/enforce}",
+    );
+    assert_eq!(namespace, "restricted");
+    let pods = pods(&own, PODS);
+    assert!(!pods.is_empty());
+    for pod in pods {
+        let name = pod["metadata"]["name"].as_str().unwrap();
+        let status = &pod["status"]["containerStatuses"][0];
+        let id = status["containerID"].as_str().unwrap();
+        let process = process_of(id.trim_start_matches("containerd://"));
+        let read = |file: &str| std::fs::read_to_string(process.join(file)).unwrap();
+        let status = read("status");
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().split_whitespace().next().unwrap().to_owned()
+        };
+        // As the kernel has it, not as the manifest says.
+        assert_eq!(
+            (field("Uid:"), field("Gid:")),
+            ("65532".into(), "65532".into()),
+            "{name}"
+        );
+        assert_eq!(field("CapEff:"), "0000000000000000", "{name}");
+        assert_eq!(field("NoNewPrivs:"), "1", "{name}");
+        assert_eq!(field("Seccomp:"), "2", "{name}: a filter");
+        let mounts = read("mounts");
+        let root = mounts
+            .lines()
+            .find(|line| line.split(' ').nth(1) == Some("/"));
+        let options = root.unwrap().split(' ').nth(3).unwrap();
+        assert!(
+            options.split(',').any(|option| option == "ro"),
+            "{name}: {options}"
+        );
+    }
+}
+
+/// The one process of a container.
+fn process_of(container: &str) -> std::path::PathBuf {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut found = entries
+        .map(|entry| entry.path())
+        .filter(|path: &std::path::PathBuf| {
+            let groups = std::fs::read_to_string(Path::join(path, "cgroup"));
+            groups.is_ok_and(|groups| groups.contains(container))
+        });
+    found.next().expect("the operator's process")
+}

@@ -1,0 +1,92 @@
+//! A test that is killed leaves nothing on the machine.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::harness::{checkout, wait_for};
+
+/// Mounts, interfaces, processes and control groups of the cluster in that directory.
+fn left(directory: &Path, interface: &str, container: &str) -> Vec<String> {
+    let name = directory.display().to_string();
+    let mut left = Vec::new();
+    if directory.exists() {
+        left.push(name.clone());
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    left.extend(
+        mounts
+            .lines()
+            .filter(|line| line.contains(&name))
+            .map(str::to_owned),
+    );
+    if Path::new("/sys/class/net").join(interface).exists() {
+        left.push(interface.to_owned());
+    }
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let read = |file: &str| std::fs::read(entry.path().join(file)).unwrap_or_default();
+        let command = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
+        let groups = String::from_utf8_lossy(&read("cgroup")).into_owned();
+        if command.contains(&name) || groups.contains(container) {
+            left.push(command);
+        }
+    }
+    let groups = Command::new("find")
+        .args(["/sys/fs/cgroup", "-name", container])
+        .output();
+    left.extend(
+        String::from_utf8_lossy(&groups.unwrap().stdout)
+            .lines()
+            .map(str::to_owned),
+    );
+    left
+}
+
+#[tokio::test]
+async fn a_killed_cluster_with_a_real_node_leaves_nothing() {
+    // A cluster of its own, with a container in it: tells where it is, and is killed.
+    let told = tempfile::NamedTempFile::new().unwrap();
+    let script = r#"
+kubectl run sleeper --image=registry.k8s.io/pause:3.10 --restart=Never --image-pull-policy=IfNotPresent
+kubectl wait pod/sleeper --for=condition=Ready --timeout=60s
+id=$(kubectl get pod sleeper -o jsonpath='{.status.containerStatuses[0].containerID}')
+address=$(kubectl get node real-node -o jsonpath='{.status.addresses[0].address}')
+echo "$KUBECONFIG $address ${id#containerd://}" >"$1.new"
+mv "$1.new" "$1"
+sleep 1000
+"#;
+    let program = checkout().join("target/debug/my-operator-cluster");
+    let mut cluster = Command::new(program)
+        .args([
+            "exec",
+            "--nodes",
+            "0",
+            "--real-node",
+            "--",
+            "sh",
+            "-c",
+            script,
+            "sh",
+        ])
+        .arg(told.path())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let words = wait_for("a pod in a second cluster", || {
+        let text = std::fs::read_to_string(told.path()).unwrap_or_default();
+        let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
+        <[String; 3]>::try_from(words).ok()
+    });
+    let [kubeconfig, address, container] = words.await;
+    let directory = Path::new(&kubeconfig).parent().unwrap();
+    let number = address.split('.').nth(2).unwrap();
+    let interface = format!("my-op-node-{number}");
+    assert!(!left(directory, &interface, &container).is_empty());
+    cluster.kill().unwrap();
+    cluster.wait().unwrap();
+    let rest = std::cell::RefCell::new(Vec::new());
+    let gone = crate::harness::try_wait(std::time::Duration::from_secs(20), || {
+        *rest.borrow_mut() = left(directory, &interface, &container);
+        rest.borrow().is_empty().then_some(())
+    });
+    assert!(gone.await.is_some(), "left behind: {:#?}", rest.borrow());
+}

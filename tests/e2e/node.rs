@@ -1,0 +1,112 @@
+//! What happens to nodes: drained, restarted.
+
+use std::time::Duration;
+
+use crate::at::until_complete;
+use crate::harness::{Kubectl, try_wait, wait_for};
+use crate::{NODE, kubectl, own, pods, ready_pods, until_rolled_out};
+
+/// A MyDaemonSet of that name with a web server that ends at once.
+fn web(name: &str) -> String {
+    format!(
+        "
+apiVersion: apps.zhongmingmao.io/v1beta1
+kind: MyDaemonSet
+metadata: {{name: {name}}}
+spec:
+  image: nginx:stable-alpine3.17
+  template: {{spec: {{terminationGracePeriodSeconds: 5}}}}
+"
+    )
+}
+
+async fn until_ready(kubectl: &Kubectl, name: &str) -> String {
+    kubectl
+        .until_field(&format!("mydaemonset/{name}"), "{.status.numberReady}", "1")
+        .await;
+    wait_for("its pod", || ready_pods(kubectl, "").pop()).await
+}
+
+#[tokio::test]
+async fn a_drained_node_loses_its_pod_until_it_is_uncordoned() {
+    let kubectl = kubectl("drain").await;
+    kubectl.until_applied(&web("web")).await;
+    let first = until_ready(&kubectl, "web").await;
+
+    // The operator itself stays: there is no other node for it, and its budget would say so.
+    let drain = "drain --pod-selector=control-plane!=controller-manager --force \
+                 --delete-emptydir-data --timeout=60s";
+    kubectl.run(&format!("{drain} {NODE}")).good();
+    kubectl.until_gone(&format!("pod/{first}")).await;
+    let came_back = try_wait(Duration::from_secs(5), || {
+        (!pods(&kubectl, "").is_empty()).then_some(())
+    });
+    assert!(came_back.await.is_none(), "a pod on a drained node");
+
+    kubectl.run(&format!("uncordon {NODE}")).good();
+    let second = until_ready(&kubectl, "web").await;
+    assert_ne!(first, second);
+    kubectl.run("delete mydaemonset/web").good();
+}
+
+#[tokio::test]
+async fn a_restarted_node_runs_no_command_again_and_has_its_pods_back() {
+    let kubectl = kubectl("reboot").await;
+    let cluster = kubectl.cluster;
+    // Outside the container: what ran is told by a file of the node, not by Kubernetes.
+    let place = cluster.directory().join("ran");
+    std::fs::create_dir_all(&place).unwrap();
+    kubectl.until_applied(&web("web")).await;
+    kubectl
+        .until_applied(&format!(
+            r#"
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {{name: once}}
+spec:
+  schedule: now
+  command: echo "$HOSTNAME" >>/ran/once
+  template:
+    spec:
+      volumes: [{{name: ran, hostPath: {{path: {}}}}}]
+      containers:
+        - name: at
+          volumeMounts: [{{name: ran, mountPath: /ran}}]
+"#,
+            place.display()
+        ))
+        .await;
+    until_complete(&kubectl, "once");
+    let ran = || std::fs::read_to_string(place.join("once")).unwrap_or_default();
+    assert_eq!(ran(), "once-pod\n");
+    let web = until_ready(&kubectl, "web").await;
+    let uid = kubectl.field(&format!("pod/{web}"), "{.metadata.uid}");
+
+    for component in ["kubelet", "containerd", "kube-proxy"] {
+        cluster.stop_component(component).await.unwrap();
+    }
+    // A reboot ends every container, too.
+    cluster.end_containers().await.unwrap();
+    for component in ["containerd", "kubelet", "kube-proxy"] {
+        cluster.start_component(component).await.unwrap();
+    }
+    let restarted = format!("pod/{web}");
+    let restarts = "{.status.containerStatuses[0].restartCount}";
+    kubectl.until_field(&restarted, restarts, "1").await;
+    assert_eq!(until_ready(&kubectl, "web").await, web);
+    assert_eq!(kubectl.field(&restarted, "{.metadata.uid}"), uid);
+    until_rolled_out(&own().await);
+
+    // The operator is back as well: it starts what is new, and nothing that has run.
+    let after = "
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: after}
+spec: {schedule: now, command: echo after}
+";
+    kubectl.until_applied(after).await;
+    until_complete(&kubectl, "after");
+    assert_eq!(ran(), "once-pod\n", "a command that had run ran again");
+    assert_eq!(kubectl.field("at/once", "{.status.phase}"), "DONE");
+    kubectl.run("delete mydaemonset/web").good();
+}

@@ -1,0 +1,61 @@
+//! Another release in the place of this one.
+
+use crate::at::until_complete;
+use crate::harness::wait_for;
+use crate::images::NEXT;
+use crate::{DEPLOYMENT, IMAGE, deploy, kubectl, own, ready_pods, until_alone};
+
+#[tokio::test]
+async fn what_is_there_lives_through_an_upgrade() {
+    let (kubectl, own) = (kubectl("upgrade").await, own().await);
+    let objects = "
+apiVersion: apps.zhongmingmao.io/v1beta1
+kind: MyDaemonSet
+metadata: {name: web}
+spec:
+  image: nginx:stable-alpine3.17
+  template: {spec: {terminationGracePeriodSeconds: 5}}
+---
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: before}
+spec: {schedule: now, command: echo before}
+---
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: across}
+spec: {schedule: now + 15 seconds, command: echo across}
+";
+    kubectl.until_applied(objects).await;
+    until_complete(&kubectl, "before");
+    kubectl
+        .until_field("mydaemonset/web", "{.status.numberReady}", "1")
+        .await;
+    let pod = wait_for("its pod", || {
+        ready_pods(&kubectl, "")
+            .into_iter()
+            .find(|name| name.starts_with("web"))
+    })
+    .await;
+    let uid = kubectl.field(&format!("pod/{pod}"), "{.metadata.uid}");
+    let before = kubectl.field("at/before", "{.status}");
+
+    deploy(own.cluster, NEXT, "").good();
+    until_alone(&own).await;
+    let image = own.field(DEPLOYMENT, "{.spec.template.spec.containers[0].image}");
+    assert_eq!(image, NEXT);
+
+    until_complete(&kubectl, "across");
+    assert_eq!(kubectl.run("logs across-pod").good(), "across\n");
+    // Neither run again nor rolled, and still looked after.
+    assert_eq!(kubectl.field("at/before", "{.status}"), before);
+    assert_eq!(kubectl.field(&format!("pod/{pod}"), "{.metadata.uid}"), uid);
+    kubectl.run(&format!("delete pod/{pod}")).good();
+    kubectl
+        .until_field("mydaemonset/web", "{.status.numberReady}", "1")
+        .await;
+    kubectl.run("delete mydaemonset/web").good();
+
+    deploy(own.cluster, IMAGE, "").good();
+    until_alone(&own).await;
+}
