@@ -23,7 +23,7 @@ STATIC := $(CARGO) rustc --release --locked --package my-operator --bin my-opera
 	deploy undeploy build-installer
 
 help: ## Show this list.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 manifests: ## Write the generated part of config/, and docs/reference/, from the Rust types.
 	$(CARGO) run --quiet -- manifests --out config --docs docs

@@ -15,6 +15,7 @@
 mod harness;
 
 mod at;
+mod files;
 mod footprint;
 mod images;
 mod leftovers;

@@ -72,6 +72,12 @@ impl Cluster {
             .map_err(|error| Error::Internal(error.to_string()))?
     }
 
+    /// Where this process finds a file that the real node has at `path`, such as what the kubelet has mounted below
+    /// `node/kubelet` of [`Cluster::directory`]: the node's mounts are its own.
+    pub fn on_node(&self, path: &Path) -> Option<PathBuf> {
+        self.place().map(|place| place.root(path))
+    }
+
     /// Kills every container of the real node, and what watches over them, as a reboot does. Those of its components that
     /// run are killed as well.
     ///

@@ -13,7 +13,7 @@
 //! kubelet.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -109,6 +109,12 @@ impl Namespaces {
 }
 
 impl Place {
+    /// A path as the node sees it.
+    pub(crate) fn root(self, path: &Path) -> PathBuf {
+        let root = PathBuf::from(format!("/proc/{}/root", self.holder));
+        root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
     /// A program in the node's network alone. It is the process that is started, as without a namespace.
     pub(crate) fn network(self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
