@@ -15,8 +15,8 @@
 //! *thread* that started the child ends, misses grandchildren and a parent that dies between fork and prctl, and
 //! removes no directory, so that it would have needed a watchdog besides.
 //!
-//! What a real node makes beside its processes goes with its namespaces (`real_node::namespaces`); only control groups
-//! are left to the watchdog.
+//! What a real node makes beside its processes goes with its namespaces (`real_node::namespaces`); only its
+//! control groups and its network interface are left to the watchdog.
 //!
 //! The separate group also means that Ctrl-C in a terminal reaches this process alone, which then stops things in
 //! their order. Killing this process *and* its watchdog with SIGKILL is the one case that leaves something behind.
@@ -35,18 +35,18 @@ use crate::{Error, process};
 /// with it (an empty line: none any more). The loop is for processes that are just being born or still writing.
 ///
 /// containerd puts the containers of every node of a machine into control groups below one, and their names say nothing
-/// of whose they are. So those that processes of this node are in are noted before these are killed.
+/// of whose they are. So containerd's list of those of this node is read before it goes with the node's mounts.
 const WATCHDOG: &str = r#"
 trap '' HUP INT TERM
 guest=
 while read -r line; do guest=$line; done
+PATH=$PATH:/usr/sbin:/sbin
+holder=
 groups=
 if read -r holder <"$1/node/holder"; then
-  inside=$(readlink "/proc/$holder/ns/pid")
-  for process in /proc/[0-9]*; do
-    [ "$(readlink "$process/ns/pid")" = "$inside" ] || continue
-    groups="$groups $(sed -n 's,.*:\(/k8s.io/[0-9a-f]*\)$,\1,p' "$process/cgroup" | sort -u)"
-  done
+  groups=$(ls "/proc/$holder/root/run/containerd/io.containerd.runtime.v2.task/k8s.io")
+  # While it cannot be another's.
+  read -r interface <"$1/node/interface" && ip link delete "$interface"
 fi
 tries=0
 while [ "$tries" -lt 50 ]; do
@@ -55,7 +55,7 @@ while [ "$tries" -lt 50 ]; do
   rm -rf -- "$1"
   left=
   for group in $groups; do
-    for place in "/sys/fs/cgroup$group" "/sys/fs/cgroup"/*"$group"; do
+    for place in "/sys/fs/cgroup/k8s.io/$group" /sys/fs/cgroup/*/k8s.io/"$group"; do
       [ ! -d "$place" ] || find "$place" -depth -type d -exec rmdir {} + || left=yes
     done
   done
@@ -64,7 +64,7 @@ while [ "$tries" -lt 50 ]; do
   sleep 0.1
 done
 # Unless another node has containers.
-[ -z "$groups" ] || rmdir /sys/fs/cgroup/k8s.io /sys/fs/cgroup/*/k8s.io
+[ -z "$holder" ] || rmdir /sys/fs/cgroup/k8s.io /sys/fs/cgroup/*/k8s.io
 "#;
 
 /// The work directory and the process group of one cluster; both go when this is dropped.

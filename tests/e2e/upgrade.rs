@@ -3,7 +3,7 @@
 use crate::at::until_complete;
 use crate::harness::wait_for;
 use crate::images::NEXT;
-use crate::{DEPLOYMENT, IMAGE, deploy, kubectl, own, ready_pods, until_alone};
+use crate::{DEPLOYMENT, IMAGE, NODE, deploy, kubectl, own, ready_pods, until_alone};
 
 #[tokio::test]
 async fn what_is_there_lives_through_an_upgrade() {
@@ -34,7 +34,7 @@ spec: {schedule: now + 15 seconds, command: echo across}
     let pod = wait_for("its pod", || {
         ready_pods(&kubectl, "")
             .into_iter()
-            .find(|name| name.starts_with("web"))
+            .find(|name| name.starts_with(NODE))
     })
     .await;
     let uid = kubectl.field(&format!("pod/{pod}"), "{.metadata.uid}");

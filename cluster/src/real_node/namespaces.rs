@@ -38,9 +38,9 @@ echo 1 >/proc/sys/net/ipv4/ip_forward
 ip link set lo up
 echo "$pid" >"$1/holder.new"
 mv "$1/holder.new" "$1/holder"
-# Orphans of the node end as children of this process, which waits for none: the kernel is to reap them.
-trap '' CHLD
-exec sleep infinity
+# Orphans of the node end as children of this process, which waits for none: the kernel is to reap them. (A shell's
+# trap of that signal may not outlive it.)
+exec env --ignore-signal=CHLD sleep infinity
 "#;
 
 /// How long the holder may take.
@@ -95,7 +95,7 @@ impl Namespaces {
         };
         let place = Place {
             holder: pid,
-            address: connect(pid)?,
+            address: connect(pid, &directory)?,
         };
         Ok(Self {
             place,
@@ -139,8 +139,10 @@ impl Place {
     }
 }
 
-/// Connects the network of process `holder` with the machine's, by addresses that nobody has; returns the node's.
-fn connect(holder: u32) -> Result<Ipv4Addr, Error> {
+/// Connects the network of process `holder` with the machine's, by addresses that nobody has; returns the node's. The
+/// name of the machine's end is written into `directory` for the watchdog: a network in which connections were cut lives
+/// on for a minute or so, until the kernel has given these up.
+fn connect(holder: u32, directory: &Path) -> Result<Ipv4Addr, Error> {
     let taken = ip(&["-4", "route", "show", "table", "all"])?;
     let pid = holder.to_string();
     for number in 0..=u8::MAX {
@@ -158,6 +160,8 @@ fn connect(holder: u32) -> Result<Ipv4Addr, Error> {
             Err(Error::Failed { output, .. }) if output.contains("exists") => continue,
             Err(error) => return Err(error),
         }
+        let told = directory.join("interface");
+        std::fs::write(&told, format!("{outside}\n")).map_err(Error::file("write", told))?;
         ip(&["address", "add", &format!("{ours}/24"), "dev", &outside])?;
         ip(&["link", "set", &outside, "up"])?;
         let inside = |args: &[&str]| {
