@@ -18,9 +18,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 
-/// How far `not_before` lies in the past, so that a peer whose clock is a little behind ours does
-/// not take a new certificate for one that is not yet valid.
-pub const BACKDATE: TimeDelta = TimeDelta::minutes(5);
+/// How far `not_before` lies in the past, so that a peer whose clock is behind ours does not take a
+/// new certificate for one that is not yet valid. A machine that takes its local time for UTC is up
+/// to 14 hours ahead, and a CA that it makes is everybody's.
+pub const BACKDATE: TimeDelta = TimeDelta::days(1);
 
 /// What can go wrong with certificates and keys.
 #[derive(Debug, thiserror::Error)]

@@ -158,16 +158,10 @@ impl Keeper {
             Held::Authorities(authorities) => Some(authorities),
             _ => None,
         };
-        let trusted_since = current
-            .and_then(|authorities| {
-                self.trusted
-                    .get(&authorities.current.anchor().fingerprint())
-            })
-            .copied();
         let observed = Observed {
             held: &found.held,
             published: snapshot.as_ref().map(|snapshot| &snapshot.published),
-            trusted_since,
+            trusted: &self.trusted,
             leaf: self.leaf,
         };
         let step = rotation::decide(observed, now, &self.settings.periods);
@@ -227,7 +221,11 @@ impl Keeper {
         found: &Found,
     ) -> Result<Result<(), call::Error>, Error> {
         let what = format!("{change:?}");
-        let what = what.split([' ', '{']).next().unwrap_or_default().to_owned();
+        let what = what
+            .split([' ', '(', '{'])
+            .next()
+            .unwrap_or_default()
+            .to_owned();
         let Some(authorities) = change.apply(&found.held, Utc::now(), &self.settings.periods)?
         else {
             return Ok(Ok(()));
@@ -277,7 +275,7 @@ impl Keeper {
         let observed = Observed {
             held: &found.held,
             published: None,
-            trusted_since: None,
+            trusted: &BTreeMap::new(),
             leaf: self.leaf,
         };
         if rotation::decide(observed, now, &self.settings.periods).sign {

@@ -11,7 +11,7 @@
 //!
 //! What is published follows from the Secret alone ([`Authorities::bundle`]), whoever writes it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -59,7 +59,7 @@ pub enum PeriodsError {
     Propagation,
     /// One change must be over before the next begins.
     #[error(
-        "a CA must be valid for at least three times as long as a leaf and the propagation time together"
+        "a CA must be valid for at least twice as long as a leaf and three times the propagation time together"
     )]
     Authority,
 }
@@ -83,7 +83,10 @@ impl Periods {
         if self.propagation < TimeDelta::zero() {
             return Err(PeriodsError::Propagation);
         }
-        if self.ca_validity < (self.leaf_validity + self.propagation) * 3 {
+        // A CA is made, waits for the propagation time, and its predecessor is dropped after a leaf's
+        // life and another propagation time: before two thirds of its own life. Its successor then has
+        // the last third for its own wait. Each leaves a third of a leaf's life, or more, to act in.
+        if self.ca_validity < self.leaf_validity * 2 + self.propagation * 3 {
             return Err(PeriodsError::Authority);
         }
         Ok(())
@@ -171,10 +174,18 @@ pub struct Observed<'a> {
     pub held: &'a Held,
     /// The bundle in the webhook configurations; `None` where it is not ours to know.
     pub published: Option<&'a Published>,
-    /// Since when this process has seen the current CA in every bundle, without a gap.
-    pub trusted_since: Option<DateTime<Utc>>,
+    /// Since when this process has seen each CA in every bundle, without a gap and by its own clock.
+    pub trusted: &'a BTreeMap<Fingerprint, DateTime<Utc>>,
     /// The leaf that this process serves.
     pub leaf: Option<LeafFacts>,
+}
+
+impl Observed<'_> {
+    /// Since when this process has seen this CA in every bundle.
+    fn trusted_since(&self, authority: &Authority) -> Option<DateTime<Utc>> {
+        let fingerprint = authority.anchor().fingerprint();
+        self.trusted.get(&fingerprint).copied()
+    }
 }
 
 /// A change of the Secret. It holds only if nobody else changed the Secret meanwhile.
@@ -185,6 +196,9 @@ pub enum Change {
         /// The CAs that leaves in use may still be signed by.
         keep: Vec<Anchor>,
     },
+    /// Somebody put another CA's pair into the Secret (a backup, as a rule) while leaves of this one
+    /// are served: it stays trusted for a leaf's life.
+    Keep(Anchor),
     /// Step 1: put a fresh CA beside the current one.
     AddNext,
     /// The next CA stands in every bundle now: the propagation time begins.
@@ -228,10 +242,11 @@ pub fn decide(observed: Observed<'_>, now: DateTime<Utc>, periods: &Periods) -> 
     };
 
     let bundle = authorities.bundle();
-    let change = change(authorities, observed.published, now, periods);
+    let change = change(authorities, &observed, now, periods);
     let sign = must_sign(authorities, &observed, now, periods);
     let publish = observed
         .published
+        .filter(|_| !matches!(change, Some(Change::Keep(_))))
         .filter(|published| !published.is_exactly(&bundle))
         .map(|_| bundle);
     let look_again = if change.is_some() || publish.is_some() {
@@ -249,10 +264,11 @@ pub fn decide(observed: Observed<'_>, now: DateTime<Utc>, periods: &Periods) -> 
 
 fn change(
     authorities: &Authorities,
-    published: Option<&Published>,
+    observed: &Observed<'_>,
     now: DateTime<Utc>,
     periods: &Periods,
 ) -> Option<Change> {
+    let published = observed.published;
     let expired = |authority: &Authority| authority.anchor().not_after() <= now;
     if expired(&authorities.current) {
         // Nobody looked for months. No leaf of this CA can be valid, so there is nothing to wait for.
@@ -263,6 +279,9 @@ fn change(
             },
         });
     }
+    if let Some(anchor) = served_but_forgotten(authorities, observed, now) {
+        return Some(Change::Keep(anchor));
+    }
     if let Some(next) = &authorities.next {
         let fingerprint = next.authority.anchor().fingerprint();
         let known = published.is_none_or(|p| p.everywhere.contains(&fingerprint));
@@ -272,13 +291,35 @@ fn change(
             (true, None) => Some(Change::MarkPublished),
             // Someone's clock was wrong: do not wait until it comes true.
             (true, Some(since)) if since > now + periods.propagation => Some(Change::MarkPublished),
-            (true, Some(since)) => (now >= since + periods.propagation).then_some(Change::Promote),
+            // The mark may come from a clock that is behind: what this process saw itself counts, too.
+            (true, Some(since)) => {
+                let waited = |since| now >= since + periods.propagation;
+                let seen = observed.trusted_since(&next.authority);
+                let known = published.is_none() || seen.is_some_and(waited);
+                (known && waited(since)).then_some(Change::Promote)
+            }
         };
     }
     match &authorities.previous {
         Some(previous) => (previous.drop_at <= now).then_some(Change::DropPrevious),
         None => (change_due(&authorities.current) <= now).then_some(Change::AddNext),
     }
+}
+
+/// The CA of the leaf at hand, where API servers trust it and the Secret knows nothing of it.
+fn served_but_forgotten(
+    authorities: &Authorities,
+    observed: &Observed<'_>,
+    now: DateTime<Utc>,
+) -> Option<Anchor> {
+    let issuer = observed.leaf.filter(|leaf| leaf.not_after > now)?.issuer;
+    let known = |anchor: &Anchor| anchor.fingerprint() == issuer;
+    if authorities.bundle().iter().any(known) {
+        return None;
+    }
+    let published = observed.published?;
+    let served = published.anywhere.iter().find(|anchor| known(anchor))?;
+    (served.not_after() > now).then(|| served.clone())
 }
 
 fn must_sign(
@@ -301,7 +342,7 @@ fn must_sign(
     // make sure that every API server knows the new one.
     match observed.published {
         Some(published) if published.everywhere.contains(&leaf.issuer) => observed
-            .trusted_since
+            .trusted_since(&authorities.current)
             .is_some_and(|since| since + periods.propagation <= now),
         _ => true,
     }
@@ -313,12 +354,15 @@ fn next_look(
     now: DateTime<Utc>,
     periods: &Periods,
 ) -> DateTime<Utc> {
-    let published_at = authorities.next.as_ref().and_then(|next| next.published_at);
+    let next = authorities.next.as_ref();
+    let published_at = next.and_then(|next| next.published_at);
+    let next_trusted = next.and_then(|next| observed.trusted_since(&next.authority));
     [
         Some(change_due(&authorities.current)),
         published_at.map(|since| since + periods.propagation),
+        next_trusted.map(|since| since + periods.propagation),
         observed
-            .trusted_since
+            .trusted_since(&authorities.current)
             .map(|since| since + periods.propagation),
         authorities
             .previous
@@ -401,6 +445,13 @@ impl Change {
         };
         let mut authorities = authorities.clone();
         match (self, &mut authorities.next) {
+            (Self::Keep(anchor), _) => {
+                let before = authorities.previous.take();
+                let before = before.map_or_else(Vec::new, |previous| previous.anchors);
+                let mut anchors = distinct(std::iter::once(anchor).chain(before));
+                anchors.truncate(KEPT_AT_MOST);
+                authorities.previous = Some(Previous { anchors, drop_at });
+            }
             (Self::AddNext, next @ None) => {
                 *next = Some(Next {
                     authority: fresh()?,

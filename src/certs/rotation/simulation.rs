@@ -66,16 +66,18 @@ struct Replica {
     at: DateTime<Utc>,
     /// How far its clock is ahead.
     skew: TimeDelta,
+    periods: Periods,
     phase: Phase,
     leaf: Option<LeafFacts>,
     trusted: BTreeMap<Fingerprint, DateTime<Utc>>,
 }
 
 impl Replica {
-    fn new(at: DateTime<Utc>, skew: TimeDelta) -> Self {
+    fn new(at: DateTime<Utc>, skew: TimeDelta, periods: Periods) -> Self {
         Self {
             at,
             skew,
+            periods,
             phase: Phase::Begin,
             leaf: None,
             trusted: BTreeMap::new(),
@@ -84,12 +86,8 @@ impl Replica {
 
     /// Does one step, and returns how long it is until the next at the soonest, and whether the
     /// replica then sleeps.
-    fn step(
-        &mut self,
-        shared: &mut Shared,
-        periods: &Periods,
-        random: &mut fastrand::Rng,
-    ) -> TimeDelta {
+    fn step(&mut self, shared: &mut Shared, random: &mut fastrand::Rng) -> TimeDelta {
+        let periods = self.periods;
         let now = self.at;
         let clock = now + self.skew;
         let mut pause = TimeDelta::milliseconds(random.i64(0..2000));
@@ -119,7 +117,7 @@ impl Replica {
                 }))
             }
             Phase::Sign(seen) => {
-                let step = self.decide(&seen, periods);
+                let step = self.decide(&seen);
                 if let (true, Held::Authorities(authorities)) = (step.sign, &seen.held) {
                     let anchor = authorities.current.anchor();
                     self.leaf = Some(LeafFacts {
@@ -141,7 +139,7 @@ impl Replica {
             Phase::Write(seen, step) => {
                 if let Some(change) = step.change
                     && seen.held_version == shared.held_version
-                    && let Some(after) = change.apply(&seen.held, clock, periods).unwrap()
+                    && let Some(after) = change.apply(&seen.held, clock, &periods).unwrap()
                 {
                     shared.held = Held::Authorities(after);
                     shared.held_version += 1;
@@ -160,30 +158,39 @@ impl Replica {
         pause
     }
 
-    fn decide(&self, seen: &Seen, periods: &Periods) -> Step {
-        let trusted_since = match &seen.held {
-            Held::Authorities(authorities) => self
-                .trusted
-                .get(&authorities.current.anchor().fingerprint())
-                .copied(),
-            _ => None,
-        };
+    fn decide(&self, seen: &Seen) -> Step {
         let observed = Observed {
             held: &seen.held,
             published: Some(&seen.published),
-            trusted_since,
+            trusted: &self.trusted,
             leaf: self.leaf,
         };
-        decide(observed, seen.began, periods)
+        decide(observed, seen.began, &self.periods)
     }
 }
 
 /// What may go wrong in a simulation.
+#[derive(Clone, Copy, Default)]
 struct Mishaps {
     /// One step in this many ends with a crash.
     crash_one_in: Option<i64>,
     /// The Secret vanishes about this often.
     secret_lost_every: Option<TimeDelta>,
+    /// The clock of the first replica is ahead by so much.
+    ahead: Option<TimeDelta>,
+    /// The first replica is of another version, with other periods.
+    others: Option<Periods>,
+}
+
+impl Mishaps {
+    /// How far the clock of a replica is ahead.
+    fn skew(&self, replica: usize, random: &mut fastrand::Rng) -> TimeDelta {
+        let little = TimeDelta::seconds(random.i64(0..11) - 5);
+        match self.ahead {
+            Some(ahead) if replica == 0 => ahead,
+            _ => little,
+        }
+    }
 }
 
 /// Runs it, and returns how many CAs have signed.
@@ -199,37 +206,48 @@ fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) 
         published_version: 0,
         history: VecDeque::from([(start, BTreeSet::new())]),
     };
-    let skew = |random: &mut fastrand::Rng| TimeDelta::seconds(random.i64(0..11) - 5);
     let mut replicas: Vec<_> = (0..3)
-        .map(|_| {
+        .map(|i| {
             let at = start + TimeDelta::seconds(random.i64(0..5));
-            Replica::new(at, skew(&mut random))
+            let own = mishaps.others.filter(|_| i == 0).unwrap_or(*periods);
+            Replica::new(at, mishaps.skew(i, &mut random), own)
         })
         .collect();
+    let shortest = |of: fn(&Periods) -> TimeDelta| {
+        let others = mishaps.others.as_ref().map_or(TimeDelta::MAX, of);
+        others.min(of(periods))
+    };
     // API servers may lag by the propagation time, less what clocks and slow steps eat up of it.
-    let lag = periods.propagation - TimeDelta::seconds(15);
+    let lag = shortest(|periods| periods.propagation) - TimeDelta::seconds(15);
+    // One that sleeps for longer than the leaves of another version live may wake up too late.
+    let longest_sleep = match mishaps.others {
+        Some(_) => shortest(|periods| periods.leaf_validity) / 4,
+        None => TimeDelta::MAX,
+    };
     let settled = start + periods.propagation * 5;
     let mut signers = BTreeSet::new();
     let mut lose_at = mishaps.secret_lost_every.map(|every| settled + every);
 
     loop {
-        let replica = replicas
+        let (i, replica) = replicas
             .iter_mut()
-            .min_by_key(|replica| replica.at)
+            .enumerate()
+            .min_by_key(|(_, replica)| replica.at)
             .unwrap();
         let now = replica.at;
         if now > start + length {
             return signers.len();
         }
-        let pause = replica.step(&mut shared, periods, &mut random);
+        let pause = replica.step(&mut shared, &mut random);
         replica.at += pause + TimeDelta::milliseconds(1);
         if let Some(leaf) = replica.leaf
             && random.i64(0..50) == 0
         {
             // Cut off from the API server, or asleep, in the midst of a round; it comes back just in
             // time to renew its leaf.
-            let margin = periods.propagation + TimeDelta::minutes(5);
-            let longest = leaf.not_after - replica.at - margin;
+            let clocks = mishaps.ahead.unwrap_or_default().abs();
+            let margin = periods.propagation + TimeDelta::minutes(5) + clocks;
+            let longest = (leaf.not_after - replica.at - margin).min(longest_sleep);
             replica.at += TimeDelta::seconds(random.i64(0..longest.num_seconds().max(1)));
         }
         if now > settled && mishaps.crash_one_in.is_some_and(|n| random.i64(0..n) == 0) {
@@ -241,7 +259,7 @@ fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) 
             } else {
                 2
             });
-            *replica = Replica::new(now + down, skew(&mut random));
+            *replica = Replica::new(now + down, mishaps.skew(i, &mut random), replica.periods);
         }
         if let (Some(at), Some(every)) = (lose_at, mishaps.secret_lost_every)
             && now > at
@@ -260,6 +278,10 @@ fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) 
                 assert!(
                     leaf.not_after > now,
                     "an expired leaf is served, seed {seed}, {past}"
+                );
+                assert!(
+                    leaf.issued_at - BACKDATE <= now,
+                    "a leaf of the future is served, seed {seed}, {past}"
                 );
                 assert!(
                     shared.trusted(leaf.issuer, now, lag),
@@ -283,7 +305,7 @@ fn through_years_with_crashes_every_served_leaf_is_trusted_at_every_instant() {
     for seed in 0..20 {
         let crashes = Mishaps {
             crash_one_in: Some(200),
-            secret_lost_every: None,
+            ..Mishaps::default()
         };
         let signers = simulate(seed, &periods, TimeDelta::days(365 * 3), &crashes);
         assert_eq!(signers, 5, "one, and four changes in three years");
@@ -300,7 +322,7 @@ fn with_short_periods_and_many_crashes_every_served_leaf_is_trusted_at_every_ins
     for seed in 100..150 {
         let crashes = Mishaps {
             crash_one_in: Some(60),
-            secret_lost_every: None,
+            ..Mishaps::default()
         };
         let signers = simulate(seed, &periods, TimeDelta::days(4), &crashes);
         assert!(signers >= 12, "{signers}");
@@ -317,10 +339,69 @@ fn when_the_secret_is_lost_again_and_again_every_served_leaf_stays_trusted() {
     for seed in 200..250 {
         // Without crashes: a replica that lost both its leaf and the Secret has nothing old to show.
         let losses = Mishaps {
-            crash_one_in: None,
             secret_lost_every: Some(TimeDelta::minutes(40)),
+            ..Mishaps::default()
         };
         let signers = simulate(seed, &periods, TimeDelta::days(2), &losses);
         assert!(signers >= 30, "{signers}");
+    }
+}
+
+#[test]
+fn with_one_clock_an_hour_off_every_served_leaf_is_trusted_at_every_instant() {
+    let periods = Periods {
+        propagation: TimeDelta::minutes(30),
+        ..Periods::default()
+    };
+    for seed in 300..320 {
+        for hours in [-1, 1] {
+            let wrong = Mishaps {
+                crash_one_in: Some(200),
+                ahead: Some(TimeDelta::hours(hours)),
+                ..Mishaps::default()
+            };
+            let signers = simulate(seed, &periods, TimeDelta::days(365 * 2), &wrong);
+            assert!(signers >= 3, "{signers}");
+        }
+    }
+}
+
+#[test]
+fn with_two_versions_at_once_every_served_leaf_is_trusted_at_every_instant() {
+    let periods = Periods {
+        propagation: TimeDelta::minutes(30),
+        ..Periods::default()
+    };
+    let others = Periods {
+        leaf_validity: TimeDelta::days(1),
+        ca_validity: TimeDelta::days(90),
+        propagation: TimeDelta::minutes(10),
+    };
+    for seed in 400..420 {
+        let two = Mishaps {
+            crash_one_in: Some(200),
+            others: Some(others),
+            ..Mishaps::default()
+        };
+        let signers = simulate(seed, &periods, TimeDelta::days(365), &two);
+        assert!(signers >= 2, "{signers}");
+    }
+}
+
+#[test]
+fn with_the_shortest_periods_allowed_every_served_leaf_is_trusted_at_every_instant() {
+    let (leaf_validity, propagation) = (TimeDelta::hours(2), TimeDelta::seconds(60));
+    let periods = Periods {
+        ca_validity: leaf_validity * 2 + propagation * 3,
+        leaf_validity,
+        propagation,
+    };
+    for seed in 500..550 {
+        let crashes = Mishaps {
+            crash_one_in: Some(60),
+            ..Mishaps::default()
+        };
+        let signers = simulate(seed, &periods, TimeDelta::days(4), &crashes);
+        assert!(signers >= 12, "{signers}");
     }
 }
