@@ -11,7 +11,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -20,6 +19,7 @@ use serde_json::{Value, json};
 use super::authority::{Anchor, Fingerprint};
 use super::call::{Call, Error};
 use super::rotation::Published;
+use super::watching;
 
 const BUNDLE_MANAGER: &str = "my-operator-ca-bundle";
 const OWN_MANAGER: &str = "my-operator";
@@ -279,24 +279,7 @@ impl Configuration {
     }
 
     fn changes(&self) -> BoxStream<'static, ()> {
-        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        watcher(self.api.clone(), config)
-            .default_backoff()
-            .filter_map(|event| async {
-                match event {
-                    Ok(
-                        watcher::Event::Apply(_)
-                        | watcher::Event::Delete(_)
-                        | watcher::Event::InitDone,
-                    ) => Some(()),
-                    Ok(_) => None,
-                    Err(error) => {
-                        tracing::debug!(%error, "watching a webhook configuration failed");
-                        None
-                    }
-                }
-            })
-            .boxed()
+        watching::changes(self.api.clone(), &self.name)
     }
 }
 

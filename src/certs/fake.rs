@@ -188,9 +188,10 @@ fn respond(fake: &Fake, method: &Method, uri: &Uri, body: &Bytes) -> Response<Bo
     if let Some(object) = fake.get(path) {
         return created(&object);
     }
-    let is_list = path
-        .strip_prefix(BASE)
-        .is_some_and(|rest| rest.matches('/').count() == 1);
+    let is_list = path.ends_with("/secrets")
+        || path
+            .strip_prefix(BASE)
+            .is_some_and(|rest| rest.matches('/').count() == 1);
     if !is_list {
         return failure(404, "NotFound", "not found");
     }

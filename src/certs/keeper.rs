@@ -23,6 +23,9 @@ use super::served::{self, ServedCertificate, State};
 /// How often the wall clock is looked at. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(5);
 
+/// An Event is worth no longer wait.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// What the keeper must know.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -48,6 +51,9 @@ pub struct Keeper {
     served: Arc<ServedCertificate>,
     state: watch::Sender<State>,
     leaf: Option<LeafFacts>,
+    /// When a leaf expired that was being served, and which such end the API server was told of.
+    expired: Option<DateTime<Utc>>,
+    told_expiry: Option<DateTime<Utc>>,
     /// Since when each CA has stood in every bundle, as seen by this process.
     trusted: BTreeMap<Fingerprint, DateTime<Utc>>,
 }
@@ -71,6 +77,8 @@ impl Keeper {
             served: Arc::default(),
             state: watch::Sender::default(),
             leaf: None,
+            expired: None,
+            told_expiry: None,
             trusted: BTreeMap::new(),
             settings,
         })
@@ -91,10 +99,11 @@ impl Keeper {
     /// # Errors
     /// None at present; the type leaves room for what cannot be waited out.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
-        let mut changes = match &self.writer {
+        let configurations = match &self.writer {
             Some(writer) => writer.changes(),
             None => stream::pending().boxed(),
         };
+        let mut changes = stream::select(configurations, self.store.changes());
         let mut pace = Pace::default();
         loop {
             let round = tokio::select! {
@@ -103,6 +112,7 @@ impl Keeper {
             };
             let pause = pace.after(&round);
             let look_again = self.conclude(round);
+            self.tell_of_expiry(Utc::now()).await;
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 () = tokio::time::sleep(pause) => {}
@@ -220,6 +230,8 @@ impl Keeper {
         change: Change,
         found: &Found,
     ) -> Result<Result<(), call::Error>, Error> {
+        let loss = self.loss(&found.held, Utc::now());
+        let begins = matches!(change, Change::Begin { .. });
         let what = format!("{change:?}");
         let what = what
             .split([' ', '(', '{'])
@@ -235,31 +247,73 @@ impl Keeper {
         }
         let signing = authorities.current.anchor().fingerprint();
         tracing::info!(change = what, %signing, "webhook CA Secret written");
-        if let Held::Garbage { fault, .. } = &found.held {
+        if let Some((reason, fault)) = loss.filter(|_| begins) {
             tracing::warn!(
                 fault,
                 "the webhook CA Secret was unusable: a fresh CA took its place"
             );
-            self.report(found, fault).await;
+            let note = format!("{fault}; a fresh CA took its place");
+            self.tell(Some(found), reason, "ReplaceAuthority", note)
+                .await;
         }
         Ok(Ok(()))
     }
 
-    /// Tells those who look at the Secret what became of it.
-    async fn report(&self, found: &Found, fault: &str) {
-        let Some(reference) = found.reference() else {
+    /// What was wrong with what a fresh CA replaces. At the first start of all, nothing was.
+    fn loss(&self, held: &Held, now: DateTime<Utc>) -> Option<(&'static str, String)> {
+        match held {
+            Held::Garbage { fault, .. } => Some(("UnusableAuthority", fault.clone())),
+            Held::Missing => {
+                let served = self.leaf.filter(|leaf| leaf.not_after > now);
+                served.map(|_| ("MissingAuthority", "the Secret was gone".to_owned()))
+            }
+            Held::Authorities(authorities) => {
+                let end = authorities.current.anchor().not_after();
+                (end <= now).then(|| ("ExpiredAuthority", format!("the CA expired at {end}")))
+            }
+        }
+    }
+
+    /// Tells once that calls fail, or failed, because the leaf has expired: as soon as the API server
+    /// takes it, which is why the leaf was not renewed in time, as a rule.
+    async fn tell_of_expiry(&mut self, now: DateTime<Utc>) {
+        self.note_expiry(now);
+        let Some(end) = self.expired.filter(|end| self.told_expiry != Some(*end)) else {
             return;
         };
+        let note = format!("the serving certificate expired at {end} before it could be renewed");
+        let reason = "ServingCertificateExpired";
+        if self.tell(None, reason, "RenewCertificate", note).await {
+            self.told_expiry = Some(end);
+        }
+    }
+
+    fn note_expiry(&mut self, now: DateTime<Utc>) {
+        let end = self.leaf.map(|leaf| leaf.not_after);
+        if let Some(end) = end.filter(|end| *end <= now && self.expired != Some(*end)) {
+            tracing::error!(%end, "the serving certificate has expired: calls to the webhook fail");
+            self.expired = Some(end);
+        }
+    }
+
+    /// Tells those who look at the Secret, and returns whether the API server took it.
+    async fn tell(&self, found: Option<&Found>, reason: &str, action: &str, note: String) -> bool {
+        let reference = self.store.reference(found);
         let event = Event {
             type_: EventType::Warning,
-            reason: "UnusableAuthority".to_owned(),
-            note: Some(format!("{fault}; a fresh CA took its place")),
-            action: "ReplaceAuthority".to_owned(),
+            reason: reason.to_owned(),
+            note: Some(note),
+            action: action.to_owned(),
             secondary: None,
         };
         let publish = self.recorder.publish(&event, &reference);
-        if let Ok(Err(error)) = tokio::time::timeout(Duration::from_secs(10), publish).await {
-            tracing::debug!(%error, "an Event could not be published");
+        match tokio::time::timeout(EVENT_TIMEOUT, publish).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "an Event could not be published");
+                false
+            }
+            Err(_) => false,
         }
     }
 
@@ -285,6 +339,7 @@ impl Keeper {
     }
 
     fn sign(&mut self, authorities: &Authorities, now: DateTime<Utc>) -> Result<(), Error> {
+        self.note_expiry(now);
         let Settings { hosts, periods, .. } = &self.settings;
         let leaf = authorities
             .current

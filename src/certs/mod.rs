@@ -18,6 +18,7 @@ mod keeper;
 pub mod rotation;
 pub mod secret;
 mod served;
+mod watching;
 
 pub use bundle::{BundleTarget, Named};
 pub use files::Files;

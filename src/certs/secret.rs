@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use futures::stream::BoxStream;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference, Secret};
 use kube::api::{ObjectMeta, PostParams};
@@ -16,6 +17,7 @@ use kube::{Api, Client, Resource};
 use super::authority::{Anchor, Authority};
 use super::call::{Call, Error};
 use super::rotation::{Authorities, Held, Next, Previous};
+use super::watching;
 
 /// The Secret's name.
 pub const NAME: &str = "my-operator-webhook-ca";
@@ -51,13 +53,6 @@ pub struct Found {
     secret: Option<Secret>,
 }
 
-impl Found {
-    /// The Secret as an Event names it, if there is one.
-    pub fn reference(&self) -> Option<ObjectReference> {
-        self.secret.as_ref().map(|secret| secret.object_ref(&()))
-    }
-}
-
 /// The one Secret.
 #[derive(Clone)]
 pub struct Store {
@@ -76,6 +71,26 @@ impl Store {
             namespace: namespace.to_owned(),
             create_namespace,
         }
+    }
+
+    /// The Secret as an Event names it, whether it exists or not.
+    pub fn reference(&self, found: Option<&Found>) -> ObjectReference {
+        let secret = found.and_then(|found| found.secret.as_ref());
+        secret.map_or_else(
+            || ObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Secret".to_owned()),
+                namespace: Some(self.namespace.clone()),
+                name: Some(NAME.to_owned()),
+                ..ObjectReference::default()
+            },
+            |secret| secret.object_ref(&()),
+        )
+    }
+
+    /// Ticks whenever the Secret may have changed.
+    pub fn changes(&self) -> BoxStream<'static, ()> {
+        watching::changes(self.secrets.clone(), NAME)
     }
 
     /// Reads the Secret.

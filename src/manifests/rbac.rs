@@ -83,7 +83,7 @@ fn own() -> [Value; 3] {
             "apiGroups": [""],
             "resources": ["secrets"],
             "resourceNames": [secret::NAME],
-            "verbs": ["get", "update"],
+            "verbs": ["get", "list", "update", "watch"],
         }),
         events(),
     ]

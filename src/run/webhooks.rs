@@ -198,10 +198,13 @@ impl CertificateGates {
             {
                 let state = states.borrow_and_update();
                 let problem = state.problem.as_deref();
-                if state.leaf_ready {
-                    self.leaf.open();
-                } else {
-                    self.leaf.close(problem.unwrap_or("not there yet"));
+                match state.leaf_not_after {
+                    _ if state.leaf_ready => self.leaf.open(),
+                    Some(end) => {
+                        let why = problem.unwrap_or("about to be renewed");
+                        self.leaf.close(&format!("expired at {end}: {why}"));
+                    }
+                    None => self.leaf.close(problem.unwrap_or("not there yet")),
                 }
                 // A gate at start-up only: a bundle that somebody takes away later is put back, and
                 // an unready pod would not help with that.

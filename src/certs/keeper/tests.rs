@@ -50,6 +50,13 @@ fn put_configurations(fake: &Fake) {
     fake.put(&validating, configuration(VALIDATING, "ours", &["c.x"]));
 }
 
+/// How often something was watched whose path ends so.
+fn watches(fake: &Fake, end: &str) -> usize {
+    let log = fake.log.lock().unwrap();
+    let watches = log.iter().filter(|line| line.starts_with("WATCH"));
+    watches.filter(|line| line.ends_with(end)).count()
+}
+
 /// A running keeper.
 struct Running {
     state: watch::Receiver<State>,
@@ -171,11 +178,7 @@ async fn an_emptied_bundle_is_written_again_within_seconds() {
     let mut keeper = Running::start(client, settings(patch()));
     keeper.ready().await;
     let before = bundles(&fake.get(&paths()[0]).unwrap());
-    let watched = || {
-        let log = fake.log.lock().unwrap();
-        log.iter().filter(|line| line.starts_with("WATCH")).count()
-    };
-    eventually(|| watched() >= 2).await;
+    eventually(|| watches(&fake, "configurations") >= 2).await;
     put_configurations(&fake);
     // Sooner than the next look that would be taken anyway, which is a minute away.
     eventually(|| bundles(&fake.get(&paths()[0]).unwrap()) == before).await;
@@ -315,8 +318,8 @@ async fn garbage_in_the_secret_is_replaced_beside_the_old_certificate() {
     let mut secret = fake.get(&secret_path(NAMESPACE)).unwrap();
     secret["data"]["ca.key"] = "Z2FyYmFnZQ==".into();
     secret["data"]["theirs"] = "eA==".into();
+    eventually(|| watches(&fake, "/secrets") >= 1).await;
     fake.put(&secret_path(NAMESPACE), secret);
-    put_labelled(&fake);
     eventually(|| bundles(&fake.get(&paths()[0]).unwrap())[0].len() == 2).await;
     let new = bundles(&fake.get(&paths()[0]).unwrap())[0].clone();
     assert!(old.iter().all(|anchor| new.contains(anchor)));
@@ -367,4 +370,32 @@ async fn a_year_of_certificates_passes_in_seconds_and_no_instant_is_untrusted() 
     }
     let signers = seen.lock().unwrap().len();
     assert!(signers >= 3, "{signers} CAs have signed");
+}
+
+#[tokio::test]
+async fn a_leaf_that_expires_makes_unready_and_is_told_of_once_when_that_is_possible() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut quick = settings(patch());
+    quick.periods.leaf_validity = TimeDelta::seconds(2);
+    let mut keeper = Running::start(client, quick);
+    keeper.ready().await;
+    fake.fail(|_, _| Some((500, "down")));
+    let state = keeper.until(|state| !state.leaf_ready).await;
+    assert!(state.leaf_not_after.unwrap() <= Utc::now());
+    fake.heal();
+    keeper.ready().await;
+    let told = || {
+        let log = fake.log.lock().unwrap();
+        let posts = log.iter().filter(|line| line.starts_with("POST"));
+        posts.filter(|line| line.ends_with("/events")).count()
+    };
+    // Failed attempts are counted, too; but once one succeeded there are no more.
+    eventually(|| told() >= 1).await;
+    let secret = fake.get(&secret_path(NAMESPACE));
+    let after = told();
+    let end = keeper.state.borrow().leaf_not_after;
+    keeper.until(|state| state.leaf_not_after > end).await;
+    assert_eq!((told(), fake.get(&secret_path(NAMESPACE))), (after, secret));
+    keeper.stop().await;
 }
