@@ -11,8 +11,8 @@ use crate::telemetry::probes::Gate;
 
 /// The oldest minor version of Kubernetes 1 that the API types know.
 const OLDEST_MINOR: u32 = 33;
-/// How long one attempt to reach the API server may take.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long one attempt to reach the API server may take: one that answers, however slowly, will do.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest pause between two attempts to reach the API server.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 

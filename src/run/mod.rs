@@ -96,11 +96,12 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         &health,
     )?;
 
+    // Closed before anybody can ask: a probe may have been waiting for this since the port was bound.
+    let api_server = gates.add("api-server", "not reached yet");
     if let Some(listener) = probes_listener {
         let router = probes::router(gates.clone(), leadership.notes(&health));
         serve_plain(&mut tasks, "probes", listener, router, &stop);
     }
-    let api_server = gates.add("api-server", "not reached yet");
     let kinds: Vec<&'static Kind> = match flags.kinds.as_slice() {
         [] => kinds::REGISTRY.to_vec(),
         some => some.to_vec(),
