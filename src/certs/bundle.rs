@@ -133,11 +133,12 @@ impl Writer {
     pub async fn read(&self) -> Result<Snapshot, Error> {
         let mut snapshot = Snapshot::default();
         let mut trusts = Vec::new();
-        for configuration in &self.configurations {
+        let read = self.configurations.iter().map(|configuration| {
             let call = configuration.call("get");
-            let live = call
-                .run(configuration.api.get_opt(&configuration.name))
-                .await?;
+            call.run(configuration.api.get_opt(&configuration.name))
+        });
+        let all = futures::future::try_join_all(read).await?;
+        for (configuration, live) in self.configurations.iter().zip(all) {
             trusts.extend(configuration.trusts(live.as_ref(), &mut snapshot.missing));
             snapshot.live.push(live);
         }

@@ -246,7 +246,8 @@ pub fn decide(observed: Observed<'_>, now: DateTime<Utc>, periods: &Periods) -> 
     let sign = must_sign(authorities, &observed, now, periods);
     let publish = observed
         .published
-        .filter(|_| !matches!(change, Some(Change::Keep(_))))
+        // What the Secret says is about to be widened by what is trusted now.
+        .filter(|_| !matches!(change, Some(Change::Keep(_) | Change::Begin { .. })))
         .filter(|published| !published.is_exactly(&bundle))
         .map(|_| bundle);
     let look_again = if change.is_some() || publish.is_some() {
@@ -291,12 +292,14 @@ fn change(
             (true, None) => Some(Change::MarkPublished),
             // Someone's clock was wrong: do not wait until it comes true.
             (true, Some(since)) if since > now + periods.propagation => Some(Change::MarkPublished),
-            // The mark may come from a clock that is behind: what this process saw itself counts, too.
+            // The mark may come from a clock that is behind: what this process saw itself counts, too,
+            // as long as there is time for it. Where no process lives that long, the mark must do.
             (true, Some(since)) => {
                 let waited = |since| now >= since + periods.propagation;
                 let seen = observed.trusted_since(&next.authority);
                 let known = published.is_none() || seen.is_some_and(waited);
-                (known && waited(since)).then_some(Change::Promote)
+                let late = change_urgent(&authorities.current) <= now;
+                (waited(since) && (known || late)).then_some(Change::Promote)
             }
         };
     }
@@ -381,6 +384,12 @@ fn change_due(authority: &Authority) -> DateTime<Utc> {
     let anchor = authority.anchor();
     let start = (anchor.not_before() + BACKDATE).min(anchor.not_after());
     start + (anchor.not_after() - start) * 2 / 3
+}
+
+/// When a CA's change should have been over: half of the time for it is gone.
+fn change_urgent(authority: &Authority) -> DateTime<Utc> {
+    let due = change_due(authority);
+    due + (authority.anchor().not_after() - due) / 2
 }
 
 /// When a leaf is renewed: at half of its life.

@@ -436,6 +436,11 @@ fn a_mark_from_a_clock_that_is_behind_does_not_shorten_the_wait() {
         world.next_trusted_since = since;
         assert_eq!(world.change(on(241)), change, "{since:?}");
     }
+    // Where the time runs out, the mark must do.
+    world.next_trusted_since = None;
+    let urgent = change_urgent(&current);
+    assert_eq!(world.change(urgent - TimeDelta::seconds(1)), None);
+    assert_eq!(world.change(urgent), Some(Change::Promote));
     // Where the bundle is not ours to know, the mark is all there is.
     (world.published, world.next_trusted_since) = (None, None);
     assert_eq!(world.change(on(241)), Some(Change::Promote));
@@ -454,6 +459,15 @@ fn the_ca_of_a_served_leaf_stays_trusted_when_another_pair_is_put_into_the_secre
     let drop_at = on(3) + PERIODS.leaf_validity + PERIODS.propagation;
     assert_eq!(kept.previous.as_ref().unwrap().drop_at, drop_at);
     assert_eq!(kept.bundle().len(), 2);
+
+    // One that has expired signs nothing, but takes no trust away either.
+    let mut expired = World::of(alone(&made_on(-400)));
+    expired.published = Some(published(&[&served]));
+    expired.leaf = Some(leaf(&served, on(2)));
+    let step = expired.decide(on(3));
+    let keep = vec![served.anchor().clone()];
+    assert_eq!(step.change, Some(Change::Begin { keep }));
+    assert_eq!((step.sign, step.publish), (false, None));
 
     // One that nobody trusts, or whose leaf is over, is nothing to keep.
     world.published = Some(published(&[]));
