@@ -6,11 +6,17 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod balancer;
 mod certificates;
+mod cold_start;
+mod damage;
 mod killed;
 mod kills;
+mod load;
+mod proxy;
 mod refused;
 mod rollouts;
+mod rotation;
 mod scrapes;
 mod stored;
 
@@ -28,6 +34,12 @@ async fn cluster() -> &'static Cluster {
             cluster
         })
         .await
+}
+
+/// Shows a figure.
+#[allow(clippy::print_stdout)]
+fn tell(text: &str) {
+    println!("{text}");
 }
 
 const VALIDATING: &str =

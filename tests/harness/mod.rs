@@ -262,17 +262,31 @@ pub async fn operator_kubeconfig(cluster: &'static Cluster) -> PathBuf {
 impl Operator {
     /// Starts it on free ports. It has webhooks unless `extra` says otherwise.
     pub fn spawn(cluster: &Cluster, name: &str, kubeconfig: &Path, extra: &[&str]) -> Self {
+        Self::spawn_at(cluster, name, kubeconfig, None, None, extra)
+    }
+
+    /// The same, with the webhooks at that port, and called by the API server at that URL, where
+    /// these are given.
+    pub fn spawn_at(
+        cluster: &Cluster,
+        name: &str,
+        kubeconfig: &Path,
+        port: Option<u16>,
+        url: Option<&str>,
+        extra: &[&str],
+    ) -> Self {
         let [webhook, probes, metrics] = free_ports().unwrap();
-        let webhook = format!("127.0.0.1:{webhook}");
+        let webhook = format!("127.0.0.1:{}", port.unwrap_or(webhook));
         let (probes, metrics) = (
             format!("127.0.0.1:{probes}"),
             format!("127.0.0.1:{metrics}"),
         );
+        let url = url.map_or_else(|| format!("https://{webhook}"), str::to_owned);
         let mut command = Command::new(env!("CARGO_BIN_EXE_my-operator"));
         command
             .arg("run")
             .arg(format!("--webhook-bind-address={webhook}"))
-            .arg(format!("--webhook-url=https://{webhook}"))
+            .arg(format!("--webhook-url={url}"))
             .arg(format!("--health-probe-bind-address={probes}"))
             .arg(format!("--metrics-bind-address={metrics}"))
             .arg("--leader-elect=false")
