@@ -12,7 +12,7 @@ use fastrand::Rng;
 use super::Periods;
 use super::decision::{Decision, Election, Record};
 
-const SCHEDULES: u64 = 3_000;
+const SCHEDULES: u64 = 2_000;
 /// So long things go wrong, in milliseconds of the true time.
 const TROUBLE: u64 = 300_000;
 /// So long nothing does, at the end.

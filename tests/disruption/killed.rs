@@ -129,7 +129,7 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
 
 /// Asserts that one pod of the At was released, that of the status, and not early. Of an At whose
 /// pods were deleted, none may have been, and then the status must not say that it ran.
-fn check(record: &Recorder, at: &str, due: DateTime<Utc>, status: &Value) {
+pub(crate) fn check(record: &Recorder, at: &str, due: DateTime<Utc>, status: &Value) {
     let released = record.released(&format!("{at}-pod"));
     let uids: Vec<&str> = released.keys().map(String::as_str).collect();
     let recorded = [status["podUID"].as_str().unwrap()];

@@ -140,7 +140,7 @@ pub(crate) async fn end_after(operator: &Operator, life: Duration) {
     operator.process.wait().await;
 }
 
-fn signal(operator: &Operator, signal: Signal) {
+pub(crate) fn signal(operator: &Operator, signal: Signal) {
     let pid = i32::try_from(operator.process.pid()).ok();
     rustix::process::kill_process(pid.and_then(Pid::from_raw).unwrap(), signal).unwrap();
 }

@@ -12,6 +12,7 @@ mod cold_start;
 mod damage;
 mod killed;
 mod kills;
+mod leader;
 mod load;
 mod proxy;
 mod refused;
@@ -29,7 +30,8 @@ static CLUSTER: OnceCell<&'static Cluster> = OnceCell::const_new();
 async fn cluster() -> &'static Cluster {
     CLUSTER
         .get_or_init(|| async {
-            let cluster = my_operator_cluster::shared(Options::with_nodes(&["node-1"])).await;
+            let options = leader::audit::audited(Options::with_nodes(&["node-1"]));
+            let cluster = my_operator_cluster::shared(options).await;
             harness::install(cluster);
             cluster
         })

@@ -289,7 +289,6 @@ impl Operator {
             .arg(format!("--webhook-url={url}"))
             .arg(format!("--health-probe-bind-address={probes}"))
             .arg(format!("--metrics-bind-address={metrics}"))
-            .arg("--leader-elect=false")
             .args(extra)
             .env("KUBECONFIG", kubeconfig);
         Self {

@@ -17,10 +17,10 @@ const KILLS: usize = 100;
 const KILLS_OF_TWO: usize = 24;
 const FLEETS: usize = 4;
 const NODES: usize = 5;
-const IMAGES: [&str; 2] = ["app:1", "app:2"];
+pub(crate) const IMAGES: [&str; 2] = ["app:1", "app:2"];
 
 /// Changes a fleet's image to and fro, until it is aborted.
-async fn flip(fleet: &mut Fleet, pace: u64) {
+pub(crate) async fn flip(fleet: &mut Fleet, pace: u64) {
     for image in IMAGES.iter().cycle() {
         fleet.apply(image, Strategy::plain()).await;
         let pause = fleet.random.u64(300..2_500) * pace;

@@ -6,7 +6,7 @@
 mod disturbed;
 mod fleet;
 mod judge;
-mod killed;
+pub(crate) mod killed;
 
 use std::sync::Mutex;
 
@@ -17,32 +17,32 @@ use kube::api::ListParams;
 use my_operator_cluster::Cluster;
 
 use crate::harness::record::{Record, number};
-use fleet::Fleet;
+pub(crate) use fleet::{Fleet, Strategy};
 use judge::Verdict;
 
 /// A node that is `NotReady` for longer is left out of the limits.
-const GRACE: TimeDelta = TimeDelta::seconds(3);
+pub(crate) const GRACE: TimeDelta = TimeDelta::seconds(3);
 
 /// When operators were started: each sees all that was before.
 #[derive(Default)]
-struct Starts(Mutex<Vec<(u64, DateTime<Utc>)>>);
+pub(crate) struct Starts(Mutex<Vec<(u64, DateTime<Utc>)>>);
 
 impl Starts {
     /// Notes that an operator is about to be started.
-    async fn note(&self, cluster: &Cluster) {
+    pub(crate) async fn note(&self, cluster: &Cluster) {
         let nodes: Api<Node> = Api::all(cluster.client().await.unwrap());
         let list = nodes.list(&ListParams::default().limit(1)).await.unwrap();
         let now = number(&list.metadata.resource_version.unwrap());
         self.0.lock().unwrap().push((now, Utc::now()));
     }
 
-    fn all(&self) -> Vec<(u64, DateTime<Utc>)> {
+    pub(crate) fn all(&self) -> Vec<(u64, DateTime<Utc>)> {
         self.0.lock().unwrap().clone()
     }
 }
 
 /// A record of all nodes.
-async fn record_nodes(cluster: &Cluster) -> Record<Node> {
+pub(crate) async fn record_nodes(cluster: &Cluster) -> Record<Node> {
     Record::start(Api::all(cluster.client().await.unwrap())).await
 }
 
@@ -60,7 +60,7 @@ fn flags(fleets: &[Fleet]) -> Vec<String> {
 }
 
 /// What was wrong with any of them.
-fn assert_good(verdicts: &[Verdict]) {
+pub(crate) fn assert_good(verdicts: &[Verdict]) {
     let wrong: Vec<&str> = verdicts
         .iter()
         .flat_map(|v| v.wrong.iter().map(String::as_str))

@@ -1,0 +1,302 @@
+//! Several replicas of which one leads: they are told to end, killed and stopped, the lease is edited,
+//! and the API server is away or slow.
+
+// What a test came to is shown with --nocapture, and when it fails.
+#![allow(clippy::print_stdout)]
+
+pub(crate) mod audit;
+mod proxy;
+mod stopped;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use my_operator_cluster::Cluster;
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::cluster;
+use crate::harness::{Kubectl, NAMESPACE, Operator, http_get, operator_kubeconfig, wait_for};
+use proxy::{Proxy, State};
+
+/// A lease that is over soon.
+const LEASE: Duration = Duration::from_secs(3);
+const QUICK: [&str; 3] = ["3s", "2s", "500ms"];
+const DEFAULTS: [&str; 3] = ["15s", "10s", "2s"];
+/// Nobody looks at the lease by itself for long.
+const SLOW: [&str; 3] = ["60s", "40s", "20s"];
+/// How much longer than the lease it may take until another leads.
+const TAKEOVER: Duration = Duration::from_secs(2);
+
+/// The lease has a fixed name, so one test at a time may have it. It is gone when the next begins.
+pub(super) struct Election {
+    cluster: &'static Cluster,
+    kubectl: Kubectl,
+    namespace: String,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Election {
+    async fn new(prefix: &str) -> Self {
+        static TURN: Mutex<()> = Mutex::const_new(());
+        let turn = TURN.lock().await;
+        let cluster = cluster().await;
+        let kubectl = Kubectl::new(cluster, NAMESPACE);
+        kubectl
+            .run("delete lease my-operator --ignore-not-found")
+            .good();
+        Self {
+            cluster,
+            kubectl,
+            namespace: cluster.namespace(prefix).await.unwrap(),
+            _turn: turn,
+        }
+    }
+
+    /// A replica with a token and flags of its own.
+    async fn replica(&self, name: &str, flags: &[&str]) -> Replica {
+        let kubeconfig = self.kubeconfig(name).await;
+        self.spawn(name, kubeconfig, QUICK, flags).await
+    }
+
+    /// A copy of the operator's kubeconfig, as that is written anew with every token.
+    async fn kubeconfig(&self, name: &str) -> PathBuf {
+        let path = operator_kubeconfig(self.cluster).await;
+        let own = self.cluster.directory().join(format!("kubeconfig-{name}"));
+        std::fs::rename(path, &own).unwrap();
+        own
+    }
+
+    async fn spawn(
+        &self,
+        name: &str,
+        kubeconfig: PathBuf,
+        [lease, renew, retry]: [&str; 3],
+        flags: &[&str],
+    ) -> Replica {
+        let own = [
+            "--leader-elect".to_owned(),
+            "--webhooks=false".to_owned(),
+            format!("--namespace={}", self.namespace),
+            format!("--leader-election-lease-duration={lease}"),
+            format!("--leader-election-renew-deadline={renew}"),
+            format!("--leader-election-retry-period={retry}"),
+        ];
+        let mut all: Vec<&str> = own.iter().map(String::as_str).collect();
+        all.extend(flags);
+        let operator = Operator::spawn(self.cluster, name, &kubeconfig, &all);
+        operator.until_ready().await;
+        Replica {
+            name: name.to_owned(),
+            operator,
+            kubeconfig,
+        }
+    }
+
+    fn holder(&self) -> String {
+        self.kubectl
+            .field("lease/my-operator", "{.spec.holderIdentity}")
+    }
+}
+
+/// One of several operators.
+pub(super) struct Replica {
+    name: String,
+    operator: Operator,
+    kubeconfig: PathBuf,
+}
+
+impl Replica {
+    fn leads(&self) -> bool {
+        let leads = "leader_election_master_status{name=\"my-operator\"} 1.0";
+        self.operator.figures().contains(leads)
+    }
+
+    /// Waits until it leads. How long that took.
+    async fn until_it_leads(&self) -> Duration {
+        let start = Instant::now();
+        loop {
+            if self.leads() {
+                return start.elapsed();
+            }
+            assert!(
+                start.elapsed() < crate::harness::PATIENCE && self.operator.process.is_running(),
+                "{} does not lead:\n{}",
+                self.name,
+                self.operator.log()
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until it has ended by itself, as one does that lost the lease.
+    async fn until_it_ends(&self) {
+        let ended = tokio::time::timeout(crate::harness::PATIENCE, self.operator.process.wait());
+        let status = ended.await.expect("a replica that lost the lease ends");
+        let log = self.operator.log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        let last = log.lines().last().unwrap_or_default();
+        assert!(last.contains("lost the leadership: the lease"), "{log}");
+    }
+}
+
+/// Asserts that a takeover was in time.
+fn assert_in_time(took: Duration) {
+    assert!(took <= LEASE + TAKEOVER, "it took {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_told_to_end_hands_over_within_a_second() {
+    let election = Election::new("hand-over").await;
+    // The others see at once that the lease is given up.
+    let start = async |name: &str| {
+        let kubeconfig = election.kubeconfig(name).await;
+        election.spawn(name, kubeconfig, SLOW, &[]).await
+    };
+    let mut leader = start("hand-over-0").await;
+    leader.until_it_leads().await;
+    let mut worst = Duration::ZERO;
+    for round in 1..=5 {
+        let next = start(&format!("hand-over-{round}")).await;
+        wait_for("the next one to know who leads", || {
+            let (_, page) = http_get(&next.operator.probes, "/readyz?verbose")?;
+            page.contains(&format!("leader: {} leads", election.holder()))
+                .then_some(())
+        })
+        .await;
+        assert!(!next.leads());
+        leader.operator.process.terminate();
+        let status = leader.operator.process.wait().await;
+        assert!(status.success(), "{}", leader.operator.log());
+        let took = next.until_it_leads().await;
+        worst = worst.max(took);
+        leader = next;
+    }
+    println!("handed over 5 times, after {worst:?} at most");
+    assert!(worst < Duration::from_secs(1), "{worst:?}");
+    let lease = "lease/my-operator";
+    let transitions = election.kubectl.field(lease, "{.spec.leaseTransitions}");
+    assert_eq!(transitions, "5");
+    let events = election
+        .kubectl
+        .run("get events --field-selector reason=LeaderElection");
+    assert!(events.out.contains("became leader"), "{events:?}");
+    leader.operator.process.terminate();
+    leader.operator.process.wait().await;
+    assert_eq!(election.holder(), "");
+    let seconds = election
+        .kubectl
+        .field(lease, "{.spec.leaseDurationSeconds}");
+    assert_eq!(seconds, "1");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_replica_leads_soon_after_the_leader_was_killed() {
+    let election = Election::new("lost").await;
+    let mut leader = election.replica("lost-0", &[]).await;
+    leader.until_it_leads().await;
+    let mut worst = Duration::ZERO;
+    for round in 1..=3 {
+        let next = election.replica(&format!("lost-{round}"), &[]).await;
+        leader.operator.process.kill();
+        leader.operator.process.wait().await;
+        let took = next.until_it_leads().await;
+        assert_in_time(took);
+        worst = worst.max(took);
+        leader = next;
+    }
+    println!("taken over 3 times, after {worst:?} at most");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_edited_or_deleted_has_one_leader_again() {
+    let election = Election::new("edited").await;
+    let leader = election.replica("edited-0", &[]).await;
+    leader.until_it_leads().await;
+    let other = election.replica("edited-1", &[]).await;
+    let mine = election.holder();
+    // What does not name another leaves the leader where it is.
+    for edit in [
+        "delete lease my-operator",
+        r#"patch lease my-operator --type=merge -p {"spec":null}"#,
+        r#"patch lease my-operator --type=merge -p {"spec":{"holderIdentity":""}}"#,
+        r#"patch lease my-operator --type=merge -p {"spec":{"leaseDurationSeconds":1000000000}}"#,
+        r#"patch lease my-operator --type=merge -p {"spec":{"renewTime":null,"acquireTime":null}}"#,
+        r#"patch lease my-operator --type=merge -p {"spec":{"leaseTransitions":2147483647}}"#,
+    ] {
+        election.kubectl.run(edit).good();
+        let back = r"{.spec.holderIdentity} {.spec.leaseDurationSeconds}";
+        let path = back.replace(' ', "/");
+        let wanted = format!("{mine}/3");
+        election
+            .kubectl
+            .until_field("lease/my-operator", &path, &wanted)
+            .await;
+        assert!(leader.leads() && !other.leads(), "{edit}");
+    }
+    // The API server refuses what is no duration or time at all.
+    for edit in [
+        r#"{"spec":{"leaseDurationSeconds":-1}}"#,
+        r#"{"spec":{"renewTime":"never"}}"#,
+    ] {
+        let patch = format!("patch lease my-operator --type=merge -p {edit}");
+        election.kubectl.run(&patch).bad();
+    }
+    // Another's lease: this leader ends, and the other waits until that lease is over.
+    let start = Instant::now();
+    let garbage =
+        r#"{"spec":{"holderIdentity":"garbage ☃ holder","leaseDurationSeconds":1000000000}}"#;
+    let mut patch = election.cluster.kubectl();
+    patch.args(["--namespace", NAMESPACE, "patch", "lease", "my-operator"]);
+    patch.args(["--type=merge", "-p", garbage]);
+    crate::harness::run(&mut patch, "").good();
+    leader.until_it_ends().await;
+    other.until_it_leads().await;
+    assert_in_time(start.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_an_api_server_ends_before_another_leads() {
+    let election = Election::new("unreachable").await;
+    let proxy = Proxy::start(election.cluster.server()).await;
+    let kubeconfig = election.kubeconfig("unreachable-0").await;
+    proxy.lead_to(&kubeconfig, election.cluster.server());
+    let leader = election
+        .spawn("unreachable-0", kubeconfig, QUICK, &[])
+        .await;
+    leader.until_it_leads().await;
+    let other = election.replica("unreachable-1", &[]).await;
+    proxy.set(State::Silent);
+    let start = Instant::now();
+    let ended = async {
+        leader.until_it_ends().await;
+        start.elapsed()
+    };
+    let leads = async {
+        other.until_it_leads().await;
+        start.elapsed()
+    };
+    let (ended, leads) = tokio::join!(ended, leads);
+    println!("it ended after {ended:?}, the other leads after {leads:?}");
+    assert!(ended < leads, "{ended:?} {leads:?}");
+    assert_in_time(leads);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_api_server_is_good_enough_for_the_default_periods() {
+    let election = Election::new("slow").await;
+    let proxy = Proxy::start(election.cluster.server()).await;
+    let kubeconfig = election.kubeconfig("slow-0").await;
+    proxy.lead_to(&kubeconfig, election.cluster.server());
+    let leader = election.spawn("slow-0", kubeconfig, DEFAULTS, &[]).await;
+    leader.until_it_leads().await;
+    let kubeconfig = election.kubeconfig("slow-1").await;
+    let other = election.spawn("slow-1", kubeconfig, DEFAULTS, &[]).await;
+    proxy.set(State::Late(Duration::from_secs(5)));
+    // Longer than it could go on without a renewal.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(25) {
+        assert!(leader.leads(), "{}", leader.operator.log());
+        assert!(!other.leads());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

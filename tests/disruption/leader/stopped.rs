@@ -1,0 +1,160 @@
+//! A leader that is stopped for longer than its lease, and goes on.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use fastrand::Rng;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::audit::{Audit, credential};
+use super::{Election, LEASE, Replica, assert_in_time};
+use crate::harness::pods::Recorder;
+use crate::harness::{Kubectl, PATIENCE, seed, time, try_wait};
+use crate::kills::signal;
+use crate::rollouts::killed::{IMAGES, flip};
+use crate::rollouts::{Fleet, GRACE, Starts, Strategy, assert_good, record_nodes};
+use crate::{cluster, killed};
+
+const ROUNDS: usize = 20;
+/// Become due in each round, before, while and after the leader is stopped.
+const ATS: usize = 5;
+const NODES: usize = 4;
+
+/// Makes Ats that are due soon; adds when.
+fn make_ats(kubectl: &Kubectl, random: &mut Rng, instants: &mut Vec<DateTime<Utc>>) {
+    let mut objects = String::new();
+    let now = Utc::now();
+    for _ in 0..ATS {
+        let due = now + TimeDelta::milliseconds(random.i64(500..5_500));
+        let due = due.to_rfc3339_opts(SecondsFormat::Millis, true);
+        let number = instants.len();
+        writeln!(
+            objects,
+            "---\n{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: a{number}}}, spec: {{schedule: '{due}', command: echo YAY}}}}",
+        )
+        .unwrap();
+        instants.push(time(&due));
+    }
+    kubectl.with("create -f -", &objects).good();
+}
+
+/// What the rounds came to.
+#[derive(Default)]
+struct Figures {
+    takeovers: Vec<Duration>,
+    ends: Vec<Duration>,
+    writes_before: usize,
+}
+
+/// Stops the leader for longer than its lease, and lets it go on. The other leads by then.
+async fn round(
+    leader: Replica,
+    other: &Replica,
+    random: &mut Rng,
+    audit: &Audit,
+    figures: &mut Figures,
+) {
+    let token = credential(&leader.kubeconfig);
+    tokio::time::sleep(Duration::from_millis(random.u64(0..1_000))).await;
+    signal(&leader.operator, Signal::STOP);
+    let stopped = Instant::now();
+    other.until_it_leads().await;
+    let took = stopped.elapsed();
+    assert_in_time(took);
+    let at_least = LEASE + Duration::from_millis(random.u64(0..800));
+    tokio::time::sleep(at_least.saturating_sub(stopped.elapsed())).await;
+
+    let went_on = Utc::now();
+    let start = Instant::now();
+    signal(&leader.operator, Signal::CONT);
+    leader.until_it_ends().await;
+    figures.takeovers.push(took);
+    figures.ends.push(start.elapsed());
+    let writes = audit.writes(&token);
+    let after = writes.iter().filter(|write| write.at >= went_on);
+    let after: Vec<String> = after.map(|w| format!("{} {}", w.at, w.what)).collect();
+    assert!(
+        after.is_empty(),
+        "{} wrote after it went on at {went_on}: {after:#?}",
+        leader.name
+    );
+    figures.writes_before += writes.len();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_stopped_writes_nothing_when_it_goes_on() {
+    let mut random = Rng::with_seed(seed("the moments of the stops and of the Ats"));
+    let begin = Instant::now();
+    let cluster = cluster().await;
+    let election = Election::new("stopped").await;
+    let kubectl = Kubectl::new(cluster, &election.namespace);
+    let record = Recorder::start(cluster.client().await.unwrap(), &election.namespace).await;
+    let nodes = record_nodes(cluster).await;
+    let mut fleet = Fleet::new(cluster, "stopped-rolling", NODES, random.fork()).await;
+    let audit = Audit::of(cluster);
+    let flags = [
+        format!("--namespace={}", fleet.namespace),
+        format!("--node-not-ready-grace={}s", GRACE.num_seconds()),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let starts = Starts::default();
+    starts.note(cluster).await;
+    let mut leader = election.replica("stopped-0", &flags).await;
+    leader.until_it_leads().await;
+
+    let mut instants = Vec::new();
+    let mut figures = Figures::default();
+    let rounds = async {
+        for number in 1..=ROUNDS {
+            let other = election.replica(&format!("stopped-{number}"), &flags).await;
+            make_ats(&kubectl, &mut random, &mut instants);
+            starts.note(cluster).await;
+            round(leader, &other, &mut random, &audit, &mut figures).await;
+            leader = other;
+        }
+        leader
+    };
+    let leader = tokio::select! {
+        leader = rounds => leader,
+        () = flip(&mut fleet, 1) => unreachable!("it never ends"),
+    };
+
+    let all = instants.len();
+    let done = try_wait(PATIENCE, || {
+        let phases = kubectl.field("ats", "{.items[*].status.phase}");
+        (phases.matches("DONE").count() == all).then_some(())
+    });
+    assert!(done.await.is_some(), "{}", kubectl.run("get ats").out);
+    fleet.apply(IMAGES[0], Strategy::plain()).await;
+    fleet.until_settled().await;
+    assert_eq!(fleet.stopped, 0, "no pod failed");
+    leader.operator.process.terminate();
+    assert!(leader.operator.process.wait().await.success());
+    record.end().await;
+
+    let ats: Value = serde_json::from_str(&kubectl.run("get ats -o json").good()).unwrap();
+    let mut late = Vec::new();
+    for (number, due) in instants.iter().enumerate() {
+        let name = format!("a{number}");
+        let items = ats["items"].as_array().unwrap().iter();
+        let mut at = items.filter(|at| at["metadata"]["name"] == name.as_str());
+        let status = &at.next().unwrap()["status"];
+        killed::check(&record, &name, *due, status);
+        late.push(status["latenessMilliseconds"].as_i64().unwrap());
+    }
+    let verdict = fleet.judge(&nodes, &starts.all(), GRACE, false).await;
+    println!(
+        "{ROUNDS} leaders stopped in {:?}: takeover after {:?} at most (lease {LEASE:?}), end after {:?} at most; {} writes before the stops, 0 after; {all} Ats, each with one pod, {} ms late at most; {} Ready pods replaced",
+        begin.elapsed(),
+        figures.takeovers.iter().max().unwrap(),
+        figures.ends.iter().max().unwrap(),
+        figures.writes_before,
+        late.iter().max().unwrap(),
+        verdict.held_against_limit,
+    );
+    assert!(verdict.held_against_limit > ROUNDS);
+    assert_good(&[verdict]);
+    fleet.remove().await;
+}
