@@ -6,22 +6,21 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::http::{Request, Response};
-use hyper::rt::Executor;
+use axum::http::{Request, Response, Uri};
+use hyper::rt::{Read, Write};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::Connection;
 use hyper_util::rt::TokioExecutor;
-use kube::client::ClientBuilder;
+use kube::client::{ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use prometheus_client::registry::Registry;
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// One connection to the API server: what it has to send and read is done when this is polled.
-pub type Connection = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Whether the process runs in a pod: the kubelet gives every pod these.
 pub fn in_cluster() -> bool {
@@ -82,18 +81,38 @@ fn kubeconfig_paths() -> Vec<PathBuf> {
 /// # Errors
 /// When the TLS settings of the configuration cannot be used.
 pub fn connect(config: Config, metrics: &Metrics) -> anyhow::Result<Client> {
-    connect_by(config, metrics, TokioExecutor::new())
+    let builder = ClientBuilder::try_from(config).context("cannot make a client")?;
+    Ok(builder.with_layer(metrics).build())
 }
 
-/// Like [`connect`], with connections that `executor` runs: all that is sent goes through them.
+/// Like [`connect`], over connections that `wire` makes: bytes on their way to the API server pass
+/// through it last. The rest is put together as kube does it, which has no place for that.
 ///
 /// # Errors
 /// When the TLS settings of the configuration cannot be used.
-pub fn connect_by<E>(config: Config, metrics: &Metrics, executor: E) -> anyhow::Result<Client>
+pub fn connect_over<W>(config: &Config, metrics: &Metrics, wire: W) -> anyhow::Result<Client>
 where
-    E: Executor<Connection> + Clone + Send + Sync + 'static,
+    W: Service<Uri> + Clone + Send + Sync + 'static,
+    W::Response: Connection + Read + Write + Send + Unpin + 'static,
+    W::Future: Send + 'static,
+    W::Error: Into<BoxError>,
 {
-    let builder = ClientBuilder::try_from((config, executor)).context("cannot make a client")?;
+    let stack = || -> kube::Result<_> {
+        let wire = config.rustls_https_connector_with_connector(wire)?;
+        let mut wire = TimeoutConnector::new(wire);
+        wire.set_connect_timeout(config.connect_timeout);
+        wire.set_read_timeout(config.read_timeout);
+        wire.set_write_timeout(config.write_timeout);
+        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(wire);
+        Ok(ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer()?)
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(http))
+    };
+    let stack = stack().context("cannot make a client")?;
+    let builder = ClientBuilder::new(stack, config.default_namespace.clone());
     Ok(builder.with_layer(metrics).build())
 }
 

@@ -1,22 +1,24 @@
 //! Lets nothing out when the time to lead is over.
 
-use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper::rt::Executor;
+use axum::http::Uri;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use tower::Service;
 
-use crate::client::Connection;
 use crate::clock;
 
-/// Whether the time to lead is not over yet; and runs the connections of a client that may send only
-/// then. Cheap to clone.
+/// Whether the time to lead is not over yet. Cheap to clone.
 ///
-/// Checks in the reconcilers would not do: a process can be stopped after any of them. A connection
-/// sends when it is polled, and is asked right before that. What the API server has in its hands by
-/// then cannot be called back.
+/// Checks in the reconcilers would not do: a process can be stopped after any of them, with requests
+/// on their way through the client. So it is asked when bytes are handed to the system, right before
+/// that. What the system has by then cannot be called back.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
     /// Nanoseconds by [`clock::up`]: enough for 584 years.
@@ -27,6 +29,17 @@ impl Fence {
     /// Whether something may be sent now.
     pub fn is_open(&self) -> bool {
         clock::up().as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
+    }
+
+    /// Makes connections that send only as long as the fence is open.
+    pub fn wire(&self) -> Wire {
+        let mut tcp = HttpConnector::new();
+        // TLS stands above it.
+        tcp.enforce_http(false);
+        Wire {
+            tcp,
+            fence: self.clone(),
+        }
     }
 
     /// Opens it until then, by [`clock::up`].
@@ -41,51 +54,142 @@ impl Fence {
     }
 }
 
-impl Executor<Connection> for Fence {
-    fn execute(&self, mut connection: Connection) {
-        let fence = self.clone();
-        tokio::spawn(poll_fn(move |context| {
-            if fence.is_open() {
-                connection.as_mut().poll(context)
-            } else {
-                Poll::Ready(())
-            }
-        }));
+/// Makes TCP connections behind a [`Fence`].
+#[derive(Clone, Debug)]
+pub struct Wire {
+    tcp: HttpConnector,
+    fence: Fence,
+}
+
+type Tcp = <HttpConnector as Service<Uri>>::Response;
+type TcpError = <HttpConnector as Service<Uri>>::Error;
+
+impl Service<Uri> for Wire {
+    type Response = Fenced<Tcp>;
+    type Error = TcpError;
+    type Future = Pin<Box<dyn Future<Output = Result<Fenced<Tcp>, TcpError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), TcpError>> {
+        self.tcp.poll_ready(context)
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        let connected = self.tcp.call(server);
+        let fence = self.fence.clone();
+        Box::pin(async move {
+            let stream = connected.await?;
+            Ok(Fenced { stream, fence })
+        })
+    }
+}
+
+/// A connection behind a [`Fence`].
+#[derive(Debug)]
+pub struct Fenced<S> {
+    stream: S,
+    fence: Fence,
+}
+
+impl<S: Unpin> Fenced<S> {
+    /// The connection to write to, if that is still allowed.
+    fn open(&mut self) -> io::Result<Pin<&mut S>> {
+        if self.fence.is_open() {
+            Ok(Pin::new(&mut self.stream))
+        } else {
+            Err(io::Error::other("the time to lead is over"))
+        }
+    }
+}
+
+impl<S: Connection> Connection for Fenced<S> {
+    fn connected(&self) -> Connected {
+        self.stream.connected()
+    }
+}
+
+impl<S: Read + Unpin> Read for Fenced<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: Write + Unpin> Write for Fenced<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.open()?.poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.open()?.poll_write_vectored(context, bytes)
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::atomic::AtomicUsize;
+    use std::future::poll_fn;
+
+    use hyper_util::rt::TokioIo;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_is_never_polled_when_the_time_is_over() {
+    async fn nothing_is_sent_when_the_time_is_over() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await;
+        let (mut peer, _) = listener.accept().await.unwrap();
         let fence = Fence::default();
-        assert!(!fence.is_open());
+        let mut fenced = Fenced {
+            stream: TokioIo::new(stream.unwrap()),
+            fence: fence.clone(),
+        };
+        let mut send = async |text: &'static str| {
+            let written = poll_fn(|context| {
+                let bytes = [io::IoSlice::new(text.as_bytes())];
+                Pin::new(&mut fenced).poll_write_vectored(context, &bytes)
+            });
+            let first = written.await;
+            let bytes = text.as_bytes();
+            let second = poll_fn(|context| Pin::new(&mut fenced).poll_write(context, bytes)).await;
+            assert_eq!(first.is_ok(), second.is_ok());
+            first.is_ok()
+        };
+        assert!(!fence.is_open() && !send("never led ").await);
         fence.open_until(clock::up() + Duration::from_hours(1));
-        assert!(fence.is_open());
-
-        let polls = Arc::new(AtomicUsize::new(0));
-        let (more, mut wakes) = tokio::sync::mpsc::unbounded_channel();
-        let counted = polls.clone();
-        // It sends for every word that it is given, until nobody is left to give any.
-        let (ended, end) = tokio::sync::oneshot::channel::<()>();
-        fence.execute(Box::pin(async move {
-            let _ended = ended;
-            while let Some(()) = wakes.recv().await {
-                counted.fetch_add(1, Ordering::SeqCst);
-            }
-        }));
-        more.send(()).unwrap();
-        while polls.load(Ordering::SeqCst) == 0 {
-            tokio::task::yield_now().await;
-        }
+        assert!(fence.is_open() && send("leads ").await);
         fence.open_until(clock::up());
-        more.send(()).unwrap();
-        assert!(end.await.is_err(), "the connection is dropped");
-        assert_eq!(polls.load(Ordering::SeqCst), 1);
+        assert!(!send("led ").await);
+        fence.open_until(clock::up() + Duration::from_hours(1));
+        fence.close();
+        assert!(!send("closed ").await);
+        drop(fenced);
+        let mut received = String::new();
+        peer.read_to_string(&mut received).await.unwrap();
+        assert_eq!(received, "leads leads ");
     }
 }

@@ -21,7 +21,7 @@ mod simulation;
 use std::time::Duration;
 
 pub use elector::{Elector, Settings, State};
-pub use fence::Fence;
+pub use fence::{Fence, Fenced, Wire};
 
 /// The name of the Lease.
 pub const LEASE: &str = "my-operator";

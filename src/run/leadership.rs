@@ -26,7 +26,7 @@ impl Leadership {
     /// `client` is that of all else, `config` its configuration.
     pub(super) fn new(
         flags: &Flags,
-        config: Config,
+        config: &Config,
         client: &Client,
         figures: &client::Metrics,
         registry: &mut Registry,
@@ -49,7 +49,7 @@ impl Leadership {
         })
         .context("cannot take part in the leader election")?;
         let fence = elector.fence();
-        let client = client::connect_by(config, figures, fence.clone())?;
+        let client = client::connect_over(config, figures, fence.wire())?;
         count(registry, move || fence.is_open());
         Ok(Self {
             elector: Some(elector),

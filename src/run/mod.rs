@@ -89,7 +89,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let client = client::connect(config.clone(), &figures.client)?;
     let leadership = Leadership::new(
         &flags,
-        config,
+        &config,
         &client,
         &figures.client,
         &mut registry,
