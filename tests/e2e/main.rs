@@ -24,12 +24,13 @@ mod mydaemonset;
 mod node;
 mod roll;
 mod upgrade;
+mod walk;
 
 use std::process::Command;
 
 use serde_json::Value;
 
-use harness::{Kubectl, NAMESPACE, checkout, wait_for};
+use harness::{Kubectl, NAMESPACE, Said, checkout, wait_for};
 use my_operator_cluster::{Cluster, Options};
 use tokio::sync::OnceCell;
 
@@ -51,7 +52,7 @@ async fn cluster() -> &'static Cluster {
             for image in images::all() {
                 cluster.load_image(&image).await.unwrap();
             }
-            deploy(cluster, IMAGE, "").good();
+            deploy(cluster, IMAGE).good();
             cluster
         })
         .await
@@ -69,14 +70,18 @@ async fn own() -> Kubectl {
     Kubectl::new(cluster().await, NAMESPACE)
 }
 
-/// `make deploy` with that image and these components; returns when the operator serves.
-fn deploy(cluster: &Cluster, image: &str, components: &str) -> harness::Said {
+/// `make deploy` with that image; returns when the operator serves.
+fn deploy(cluster: &Cluster, image: &str) -> Said {
+    make(cluster, &["deploy", &format!("IMG={image}")])
+}
+
+/// `make` with these arguments, on that cluster.
+fn make(cluster: &Cluster, args: &[&str]) -> Said {
     let kubectl = cluster.kubectl();
     let mut make = Command::new("make");
     make.current_dir(checkout())
-        .args(["--no-print-directory", "deploy"])
-        .arg(format!("IMG={image}"))
-        .arg(format!("COMPONENTS={components}"))
+        .arg("--no-print-directory")
+        .args(args)
         .arg(format!(
             "KUBECTL={}",
             kubectl.get_program().to_string_lossy()

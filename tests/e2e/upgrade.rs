@@ -40,7 +40,7 @@ spec: {schedule: now + 15 seconds, command: echo across}
     let uid = kubectl.field(&format!("pod/{pod}"), "{.metadata.uid}");
     let before = kubectl.field("at/before", "{.status}");
 
-    deploy(own.cluster, NEXT, "").good();
+    deploy(own.cluster, NEXT).good();
     until_alone(&own).await;
     let image = own.field(DEPLOYMENT, "{.spec.template.spec.containers[0].image}");
     assert_eq!(image, NEXT);
@@ -56,6 +56,6 @@ spec: {schedule: now + 15 seconds, command: echo across}
         .await;
     kubectl.run("delete mydaemonset/web").good();
 
-    deploy(own.cluster, IMAGE, "").good();
+    deploy(own.cluster, IMAGE).good();
     until_alone(&own).await;
 }

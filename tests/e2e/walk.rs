@@ -1,0 +1,83 @@
+//! A stranger's walk on a cluster that has never seen the operator, and back.
+
+use std::time::{Duration, Instant};
+
+use my_operator_cluster::{Cluster, Options};
+
+use crate::harness::{NAMESPACE, Said, checkout, run, try_wait};
+use crate::{DEPLOYMENT, NODE, images, make};
+
+/// The image of `dist/install.yaml`.
+const PUBLISHED: &str = "my-operator:latest";
+
+fn kubectl(cluster: &Cluster, args: &str) -> Said {
+    let mut command = cluster.kubectl();
+    command
+        .current_dir(checkout())
+        .args(args.split_whitespace());
+    run(&mut command, "")
+}
+
+#[tokio::test]
+async fn a_stranger_has_the_samples_running_and_then_nothing_left() {
+    let cluster = Cluster::start(Options::with_real_node(NODE)).await.unwrap();
+    for image in images::all() {
+        cluster.load_image(&image).await.unwrap();
+    }
+    cluster
+        .load_image(&images::own(PUBLISHED, "latest"))
+        .await
+        .unwrap();
+    let before = everything(&cluster);
+
+    let begin = Instant::now();
+    let step = |what: &str| println!("{what} after {:.1} s", begin.elapsed().as_secs_f64());
+    kubectl(&cluster, "apply -f dist/install.yaml").good();
+    step("applied");
+    let status = format!("rollout status {DEPLOYMENT} --namespace={NAMESPACE} --timeout=120s");
+    kubectl(&cluster, &status).good();
+    step("serving");
+    // The configurations were there before the operator, which adds what API servers trust it by.
+    let applied = try_wait(Duration::from_secs(30), || {
+        kubectl(&cluster, "apply -k config/samples")
+            .ok
+            .then_some(())
+    });
+    assert!(applied.await.is_some(), "the samples are not accepted");
+    step("samples applied");
+    kubectl(
+        &cluster,
+        "wait --for=condition=Complete --timeout=90s at/example-at",
+    )
+    .good();
+    assert_eq!(kubectl(&cluster, "logs example-at-pod").good(), "YAY\n");
+    step("YAY");
+    let wait = "wait --for=condition=Available --timeout=90s mydaemonset --all";
+    kubectl(&cluster, wait).good();
+    step("web servers available");
+
+    make(&cluster, &["undeploy", "FORCE=1"]).good();
+    step("undeployed");
+    let mut after = Vec::new();
+    let gone = try_wait(Duration::from_mins(1), || {
+        after = everything(&cluster);
+        (after == before).then_some(())
+    });
+    let gone = gone.await.is_some();
+    let left: Vec<_> = after.iter().filter(|name| !before.contains(name)).collect();
+    assert!(gone, "left behind: {left:#?}");
+    cluster.stop().await;
+}
+
+/// The names of what an installation may leave: objects of the whole cluster, and pods.
+fn everything(cluster: &Cluster) -> Vec<String> {
+    let kinds = "get namespaces,crd,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
+                 validatingwebhookconfigurations,validatingadmissionpolicies,priorityclasses -o name";
+    let mut names = kubectl(cluster, kinds).good();
+    names += &kubectl(
+        cluster,
+        "get pods,services,leases,secrets -n default -o name",
+    )
+    .good();
+    names.lines().map(str::to_owned).collect()
+}
