@@ -2,11 +2,24 @@
 
 use std::time::Instant;
 
+use crate::harness::Kubectl;
 use crate::load::Load;
 use crate::{DEPLOYMENT, kubectl, own, until_alone, until_rolled_out};
 
 /// How often the operator is restarted.
 const RESTARTS: usize = 20;
+
+/// How many calls of webhooks the API server itself has counted as failed.
+fn failed_calls(own: &Kubectl) -> f64 {
+    let page = own.run("get --raw /metrics").good();
+    let failed = page.lines().filter(|line| {
+        line.starts_with("apiserver_admission_webhook_rejection_count{")
+            && line.contains(r#"error_type="calling_webhook_error""#)
+    });
+    failed
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_rolling_restarts_refuse_no_call() {
@@ -14,6 +27,7 @@ async fn twenty_rolling_restarts_refuse_no_call() {
     // A single replica would do, too: none goes before its successor serves.
     own.run(&format!("scale {DEPLOYMENT} --replicas=2")).good();
     until_rolled_out(&own);
+    let failed_before = failed_calls(&own);
     let load = Load::start(own.cluster, &kubectl.namespace).await;
     let begin = Instant::now();
     for number in 1..=RESTARTS {
@@ -40,5 +54,10 @@ async fn twenty_rolling_restarts_refuse_no_call() {
         failures.len()
     );
     assert_eq!(failures, Vec::<String>::new());
+    let failed = failed_calls(&own) - failed_before;
+    assert!(
+        failed.abs() < 0.5,
+        "the API server counted {failed} failed calls"
+    );
     assert!(answered > 20 * RESTARTS, "{answered} calls are no load");
 }
