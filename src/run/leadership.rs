@@ -1,5 +1,7 @@
 //! Leader election as a part of the whole: flags, the reconcilers' client, figures, news.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Config};
@@ -11,7 +13,7 @@ use crate::leader::{Elector, LEASE, Periods, Settings};
 use crate::reconcile::event::{Events, News, Severity};
 use crate::reconcile::health::Health;
 use crate::telemetry::metrics;
-use crate::telemetry::probes::Notes;
+use crate::telemetry::probes::{Note, Notes};
 use crate::{client, clock};
 
 /// Who takes part in the election, and who leads.
@@ -61,16 +63,17 @@ impl Leadership {
     pub(super) fn notes(&self, health: &Health) -> Notes {
         let state = self.elector.as_ref().map(Elector::state);
         let health = health.clone();
-        std::sync::Arc::new(move || {
+        Arc::new(move || {
             let leader = state.as_ref().map(|state| {
-                let holder = state.borrow().holder.clone();
-                let words = match holder.as_str() {
+                let words = match state.borrow().holder.as_str() {
                     "" => "nobody is known to lead".to_owned(),
                     holder => format!("{holder} leads"),
                 };
-                ("leader".to_owned(), words)
+                Note::Remark("leader", words)
             });
-            health.problems().into_iter().chain(leader).collect()
+            let problems = health.problems().into_iter();
+            let faults = problems.map(|(source, problem)| Note::Fault(source, problem));
+            faults.chain(leader).collect()
         })
     }
 }

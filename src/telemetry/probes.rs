@@ -8,8 +8,16 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 
-/// Tells of lasting faults that do not make the process unready: (source, problem).
-pub type Notes = Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>;
+/// What else the verbose page tells.
+pub type Notes = Arc<dyn Fn() -> Vec<Note> + Send + Sync>;
+
+/// A line of the verbose page that does not make the process unready.
+pub enum Note {
+    /// A lasting fault: (source, problem).
+    Fault(String, String),
+    /// Something to know: (about what, what).
+    Remark(&'static str, String),
+}
 
 /// A gate's name, and why it is closed.
 type GateState = (&'static str, Option<String>);
@@ -110,8 +118,11 @@ async fn readyz(
             Some(reason) => writeln!(page, "[-]{name} failed: {reason}"),
         };
     }
-    for (source, problem) in notes() {
-        let _ = writeln!(page, "[!]{source}: {problem}");
+    for note in notes() {
+        let _ = match note {
+            Note::Fault(source, problem) => writeln!(page, "[!]{source}: {problem}"),
+            Note::Remark(about, what) => writeln!(page, "[i]{about}: {what}"),
+        };
     }
     let _ = writeln!(
         page,
@@ -148,7 +159,7 @@ mod tests {
         let gates = Gates::default();
         let first = gates.add("api-server", "not reached yet");
         let second = gates.add("certificate", "not signed yet");
-        let notes: Notes = Arc::new(|| vec![("ats".into(), "no CRD".into())]);
+        let notes: Notes = Arc::new(|| vec![Note::Fault("ats".into(), "no CRD".into())]);
         let router = router(gates, notes);
         assert_eq!(
             get(&router, "/healthz").await,
