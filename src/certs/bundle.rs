@@ -146,12 +146,13 @@ impl Writer {
         Ok(snapshot)
     }
 
-    /// Writes `bundle` into every configuration that was read with another one.
+    /// Writes `bundle` into every configuration that was read with another one. Whether there was one.
     ///
     /// # Errors
     /// [`Error::Conflict`]: a configuration has changed since it was read. Whatever else the API
     /// server refuses. A missing configuration is not an error here: the snapshot reports it.
-    pub async fn publish(&mut self, read: &Snapshot, bundle: &[Anchor]) -> Result<(), Error> {
+    pub async fn publish(&mut self, read: &Snapshot, bundle: &[Anchor]) -> Result<bool, Error> {
+        let mut wrote = false;
         let all = self.must_apply();
         let wanted = fingerprints(bundle);
         let encoded = encode(bundle);
@@ -177,9 +178,10 @@ impl Writer {
                 .api
                 .patch(&configuration.name, &params, &patch);
             configuration.call("patch").run(answer).await?;
+            wrote = true;
         }
         self.applied = true;
-        Ok(())
+        Ok(wrote)
     }
 
     /// Ticks whenever one of the configurations may have changed. Watch errors are no ticks: the

@@ -42,6 +42,7 @@ const DEVELOPMENT_VALIDITY: TimeDelta = TimeDelta::days(365);
 
 /// Serves the pair `tls.crt` and `tls.key` of a folder, whatever becomes of it.
 pub struct Files {
+    what: &'static str,
     folder: PathBuf,
     writer: Option<Writer>,
     provider: CryptoProvider,
@@ -53,9 +54,16 @@ pub struct Files {
 
 impl Files {
     /// Prepares everything; nothing happens before [`run`](Self::run). Where `target` is not `None`,
-    /// the folder's `ca.crt` is what gets published; without one, no bundle is.
-    pub fn new(client: &Client, folder: PathBuf, target: &BundleTarget) -> Self {
+    /// the folder's `ca.crt` is what gets published; without one, no bundle is. `what` is served with
+    /// them, for the log.
+    pub fn new(
+        client: &Client,
+        what: &'static str,
+        folder: PathBuf,
+        target: &BundleTarget,
+    ) -> Self {
         Self {
+            what,
             folder,
             writer: Writer::new(client, target),
             provider: rustls::crypto::aws_lc_rs::default_provider(),
@@ -166,7 +174,7 @@ impl Files {
         bundle: &[Anchor],
         published: bool,
     ) {
-        served::update(&self.state, |state| {
+        served::update(&self.state, self.what, |state| {
             state.leaf_ready = state.leaf_not_after.is_some_and(|at| at > now);
             if let Some(end) = state.leaf_not_after.filter(|_| !state.leaf_ready) {
                 let folder = self.folder.display();
@@ -291,7 +299,8 @@ mod tests {
 
     fn files(folder: &TempDir, target: &BundleTarget) -> (Files, Arc<Fake>) {
         let (fake, client) = Fake::start();
-        (Files::new(&client, folder.path().to_owned(), target), fake)
+        let folder = folder.path().to_owned();
+        (Files::new(&client, "webhook", folder, target), fake)
     }
 
     fn served(files: &Files) -> Arc<CertifiedKey> {

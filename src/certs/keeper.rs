@@ -186,7 +186,8 @@ impl Keeper {
                 let first = writer.must_apply().then(|| authorities.bundle());
                 if let Some(bundle) = step.publish.or(first) {
                     match writer.publish(snapshot, &bundle).await {
-                        Ok(()) => {
+                        Ok(false) => {}
+                        Ok(true) => {
                             let names = bundle.iter().map(|a| a.fingerprint().to_string());
                             let names = names.collect::<Vec<_>>().join(", ");
                             tracing::info!(bundle = names, "CA bundle published");
@@ -367,7 +368,7 @@ impl Keeper {
             Ok(round) => (round.problem.clone(), round.look_again),
             Err(error) => (Some(error.to_string()), Utc::now()),
         };
-        served::update(&self.state, |state| {
+        served::update(&self.state, "webhook", |state| {
             state.problem = problem;
             if let Ok(round) = round {
                 state.ca_not_after = round.ca_not_after;
@@ -379,7 +380,7 @@ impl Keeper {
 
     /// Brings what depends on leaf and clock alone up to date.
     fn refresh(&self, now: DateTime<Utc>) {
-        served::update(&self.state, |state| {
+        served::update(&self.state, "webhook", |state| {
             state.leaf_not_after = self.leaf.map(|leaf| leaf.not_after);
             state.leaf_ready = state.leaf_not_after.is_some_and(|at| at > now);
         });

@@ -58,16 +58,20 @@ pub struct State {
 }
 
 /// Changes the state with `change`, wakes those who wait only if that made a difference, and logs a
-/// problem when its text changes, and not again.
-pub(super) fn update(state: &watch::Sender<State>, change: impl FnOnce(&mut State)) {
+/// problem when its text changes, and not again. `what` they are the certificates of.
+pub(super) fn update(
+    state: &watch::Sender<State>,
+    what: &'static str,
+    change: impl FnOnce(&mut State),
+) {
     state.send_if_modified(|state| {
         let old = state.clone();
         change(state);
         if state.problem != old.problem {
             if let Some(problem) = &state.problem {
-                tracing::warn!(problem, "webhook certificates");
+                tracing::warn!(problem, "{what} certificates");
             } else {
-                tracing::info!("webhook certificates are in order again");
+                tracing::info!("{what} certificates are in order again");
             }
         }
         *state != old

@@ -112,13 +112,15 @@ impl Election {
         }
     }
 
-    /// For how long the holder of a record may lead. What no holder writes counts as our own.
+    /// For how long the holder of a record may lead. What no holder writes counts as our own, and so
+    /// does less than that: it may have been cut short by hand, which its holder does not know.
     fn duration(&self, record: &Record) -> Duration {
         let seconds = record.seconds.and_then(|s| u64::try_from(s).ok());
         seconds
             .map(Duration::from_secs)
             .filter(|duration| !duration.is_zero() && *duration <= LONGEST)
-            .unwrap_or(self.periods.lease_duration)
+            .unwrap_or_default()
+            .max(self.periods.lease_duration)
     }
 
     fn is_mine(&self, record: &Record) -> bool {

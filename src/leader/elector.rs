@@ -172,7 +172,11 @@ impl Elector {
         while !retire.is_cancelled() {
             // A call is never cut short: it may have been heard.
             let pause = match self.turn().await {
-                Ok(Turn::Leads) => return true,
+                Ok(Turn::Leads) => {
+                    // Nobody listens to it any more.
+                    self.bell = Bell::default();
+                    return true;
+                }
                 Ok(Turn::Wait(until)) => {
                     self.health.well(SOURCE);
                     until
@@ -212,7 +216,7 @@ impl Elector {
                     self.health.well(SOURCE);
                     self.periods.retry_period
                 }
-                Err(Error::LostRace) => Duration::ZERO,
+                Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
                 Err(Error::Other(problem)) => {
                     self.health.ill(SOURCE, &problem);
                     self.periods.retry_period
@@ -284,7 +288,7 @@ impl Elector {
         for _ in 0..ATTEMPTS_TO_GIVE_UP {
             match self.try_to_give_up().await {
                 Ok(()) => return,
-                Err(Error::LostRace) => {}
+                Err(Error::LostRace) => sleep(jittered(PAUSE_AFTER_RACE)).await,
                 Err(Error::Other(problem)) => {
                     tracing::warn!("the lease is not given up: {problem}");
                     return;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use clap::{ArgAction, Args};
 
+use crate::certs;
 use crate::kinds::{self, Kind};
 use crate::telemetry::logs;
 
@@ -138,6 +139,32 @@ pub struct Flags {
     /// info,my_operator=debug. RUST_LOG, when set, wins over the default.
     #[arg(long, env = "MY_OPERATOR_LOG_LEVEL", value_name = "LEVEL", value_parser = log_level)]
     pub log_level: Option<String>,
+}
+
+impl Flags {
+    /// Whether the flags go together.
+    ///
+    /// # Errors
+    /// What is wrong, with the names of the flags.
+    pub fn check(&self) -> Result<(), String> {
+        self.leader_election_periods().check()?;
+        self.certificate_periods().check().map_err(|error| {
+            format!("--webhook-leaf-validity, --webhook-ca-validity, --webhook-ca-propagation: {error}")
+        })?;
+        if self.metrics_cert_path.is_some() && self.metrics_secure == Some(false) {
+            return Err("--metrics-cert-path serves nothing with --metrics-secure=false".to_owned());
+        }
+        Ok(())
+    }
+
+    /// How long the certificates of the operator's own authority are good for.
+    pub(super) fn certificate_periods(&self) -> certs::Periods {
+        certs::Periods {
+            leaf_validity: self.webhook_leaf_validity,
+            ca_validity: self.webhook_ca_validity,
+            propagation: self.webhook_ca_propagation,
+        }
+    }
 }
 
 /// An address to listen on; none means: do not.

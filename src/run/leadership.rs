@@ -113,12 +113,4 @@ impl Flags {
             retry_period: self.leader_election_retry_period,
         }
     }
-
-    /// Whether the flags go together.
-    ///
-    /// # Errors
-    /// What is wrong, with the names of the flags.
-    pub fn check(&self) -> Result<(), String> {
-        self.leader_election_periods().check()
-    }
 }

@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use axum::Router;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -118,6 +118,18 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         }
         None => None,
     };
+    let states = gates.clone();
+    registry.register_collector(Box::new(metrics::Read {
+        name: "my_operator_ready",
+        help: "Whether a gate of /readyz is open (1) or not (0)",
+        label: "gate",
+        counts: false,
+        read: Box::new(move || {
+            let list = states.list().into_iter();
+            list.map(|(name, closed)| (name, f64::from(u8::from(closed.is_none()))))
+                .collect()
+        }),
+    }));
     let registry = Arc::new(Mutex::new(registry));
     if let Some(listener) = metrics_listener {
         let router = metrics::router(registry.clone());
@@ -152,26 +164,47 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     });
     tasks.spawn(async move { ("operator", operate.run().await) });
 
-    tokio::select! {
-        name = signals.next() => tracing::info!(signal = name, "ending"),
-        Some(ended) = tasks.join_next() => {
-            let (name, result) = ended.context("a task died")?;
-            result?;
-            bail!("{name} ended by itself");
+    let mut operates = true;
+    let cause = tokio::select! {
+        name = signals.next() => {
+            tracing::info!(signal = name, "ending");
+            Ok(())
         }
+        Some(ended) = tasks.join_next() => {
+            operates = !matches!(ended, Err(_) | Ok(("operator", _)));
+            Err(early_end(ended))
+        }
+    };
+    if let Err(error) = &cause {
+        if !gates.ready() {
+            return cause;
+        }
+        // Such as a lost leadership, after which nothing of the reconcilers is sent: the webhooks that
+        // are being answered are no part of it.
+        tracing::error!("ending: {error:#}");
     }
     tokio::select! {
         name = signals.next() => bail!("ended at once by a second {name}"),
-        ended = end(tasks, &stop, &shutdown, delay) => ended,
+        ended = end(tasks, &stop, &shutdown, delay, operates) => cause.and(ended),
     }
 }
 
-/// The end, stage by stage.
+/// Why a task that should not have ended did.
+fn early_end(ended: Result<(&'static str, anyhow::Result<()>), JoinError>) -> anyhow::Error {
+    match ended {
+        Ok((name, Ok(()))) => anyhow!("{name} ended by itself"),
+        Ok((_, Err(error))) => error,
+        Err(error) => anyhow::Error::new(error).context("a task died"),
+    }
+}
+
+/// The end, stage by stage. `operates` is whether the operator is still one of the tasks.
 async fn end(
     mut tasks: Tasks,
     stop: &Stop,
     shutdown: &Gate,
     delay: Duration,
+    operates: bool,
 ) -> anyhow::Result<()> {
     shutdown.close("the process is ending");
     stop.draining.cancel();
@@ -187,7 +220,13 @@ async fn end(
         }
         Ok(())
     };
-    let operator = timeout(END_TIMEOUT, finish(Some("operator"), &mut tasks)).await;
+    let operator = async {
+        if operates {
+            finish(Some("operator"), &mut tasks).await?;
+        }
+        Ok::<(), anyhow::Error>(())
+    };
+    let operator = timeout(END_TIMEOUT, operator).await;
     stop.serving.cancel();
     let listeners = timeout(END_TIMEOUT, finish(None, &mut tasks)).await;
     operator.context("the reconcilers did not end in time")??;

@@ -52,6 +52,7 @@ impl Certificates {
         if let Some(folder) = &flags.webhook_cert_path {
             return Ok(Self::Files(Box::new(Files::new(
                 client,
+                "webhook",
                 folder.clone(),
                 &target,
             ))));
@@ -63,11 +64,7 @@ impl Certificates {
                 create_namespace: !client::in_cluster(),
                 hosts: hosts(flags.webhook_url.as_deref(), &namespace),
                 namespace,
-                periods: certs::Periods {
-                    leaf_validity: flags.webhook_leaf_validity,
-                    ca_validity: flags.webhook_ca_validity,
-                    propagation: flags.webhook_ca_propagation,
-                },
+                periods: flags.certificate_periods(),
                 target,
             },
         )?;

@@ -18,6 +18,7 @@ use axum::response::{IntoResponse as _, Response};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 /// How long one who may read goes on without being asked about again: controller-runtime's time for
@@ -29,6 +30,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 const KEPT: usize = 1000;
 /// How long the API server may take. Prometheus gives a scrape 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How many questions there are at a time: who makes tokens up must not keep the API server from
+/// answering what else this process asks, as for its lease.
+const QUESTIONS: usize = 8;
 
 /// What the API server thinks of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +58,7 @@ type Key = [u8; 32];
 pub struct Access {
     ask: Ask,
     state: Mutex<State>,
+    turns: Semaphore,
     /// Whether the last question found no answer: told once, not for each scrape.
     failing: AtomicBool,
 }
@@ -83,6 +88,7 @@ impl Access {
         Self {
             ask,
             state: Mutex::default(),
+            turns: Semaphore::new(QUESTIONS),
             failing: AtomicBool::new(false),
         }
     }
@@ -139,7 +145,11 @@ impl Access {
     fn question(self: &Arc<Self>, state: &mut State, key: Key, token: String) -> Shared<Question> {
         let access = self.clone();
         let question = async move {
-            let answer = timeout(PATIENCE, (access.ask)(token)).await;
+            let asked = async {
+                let _turn = access.turns.acquire().await;
+                (access.ask)(token).await
+            };
+            let answer = timeout(PATIENCE, asked).await;
             let answer = answer
                 .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
             access.tell(&answer);

@@ -20,7 +20,7 @@ pub enum Note {
 }
 
 /// A gate's name, and why it is closed.
-type GateState = (&'static str, Option<String>);
+pub type GateState = (&'static str, Option<String>);
 
 /// The gates of `/readyz`. Cheap to clone.
 #[derive(Clone, Default)]
@@ -51,7 +51,8 @@ impl Gates {
         self.list().iter().all(|(_, closed)| closed.is_none())
     }
 
-    fn list(&self) -> Vec<GateState> {
+    /// Every gate, in the order in which they were added.
+    pub fn list(&self) -> Vec<GateState> {
         let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.clone()
     }

@@ -167,6 +167,9 @@ impl AtReconciler {
         let phase = |at: Option<&StoredAt>| at.map(|at| at.phase);
         let (before, after) = (phase(touched.old), phase(touched.new));
         self.metrics.changed(before, after);
+        if after != Some(Phase::Pending) {
+            self.metrics.overdue(touched.key, false);
+        }
         if touched.new.is_none() {
             self.own_ats.forget(touched.key);
             self.memory().remove(touched.key);
@@ -217,6 +220,8 @@ impl AtReconciler {
             return Ok(None);
         };
         let mut at = stored.read(key, (self.clock)())?;
+        self.metrics
+            .overdue(key, step::is_overdue(&at, (self.clock)()));
         let mut sight = self.cached_pod(&at);
         for _ in 0..MOST_STEPS {
             let now = (self.clock)();

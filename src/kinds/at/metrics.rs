@@ -1,5 +1,8 @@
 //! What is counted of all Ats together.
 
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
@@ -8,6 +11,7 @@ use prometheus_client::registry::Registry;
 
 use super::admission::Base;
 use super::crd::{AtStatus, Ending, Phase};
+use crate::reconcile::Key;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -21,6 +25,9 @@ pub struct Metrics {
     lateness: Histogram,
     runs: Family<Ended, Counter>,
     pending: Gauge,
+    overdue: Gauge,
+    /// Which ones those are.
+    overdue_keys: Mutex<HashSet<Key>>,
 }
 
 impl Metrics {
@@ -32,6 +39,8 @@ impl Metrics {
             ]),
             runs: Family::default(),
             pending: Gauge::default(),
+            overdue: Gauge::default(),
+            overdue_keys: Mutex::default(),
         };
         // Rates can be asked for before there was a run.
         for result in [
@@ -57,6 +66,11 @@ impl Metrics {
             "Ats that have not started",
             this.pending.clone(),
         );
+        registry.register(
+            "my_operator_at_overdue",
+            "Ats whose command should have started more than 60 s ago and waits still",
+            this.overdue.clone(),
+        );
         this
     }
 
@@ -64,6 +78,22 @@ impl Metrics {
     pub fn changed(&self, before: Option<Phase>, after: Option<Phase>) {
         let pending = |phase: Option<Phase>| i64::from(phase == Some(Phase::Pending));
         self.pending.inc_by(pending(after) - pending(before));
+    }
+
+    /// Whether an At was found to be overdue, at the last look.
+    pub fn overdue(&self, key: &Key, is: bool) {
+        let mut keys = self
+            .overdue_keys
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let changed = if is {
+            keys.insert(key.clone())
+        } else {
+            keys.remove(key)
+        };
+        if changed {
+            self.overdue.inc_by(if is { 1 } else { -1 });
+        }
     }
 
     /// The pod of an At with that status was released. A schedule that was past when it was set is
@@ -129,10 +159,14 @@ mod tests {
         metrics.released(&past, Some(Base::Created(second(0))));
         metrics.released(&AtStatus::default(), None);
         metrics.over(Ending::Missed);
+        for (name, is) in [("a", true), ("b", true), ("b", true), ("a", false), ("c", false)] {
+            metrics.overdue(&Key::new("ns", name), is);
+        }
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         for line in [
             "my_operator_at_pending 1",
+            "my_operator_at_overdue 1",
             "my_operator_at_lateness_seconds_count 2",
             "my_operator_at_lateness_seconds_sum 0.04",
             "my_operator_at_runs_total{result=\"Missed\"} 1",

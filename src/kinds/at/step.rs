@@ -28,6 +28,8 @@ use crate::reconcile::event::{News, Severity};
 pub const BLIND_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 /// A start time in the status that is off by more than this is written again.
 const START_TOLERANCE: TimeDelta = TimeDelta::seconds(1);
+/// So late a start is nothing that a busy cluster explains.
+const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
 
 /// The types of conditions.
 pub mod conditions {
@@ -191,6 +193,14 @@ fn too_late_to_release_from(at: &AtView) -> Option<DateTime<Utc>> {
 fn too_late_after(at: &AtView, instant: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let seconds = at.spec.as_ref().ok()?.starting_deadline_seconds?;
     deadline(instant, seconds)?.checked_add_signed(TimeDelta::milliseconds(1))
+}
+
+/// Whether the command should have started more than a minute ago, and waits still: for a pod that is
+/// refused, or for a name that is taken.
+pub fn is_overdue(at: &AtView, now: DateTime<Utc>) -> bool {
+    at.phase() == Phase::Pending
+        && may_go_on(at, now) == Go::Yes
+        && at.instant().is_some_and(|instant| instant + OVERDUE_AFTER <= now)
 }
 
 /// Decides what to do next about an At.
