@@ -25,9 +25,19 @@ const DEFAULTS: [&str; 3] = ["15s", "10s", "2s"];
 /// Nobody looks at the lease by itself for long.
 const SLOW: [&str; 3] = ["60s", "40s", "20s"];
 /// How much longer than the lease it may take until another leads.
-const TAKEOVER: Duration = Duration::from_secs(2);
+pub(crate) const TAKEOVER: Duration = Duration::from_secs(2);
 
 /// The lease has a fixed name, so one test at a time may have it. It is gone when the next begins.
+pub(crate) async fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::const_new(());
+    let turn = TURN.lock().await;
+    Kubectl::new(cluster().await, NAMESPACE)
+        .run("delete lease my-operator --ignore-not-found")
+        .good();
+    turn
+}
+
+/// The lease in the hands of one test.
 pub(super) struct Election {
     cluster: &'static Cluster,
     kubectl: Kubectl,
@@ -37,16 +47,11 @@ pub(super) struct Election {
 
 impl Election {
     async fn new(prefix: &str) -> Self {
-        static TURN: Mutex<()> = Mutex::const_new(());
-        let turn = TURN.lock().await;
+        let turn = turn().await;
         let cluster = cluster().await;
-        let kubectl = Kubectl::new(cluster, NAMESPACE);
-        kubectl
-            .run("delete lease my-operator --ignore-not-found")
-            .good();
         Self {
             cluster,
-            kubectl,
+            kubectl: Kubectl::new(cluster, NAMESPACE),
             namespace: cluster.namespace(prefix).await.unwrap(),
             _turn: turn,
         }
@@ -95,6 +100,11 @@ impl Election {
     fn holder(&self) -> String {
         self.kubectl
             .field("lease/my-operator", "{.spec.holderIdentity}")
+    }
+
+    /// When the leader wrote it last, as it says.
+    fn renewed(&self) -> String {
+        self.kubectl.field("lease/my-operator", "{.spec.renewTime}")
     }
 }
 
@@ -224,13 +234,16 @@ async fn a_lease_that_is_edited_or_deleted_has_one_leader_again() {
         r#"patch lease my-operator --type=merge -p {"spec":{"leaseTransitions":2147483647}}"#,
     ] {
         election.kubectl.run(edit).good();
-        let back = r"{.spec.holderIdentity} {.spec.leaseDurationSeconds}";
-        let path = back.replace(' ', "/");
-        let wanted = format!("{mine}/3");
-        election
-            .kubectl
-            .until_field("lease/my-operator", &path, &wanted)
-            .await;
+        // What is written after this was written over the edit.
+        let renewed = election.renewed();
+        wait_for("the leader to renew", || {
+            let now = election.renewed();
+            (!now.is_empty() && now != renewed).then_some(())
+        })
+        .await;
+        let fields = "{.spec.holderIdentity}/{.spec.leaseDurationSeconds}";
+        let stands = election.kubectl.field("lease/my-operator", fields);
+        assert_eq!(stands, format!("{mine}/3"), "{edit}");
         assert!(leader.leads() && !other.leads(), "{edit}");
     }
     // The API server refuses what is no duration or time at all.
