@@ -1,6 +1,5 @@
 //! The authority's Secret and the bundle damaged by hand, and an API server that cannot be reached.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use chrono::{TimeDelta, Utc};
@@ -192,16 +191,6 @@ async fn a_secret_that_is_deleted_or_damaged_is_replaced_and_fails_no_call() {
     operator.process.stop(Duration::from_secs(10)).await;
 }
 
-/// A kubeconfig with the same rights for another address of the API server.
-fn through(proxy: &Proxy, cluster: &Cluster, kubeconfig: &Path, folder: &Path) -> PathBuf {
-    let text = std::fs::read_to_string(kubeconfig).unwrap();
-    let own = format!("https://{}", proxy.address);
-    assert!(text.contains(cluster.server()), "{text}");
-    let path = folder.join("kubeconfig");
-    std::fs::write(&path, text.replace(cluster.server(), &own)).unwrap();
-    path
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_that_is_silent_for_a_minute_or_slow_is_waited_for_while_the_webhook_serves()
 {
@@ -209,10 +198,9 @@ async fn an_api_server_that_is_silent_for_a_minute_or_slow_is_waited_for_while_t
     let _webhooks = webhooks().await;
     let namespace = cluster.namespace("silent").await.unwrap();
     let held = Held::of(cluster).await;
-    let folder = tempfile::tempdir().unwrap();
-    let proxy = Proxy::start(cluster.server().trim_start_matches("https://")).await;
+    let proxy = Proxy::to(cluster).await;
     let kubeconfig = operator_kubeconfig(cluster).await;
-    let kubeconfig = through(&proxy, cluster, &kubeconfig, folder.path());
+    proxy.lead_to(&kubeconfig);
     let flags = [PROPAGATION, "--namespace", &namespace];
     let operator = Operator::spawn(cluster, "silent", &kubeconfig, &flags);
     operator.until_ready().await;
@@ -229,7 +217,7 @@ async fn an_api_server_that_is_silent_for_a_minute_or_slow_is_waited_for_while_t
     // What happened meanwhile is noticed soon after.
     let old = held.authority().await.unwrap();
     held.delete().await;
-    proxy.set(Mode::Prompt);
+    proxy.set(Mode::Open);
     let start = Instant::now();
     let fresh = held.until_other_than(&old).await;
     let replaced = start.elapsed();
@@ -241,7 +229,7 @@ async fn an_api_server_that_is_silent_for_a_minute_or_slow_is_waited_for_while_t
 
     // Five seconds for each answer: all takes longer, and goes on.
     let load = Load::start(&client, &namespace, 1);
-    proxy.set(Mode::Slow(Duration::from_secs(5)));
+    proxy.set(Mode::Late(Duration::from_secs(5)));
     held.delete().await;
     let start = Instant::now();
     held.until_other_than(&fresh).await;
@@ -250,6 +238,6 @@ async fn an_api_server_that_is_silent_for_a_minute_or_slow_is_waited_for_while_t
     tell(&format!(
         "answers after 5 s: a deleted Secret replaced after {took:?}; {calls} calls answered, 0 failed"
     ));
-    proxy.set(Mode::Prompt);
+    proxy.set(Mode::Open);
     operator.process.stop(Duration::from_secs(10)).await;
 }

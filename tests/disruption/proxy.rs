@@ -1,59 +1,63 @@
-//! A way to the API server that may be slow, or silent.
+//! A way to the API server that can be slow, lead nowhere, or be closed.
 
-use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use my_operator_cluster::Cluster;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 
-/// How it treats what comes from the API server.
+/// How the way is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Passed on.
-    Prompt,
-    /// Passed on that much later, once a connection stands.
-    Slow(Duration),
-    /// Kept until another mode comes.
+    /// As if it were not there.
+    Open,
+    /// What the API server says comes later by that much, once a connection stands.
+    Late(Duration),
+    /// Connections are taken and none is closed, and nothing goes through until another mode comes.
     Silent,
+    /// Every connection is closed at once.
+    Gone,
 }
 
-/// The time in which a connection is made: that is not what is slow.
+/// The time in which a connection is made: that is not what is late.
 const HANDSHAKE: Duration = Duration::from_millis(500);
 
-/// It takes in connections until it is dropped.
+/// A TCP proxy before the API server. All its connections end with it.
 pub(crate) struct Proxy {
-    pub(crate) address: SocketAddr,
+    url: String,
+    server: String,
     mode: watch::Sender<Mode>,
     _tasks: JoinSet<()>,
 }
 
 impl Proxy {
-    pub(crate) async fn start(server: &str) -> Self {
+    pub(crate) async fn to(cluster: &Cluster) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let mode = watch::Sender::new(Mode::Prompt);
+        let url = format!("https://{}", listener.local_addr().unwrap());
+        let address = cluster.server().trim_start_matches("https://").to_owned();
+        let mode = watch::Sender::new(Mode::Open);
+        let modes = mode.subscribe();
         let mut tasks = JoinSet::new();
-        let (server, modes) = (server.to_owned(), mode.subscribe());
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
-            loop {
-                let (client, _) = listener.accept().await.unwrap();
-                let (server, modes) = (server.clone(), modes.clone());
+            while let Ok((client, _)) = listener.accept().await {
+                let (address, modes) = (address.clone(), modes.clone());
                 connections.spawn(async move {
-                    let server = TcpStream::connect(server).await.unwrap();
-                    let (mut from_client, to_client) = client.into_split();
-                    let (from_server, mut to_server) = server.into_split();
+                    let mut closed = modes.clone();
                     tokio::select! {
-                        _ = tokio::io::copy(&mut from_client, &mut to_server) => {}
-                        () = pass(from_server, to_client, modes) => {}
+                        () = pass(client, address, modes) => {}
+                        _ = closed.wait_for(|mode| *mode == Mode::Gone) => {}
                     }
                 });
             }
         });
         Self {
-            address,
+            url,
+            server: cluster.server().to_owned(),
             mode,
             _tasks: tasks,
         }
@@ -62,38 +66,63 @@ impl Proxy {
     pub(crate) fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
+
+    /// Makes a kubeconfig lead here and not to the server.
+    pub(crate) fn lead_to(&self, kubeconfig: &Path) {
+        let text = std::fs::read_to_string(kubeconfig).unwrap();
+        assert!(text.contains(&self.server), "{text}");
+        std::fs::write(kubeconfig, text.replace(&self.server, &self.url)).unwrap();
+    }
 }
 
-/// Passes on what comes, in the way of the mode, until either side ends.
-async fn pass(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    mut modes: watch::Receiver<Mode>,
-) {
+/// Passes on what comes from either side, in the way of the mode, until one of them ends.
+async fn pass(client: TcpStream, server: String, modes: watch::Receiver<Mode>) {
     let start = Instant::now();
-    let (sender, mut waiting) = mpsc::unbounded_channel();
-    let read = async {
+    let Ok(server) = TcpStream::connect(server).await else {
+        return;
+    };
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let up = modes.clone();
+    let there = async move {
         let mut buffer = vec![0; 64 * 1024];
-        while let Ok(length @ 1..) = from.read(&mut buffer).await {
-            let _ = sender.send((Instant::now(), buffer[..length].to_vec()));
+        while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
+            audible(&up).await;
+            if to_server.write_all(&buffer[..count]).await.is_err() {
+                break;
+            }
         }
     };
-    let write = async {
-        while let Some((came, bytes)) = waiting.recv().await {
-            let prompt = modes.wait_for(|mode| *mode != Mode::Silent).await;
-            let mode = prompt.map_or(Mode::Prompt, |mode| *mode);
-            if let Mode::Slow(delay) = mode
-                && start.elapsed() > HANDSHAKE
+    // Each piece is late by itself, and none waits for the one before.
+    let (pieces, mut waiting) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    let read = async move {
+        let mut buffer = vec![0; 64 * 1024];
+        while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+            let _ = pieces.send((Instant::now(), buffer[..count].to_vec()));
+        }
+    };
+    let back = async move {
+        while let Some((came, piece)) = waiting.recv().await {
+            let mode = *modes.borrow();
+            if let Mode::Late(delay) = mode
+                && came > start + HANDSHAKE
             {
-                tokio::time::sleep_until((came + delay).into()).await;
+                sleep_until(came + delay).await;
             }
-            if to.write_all(&bytes).await.is_err() {
-                return;
+            audible(&modes).await;
+            if to_client.write_all(&piece).await.is_err() {
+                break;
             }
         }
     };
     tokio::select! {
-        () = read => {}
-        () = write => {}
+        () = there => {}
+        ((), ()) = async { tokio::join!(read, back) } => {}
     }
+}
+
+/// Waits until something goes through.
+async fn audible(modes: &watch::Receiver<Mode>) {
+    let mut modes = modes.clone();
+    let _ = modes.wait_for(|mode| *mode != Mode::Silent).await;
 }

@@ -2,13 +2,12 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::Utc;
 use my_operator::certs::files::development;
-use my_operator_cluster::free_ports;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject as _;
@@ -16,10 +15,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
-use tokio::sync::watch;
 
 use crate::cluster;
 use crate::harness::{Kubectl, Operator, operator_kubeconfig, wait_for};
+use crate::proxy::{Mode, Proxy};
 
 /// How long a scraper waits: as long as Prometheus by default.
 const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -208,17 +207,17 @@ async fn a_missing_right_to_ask_is_named_in_the_log() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_server_that_is_mute_or_gone_delays_no_scrape_for_long() {
     let kubectl = kubectl("mute").await;
-    let way = Way::to(kubectl.cluster.server()).await;
-    let direct = operator_kubeconfig(kubectl.cluster).await;
-    let kubeconfig = way.through(&direct, kubectl.cluster.server());
+    let proxy = Proxy::to(kubectl.cluster).await;
+    let kubeconfig = operator_kubeconfig(kubectl.cluster).await;
+    proxy.lead_to(&kubeconfig);
     let operator = spawn("mute", &kubeconfig, &kubectl.namespace, &[]);
     operator.until_ready().await;
     let known = scraper(&kubectl, "known", true);
     let other = scraper(&kubectl, "other", true);
     assert_eq!(status(&operator, Some(&known)), 200);
 
-    for mode in [Mode::Mute, Mode::Gone] {
-        way.mode.send_replace(mode);
+    for mode in [Mode::Silent, Mode::Gone] {
+        proxy.set(mode);
         let start = Instant::now();
         let (head, body) =
             scrape(&operator.metrics, Some(&other), None).expect("an answer in time");
@@ -229,7 +228,7 @@ async fn an_api_server_that_is_mute_or_gone_delays_no_scrape_for_long() {
         assert_eq!(status(&operator, Some(&known)), 200);
         assert_eq!(status(&operator, None), 401);
     }
-    way.mode.send_replace(Mode::Open);
+    proxy.set(Mode::Open);
     wait_for("the other to be let in", || {
         (status(&operator, Some(&other)) == 200).then_some(())
     })
@@ -253,69 +252,4 @@ async fn the_metrics_are_served_with_the_pair_of_a_folder_and_with_the_next_one(
     wait_for("the pair to be served", || answers(&first)).await;
     let second = make().authority;
     wait_for("the next pair to be served", || answers(&second)).await;
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Mode {
-    Open,
-    /// Connections are taken, and nothing comes back.
-    Mute,
-    Gone,
-}
-
-/// The way to the API server, which can be closed.
-struct Way {
-    port: u16,
-    folder: tempfile::TempDir,
-    mode: watch::Sender<Mode>,
-}
-
-impl Way {
-    async fn to(server: &str) -> Self {
-        let server = server.trim_start_matches("https://").to_owned();
-        let [port] = free_ports().unwrap();
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await;
-        let listener = listener.unwrap();
-        let mode = watch::Sender::new(Mode::Open);
-        let modes = mode.subscribe();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(forward(stream, server.clone(), modes.clone()));
-            }
-        });
-        Self {
-            port,
-            folder: tempfile::tempdir().unwrap(),
-            mode,
-        }
-    }
-
-    /// The same kubeconfig, but by this way.
-    fn through(&self, kubeconfig: &Path, server: &str) -> PathBuf {
-        let text = std::fs::read_to_string(kubeconfig).unwrap();
-        let text = text.replace(server, &format!("https://127.0.0.1:{}", self.port));
-        let path = self.folder.path().join("kubeconfig");
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-async fn forward(
-    mut stream: tokio::net::TcpStream,
-    server: String,
-    mut modes: watch::Receiver<Mode>,
-) {
-    if *modes.borrow_and_update() == Mode::Open {
-        let Ok(mut to) = tokio::net::TcpStream::connect(server).await else {
-            return;
-        };
-        tokio::select! {
-            _ = tokio::io::copy_bidirectional(&mut stream, &mut to) => return,
-            _ = modes.changed() => {}
-        }
-    }
-    // What began before the silence stays silent, until it is over.
-    if *modes.borrow_and_update() == Mode::Mute {
-        let _ = modes.changed().await;
-    }
 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use my_operator_cluster::{Cluster, Process, free_ports};
+use tokio::sync::Mutex;
 
 /// For everything that is waited for: nobody waits that long unless something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(90);
@@ -251,12 +252,19 @@ pub struct Operator {
     pub webhook: String,
 }
 
-/// Where the operator gets its rights from.
+/// Where the operator gets its rights from: a file and a token of its own for each who asks.
 pub async fn operator_kubeconfig(cluster: &'static Cluster) -> PathBuf {
-    cluster
+    // The cluster writes all of one account to the same path.
+    static MADE: Mutex<usize> = Mutex::const_new(0);
+    let mut made = MADE.lock().await;
+    *made += 1;
+    let path = cluster
         .service_account_kubeconfig(NAMESPACE, SERVICE_ACCOUNT)
         .await
-        .unwrap()
+        .unwrap();
+    let own = path.with_file_name(format!("kubeconfig-operator-{made}"));
+    std::fs::rename(path, &own).unwrap();
+    own
 }
 
 impl Operator {

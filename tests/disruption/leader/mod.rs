@@ -5,7 +5,6 @@
 #![allow(clippy::print_stdout)]
 
 pub(crate) mod audit;
-mod proxy;
 mod stopped;
 
 use std::path::PathBuf;
@@ -16,7 +15,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::cluster;
 use crate::harness::{Kubectl, NAMESPACE, Operator, http_get, operator_kubeconfig, wait_for};
-use proxy::{Proxy, State};
+use crate::proxy::{Mode, Proxy};
 
 /// A lease that is over soon.
 const LEASE: Duration = Duration::from_secs(3);
@@ -59,16 +58,8 @@ impl Election {
 
     /// A replica with a token and flags of its own.
     async fn replica(&self, name: &str, flags: &[&str]) -> Replica {
-        let kubeconfig = self.kubeconfig(name).await;
+        let kubeconfig = operator_kubeconfig(self.cluster).await;
         self.spawn(name, kubeconfig, QUICK, flags).await
-    }
-
-    /// A copy of the operator's kubeconfig, as that is written anew with every token.
-    async fn kubeconfig(&self, name: &str) -> PathBuf {
-        let path = operator_kubeconfig(self.cluster).await;
-        let own = self.cluster.directory().join(format!("kubeconfig-{name}"));
-        std::fs::rename(path, &own).unwrap();
-        own
     }
 
     async fn spawn(
@@ -159,7 +150,7 @@ async fn a_leader_that_is_told_to_end_hands_over_within_a_second() {
     let election = Election::new("hand-over").await;
     // The others see at once that the lease is given up.
     let start = async |name: &str| {
-        let kubeconfig = election.kubeconfig(name).await;
+        let kubeconfig = operator_kubeconfig(election.cluster).await;
         election.spawn(name, kubeconfig, SLOW, &[]).await
     };
     let mut leader = start("hand-over-0").await;
@@ -270,15 +261,15 @@ async fn a_lease_that_is_edited_or_deleted_has_one_leader_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_without_an_api_server_ends_before_another_leads() {
     let election = Election::new("unreachable").await;
-    let proxy = Proxy::start(election.cluster.server()).await;
-    let kubeconfig = election.kubeconfig("unreachable-0").await;
-    proxy.lead_to(&kubeconfig, election.cluster.server());
+    let proxy = Proxy::to(election.cluster).await;
+    let kubeconfig = operator_kubeconfig(election.cluster).await;
+    proxy.lead_to(&kubeconfig);
     let leader = election
         .spawn("unreachable-0", kubeconfig, QUICK, &[])
         .await;
     leader.until_it_leads().await;
     let other = election.replica("unreachable-1", &[]).await;
-    proxy.set(State::Silent);
+    proxy.set(Mode::Silent);
     let start = Instant::now();
     let ended = async {
         leader.until_it_ends().await;
@@ -297,14 +288,14 @@ async fn a_leader_without_an_api_server_ends_before_another_leads() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_api_server_is_good_enough_for_the_default_periods() {
     let election = Election::new("slow").await;
-    let proxy = Proxy::start(election.cluster.server()).await;
-    let kubeconfig = election.kubeconfig("slow-0").await;
-    proxy.lead_to(&kubeconfig, election.cluster.server());
+    let proxy = Proxy::to(election.cluster).await;
+    let kubeconfig = operator_kubeconfig(election.cluster).await;
+    proxy.lead_to(&kubeconfig);
     let leader = election.spawn("slow-0", kubeconfig, DEFAULTS, &[]).await;
     leader.until_it_leads().await;
-    let kubeconfig = election.kubeconfig("slow-1").await;
+    let kubeconfig = operator_kubeconfig(election.cluster).await;
     let other = election.spawn("slow-1", kubeconfig, DEFAULTS, &[]).await;
-    proxy.set(State::Late(Duration::from_secs(5)));
+    proxy.set(Mode::Late(Duration::from_secs(5)));
     // Longer than it could go on without a renewal.
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(25) {
