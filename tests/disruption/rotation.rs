@@ -29,6 +29,10 @@ const CLIENTS: usize = 8;
 const PEERS: usize = 2;
 /// Those learn of a changed bundle that much later than it changes: within the propagation time.
 const LAG: Duration = Duration::from_secs(2);
+/// Fewer calls are no load, however slow the machine: a client makes several in a second.
+const CALLS: usize = 1_000;
+/// The same for calls with a handshake of their own.
+const HANDSHAKES: usize = 200;
 /// How long it may take until the API server notices that a connection is broken.
 const NOTICED: Duration = Duration::from_millis(500);
 
@@ -120,8 +124,9 @@ impl Show {
         self.replicas[place] = operator;
     }
 
-    /// Ends the load, tells the figures, and gives them.
-    async fn end(self, what: &str) -> (usize, Vec<Failure>, usize) {
+    /// Ends the load, which must have been one, tells the figures, and gives failures and changes of
+    /// the authority.
+    async fn end(self, what: &str) -> (Vec<Failure>, usize) {
         let (calls, failures) = self.load.end().await;
         let seen = self.seen.lock().unwrap();
         let changes = seen.authorities.len().saturating_sub(1);
@@ -131,7 +136,10 @@ impl Show {
             seen.handshakes,
             seen.leaves.len(),
         ));
-        (calls, failures, changes)
+        assert!(calls >= CALLS, "{calls} calls are no load");
+        let handshakes = seen.handshakes;
+        assert!(handshakes >= HANDSHAKES, "{handshakes} handshakes only");
+        (failures, changes)
     }
 }
 
@@ -218,7 +226,7 @@ async fn an_authority_that_changes_under_load_fails_no_call() {
     let _webhooks = webhooks().await;
     let show = Show::start(cluster, "rotation").await;
     tokio::time::sleep(LENGTH).await;
-    let (_, failures, changes) = show.end("two replicas").await;
+    let (failures, changes) = show.end("two replicas").await;
     assert!(failures.is_empty(), "{failures:?}");
     assert!(changes >= 4, "{changes} changes only");
 }
@@ -270,7 +278,7 @@ async fn replicas_that_are_killed_while_the_authority_changes_fail_no_call_that_
         "two replicas, {ends} told to end and {} killed one at a time",
         kills.len()
     );
-    let (_, failures, changes) = show.end(&what).await;
+    let (failures, changes) = show.end(&what).await;
     let by_kill = |failure: &Failure| {
         let mut kills = kills.iter();
         kills.any(|kill| failure.began <= *kill + NOTICED && failure.ended >= *kill)
