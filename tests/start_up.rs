@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use harness::{Kubectl, Operator, http_get, run, wait_for};
+use harness::{Killed, Kubectl, Operator, http_get, run, wait_for};
 use my_operator_cluster::{Options, free_ports};
 
 /// `my-operator ARGS` with no cluster configured.
@@ -204,16 +204,6 @@ async fn a_server_that_is_not_there_is_waited_for_in_few_words() {
         message.starts_with("cannot reach the API server")
     };
     assert_eq!(lines.iter().filter(told).count(), 1, "{log}");
-}
-
-/// A process that a failing test does not leave behind.
-struct Killed(std::process::Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::harness::{checkout, wait_for};
+use crate::harness::{Killed, checkout, wait_for};
 
 /// Mounts, interfaces, processes and control groups of the cluster in that directory.
 fn left(directory: &Path, interface: &str, container: &str) -> Vec<String> {
@@ -55,7 +55,7 @@ mv "$1.new" "$1"
 sleep 1000
 "#;
     let program = checkout().join("target/debug/my-operator-cluster");
-    let mut cluster = Command::new(program)
+    let cluster = Command::new(program)
         .args([
             "exec",
             "--nodes",
@@ -69,8 +69,8 @@ sleep 1000
         ])
         .arg(told.path())
         .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
+        .spawn();
+    let mut cluster = Killed(cluster.unwrap());
     let words = wait_for("a pod in a second cluster", || {
         let text = std::fs::read_to_string(told.path()).unwrap_or_default();
         let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
@@ -81,8 +81,8 @@ sleep 1000
     let number = address.split('.').nth(2).unwrap();
     let interface = format!("my-op-node-{number}");
     assert!(!left(directory, &interface, &container).is_empty());
-    cluster.kill().unwrap();
-    cluster.wait().unwrap();
+    cluster.0.kill().unwrap();
+    cluster.0.wait().unwrap();
     let rest = std::cell::RefCell::new(Vec::new());
     let gone = crate::harness::try_wait(std::time::Duration::from_secs(20), || {
         *rest.borrow_mut() = left(directory, &interface, &container);
