@@ -7,6 +7,8 @@ use crate::{PODS, own, pods};
 
 /// The most that the image may have.
 const SIZE: u64 = 25 << 20;
+/// The most memory that a replica may have when it has nothing to do: twice what it asks for.
+const MEMORY: u64 = 64 << 20;
 
 #[tokio::test]
 async fn the_image_is_small_and_the_operator_rests_in_little_memory() {
@@ -16,11 +18,10 @@ async fn the_image_is_small_and_the_operator_rests_in_little_memory() {
         let status = &pod["status"]["containerStatuses"][0];
         let id = status["containerID"].as_str().unwrap();
         let id = id.trim_start_matches("containerd://");
-        println!(
-            "{}: {} MiB resident",
-            pod["metadata"]["name"],
-            resident(id) >> 20
-        );
+        let (name, resident) = (&pod["metadata"]["name"], resident(id));
+        println!("{name}: {} MiB resident", resident >> 20);
+        assert!(resident > 0, "no process of {name} found");
+        assert!(resident < MEMORY, "{name}: {resident} bytes");
     }
     println!("the binary, and so the image: {} kB", size / 1000);
     // A binary of another profile may be tried.

@@ -24,9 +24,6 @@ fn failed_calls(own: &Kubectl) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn twenty_rolling_restarts_refuse_no_call() {
     let (kubectl, own) = (kubectl("roll").await, own().await);
-    // A single replica would do, too: none goes before its successor serves.
-    own.run(&format!("scale {DEPLOYMENT} --replicas=2")).good();
-    until_rolled_out(&own);
     let failed_before = failed_calls(&own);
     let load = Load::start(own.cluster, &kubectl.namespace).await;
     let begin = Instant::now();

@@ -1,7 +1,10 @@
-//! Another release in the place of this one.
+//! Another release in the place of this one: the same program by another name, as long as there is no
+//! release.
+
+use chrono::Utc;
 
 use crate::at::until_complete;
-use crate::harness::wait_for;
+use crate::harness::{time, wait_for};
 use crate::images::NEXT;
 use crate::{DEPLOYMENT, IMAGE, NODE, deploy, kubectl, own, ready_pods, until_alone};
 
@@ -20,11 +23,6 @@ apiVersion: cnat.programming-kubernetes.info/v1alpha1
 kind: At
 metadata: {name: before}
 spec: {schedule: now, command: echo before}
----
-apiVersion: cnat.programming-kubernetes.info/v1alpha1
-kind: At
-metadata: {name: across}
-spec: {schedule: now + 15 seconds, command: echo across}
 ";
     kubectl.until_applied(objects).await;
     until_complete(&kubectl, "before");
@@ -40,12 +38,23 @@ spec: {schedule: now + 15 seconds, command: echo across}
     let uid = kubectl.field(&format!("pod/{pod}"), "{.metadata.uid}");
     let before = kubectl.field("at/before", "{.status}");
 
+    // Due while one is put in the place of the other.
+    let across = "
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: across}
+spec: {schedule: now + 15 seconds, command: echo across}
+";
+    kubectl.until_applied(across).await;
+    let began = Utc::now();
     deploy(own.cluster, NEXT).good();
     until_alone(&own).await;
     let image = own.field(DEPLOYMENT, "{.spec.template.spec.containers[0].image}");
     assert_eq!(image, NEXT);
 
     until_complete(&kubectl, "across");
+    let started = kubectl.field("at/across", "{.status.startTime}");
+    assert!(time(&started) > began, "before the upgrade: {started}");
     assert_eq!(kubectl.run("logs across-pod").good(), "across\n");
     // Neither run again nor rolled, and still looked after.
     assert_eq!(kubectl.field("at/before", "{.status}"), before);
