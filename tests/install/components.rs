@@ -4,18 +4,19 @@
 use std::process::Command;
 
 use my_operator_cluster::{Cluster, Options, free_ports};
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use crate::harness::{Kubectl, NAMESPACE, Operator, checkout, operator_kubeconfig, wait_for};
 use crate::{hack, kubectl, rendered};
 
-/// cert-manager itself is not here: of its objects only names and shape are checked.
-const CERT_MANAGER: &str = "
+/// Programs of others are not here: of their objects only names and shape are checked.
+const OTHERS: &str = "
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: KINDs.cert-manager.io}
+metadata: {name: KINDs.GROUP}
 spec:
-  group: cert-manager.io
+  group: GROUP
   scope: Namespaced
   names: {plural: KINDs, singular: KIND, kind: TITLE}
   versions:
@@ -26,7 +27,15 @@ spec:
 ---
 ";
 
-/// A control plane with our CRDs, those of cert-manager's that we use, and the operator's namespace.
+/// The kinds of cert-manager and of the Prometheus Operator that the components have.
+const KINDS: [(&str, &str); 4] = [
+    ("cert-manager.io", "Certificate"),
+    ("cert-manager.io", "Issuer"),
+    ("monitoring.coreos.com", "PrometheusRule"),
+    ("monitoring.coreos.com", "ServiceMonitor"),
+];
+
+/// A control plane with our CRDs, those of others that we use, and the operator's namespace.
 async fn cluster() -> &'static Cluster {
     static READY: OnceCell<&Cluster> = OnceCell::const_new();
     READY
@@ -34,8 +43,9 @@ async fn cluster() -> &'static Cluster {
             let cluster = my_operator_cluster::shared(Options::with_nodes(&["node-1"])).await;
             let kubectl = Kubectl::new(cluster, "default");
             kubectl.run("apply -k config/crd").good();
-            for (kind, title) in [("certificate", "Certificate"), ("issuer", "Issuer")] {
-                let crd = CERT_MANAGER.replace("KIND", kind).replace("TITLE", title);
+            for (group, kind) in KINDS {
+                let crd = OTHERS.replace("KIND", &kind.to_lowercase());
+                let crd = crd.replace("TITLE", kind).replace("GROUP", group);
                 kubectl.apply(&crd).good();
             }
             kubectl
@@ -64,8 +74,6 @@ async fn every_component_builds_and_is_accepted_alone_and_with_the_others() {
         .map(|entry| entry.unwrap())
         .filter(|entry| entry.path().join("kustomization.yaml").exists())
         .map(|entry| entry.file_name().into_string().unwrap())
-        // Prometheus' own objects are checked where they are made.
-        .filter(|name| name != "prometheus")
         .collect();
     assert!(components.len() >= 3, "{components:?}");
     components.push(components.join(" "));
@@ -126,6 +134,39 @@ async fn with_cert_manager_the_files_are_where_the_operator_reads_them() {
     }
     let inject = "cert-manager.io/inject-ca-from: my-operator-system/my-operator-serving-cert";
     assert_eq!(all.matches(inject).count(), 2, "both configurations");
+}
+
+#[tokio::test]
+async fn the_service_monitor_finds_the_port_of_the_metrics() {
+    let cluster = cluster().await;
+    let all = rendered(cluster, "prometheus");
+    let object = |words: &[&str]| -> Value {
+        let dry_run = "create --dry-run=server --validate=strict -o json -f -";
+        let said = kubectl(cluster, dry_run, &part(&all, words));
+        serde_json::from_str(&said.good()).unwrap()
+    };
+    let monitor = object(&["kind: ServiceMonitor\n"]);
+    let service = object(&[
+        "kind: Service\n",
+        "name: my-operator-controller-manager-metrics-service\n",
+    ]);
+    let selector = monitor["spec"]["selector"]["matchLabels"].as_object();
+    for (label, value) in selector.unwrap() {
+        assert_eq!(&service["metadata"]["labels"][label], value, "{label}");
+    }
+    let namespace = |object: &Value| object["metadata"]["namespace"].clone();
+    assert_eq!(namespace(&monitor), namespace(&service));
+    let [endpoint] = &monitor["spec"]["endpoints"].as_array().unwrap()[..] else {
+        panic!("{monitor}");
+    };
+    let [port] = &service["spec"]["ports"].as_array().unwrap()[..] else {
+        panic!("{service}");
+    };
+    assert_eq!(endpoint["port"], port["name"]);
+    let deployment = object(&["kind: Deployment\n"]);
+    let ports = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"];
+    let mut names = ports.as_array().unwrap().iter().map(|port| &port["name"]);
+    assert!(names.any(|name| *name == port["targetPort"]), "{ports}");
 }
 
 #[tokio::test]
