@@ -79,6 +79,7 @@ pub struct Cluster {
     server: String,
     kubeconfig: PathBuf,
     namespaces: AtomicU64,
+    kubeconfigs: AtomicU64,
     // Before the guard: fields are dropped in this order, and the guard's end removes the directory.
     components: Mutex<BTreeMap<&'static str, Arc<Process>>>,
     guard: Guard,
@@ -147,6 +148,7 @@ impl Cluster {
             server,
             kubeconfig,
             namespaces: AtomicU64::new(0),
+            kubeconfigs: AtomicU64::new(0),
             components: Mutex::default(),
             _namespaces: namespaces,
             guard,
@@ -262,7 +264,8 @@ impl Cluster {
     }
 
     /// Writes a kubeconfig with a token of a `ServiceAccount`, so that a program runs with the rights that this one has.
-    /// The `ServiceAccount` is created if it is not there. The token is valid for a day.
+    /// The `ServiceAccount` is created if it is not there. The token is valid for a day, and file and token are of
+    /// each caller's own.
     pub async fn service_account_kubeconfig(
         &self,
         namespace: &str,
@@ -308,9 +311,10 @@ impl Cluster {
                 ))
             })?
             .token;
+        let number = self.kubeconfigs.fetch_add(1, Ordering::Relaxed);
         let path = self
             .directory()
-            .join(format!("kubeconfig-{namespace}-{name}"));
+            .join(format!("kubeconfig-{namespace}-{name}-{number}"));
         kubeconfig::write(
             &path,
             &self.server,

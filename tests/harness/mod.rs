@@ -264,17 +264,10 @@ pub struct Operator {
 
 /// Where the operator gets its rights from: a file and a token of its own for each who asks.
 pub async fn operator_kubeconfig(cluster: &'static Cluster) -> PathBuf {
-    // The cluster writes all of one account to the same path.
-    static MADE: Mutex<usize> = Mutex::const_new(0);
-    let mut made = MADE.lock().await;
-    *made += 1;
-    let path = cluster
+    cluster
         .service_account_kubeconfig(NAMESPACE, SERVICE_ACCOUNT)
         .await
-        .unwrap();
-    let own = path.with_file_name(format!("kubeconfig-operator-{made}"));
-    std::fs::rename(path, &own).unwrap();
-    own
+        .unwrap()
 }
 
 impl Operator {
