@@ -15,6 +15,7 @@
 mod harness;
 
 mod at;
+mod evicted;
 mod files;
 mod footprint;
 mod images;

@@ -10,7 +10,7 @@ use crate::{DEPLOYMENT, kubectl, own, until_alone, until_rolled_out};
 const RESTARTS: usize = 20;
 
 /// How many calls of webhooks the API server itself has counted as failed.
-fn failed_calls(own: &Kubectl) -> f64 {
+pub(crate) fn failed_calls(own: &Kubectl) -> f64 {
     let page = own.run("get --raw /metrics").good();
     let failed = page.lines().filter(|line| {
         line.starts_with("apiserver_admission_webhook_rejection_count{")
