@@ -76,6 +76,10 @@ async fn every_component_builds_and_is_accepted_alone_and_with_the_others() {
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect();
     assert!(components.len() >= 3, "{components:?}");
+    let page = std::fs::read_to_string(checkout().join("config/components/README.md")).unwrap();
+    for name in &components {
+        assert!(page.contains(&format!("\n| `{name}` | ")), "{name}");
+    }
     components.push(components.join(" "));
     for names in components.into_iter().chain([String::new()]) {
         let all = rendered(cluster, &names);
