@@ -19,7 +19,6 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use my_operator_cluster::{Cluster, Process, free_ports};
-use tokio::sync::Mutex;
 
 /// For everything that is waited for: nobody waits that long unless something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(90);
