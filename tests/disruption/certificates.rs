@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use chrono::{TimeDelta, Utc};
 use my_operator::certs::authority::{Authority, Leaf};
 
-use crate::harness::{Operator, http_get, operator_kubeconfig, wait_for};
+use crate::harness::{self, Operator, http_get, operator_kubeconfig, wait_for};
 use crate::load::{Load, call, trust};
 use crate::{cluster, webhooks};
 
@@ -77,7 +77,7 @@ async fn files_that_change_under_load_fail_no_call() {
     put(0, &first, &first);
     operator.until_ready().await;
 
-    let mut load = Load::start(&cluster.client().await.unwrap(), &namespace, 2);
+    let mut load = Load::start(&harness::client(cluster).await, &namespace, 2);
     let seen: Arc<Mutex<HashSet<Vec<u8>>>> = Arc::default();
     for _ in 0..2 {
         let (webhook, tls) = (

@@ -12,7 +12,7 @@ use my_operator::certs::secret;
 use my_operator_cluster::Cluster;
 use serde_json::{Value, json};
 
-use crate::harness::{Kubectl, NAMESPACE, Operator, operator_kubeconfig, wait_for};
+use crate::harness::{self, Kubectl, NAMESPACE, Operator, operator_kubeconfig, wait_for};
 use crate::load::{Load, call, trust};
 use crate::proxy::{Mode, Proxy};
 use crate::{VALIDATING, cluster, tell, webhooks};
@@ -105,7 +105,7 @@ async fn a_secret_that_is_deleted_or_damaged_is_replaced_and_fails_no_call() {
     let held = Held::of(cluster).await;
     let flags = [PROPAGATION, "--namespace", &namespace];
     let operator = Operator::start(cluster, "damage", &flags).await;
-    let load = Load::start(&cluster.client().await.unwrap(), &namespace, 2);
+    let load = Load::start(&harness::client(cluster).await, &namespace, 2);
 
     let now = Utc::now();
     let year = TimeDelta::days(365);
@@ -204,7 +204,7 @@ async fn an_api_server_that_is_silent_for_a_minute_or_slow_is_waited_for_while_t
     let flags = [PROPAGATION, "--namespace", &namespace];
     let operator = Operator::spawn(cluster, "silent", &kubeconfig, &flags);
     operator.until_ready().await;
-    let client = cluster.client().await.unwrap();
+    let client = harness::client(cluster).await;
 
     let load = Load::start(&client, &namespace, 1);
     proxy.set(Mode::Silent);

@@ -67,7 +67,7 @@ struct Show {
 impl Show {
     async fn start(cluster: &'static Cluster, prefix: &str) -> Self {
         let namespace = cluster.namespace(prefix).await.unwrap();
-        let client = cluster.client().await.unwrap();
+        let client = harness::client(cluster).await;
         let kubeconfig = operator_kubeconfig(cluster).await;
         let balancer = Balancer::start(2).await;
         let flags = FLAGS.map(str::to_owned).into_iter();

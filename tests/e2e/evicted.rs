@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::EvictParams;
 
 use crate::at::until_complete;
-use crate::harness::NAMESPACE;
+use crate::harness::{self, NAMESPACE};
 use crate::load::Load;
 use crate::roll::failed_calls;
 use crate::{PODS, kubectl, own, ready_pods, until_alone, until_rolled_out};
@@ -26,7 +26,7 @@ async fn one_replica_at_a_time_is_evicted_and_no_call_is_refused() {
     let [first, second] = &replicas[..] else {
         panic!("not two replicas: {replicas:?}");
     };
-    let pods: Api<Pod> = Api::namespaced(own.cluster.client().await.unwrap(), NAMESPACE);
+    let pods: Api<Pod> = Api::namespaced(harness::client(own.cluster).await, NAMESPACE);
     let evict = async |name: &str| pods.evict(name, &EvictParams::default()).await;
     let failed_before = failed_calls(&own);
     let load = Load::start(own.cluster, &kubectl.namespace).await;

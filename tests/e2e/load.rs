@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::api::{DynamicObject, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use my_operator_cluster::Cluster;
 use serde_json::json;
 use tokio::task::JoinSet;
+
+use crate::harness;
 
 /// So many clients call at a time.
 const CLIENTS: usize = 8;
@@ -35,7 +36,7 @@ impl Load {
             clients: JoinSet::new(),
         };
         for number in 0..CLIENTS {
-            let client = client(cluster).await;
+            let client = harness::client(cluster).await;
             let (stop, answered) = (load.stop.clone(), load.answered.clone());
             let (failures, namespace) = (load.failures.clone(), namespace.to_owned());
             load.clients.spawn(async move {
@@ -60,17 +61,6 @@ impl Load {
         let failures = std::mem::take(&mut *self.failures.lock().unwrap());
         (self.answered.load(Ordering::Relaxed), failures)
     }
-}
-
-/// A client of the administrator that gives up at the first failure.
-async fn client(cluster: &Cluster) -> Client {
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
-    let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let mut config = config.unwrap();
-    config.default_retry = false;
-    config.proxy_url = None;
-    Client::try_from(config).unwrap()
 }
 
 /// One dry-run create: every other client's is an At, the others' are MyDaemonSets. The answer has

@@ -18,6 +18,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use my_operator_cluster::{Cluster, Process, free_ports};
 
 /// For everything that is waited for: nobody waits that long unless something is broken.
@@ -214,6 +216,19 @@ pub async fn try_wait<T>(patience: Duration, mut look: impl FnMut() -> Option<T>
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// A client of the administrator that tries nothing twice, as [`Cluster::client`] does after a 429,
+/// 503 or 504: what fails is to be seen.
+pub async fn client(cluster: &Cluster) -> Client {
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let mut config = config.unwrap();
+    config.default_retry = false;
+    // A proxy of the environment leads nowhere from the loopback interface.
+    config.proxy_url = None;
+    Client::try_from(config).unwrap()
 }
 
 /// Installs the CRDs and the operator's own rights.
