@@ -149,10 +149,14 @@ impl Flags {
     pub fn check(&self) -> Result<(), String> {
         self.leader_election_periods().check()?;
         self.certificate_periods().check().map_err(|error| {
-            format!("--webhook-leaf-validity, --webhook-ca-validity, --webhook-ca-propagation: {error}")
+            format!(
+                "--webhook-leaf-validity, --webhook-ca-validity, --webhook-ca-propagation: {error}"
+            )
         })?;
         if self.metrics_cert_path.is_some() && self.metrics_secure == Some(false) {
-            return Err("--metrics-cert-path serves nothing with --metrics-secure=false".to_owned());
+            return Err(
+                "--metrics-cert-path serves nothing with --metrics-secure=false".to_owned(),
+            );
         }
         Ok(())
     }

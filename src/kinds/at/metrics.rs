@@ -159,7 +159,13 @@ mod tests {
         metrics.released(&past, Some(Base::Created(second(0))));
         metrics.released(&AtStatus::default(), None);
         metrics.over(Ending::Missed);
-        for (name, is) in [("a", true), ("b", true), ("b", true), ("a", false), ("c", false)] {
+        for (name, is) in [
+            ("a", true),
+            ("b", true),
+            ("b", true),
+            ("a", false),
+            ("c", false),
+        ] {
             metrics.overdue(&Key::new("ns", name), is);
         }
         let mut page = String::new();

@@ -200,7 +200,9 @@ fn too_late_after(at: &AtView, instant: DateTime<Utc>) -> Option<DateTime<Utc>> 
 pub fn is_overdue(at: &AtView, now: DateTime<Utc>) -> bool {
     at.phase() == Phase::Pending
         && may_go_on(at, now) == Go::Yes
-        && at.instant().is_some_and(|instant| instant + OVERDUE_AFTER <= now)
+        && at
+            .instant()
+            .is_some_and(|instant| instant + OVERDUE_AFTER <= now)
 }
 
 /// Decides what to do next about an At.
