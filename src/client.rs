@@ -1,5 +1,7 @@
 //! The client of the API server: which one, with what patience, and how its calls are counted.
 
+pub mod call;
+
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};

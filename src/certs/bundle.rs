@@ -17,9 +17,9 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::authority::{Anchor, Fingerprint};
-use super::call::{Call, Error};
 use super::rotation::Published;
 use super::watching;
+use crate::client::call::{Call, Error};
 
 const BUNDLE_MANAGER: &str = "my-operator-ca-bundle";
 const OWN_MANAGER: &str = "my-operator";

@@ -15,10 +15,10 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use super::authority::{Fingerprint, LeafFacts};
 use super::bundle::{BundleTarget, Snapshot, Writer};
-use super::call;
 use super::rotation::{self, Authorities, Change, Held, Observed, Periods};
 use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};
+use crate::client::call;
 
 /// How often the wall clock is looked at. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(5);

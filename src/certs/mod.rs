@@ -10,13 +10,13 @@
 
 pub mod authority;
 pub mod bundle;
-pub mod call;
 #[cfg(test)]
 mod fake;
 pub mod files;
 mod keeper;
 pub mod rotation;
 pub mod secret;
+mod self_signed;
 mod served;
 mod watching;
 
@@ -24,7 +24,10 @@ pub use bundle::{BundleTarget, Named};
 pub use files::Files;
 pub use keeper::{Keeper, Settings};
 pub use rotation::Periods;
+pub use self_signed::SelfSigned;
 pub use served::{ServedCertificate, State};
+
+use crate::client::call;
 
 /// What can go wrong with the certificates.
 #[derive(Debug, thiserror::Error)]

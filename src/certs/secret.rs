@@ -15,9 +15,9 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Resource};
 
 use super::authority::{Anchor, Authority};
-use super::call::{Call, Error};
 use super::rotation::{Authorities, Held, Next, Previous};
 use super::watching;
+use crate::client::call::{Call, Error};
 
 /// The Secret's name.
 pub const NAME: &str = "my-operator-webhook-ca";

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::LEASE;
 use super::decision::Record;
-use crate::client::explain;
+use crate::client::call::{self, Call};
 use crate::reconcile::{Key, event, write};
 
 /// A Lease as it was read.
@@ -125,10 +125,10 @@ impl Leases {
             let request = request.map_err(kube::Error::BuildRequest)?;
             self.client.request::<Value>(request).await
         };
-        match self.run("get", patience, call).await {
+        match self.call("get").run_within(patience, call).await {
             Ok(lease) => Ok(Some(Lease(lease))),
-            Err(Failure::Missing(_)) => Ok(None),
-            Err(failure) => Err(failure.into()),
+            Err(call::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -143,7 +143,7 @@ impl Leases {
         let (client, namespace) = (&self.client, self.namespace.as_str());
         let written = if lease.is_none() {
             let call = write::create::<LeaseKind, Value>(client, namespace, body);
-            self.run("create", patience, call).await
+            self.call("create").run_within(patience, call).await
         } else {
             // The version that was read is in the body: over any other it is refused.
             let request = Request::new(self.path()).replace(LEASE, &write::params(), body);
@@ -151,7 +151,7 @@ impl Leases {
                 let request = request.map_err(kube::Error::BuildRequest)?;
                 client.request::<Value>(request).await
             };
-            self.run("update", patience, call).await
+            self.call("update").run_within(patience, call).await
         };
         Ok(Lease(written?))
     }
@@ -167,49 +167,22 @@ impl Leases {
         Ok(api.watch(&only, version).await?.map(drop))
     }
 
-    async fn run(
-        &self,
-        verb: &str,
-        patience: Duration,
-        call: impl Future<Output = Result<Value, kube::Error>>,
-    ) -> Result<Value, Failure> {
-        let what = || format!("{verb} leases {}/{LEASE}", self.namespace);
-        let Ok(answer) = tokio::time::timeout(patience, call).await else {
-            return Err(Failure::Other(format!(
-                "{}: no answer within {patience:?}",
-                what()
-            )));
-        };
-        answer.map_err(|error| {
-            let words = match &error {
-                kube::Error::Api(status) if status.is_forbidden() => {
-                    format!("not allowed to {}: {}", what(), status.message)
-                }
-                error => format!("{}: {}", what(), explain(error)),
-            };
-            match &error {
-                kube::Error::Api(status) if status.is_not_found() => Failure::Missing(words),
-                kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() => {
-                    Failure::LostRace
-                }
-                _ => Failure::Other(words),
-            }
-        })
+    fn call(&self, verb: &'static str) -> Call {
+        Call {
+            verb,
+            resource: "leases",
+            namespace: Some(self.namespace.clone()),
+            name: LEASE.to_owned(),
+        }
     }
 }
 
-/// An [`Error`], or that the Lease or its namespace is not there.
-enum Failure {
-    Missing(String),
-    LostRace,
-    Other(String),
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::LostRace => Self::LostRace,
-            Failure::Missing(words) | Failure::Other(words) => Self::Other(words),
+impl From<call::Error> for Error {
+    fn from(error: call::Error) -> Self {
+        if error.lost_race() {
+            Self::LostRace
+        } else {
+            Self::Other(error.to_string())
         }
     }
 }

@@ -3,10 +3,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use chrono::{DateTime, TimeDelta, Utc};
 use futures::FutureExt as _;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -15,21 +13,14 @@ use k8s_openapi::api::authorization::v1::{
 use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::flags::{Flags, OptionalAddress};
 use super::webhooks::{operator_namespace, service_names};
 use super::{Stop, Tasks, serve_plain};
-use crate::certs::authority::{self, Authority, BACKDATE};
-use crate::certs::call::{self, Call};
-use crate::certs::{BundleTarget, Files, ServedCertificate};
+use crate::certs::{BundleTarget, Files, SelfSigned};
+use crate::client::call::{self, Call};
 use crate::telemetry::access::{self, Ask, Verdict};
-use crate::{client, manifests, serving};
-
-/// How long a certificate of our own is good for; it is renewed at half of it.
-const VALIDITY: TimeDelta = TimeDelta::days(90);
-/// How often the wall clock is looked at. A timer alone would sleep with the machine.
-const TICK: Duration = Duration::from_mins(1);
+use crate::{client, clock, manifests, serving};
 
 /// Where metrics are served, if they are.
 pub(super) fn address(flags: &Flags) -> OptionalAddress {
@@ -67,10 +58,10 @@ pub(super) fn serve(
     } else {
         let mut hosts = service_names(manifests::METRICS_SERVICE, &operator_namespace(flags));
         hosts.push("localhost".to_owned());
-        let own = OwnCertificate::new(hosts, Utc::now())?;
-        let certificate = own.served.clone();
+        let own = SelfSigned::new(hosts, "metrics", clock::system())?;
+        let certificate = own.resolver();
         tasks.spawn(async move {
-            own.keep(until).await;
+            own.run(until).await;
             ("certificate of the metrics", Ok(()))
         });
         certificate
@@ -87,58 +78,6 @@ pub(super) fn serve(
         ("metrics", Ok(()))
     });
     Ok(())
-}
-
-/// A certificate that nobody but ourselves vouches for, as kubebuilder's projects have it: what is
-/// said stays secret, but Prometheus must be told not to verify who says it.
-struct OwnCertificate {
-    hosts: Vec<String>,
-    served: Arc<ServedCertificate>,
-    signed_at: DateTime<Utc>,
-}
-
-impl OwnCertificate {
-    fn new(hosts: Vec<String>, now: DateTime<Utc>) -> Result<Self, authority::Error> {
-        let mut own = Self {
-            hosts,
-            served: Arc::default(),
-            signed_at: now,
-        };
-        own.sign(now)?;
-        Ok(own)
-    }
-
-    /// Signs another, with an authority that nobody will see again.
-    fn sign(&mut self, now: DateTime<Utc>) -> Result<(), authority::Error> {
-        let leaf = Authority::generate(now, VALIDITY)?.issue(&self.hosts, now, VALIDITY)?;
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        self.served.set(leaf.certified_key(&provider)?);
-        self.signed_at = now;
-        Ok(())
-    }
-
-    async fn keep(mut self, until: CancellationToken) {
-        loop {
-            tokio::select! {
-                () = until.cancelled() => return,
-                () = tokio::time::sleep(TICK) => {}
-            }
-            let now = Utc::now();
-            if !due(self.signed_at, now) {
-                continue;
-            }
-            match self.sign(now) {
-                Ok(()) => tracing::info!("another certificate was made for the metrics"),
-                Err(error) => tracing::warn!(%error, "the certificate of the metrics stays"),
-            }
-        }
-    }
-}
-
-/// Whether a certificate is to be followed by another: its half time is over, or the clock was set
-/// back so far that it is not valid yet.
-fn due(signed_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
-    now >= signed_at + VALIDITY / 2 || now < signed_at - BACKDATE
 }
 
 /// Asks the API server whose a token is, and whether they may get `/metrics`.
@@ -198,32 +137,4 @@ async fn review(client: &Client, token: String) -> Result<Verdict, call::Error> 
     } else {
         Verdict::Forbidden(name)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_certificate_is_renewed_at_half_its_time_and_when_the_clock_went_back() {
-        let signed = DateTime::UNIX_EPOCH + TimeDelta::days(20_000);
-        for (days, expected) in [(0, false), (44, false), (45, true), (90, true), (-2, true)] {
-            assert_eq!(
-                due(signed, signed + TimeDelta::days(days)),
-                expected,
-                "{days}"
-            );
-        }
-        assert!(!due(signed, signed - BACKDATE));
-    }
-
-    #[test]
-    fn a_renewed_certificate_is_another_one() {
-        let now = Utc::now();
-        let mut own = OwnCertificate::new(vec!["localhost".to_owned()], now).unwrap();
-        let first = own.served.get().unwrap();
-        own.sign(now).unwrap();
-        assert_ne!(first.cert, own.served.get().unwrap().cert);
-    }
 }

@@ -4,9 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
-use crate::client::explain;
+use super::explain;
 
-/// How long one call may take. The client itself would wait, and retry, for minutes.
+/// How long one call may take, unless its caller says otherwise. The client itself would wait, and
+/// retry, for minutes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What was tried.
@@ -69,10 +70,12 @@ pub enum Error {
         message: String,
     },
     /// No answer came in time.
-    #[error("{call}: no answer within {} s", TIMEOUT.as_secs())]
+    #[error("{call}: no answer within {patience:.1?}")]
     Timeout {
         /// What was tried.
         call: Call,
+        /// How long it was waited for.
+        patience: Duration,
     },
     /// Anything else: the network, or a refusal.
     #[error("{call}: {}", explain(source.as_ref()))]
@@ -119,8 +122,23 @@ impl Call {
         self,
         answer: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Error> {
-        let Ok(result) = tokio::time::timeout(TIMEOUT, answer).await else {
-            return Err(Error::Timeout { call: self });
+        self.run_within(TIMEOUT, answer).await
+    }
+
+    /// Waits for `answer` for so long.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn run_within<T>(
+        self,
+        patience: Duration,
+        answer: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, Error> {
+        let Ok(result) = tokio::time::timeout(patience, answer).await else {
+            return Err(Error::Timeout {
+                call: self,
+                patience,
+            });
         };
         result.map_err(|error| match error {
             kube::Error::Api(status) if status.is_forbidden() => Error::Forbidden {
