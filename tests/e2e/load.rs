@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use kube::api::{DynamicObject, PostParams};
 use kube::{Api, Client};
-use my_operator_cluster::Cluster;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::harness;
+use crate::harness::{self, Kubectl};
 
 /// So many clients call at a time.
 const CLIENTS: usize = 8;
@@ -24,12 +23,19 @@ pub(crate) struct Load {
     answered: Arc<AtomicUsize>,
     failures: Arc<Mutex<Vec<String>>>,
     clients: JoinSet<()>,
+    own: Kubectl,
+    /// How many calls the API server had counted as failed before.
+    failed_before: f64,
 }
 
 impl Load {
-    /// Starts the clients; each has connections of its own and never tries a call twice.
-    pub(crate) async fn start(cluster: &Cluster, namespace: &str) -> Self {
+    /// Starts the clients; each has connections of its own and never tries a call twice. `own` asks the
+    /// API server for its figures.
+    pub(crate) async fn start(own: &Kubectl, namespace: &str) -> Self {
+        let cluster = own.cluster;
         let mut load = Self {
+            own: own.clone(),
+            failed_before: failed_calls(own),
             stop: Arc::default(),
             answered: Arc::default(),
             failures: Arc::default(),
@@ -52,15 +58,33 @@ impl Load {
         load
     }
 
-    /// How many calls were answered, and why others were not.
-    pub(crate) async fn end(mut self) -> (usize, Vec<String>) {
+    /// How many calls were answered. None failed, by the clients' account and by the API server's.
+    pub(crate) async fn end_without_a_failure(mut self) -> usize {
         self.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.clients.join_next().await {
             ended.unwrap();
         }
         let failures = std::mem::take(&mut *self.failures.lock().unwrap());
-        (self.answered.load(Ordering::Relaxed), failures)
+        assert_eq!(failures, Vec::<String>::new());
+        let failed = failed_calls(&self.own) - self.failed_before;
+        assert!(
+            failed.abs() < 0.5,
+            "the API server counted {failed} failed calls"
+        );
+        self.answered.load(Ordering::Relaxed)
     }
+}
+
+/// How many calls of webhooks the API server itself has counted as failed.
+fn failed_calls(own: &Kubectl) -> f64 {
+    let page = own.run("get --raw /metrics").good();
+    let failed = page.lines().filter(|line| {
+        line.starts_with("apiserver_admission_webhook_rejection_count{")
+            && line.contains(r#"error_type="calling_webhook_error""#)
+    });
+    failed
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum()
 }
 
 /// One dry-run create: every other client's is an At, the others' are MyDaemonSets. The answer has
