@@ -353,6 +353,9 @@ impl Cluster {
         {
             return Ok(());
         }
+        if name == real_node::CONTAINERD {
+            self.forget_containerd();
+        }
         self.spawn_component(name)?;
         if name == API_SERVER {
             return self.until_ready().await;

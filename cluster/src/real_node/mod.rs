@@ -96,6 +96,13 @@ impl Cluster {
             .map_err(|error| Error::Internal(error.to_string()))?
     }
 
+    /// Takes away the socket of a containerd that was killed. It is heard there until it is quite dead, and would be
+    /// taken for the one that is started next.
+    pub(crate) fn forget_containerd(&self) {
+        // Before the first start there is none.
+        let _ = std::fs::remove_file(socket(self.directory()));
+    }
+
     /// Waits until containerd takes calls; the kubelet gives up early when it does not.
     pub(crate) async fn until_containerd_answers(&self) -> Result<(), Error> {
         let socket = socket(self.directory());
