@@ -103,8 +103,9 @@ impl Elector {
     }
 
     /// Waits until it is this replica's turn to lead, then works for as long as it is. `work` is given
-    /// the Lease, to tell Events of, and its own name in it. It ends by itself when it is told to, and only then the lease is
-    /// given up. When `retire` is cancelled, a replica that does not lead leaves the election.
+    /// the Lease, to tell Events of, and this replica's name in it. It ends by itself when it is told
+    /// to, and only then the lease is given up. When `retire` is cancelled, a replica that does not
+    /// lead leaves the election.
     ///
     /// # Errors
     /// When the leadership is lost: by then the work is dropped, and nothing of it is sent any more.

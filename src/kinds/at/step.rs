@@ -198,11 +198,12 @@ fn too_late_after(at: &AtView, instant: DateTime<Utc>) -> Option<DateTime<Utc>> 
 /// Whether the command should have started more than a minute ago, and waits still: for a pod that is
 /// refused, or for a name that is taken.
 pub fn is_overdue(at: &AtView, now: DateTime<Utc>) -> bool {
-    at.phase() == Phase::Pending
-        && may_go_on(at, now) == Go::Yes
-        && at
-            .instant()
-            .is_some_and(|instant| instant + OVERDUE_AFTER <= now)
+    let is_due_for_long = || {
+        let instant = at.instant();
+        instant.is_some_and(|instant| instant + OVERDUE_AFTER <= now)
+    };
+    // In this order: nearly every look is at an At that has not been due for so long.
+    at.phase() == Phase::Pending && is_due_for_long() && may_go_on(at, now) == Go::Yes
 }
 
 /// Decides what to do next about an At.
