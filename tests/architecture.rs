@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use my_operator::kinds::REGISTRY;
+
 /// Room -> the rooms whose names may stand behind `crate::` in it.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("clock", &[]),
@@ -138,26 +140,24 @@ fn imports_go_one_way() {
 }
 
 #[test]
-fn no_kind_knows_another() {
-    let kinds = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kinds");
-    let rooms: Vec<String> = fs::read_dir(&kinds)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.is_dir())
-        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-        .collect();
-    assert!(rooms.len() >= 2, "{rooms:?}");
-    for room in &rooms {
-        let mut files = Vec::new();
-        rust_files(&kinds.join(room), &mut files);
-        for path in files {
-            let text = fs::read_to_string(&path).unwrap();
-            for other in rooms.iter().filter(|other| *other != room) {
-                for way in [format!("kinds::{other}"), format!("super::super::{other}")] {
-                    assert!(!text.contains(&way), "{} knows {other}", path.display());
-                }
+fn no_kind_knows_another_and_what_serves_several_knows_none() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kinds");
+    let mut files = Vec::new();
+    rust_files(&folder, &mut files);
+    let registry = folder.join("mod.rs");
+    for path in files.iter().filter(|path| **path != registry) {
+        let text = fs::read_to_string(path).unwrap();
+        let own = room_of(path, &folder);
+        for other in REGISTRY.iter().map(|kind| kind.name).filter(|k| *k != own) {
+            for way in ["kinds::", "super::super::", "use super::"] {
+                let way = format!("{way}{other}::");
+                assert!(!text.contains(&way), "{} knows {other}", path.display());
             }
         }
+    }
+    for kind in REGISTRY {
+        let room = folder.join(kind.name);
+        assert!(room.is_dir(), "{} has no folder of its name", kind.name);
     }
 }
 

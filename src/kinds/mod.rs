@@ -34,8 +34,10 @@ pub struct Sample {
 /// All that the rest of the program knows of a kind.
 #[derive(Debug)]
 pub struct Kind {
-    /// The value of `--kinds`.
+    /// The value of `--kinds`, and the kind's folder.
     pub name: &'static str,
+    /// Whether it is installed, served and reconciled where nobody asks for it by name.
+    pub by_default: bool,
     /// The CRD, built from the Rust types.
     pub crd: fn() -> CustomResourceDefinition,
     /// Defaulting and validation.
@@ -52,3 +54,9 @@ pub struct Kind {
 
 /// Every kind: the one list from which all others are made.
 pub const REGISTRY: &[&Kind] = &[&mydaemonset::KIND, &at::KIND];
+
+/// The kinds that are installed, served and reconciled where nobody names any.
+pub fn by_default() -> Vec<&'static Kind> {
+    let kinds = REGISTRY.iter().copied();
+    kinds.filter(|kind| kind.by_default).collect()
+}

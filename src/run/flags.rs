@@ -14,7 +14,7 @@ use crate::telemetry::logs;
 /// Flags of `run`. Each may be given as an environment variable too; a flag wins.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// The kinds to serve and reconcile, separated by commas; all of them by default.
+    /// The kinds to serve and reconcile, separated by commas; at and mydaemonset by default.
     #[arg(long, env = "MY_OPERATOR_KINDS", value_name = "KIND", value_delimiter = ',', value_parser = kind)]
     pub kinds: Vec<&'static Kind>,
 

@@ -103,7 +103,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         serve_plain(&mut tasks, "probes", listener, router, &stop);
     }
     let kinds: Vec<&'static Kind> = match flags.kinds.as_slice() {
-        [] => kinds::REGISTRY.to_vec(),
+        [] => kinds::by_default(),
         some => some.to_vec(),
     };
     let certificates = match webhook_listener {

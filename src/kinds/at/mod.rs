@@ -35,6 +35,7 @@ use crate::admission::judge::Admission;
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {
     name: "at",
+    by_default: true,
     crd: crd::crd,
     admission: Admission::of::<admission::AtRules>(),
     permissions: &[

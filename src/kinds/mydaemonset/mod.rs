@@ -42,6 +42,7 @@ use crate::admission::judge::Admission;
 /// What the rest of the program knows of the kind.
 pub const KIND: Kind = Kind {
     name: "mydaemonset",
+    by_default: true,
     crd: crd::crd,
     admission: Admission::of::<admission::MyDaemonSetRules>(),
     permissions: &[
