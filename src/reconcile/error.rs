@@ -80,6 +80,14 @@ impl Error {
         matches!(self, Self::Unreadable { .. })
     }
 
+    /// The API server's words, if it, or an admission plugin or webhook of it, refused a write as it is,
+    /// or a webhook that it has to ask does not answer: what somebody has to mend. What heals by itself
+    /// is left to the back-off of failures.
+    pub fn refusal(&self) -> Option<&str> {
+        let status = self.status()?;
+        is_refusal(status.code, &status.message).then_some(&status.message)
+    }
+
     /// The API server's answer, where there was one.
     pub fn status(&self) -> Option<&kube::core::Status> {
         match self {
@@ -89,6 +97,16 @@ impl Error {
             },
             _ => None,
         }
+    }
+}
+
+fn is_refusal(code: u16, message: &str) -> bool {
+    match code {
+        401 | 404 | 408 | 409 | 429 => false,
+        400..=499 => true,
+        // The API server's own words (k8s.io/apiserver, webhook/errors); it has no reason for them.
+        500 => message.contains("failed calling webhook"),
+        _ => false,
     }
 }
 
@@ -113,5 +131,29 @@ pub async fn call<T>(
             step,
             object: object.clone(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_has_to_mend_is_a_refusal() {
+        let broken = "Internal error occurred: failed calling webhook \"w\": connection refused";
+        for (code, message, refusal) in [
+            (400, "", true),
+            (403, "exceeded quota", true),
+            (422, "", true),
+            (401, "", false),
+            (404, "", false),
+            (409, "", false),
+            (429, "", false),
+            (500, broken, true),
+            (500, "etcdserver: request timed out", false),
+            (503, "", false),
+        ] {
+            assert_eq!(is_refusal(code, message), refusal, "{code} {message}");
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! Parts of watched objects that are taken as they are, so that no stored object, whoever let it in,
 //! can fail to be read and so hold up the watch of all others.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -36,6 +39,53 @@ impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         // Only from text: serde_json knows no raw part of a tree of values.
         Box::<RawValue>::deserialize(reader).map(|raw| Self(raw.into()))
+    }
+}
+
+/// An object of a kind as it is stored, whoever let it in: one that obeys no schema must not hold up
+/// the watch of all others.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(bound = "")]
+pub struct Object<K> {
+    /// The object's metadata, as far as it is used.
+    #[serde(deserialize_with = "metadata")]
+    pub metadata: ObjectMeta,
+    /// The spec as it is stored.
+    #[serde(default)]
+    pub spec: Raw,
+    /// The status as it is stored.
+    #[serde(default)]
+    pub status: Raw,
+    #[serde(skip)]
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Resource<DynamicType = ()>> Resource for Object<K> {
+    type DynamicType = ();
+    type Scope = K::Scope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        K::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        K::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        K::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        K::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
     }
 }
 
@@ -113,15 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// As both kinds' watched structs are built.
-    #[derive(kube::Resource, Clone, Debug, Deserialize)]
-    #[resource(inherit = "k8s_openapi::api::core::v1::ConfigMap")]
-    struct Watched {
-        #[serde(deserialize_with = "metadata")]
-        metadata: ObjectMeta,
-        #[serde(default)]
-        spec: Raw,
-    }
+    type Watched = Object<k8s_openapi::api::core::v1::ConfigMap>;
 
     fn nested(levels: usize) -> String {
         format!("{}{}", "{\"f:a\":".repeat(levels), "1") + &"}".repeat(levels)

@@ -4,7 +4,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource};
+use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::json;
+
+use super::Key;
 
 /// The operator's name: field manager of its writes and value of [`MANAGED_BY`].
 pub const MANAGER: &str = "my-operator";
@@ -76,6 +80,39 @@ where
     let strict = format!("{}&fieldValidation=Strict", request.uri()).parse();
     *request.uri_mut() =
         strict.map_err(|error| kube::Error::HttpError(axum::http::Error::from(error)))?;
+    client.request(request).await
+}
+
+/// Writes the status of an object, if it is as it was looked at, and returns the object as it is then.
+///
+/// # Errors
+/// The API server's refusal: a conflict when somebody else wrote meanwhile.
+pub async fn status<K, S>(
+    client: &Client,
+    key: &Key,
+    uid: &str,
+    resource_version: &str,
+    status: &S,
+) -> Result<K, kube::Error>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+    S: Serialize,
+{
+    let body = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": {
+            "name": &*key.name,
+            "namespace": &*key.namespace,
+            "uid": uid,
+            "resourceVersion": resource_version,
+        },
+        "status": status,
+    });
+    let body = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
+    let request = Request::new(K::url_path(&(), Some(&key.namespace)))
+        .replace_subresource("status", &key.name, &params(), body)
+        .map_err(kube::Error::BuildRequest)?;
     client.request(request).await
 }
 

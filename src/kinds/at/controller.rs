@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::Patch;
 use kube::core::Status;
 use kube::runtime::watcher;
-use kube::{Api, Client, Resource};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -266,7 +266,7 @@ impl AtReconciler {
                             continue;
                         }
                         // It is as it was looked at, so somebody else does not let it go.
-                        let Some(why) = refused(&refusal) else {
+                        let Some(why) = refusal.refusal().map(str::to_owned) else {
                             return Err(refusal);
                         };
                         step = step::unreleased(&at, &why, self.in_vain(key), now);
@@ -417,7 +417,10 @@ impl AtReconciler {
             Err(error) if error.status().is_some_and(Status::is_already_exists) => {
                 Ok(Created::Exists)
             }
-            Err(error) => refused(&error).map(Created::Refused).ok_or(error),
+            Err(error) => match error.refusal() {
+                Some(why) => Ok(Created::Refused(why.to_owned())),
+                None => Err(error),
+            },
         }
     }
 
@@ -439,7 +442,7 @@ impl AtReconciler {
             Ok(pod) => Ok(Lifted::Is(Box::new(self.remember_pod(at, pod)))),
             Err(error) => match error.status().map(|status| status.code) {
                 Some(404 | 409) => Ok(Lifted::Refused(error)),
-                _ if refused(&error).is_some() => Ok(Lifted::Refused(error)),
+                _ if error.refusal().is_some() => Ok(Lifted::Refused(error)),
                 _ => Err(error),
             },
         }
@@ -463,25 +466,13 @@ impl AtReconciler {
 
     /// Writes the status, if the At is as it was looked at, and returns it as it is then.
     async fn write(&self, at: &AtView, status: &AtStatus) -> Result<AtView, Error> {
-        let (path, name) = (self.at_api(at).resource_url().to_owned(), &at.key.name);
-        let body = json!({
-            "apiVersion": At::api_version(&()),
-            "kind": At::kind(&()),
-            "metadata": {
-                "name": &**name,
-                "namespace": &*at.key.namespace,
-                "uid": at.uid,
-                "resourceVersion": at.resource_version,
-            },
-            "status": status,
-        });
-        let request = async {
-            let body = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
-            let request = kube::core::Request::new(path)
-                .replace_subresource("status", name, &write::params(), body)
-                .map_err(kube::Error::BuildRequest)?;
-            self.client.request::<AtObject>(request).await
-        };
+        let request = write::status::<AtObject, _>(
+            &self.client,
+            &at.key,
+            &at.uid,
+            &at.resource_version,
+            status,
+        );
         let stored = StoredAt::of(call("write the status", &at.key, request).await?);
         let view = stored.read(&at.key, (self.clock)())?;
         self.own_ats
@@ -498,25 +489,6 @@ enum Created {
     Exists,
     /// It is not taken, and will not be before somebody changes something.
     Refused(String),
-}
-
-/// Whether the API server, or an admission plugin or webhook of it, refused the object as it is, or
-/// a webhook that it has to ask does not answer. What heals by itself is left to the back-off of
-/// failures.
-fn is_refusal(code: u16, message: &str) -> bool {
-    match code {
-        401 | 404 | 408 | 409 | 429 => false,
-        400..=499 => true,
-        // The API server's own words (k8s.io/apiserver, webhook/errors); it has no reason for them.
-        500 => message.contains("failed calling webhook"),
-        _ => false,
-    }
-}
-
-/// The API server's words, if it refused a call.
-fn refused(error: &Error) -> Option<String> {
-    let status = error.status()?;
-    is_refusal(status.code, &status.message).then(|| status.message.clone())
 }
 
 /// What came of a release.
@@ -547,6 +519,7 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
     use axum::http::{Method, Request, Response};
+    use kube::Resource;
     use kube::client::Body;
     use prometheus_client::registry::Registry;
 
@@ -643,25 +616,6 @@ mod tests {
             own_ats: Own::default(),
             own_pods: Own::default(),
             memory: Mutex::default(),
-        }
-    }
-
-    #[test]
-    fn what_somebody_has_to_mend_is_a_refusal() {
-        let broken = "Internal error occurred: failed calling webhook \"w\": connection refused";
-        for (code, message, refusal) in [
-            (400, "", true),
-            (403, "exceeded quota", true),
-            (422, "", true),
-            (401, "", false),
-            (404, "", false),
-            (409, "", false),
-            (429, "", false),
-            (500, broken, true),
-            (500, "etcdserver: request timed out", false),
-            (503, "", false),
-        ] {
-            assert_eq!(is_refusal(code, message), refusal, "{code} {message}");
         }
     }
 

@@ -5,15 +5,14 @@
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{CustomResource, CustomResourceExt, Resource};
+use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::schema;
 use crate::kinds::template::PodTemplate;
 use crate::reconcile::condition::Condition;
-use crate::reconcile::raw::{self, Raw};
+use crate::reconcile::raw;
 
 /// What is to run, when, and how.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -242,21 +241,8 @@ pub struct AtStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// An At as it is watched: what people write is kept as it is, so that no stored object can fail to
-/// be read and hold up the others.
-#[derive(Resource, Clone, Debug, Deserialize)]
-#[resource(inherit = At)]
-pub struct AtObject {
-    /// The object's metadata, as far as it is used.
-    #[serde(deserialize_with = "raw::metadata")]
-    pub metadata: ObjectMeta,
-    /// The spec as it is stored.
-    #[serde(default)]
-    pub spec: Raw,
-    /// The status as it is stored.
-    #[serde(default)]
-    pub status: Raw,
-}
+/// An At as it is stored.
+pub type AtObject = raw::Object<At>;
 
 /// The CRD. Nothing in it is required, not even `spec`: the API server checks a schema before it
 /// asks webhooks, so a rule here would hide the webhook's complete and better worded list.

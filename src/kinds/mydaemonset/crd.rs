@@ -9,7 +9,6 @@
 #![allow(clippy::duplicated_attributes)]
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -19,7 +18,7 @@ use crate::admission::review::object_or_null;
 use crate::kinds::schema;
 use crate::kinds::template::PodTemplate;
 use crate::reconcile::condition::Condition;
-use crate::reconcile::raw::{self, Raw};
+use crate::reconcile::raw;
 
 /// What one pod on every eligible node shall look like, and how a change of it is rolled out.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -209,21 +208,8 @@ fn int_or_percent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "nullable": true})
 }
 
-/// A `MyDaemonSet` as it is watched: with spec and status raw, so that no stored object, whoever let
-/// it in, can fail to decode and so block the watch of all the others.
-#[derive(kube::Resource, Clone, Debug, Deserialize)]
-#[resource(inherit = "MyDaemonSet")]
-pub struct RawMyDaemonSet {
-    /// The object's metadata, as far as it is used.
-    #[serde(deserialize_with = "raw::metadata")]
-    pub metadata: ObjectMeta,
-    /// The spec as it is stored.
-    #[serde(default)]
-    pub spec: Raw,
-    /// The status as it is stored.
-    #[serde(default)]
-    pub status: Raw,
-}
+/// A `MyDaemonSet` as it is stored.
+pub type RawMyDaemonSet = raw::Object<MyDaemonSet>;
 
 /// The CRD.
 pub fn crd() -> CustomResourceDefinition {
