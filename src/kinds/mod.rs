@@ -2,6 +2,7 @@
 
 pub mod at;
 pub mod mydaemonset;
+pub mod pods;
 pub mod schema;
 pub mod template;
 

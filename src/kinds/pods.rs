@@ -1,0 +1,183 @@
+//! What kinds see of the pods that they count: slim, since a cluster may have 100,000 of them.
+//!
+//! A kind follows [`Pod`]s with [`config`] and keeps [`PodView`]s. These have nothing of the pod but its
+//! namespace, the values of the labels that the kind asks for, and what it is worth; the name is in
+//! the key of the cache. A pod with two labels costs 0.6 kB, cache and index included.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::watcher;
+use serde::{Deserialize, Deserializer};
+
+use crate::reconcile::raw::{self, Raw};
+
+/// So many pods come in one page of a list: they are long texts of which little is kept.
+const PAGE: u32 = 100;
+
+/// How pods are watched.
+pub fn config() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
+
+/// A pod as it is watched.
+#[derive(kube::Resource, Clone, Debug, Default, Deserialize)]
+#[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
+pub struct Pod {
+    /// The pod's metadata, as far as it is used.
+    #[serde(deserialize_with = "raw::metadata")]
+    pub metadata: ObjectMeta,
+    /// What its kubelet says of it.
+    #[serde(default, deserialize_with = "lenient")]
+    pub status: PodStatus,
+}
+
+/// The fields of a pod's status that are used.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodStatus {
+    /// Pending, Running, Succeeded, Failed or Unknown.
+    pub phase: String,
+    /// The conditions.
+    pub conditions: Vec<PodCondition>,
+}
+
+/// A condition of a pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodCondition {
+    /// Such as Ready.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// True, False or Unknown.
+    pub status: String,
+}
+
+/// A status that cannot be read is that of a pod that is not ready. It holds up no watch.
+fn lenient<'de, D: Deserializer<'de>>(reader: D) -> Result<PodStatus, D::Error> {
+    let raw = Raw::deserialize(reader)?;
+    Ok(serde_json::from_str(raw.text()).unwrap_or_default())
+}
+
+/// What is kept of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// `metadata.namespace`: labels are looked for in one namespace.
+    pub namespace: Box<str>,
+    /// The values of the labels that were asked for, in their order; empty when it has none of them.
+    labels: Box<[Option<Box<str>>]>,
+    /// Whether the pod counts as ready, as for a Service: it is Running and Ready, and not being
+    /// deleted.
+    pub ready: bool,
+    /// Whether the pod is being deleted.
+    pub deleting: bool,
+    /// Whether all its containers are over, for good: it has Succeeded or Failed.
+    pub ended: bool,
+}
+
+impl PodView {
+    /// The view of a pod, with the values of those labels.
+    pub fn of(pod: Pod, labels: &[&str]) -> Self {
+        let Pod { metadata, status } = pod;
+        let mut own = metadata.labels.unwrap_or_default();
+        let values = labels.iter().map(|key| own.remove(*key).map(Into::into));
+        let values: Box<[_]> = values.collect();
+        let none = values.iter().all(Option::is_none);
+        let deleting = metadata.deletion_timestamp.is_some();
+        let mut conditions = status.conditions.iter();
+        let is_ready = conditions.any(|c| c.type_ == "Ready" && c.status == "True");
+        Self {
+            namespace: metadata.namespace.unwrap_or_default().into(),
+            labels: if none { Box::default() } else { values },
+            ready: is_ready && status.phase == "Running" && !deleting,
+            deleting,
+            ended: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
+        }
+    }
+
+    /// The value of the label that was asked for in this place, counted from 0.
+    pub fn label(&self, place: usize) -> Option<&str> {
+        self.labels.get(place)?.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const LABELS: &[&str] = &["app", "memcached_cr"];
+
+    fn view(pod: &Value) -> PodView {
+        PodView::of(serde_json::from_str(&pod.to_string()).unwrap(), LABELS)
+    }
+
+    fn pod(phase: &str, ready: &str) -> Value {
+        json!({"metadata": {"name": "x", "namespace": "ns", "labels": {"app": "nginx", "other": "o"}},
+            "status": {"phase": phase, "conditions": [
+                {"type": "Initialized", "status": "True"},
+                {"type": "Ready", "status": ready}]}})
+    }
+
+    #[test]
+    fn a_pod_is_ready_while_it_runs_and_is_ready_and_stays() {
+        assert!(view(&pod("Running", "True")).ready);
+        for (phase, ready) in [
+            ("Running", "False"),
+            ("Running", "Unknown"),
+            ("Pending", "True"),
+            ("Succeeded", "True"),
+            ("Failed", "True"),
+            ("Unknown", "True"),
+        ] {
+            assert!(!view(&pod(phase, ready)).ready, "{phase} {ready}");
+        }
+        let mut leaving = pod("Running", "True");
+        leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        let leaving = view(&leaving);
+        assert!(leaving.deleting && !leaving.ready);
+    }
+
+    #[test]
+    fn a_pod_that_is_over_has_ended() {
+        for (phase, ended) in [
+            ("Pending", false),
+            ("Running", false),
+            ("Succeeded", true),
+            ("Failed", true),
+        ] {
+            assert_eq!(view(&pod(phase, "False")).ended, ended, "{phase}");
+        }
+    }
+
+    #[test]
+    fn of_labels_those_asked_for_are_kept() {
+        let seen = view(&pod("Running", "True"));
+        assert_eq!(seen.label(0), Some("nginx"));
+        assert_eq!(seen.label(1), None);
+        assert_eq!(seen.label(2), None);
+        assert_eq!(&*seen.namespace, "ns");
+        let bare = view(&json!({"metadata": {"name": "x", "labels": {"other": "o"}}}));
+        assert_eq!(bare, PodView::default());
+    }
+
+    #[test]
+    fn whatever_a_status_is_the_pod_can_be_read() {
+        for status in [
+            json!(null),
+            json!(7),
+            json!({"phase": null}),
+            json!({"phase": "Running", "conditions": null}),
+            json!({"phase": "Running", "conditions": [{"type": 1}]}),
+            json!({"phase": "Running", "conditions": [null]}),
+        ] {
+            let seen = view(&json!({"metadata": {"name": "x"}, "status": status}));
+            assert_eq!(seen, PodView::default());
+        }
+    }
+
+    #[test]
+    fn a_view_is_small() {
+        assert!(std::mem::size_of::<PodView>() <= 40);
+    }
+}
