@@ -1,6 +1,7 @@
 //! What a kind is, and the registry: one line per kind.
 
 pub mod at;
+pub mod child;
 pub mod mydaemonset;
 pub mod pods;
 pub mod schema;

@@ -38,6 +38,33 @@ pub struct PodStatus {
     pub phase: String,
     /// The conditions.
     pub conditions: Vec<PodCondition>,
+    /// The containers.
+    #[serde(rename = "containerStatuses")]
+    pub containers: Vec<ContainerStatus>,
+}
+
+/// What is used of the status of a container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerStatus {
+    /// What it does.
+    pub state: ContainerState,
+}
+
+/// What a container does.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    /// How it ended, if it did.
+    pub terminated: Option<Terminated>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Terminated {
+    /// 0 to 255.
+    pub exit_code: i32,
 }
 
 /// A condition of a pod.
@@ -71,9 +98,16 @@ pub struct PodView {
     pub deleting: bool,
     /// Whether all its containers are over, for good: it has Succeeded or Failed.
     pub ended: bool,
+    /// The exit code of the first container that ended.
+    pub exit_code: Option<i32>,
 }
 
 impl PodView {
+    /// Under which text a pod is found by a label's value in its namespace.
+    pub fn index(namespace: &str, value: &str) -> String {
+        format!("{namespace}/{value}")
+    }
+
     /// The view of a pod, with the values of those labels.
     pub fn of(pod: Pod, labels: &[&str]) -> Self {
         let Pod { metadata, status } = pod;
@@ -89,6 +123,10 @@ impl PodView {
             labels: if none { Box::default() } else { values },
             ready: is_ready && status.phase == "Running" && !deleting,
             deleting,
+            exit_code: status
+                .containers
+                .iter()
+                .find_map(|container| Some(container.state.terminated.as_ref()?.exit_code)),
             ended: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
         }
     }

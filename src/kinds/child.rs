@@ -1,0 +1,184 @@
+//! A reconciler for kinds whose objects each own one child, such as a Deployment, that is kept equal to
+//! what the spec says: written once, and told by a kind through [`Parent`] what the child is and what
+//! people see of it.
+//!
+//! What holds, whatever the kind:
+//! - The child is made and put right by server-side apply: the API server itself tells what drifted.
+//!   Fields of others stay, and a field that the spec does not ask for any more goes.
+//! - A child of that name that somebody else controls, or nobody, is never touched: the condition
+//!   `Degraded` names it. A child of our making that lost its owner reference is taken back.
+//! - A child whose name the spec does not say any more is deleted when its successor stands.
+//! - Nothing is written when nothing changed. Who writes against us, refuses us, or stands in our way,
+//!   is met with growing pauses.
+//!
+//! [`view`] is what is kept of parents and children, [`decision`] says what is to be done, as a pure
+//! function, and [`controller`] does it.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use futures::future::BoxFuture;
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::pods::PodView;
+use crate::admission::rules::Rules;
+use crate::reconcile::condition::Condition;
+use crate::reconcile::event::News;
+use crate::reconcile::{Context, Key};
+
+mod controller;
+pub mod decision;
+pub mod view;
+
+use view::ChildView;
+
+/// The spec of a kind.
+pub type Spec<P> = <<P as Parent>::Rules as Rules>::Spec;
+/// The status of a kind.
+pub type Status<P> = <<P as Parent>::Rules as Rules>::Status;
+
+/// The spec obeys the rules.
+pub const ACCEPTED: &str = "Accepted";
+/// The child cannot be made or put right; the reason and message say why.
+pub const DEGRADED: &str = "Degraded";
+
+/// A kind whose objects each own one child.
+pub trait Parent: Sized + Send + Sync + 'static {
+    /// The kind's name in logs and metrics, and the value of the children's label
+    /// `app.kubernetes.io/component`.
+    const NAME: &'static str;
+    /// Reason of `Degraded` and of the Event when a child of that name is not ours.
+    const CONFLICT: &'static str;
+    /// The labels of pods that the kind looks at, the value of the first being an object's name; none,
+    /// if it looks at no pods.
+    const POD_LABELS: &'static [&'static str] = &[];
+
+    /// The rules, and with them the object, its spec and its status.
+    type Rules: Rules<
+            Object: Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send,
+            Spec: Debug + Send + Sync,
+            Status: Observed,
+        >;
+    /// The child's type.
+    type Child: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Send
+        + 'static;
+
+    /// The child that an object asks for.
+    fn child(owner: &Owner<'_, Self>) -> Child;
+
+    /// Whether this child, which is there and the object's own, is put right when it is not as
+    /// [`Parent::child`] has it.
+    fn keeps(_child: &ChildView) -> bool {
+        true
+    }
+
+    /// Writes what is seen into the status, beside `observedGeneration` and the conditions
+    /// [`ACCEPTED`] and [`DEGRADED`], which are there already.
+    fn report(seen: &Seen<'_, Self>, status: &mut Status<Self>) -> Report;
+
+    /// Whether children of names that the spec said before may go, this being the present one.
+    fn retires_others(_child: &ChildView) -> bool {
+        true
+    }
+
+    /// What to say of a child of that name that is not ours.
+    fn conflict(name: &str) -> String {
+        let (child, kind) = (Self::Child::kind(&()), Self::kind());
+        format!(
+            "{child} {name:?} exists and does not belong to this {kind}: it is left alone until somebody deletes it"
+        )
+    }
+
+    /// The kind's name in the API.
+    fn kind() -> String {
+        <Self::Rules as Rules>::Object::kind(&()).into_owned()
+    }
+}
+
+/// What every status has.
+pub trait Observed:
+    Clone + Debug + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync
+{
+    /// `observedGeneration` and `conditions`.
+    fn observed(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>);
+}
+
+/// An object whose spec obeys the rules.
+#[derive(Debug)]
+pub struct Owner<'a, P: Parent> {
+    /// Its namespace and name.
+    pub key: &'a Key,
+    /// `metadata.uid`.
+    pub uid: &'a str,
+    /// `metadata.generation`: which spec this is.
+    pub generation: Option<i64>,
+    /// The spec with its defaults.
+    pub spec: &'a Spec<P>,
+    /// The status as it is stored.
+    pub status: &'a Status<P>,
+}
+
+/// A child as an object asks for it.
+#[derive(Clone, Debug)]
+pub struct Child {
+    /// `metadata.name`; the namespace is the object's.
+    pub name: String,
+    /// The fields that are ours: an object with `metadata.labels` and `spec`. Name, owner reference and
+    /// the labels by which children are found are added to it.
+    pub fields: Value,
+    /// Whether a child that is not there is made. Not so, where one was made and must not be again.
+    pub create: bool,
+}
+
+/// What is seen of an object and its child after all was done that could be.
+#[derive(Debug)]
+pub struct Seen<'a, P: Parent> {
+    /// The object.
+    pub owner: &'a Owner<'a, P>,
+    /// The child, if it is there, ours, and not being deleted.
+    pub child: Option<&'a ChildView>,
+    /// What was done with the child in this look.
+    pub done: Done,
+    /// Why the child is not as it should be.
+    pub trouble: Option<&'a decision::Trouble>,
+    /// The object's pods, in order of their names, if the kind has [`Parent::POD_LABELS`].
+    pub pods: &'a [(Key, Arc<PodView>)],
+    /// The time of the look.
+    pub now: DateTime<Utc>,
+}
+
+/// What was done with a child.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Done {
+    /// It was as it should be, or could not be put right.
+    #[default]
+    Nothing,
+    /// It was made.
+    Created,
+    /// It was changed to what the spec says now.
+    Changed,
+    /// It had been changed by others and was put back.
+    Restored,
+}
+
+/// What a kind says beside its status.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// Events.
+    pub news: Vec<News>,
+    /// When to look again if nothing happens before.
+    pub next: Option<DateTime<Utc>>,
+}
+
+/// Runs the reconciler of that kind until the context says stop.
+pub fn start<P: Parent>(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {
+    Box::pin(controller::run::<P>(context))
+}

@@ -1,0 +1,670 @@
+//! The thin edge: watches, and the calls that [`super::decision`] decides on.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chrono::{DateTime, Utc};
+use kube::api::{Patch, PatchParams, PropagationPolicy, ValidationDirective};
+use kube::core::ObjectMeta;
+use kube::runtime::watcher;
+use kube::{Api, Resource};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use super::decision::{Act, Found, Pace, Sight, Trouble, decide};
+use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
+use super::{ACCEPTED, Child, DEGRADED, Done, Observed as _, Owner, Parent, Report, Seen, Status};
+use crate::admission::faults;
+use crate::admission::rules::{Rules, settle};
+use crate::kinds::pods::{self, Pod, PodView};
+use crate::reconcile::cache::{Cache, Touched, follow};
+use crate::reconcile::event::{self, News, Severity};
+use crate::reconcile::queue::Queue;
+use crate::reconcile::raw::Object;
+use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, condition, runner};
+
+/// More steps than any way through the decision has: a bug must not become a hot loop.
+const MOST_STEPS: usize = 8;
+/// So many objects come in one page of a list.
+const PAGE: u32 = 100;
+
+type Stored<P> = Object<<<P as Parent>::Rules as Rules>::Object>;
+type StoredChild<P> = Object<<P as Parent>::Child>;
+
+/// See [`super::start`].
+pub(super) async fn run<P: Parent>(context: Context) -> anyhow::Result<()> {
+    let parents = context.apis::<Stored<P>>();
+    let children = context.apis::<StoredChild<P>>();
+    let pods = match P::POD_LABELS {
+        [] => Vec::new(),
+        _ => context.apis::<Pod>(),
+    };
+    let this = Arc::new(Controller::<P> {
+        queue: context.queue(P::NAME),
+        parents: Arc::new(Cache::new(parents.len(), |_| Vec::new())),
+        children: Arc::new(Cache::new(children.len(), |child: &ChildView| {
+            child.owner_uid().map(str::to_owned).into_iter().collect()
+        })),
+        pods: Arc::new(Cache::new(pods.len(), |pod: &PodView| {
+            let name = pod.label(0).into_iter();
+            name.map(|name| PodView::index(&pod.namespace, name))
+                .collect()
+        })),
+        memories: Mutex::default(),
+        context: context.clone(),
+        kind: PhantomData,
+    });
+    let mut watches = JoinSet::new();
+    for api in parents {
+        watches.spawn(this.clone().watch_parents(api));
+    }
+    for api in children {
+        watches.spawn(this.clone().watch_children(api));
+    }
+    for api in pods {
+        watches.spawn(this.clone().watch_pods(api));
+    }
+    let workers = async {
+        let known = async {
+            this.parents.synced().await;
+            this.children.synced().await;
+            this.pods.synced().await;
+        };
+        tokio::select! {
+            () = known => runner::run(P::NAME, this.clone(), this.queue.clone(), &context).await,
+            () = context.stop.cancelled() => Ok(()),
+        }
+    };
+    runner::join(watches, workers).await
+}
+
+struct Controller<P> {
+    context: Context,
+    queue: Arc<Queue>,
+    parents: Arc<Cache<ParentView>>,
+    children: Arc<Cache<ChildView>>,
+    pods: Arc<Cache<PodView>>,
+    memories: Mutex<HashMap<Key, Memory>>,
+    kind: PhantomData<fn() -> P>,
+}
+
+/// What is remembered of an object besides what is stored. Nothing but pace depends on it.
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    uid: String,
+    generation: Option<i64>,
+    /// Hash of what was applied last, and the print of what it became.
+    applied: Option<(u64, u64)>,
+    pace: Pace,
+    trouble: Option<Trouble>,
+    /// The child of somebody else that is in the way.
+    waits_for: Option<String>,
+}
+
+impl<P: Parent> Controller<P> {
+    async fn watch_parents(self: Arc<Self>, api: Api<Stored<P>>) {
+        let (cache, health) = (self.parents.clone(), self.context.health.clone());
+        let touched = |touched: &Touched<'_, ParentView>| self.queue.add(touched.key.clone());
+        let config = watcher::Config::default().page_size(PAGE);
+        follow(api, config, cache, health, ParentView::of, touched).await;
+    }
+
+    async fn watch_children(self: Arc<Self>, api: Api<StoredChild<P>>) {
+        let (cache, health) = (self.children.clone(), self.context.health.clone());
+        let touched = |touched: &Touched<'_, ChildView>| self.child_touched(touched);
+        let labels = format!("{MANAGED_BY}={MANAGER},{COMPONENT}={}", P::NAME);
+        let config = watcher::Config::default().page_size(PAGE).labels(&labels);
+        follow(api, config, cache, health, view::<P>, touched).await;
+    }
+
+    async fn watch_pods(self: Arc<Self>, api: Api<Pod>) {
+        let (cache, health) = (self.pods.clone(), self.context.health.clone());
+        let view = |pod| PodView::of(pod, P::POD_LABELS);
+        let touched = |touched: &Touched<'_, PodView>| {
+            if touched.old == touched.new {
+                return;
+            }
+            let pods = [touched.old, touched.new].into_iter().flatten();
+            for name in pods.filter_map(|pod| pod.label(0)) {
+                self.queue.add(Key::new(&touched.key.namespace, name));
+            }
+        };
+        let config = pods::config().labels(P::POD_LABELS[0]);
+        follow(api, config, cache, health, view, touched).await;
+    }
+
+    fn child_touched(&self, touched: &Touched<'_, ChildView>) {
+        let namespace = &touched.key.namespace;
+        for child in [touched.old, touched.new].into_iter().flatten() {
+            if let Some(owner) = child.owner() {
+                self.queue.add(Key::new(namespace, owner));
+            }
+        }
+        // Whose place it takes may now have it.
+        let name = &*touched.key.name;
+        let mut memories = self.memories();
+        for (key, memory) in memories.iter_mut() {
+            if key.namespace == *namespace && memory.waits_for.as_deref() == Some(name) {
+                memory.pace.anew();
+                self.queue.add(key.clone());
+            }
+        }
+    }
+
+    fn memories(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> DateTime<Utc> {
+        (self.context.clock)()
+    }
+}
+
+/// The view of a child of this kind.
+fn view<P: Parent>(child: StoredChild<P>) -> ChildView {
+    ChildView::of::<<P::Rules as Rules>::Object, _>(child)
+}
+
+impl<P: Parent> Reconciler for Controller<P> {
+    async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+        let Some(parent) = self.parents.get(key) else {
+            self.memories().remove(key);
+            return Ok(Outcome::default());
+        };
+        if parent.deleting {
+            // Its child goes, or stays, by its owner reference.
+            return Ok(Outcome::default());
+        }
+        let status: Option<Status<P>> =
+            serde_json::from_str(parent.status.text()).map_err(|error| Error::Unreadable {
+                object: key.clone(),
+                reason: format!("its status is not one that this program wrote: {error}"),
+            })?;
+        let before = status.unwrap_or_default();
+        let (name, annotations) = (&*key.name, &parent.annotations);
+        match settle::<P::Rules>(name, annotations, parent.spec.text(), self.now()) {
+            Ok(spec) => {
+                let owner = Owner {
+                    key,
+                    uid: &parent.uid,
+                    generation: parent.generation,
+                    spec: &spec,
+                    status: &before,
+                };
+                self.memories().entry(key.clone()).or_default().meet(&owner);
+                Look {
+                    this: self,
+                    parent: &parent,
+                    owner: &owner,
+                    work: Work::default(),
+                }
+                .take()
+                .await
+            }
+            Err(faults) => {
+                let mut after = before.clone();
+                let (observed, conditions) = after.observed();
+                *observed = parent.generation;
+                let message = faults::join(&faults);
+                let (generation, now) = (parent.generation, self.now());
+                condition::set(
+                    conditions, ACCEPTED, false, "Invalid", &message, generation, now,
+                );
+                let news = turned(&before, &after, ACCEPTED, "False").then_some(News {
+                    severity: Severity::Warning,
+                    reason: "Invalid",
+                    action: "Validate",
+                    note: message,
+                });
+                self.write(key, &parent, &before, &after).await?;
+                self.publish(key, &parent.uid, news);
+                Ok(Outcome::default())
+            }
+        }
+    }
+}
+
+impl Memory {
+    /// Forgets what was of another object of that name, and holds that a new spec may have ended.
+    fn meet<P: Parent>(&mut self, owner: &Owner<'_, P>) {
+        if self.uid != owner.uid {
+            *self = Self {
+                uid: owner.uid.to_owned(),
+                ..Self::default()
+            };
+        }
+        if self.generation != owner.generation {
+            self.generation = owner.generation;
+            self.pace.anew();
+        }
+    }
+}
+
+/// Whether a condition has that status, and had another or another reason before.
+fn turned<S: super::Observed>(before: &S, after: &S, type_: &str, status: &str) -> bool {
+    let state = |of: &S| {
+        let mut of = of.clone();
+        let (_, conditions) = of.observed();
+        condition::get(conditions, type_).map(|c| (c.status.clone(), c.reason.clone()))
+    };
+    let now = state(after);
+    now.as_ref().is_some_and(|(is, _)| is == status) && state(before) != now
+}
+
+impl<P: Parent> Controller<P> {
+    async fn write(
+        &self,
+        key: &Key,
+        parent: &ParentView,
+        before: &Status<P>,
+        after: &Status<P>,
+    ) -> Result<(), Error> {
+        if before == after {
+            return Ok(());
+        }
+        let (client, uid, version) = (&self.context.client, &parent.uid, &parent.version);
+        let request = write::status::<Stored<P>, _>(client, key, uid, version, after);
+        match call("write the status", key, request).await {
+            Ok(_) => Ok(()),
+            // The object is gone: nobody is left to read it.
+            Err(error) if error.category() == "NotFound" => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn publish(&self, key: &Key, uid: &str, news: impl IntoIterator<Item = News>) {
+        for news in news {
+            let about = event::about::<<P::Rules as Rules>::Object>(key, uid);
+            self.context.events.publish(about, news);
+        }
+    }
+}
+
+/// What was done in one look, and what stands in the way.
+#[derive(Default)]
+struct Work {
+    did: Vec<String>,
+    done: Done,
+    trouble: Option<Trouble>,
+    next: Option<DateTime<Utc>>,
+}
+
+/// One look at one object whose spec obeys the rules.
+struct Look<'a, P: Parent> {
+    this: &'a Controller<P>,
+    parent: &'a ParentView,
+    owner: &'a Owner<'a, P>,
+    work: Work,
+}
+
+impl<P: Parent> Look<'_, P> {
+    async fn take(mut self) -> Result<Outcome, Error> {
+        let want = P::child(self.owner);
+        let found = self.bring_about(&want).await;
+        // What was done is told, and logged, whatever came after it.
+        let told = match &found {
+            Ok(child) => {
+                let present = child.as_deref().filter(|child| !child.deleting);
+                self.tell(&want, present).await
+            }
+            Err(_) => Ok(()),
+        };
+        let did = (!self.work.did.is_empty()).then(|| self.work.did.join(", "));
+        let failed = found.err().or(told.err());
+        match failed {
+            None => Ok(Outcome {
+                next: self.work.next,
+                did,
+            }),
+            Some(error) => {
+                if let Some(did) = did {
+                    tracing::info!(controller = P::NAME, object = %self.owner.key, "{did}");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Does what can be done for the child; returns it, if it is the object's own.
+    async fn bring_about(&mut self, want: &Child) -> Result<Option<Arc<ChildView>>, Error> {
+        let key = Key::new(&self.owner.key.namespace, &want.name);
+        let body = self.body(want);
+        let wanted = hash(&body);
+        let mut child = self.this.children.get(&key);
+        let (mut looked, mut live) = (false, false);
+        for _ in 0..MOST_STEPS {
+            let found = match &child {
+                Some(child) => Found::There { child, live },
+                None if looked => Found::Absent,
+                None => Found::Unknown,
+            };
+            let memory = self.memory(|memory| memory.clone());
+            let act = decide(&Sight {
+                uid: self.owner.uid,
+                name: &self.owner.key.name,
+                wanted,
+                create: want.create,
+                keep: child.as_deref().is_none_or(P::keeps),
+                found,
+                applied: memory.applied,
+                hold: memory.pace.hold,
+                now: self.this.now(),
+            });
+            match act {
+                Act::Rest => {
+                    self.settled();
+                    if let Some(child) = &child {
+                        self.retire_others(child).await?;
+                    }
+                    return Ok(child);
+                }
+                Act::Hold(until) => {
+                    self.work.next = Some(until);
+                    self.work.trouble = memory.trouble;
+                    return Ok(child.filter(|child| self.is_own(child)));
+                }
+                Act::Look => {
+                    child = self.look(&want.name).await?.map(Arc::new);
+                    (looked, live) = (true, true);
+                }
+                Act::Create | Act::Apply(_) | Act::Adopt(_) => {
+                    if matches!(act, Act::Adopt(_)) && !self.is_still_there().await? {
+                        return Ok(None);
+                    }
+                    let uid = match &act {
+                        Act::Apply(uid) | Act::Adopt(uid) => Some(uid.as_str()),
+                        _ => None,
+                    };
+                    match self.apply(want, &body, uid).await {
+                        Ok(view) => {
+                            self.applied(want, wanted, child.as_deref(), &view);
+                            child = Some(Arc::new(view));
+                            (looked, live) = (true, true);
+                        }
+                        Err(error) => {
+                            if let Some(why) = error.refusal() {
+                                self.in_vain("Refused", why.to_owned());
+                                return Ok(child.filter(|child| self.is_own(child)));
+                            }
+                            // After a conflict, too, it is looked at anew: another child may have
+                            // taken the name.
+                            return Err(error);
+                        }
+                    }
+                }
+                Act::Conflict { watched } => {
+                    let name = want.name.clone();
+                    self.memory(|memory| memory.waits_for = Some(name));
+                    let message = P::conflict(&want.name);
+                    if watched {
+                        self.work.trouble = Some(Trouble {
+                            reason: P::CONFLICT,
+                            message,
+                        });
+                    } else {
+                        self.in_vain(P::CONFLICT, message);
+                    }
+                    return Ok(None);
+                }
+                Act::AwaitEnd => {
+                    self.work.trouble = Some(Trouble {
+                        reason: "Terminating",
+                        message: format!(
+                            "{} {:?} is being deleted, and is made again when it is gone",
+                            P::Child::kind(&()),
+                            want.name
+                        ),
+                    });
+                    return Ok(child);
+                }
+            }
+        }
+        Err(Error::Restless {
+            object: self.owner.key.clone(),
+            steps: MOST_STEPS,
+        })
+    }
+
+    fn is_own(&self, child: &ChildView) -> bool {
+        child.owner_uid() == Some(self.owner.uid)
+    }
+
+    /// The child as it is applied.
+    fn body(&self, want: &Child) -> Value {
+        let owner = self.owner;
+        let mut body = want.fields.clone();
+        body["apiVersion"] = P::Child::api_version(&()).into();
+        body["kind"] = P::Child::kind(&()).into();
+        let metadata = &mut body["metadata"];
+        metadata["name"] = want.name.as_str().into();
+        metadata["namespace"] = (*owner.key.namespace).into();
+        metadata["labels"][MANAGED_BY] = MANAGER.into();
+        metadata["labels"][COMPONENT] = P::NAME.into();
+        let annotation = owner_annotation::<<P::Rules as Rules>::Object>();
+        metadata["annotations"][annotation] = (*owner.key.name).into();
+        let reference =
+            write::controller_reference::<<P::Rules as Rules>::Object>(&owner.key.name, owner.uid);
+        metadata["ownerReferences"] = json!([reference]);
+        body
+    }
+
+    fn memory<T>(&self, change: impl FnOnce(&mut Memory) -> T) -> T {
+        let mut memories = self.this.memories();
+        change(memories.entry(self.owner.key.clone()).or_default())
+    }
+
+    fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.this.context.client.clone(), &self.owner.key.namespace)
+    }
+
+    async fn look(&self, name: &str) -> Result<Option<ChildView>, Error> {
+        let api = self.api::<StoredChild<P>>();
+        let found = call("read the child", self.owner.key, api.get_opt(name)).await?;
+        Ok(found.map(view::<P>))
+    }
+
+    /// Whether the object is there and not being deleted, by the API server itself.
+    async fn is_still_there(&self) -> Result<bool, Error> {
+        let api = self.api::<Stored<P>>();
+        let request = api.get_metadata_opt(&self.owner.key.name);
+        let there = call("read the object", self.owner.key, request).await?;
+        let is_it = |meta: &ObjectMeta| {
+            meta.uid.as_deref() == Some(self.owner.uid) && meta.deletion_timestamp.is_none()
+        };
+        Ok(there.is_some_and(|object| is_it(&object.metadata)))
+    }
+
+    /// Makes the child, or puts the one with that UID right.
+    async fn apply(
+        &self,
+        want: &Child,
+        body: &Value,
+        uid: Option<&str>,
+    ) -> Result<ChildView, Error> {
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            // What is not there yet has no fields of others. If it has, it is not the one that was
+            // looked for, and is left alone.
+            force: uid.is_some(),
+            field_validation: Some(ValidationDirective::Strict),
+            ..PatchParams::default()
+        };
+        let mut body = body.clone();
+        if let Some(uid) = uid {
+            body["metadata"]["uid"] = uid.into();
+        }
+        let api = self.api::<StoredChild<P>>();
+        let patch = Patch::Apply(&body);
+        let step = if uid.is_some() {
+            "put the child right"
+        } else {
+            "create the child"
+        };
+        let request = api.patch(&want.name, &params, &patch);
+        Ok(view::<P>(call(step, self.owner.key, request).await?))
+    }
+
+    /// Remembers what was applied, and tells what changed by it.
+    fn applied(
+        &mut self,
+        want: &Child,
+        wanted: u64,
+        before: Option<&ChildView>,
+        after: &ChildView,
+    ) {
+        let now = self.this.now();
+        let done = self.memory(|memory| {
+            let known = memory.applied.replace((wanted, after.print));
+            let done = match before {
+                None => Done::Created,
+                Some(before) if before.print == after.print => Done::Nothing,
+                Some(_) if known.is_some_and(|(last, _)| last == wanted) => Done::Restored,
+                Some(_) => Done::Changed,
+            };
+            memory.pace.well(done == Done::Restored, now);
+            done
+        });
+        let what = match done {
+            Done::Nothing => return,
+            Done::Created => "created",
+            Done::Changed => "changed",
+            Done::Restored => "put right",
+        };
+        let did = format!("{what} {} {}", P::Child::kind(&()), want.name);
+        self.work.did.push(did);
+        self.work.done = done;
+    }
+
+    /// Nothing is in the way any more.
+    fn settled(&self) {
+        self.memory(|memory| {
+            memory.trouble = None;
+            memory.waits_for = None;
+        });
+    }
+
+    fn in_vain(&mut self, reason: &'static str, message: String) {
+        let now = self.this.now();
+        let trouble = Trouble { reason, message };
+        self.work.trouble = Some(trouble.clone());
+        self.work.next = Some(self.memory(|memory| {
+            memory.trouble = Some(trouble);
+            memory.pace.in_vain(now)
+        }));
+    }
+
+    /// Deletes the object's children of other names.
+    async fn retire_others(&mut self, present: &ChildView) -> Result<(), Error> {
+        if !P::retires_others(present) {
+            return Ok(());
+        }
+        let mut others = self.this.children.find(self.owner.uid);
+        others.retain(|child| child.name != present.name && !child.deleting);
+        for other in others {
+            let mut params = write::only(&other.uid, None);
+            // That of Jobs would leave their pods behind.
+            params.propagation_policy = Some(PropagationPolicy::Background);
+            let api = self.api::<StoredChild<P>>();
+            let request = api.delete(&other.name, &params);
+            match call("delete the child before", self.owner.key, request).await {
+                Ok(_) => {
+                    let did = format!("deleted {} {}", P::Child::kind(&()), other.name);
+                    self.work.did.push(did);
+                }
+                Err(error) if matches!(error.category(), "NotFound" | "Conflict") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the status and tells the news.
+    async fn tell(&mut self, want: &Child, child: Option<&ChildView>) -> Result<(), Error> {
+        let (this, owner) = (self.this, self.owner);
+        // Empty, where no pods are watched.
+        let pods = this
+            .pods
+            .find_with_keys(&PodView::index(&owner.key.namespace, &owner.key.name));
+        let now = this.now();
+        let before = owner.status;
+        let mut after = before.clone();
+        let (observed, conditions) = after.observed();
+        *observed = owner.generation;
+        let mut set = |type_, status, reason: &str, message: &str| {
+            condition::set(
+                conditions,
+                type_,
+                status,
+                reason,
+                message,
+                owner.generation,
+                now,
+            );
+        };
+        set(ACCEPTED, true, "Valid", "the spec obeys the rules");
+        match &self.work.trouble {
+            Some(trouble) => set(DEGRADED, true, trouble.reason, &trouble.message),
+            None => set(DEGRADED, false, "AsDesired", "nothing is in the way"),
+        }
+        let Report { news, next } = P::report(
+            &Seen {
+                owner,
+                child,
+                done: self.work.done,
+                trouble: self.work.trouble.as_ref(),
+                pods: &pods,
+                now,
+            },
+            &mut after,
+        );
+        self.work.next = self.work.next.into_iter().chain(next).min();
+        let written = this.write(owner.key, self.parent, before, &after).await;
+        this.publish(owner.key, owner.uid, self.child_news(want));
+        written?;
+        let warned = self.work.trouble.as_ref();
+        let warning = warned.filter(|_| turned(before, &after, DEGRADED, "True"));
+        this.publish(
+            owner.key,
+            owner.uid,
+            warning
+                .map(|trouble| News {
+                    severity: Severity::Warning,
+                    reason: trouble.reason,
+                    action: "Apply",
+                    note: trouble.message.clone(),
+                })
+                .into_iter()
+                .chain(news),
+        );
+        Ok(())
+    }
+
+    /// What was done with the child, for people.
+    fn child_news(&self, want: &Child) -> Option<News> {
+        let child = format!("{} {}", P::Child::kind(&()), want.name);
+        let (reason, note) = match self.work.done {
+            Done::Nothing => return None,
+            Done::Created => ("Created", format!("created {child}")),
+            Done::Changed => ("Updated", format!("changed {child} as the spec says")),
+            Done::Restored => ("Restored", format!("put {child} right, which was changed")),
+        };
+        Some(News {
+            severity: Severity::Normal,
+            reason,
+            action: "Apply",
+            note,
+        })
+    }
+}
+
+fn hash(body: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    body.to_string().hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,342 @@
+//! What is to be done with a child, as a pure function of what is seen.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::view::{Belongs, ChildView};
+
+/// The pause after the first attempt in vain; each further one doubles it.
+const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
+const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
+/// So many times in [`WHILE`] a child is put back at once. More often somebody writes against us.
+const AT_ONCE: usize = 10;
+const WHILE: TimeDelta = TimeDelta::minutes(2);
+
+/// Why a child is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// One word in upper camel case.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// What is known of the child of the name that the spec says.
+#[derive(Clone, Copy, Debug)]
+pub enum Found<'a> {
+    /// The watch has none, which it may just not have heard of, and which it does not have of strangers.
+    Unknown,
+    /// The API server has none.
+    Absent,
+    /// This one; from the API server itself or not.
+    There {
+        /// The child.
+        child: &'a ChildView,
+        /// Whether the API server was asked just now.
+        live: bool,
+    },
+}
+
+/// What the decision hangs on.
+#[derive(Debug)]
+pub struct Sight<'a> {
+    /// The UID of the object.
+    pub uid: &'a str,
+    /// The name of the object.
+    pub name: &'a str,
+    /// A hash of the child as the object asks for it.
+    pub wanted: u64,
+    /// Whether a child that is not there is made.
+    pub create: bool,
+    /// Whether a child that is there is put right.
+    pub keep: bool,
+    /// The child of that name.
+    pub found: Found<'a>,
+    /// What was applied last: the hash of what was asked for and the print of what it became.
+    pub applied: Option<(u64, u64)>,
+    /// Nothing is written before, and strangers are not looked for.
+    pub hold: Option<DateTime<Utc>>,
+    /// The time.
+    pub now: DateTime<Utc>,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// All is done that can be.
+    Rest,
+    /// Wait for the hold to end.
+    Hold(DateTime<Utc>),
+    /// Ask the API server for the child.
+    Look,
+    /// Make the child.
+    Create,
+    /// Write what the object asks for into the child with that UID.
+    Apply(String),
+    /// The same, of one that nobody controls: the object must still be there, or the child would be
+    /// deleted with it.
+    Adopt(String),
+    /// The child is not ours. The watch tells of its end, or does not.
+    Conflict {
+        /// Whether the watch has it.
+        watched: bool,
+    },
+    /// The child is on its way out; its end comes by the watch.
+    AwaitEnd,
+}
+
+/// The decision.
+pub fn decide(sight: &Sight<'_>) -> Act {
+    // A hold that a clock, set back since, would make longer is none.
+    let hold = sight
+        .hold
+        .filter(|hold| *hold > sight.now && *hold - sight.now <= LONGEST_PAUSE);
+    let unless_held = |act: Act| hold.map_or(act, Act::Hold);
+    match sight.found {
+        Found::Unknown => unless_held(Act::Look),
+        Found::Absent if sight.create => unless_held(Act::Create),
+        Found::Absent => Act::Rest,
+        Found::There { child, live } => match &child.belongs {
+            Belongs::To { uid, .. } if uid == sight.uid => {
+                if child.deleting {
+                    Act::AwaitEnd
+                } else if !sight.keep || sight.applied == Some((sight.wanted, child.print)) {
+                    Act::Rest
+                } else {
+                    unless_held(Act::Apply(child.uid.clone()))
+                }
+            }
+            Belongs::Orphan { name } if name == sight.name => {
+                if child.deleting {
+                    Act::AwaitEnd
+                } else {
+                    unless_held(Act::Adopt(child.uid.clone()))
+                }
+            }
+            // Of an earlier object of this name, of another object, or of something else.
+            Belongs::To { .. } | Belongs::Orphan { .. } => Act::Conflict { watched: !live },
+            Belongs::Stranger => Act::Conflict { watched: false },
+        },
+    }
+}
+
+/// The pace of attempts at one child.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    vain: u32,
+    restored: Vec<DateTime<Utc>>,
+    /// Nothing is tried before.
+    pub hold: Option<DateTime<Utc>>,
+}
+
+impl Pace {
+    /// An attempt was in vain: when to try again.
+    pub fn in_vain(&mut self, now: DateTime<Utc>) -> DateTime<Utc> {
+        let pause = FIRST_PAUSE * 2_i32.saturating_pow(self.vain.min(10));
+        self.vain += 1;
+        let hold = now + pause.min(LONGEST_PAUSE);
+        self.hold = Some(hold);
+        hold
+    }
+
+    /// An attempt was not in vain. One that put back what others had changed holds up the next, when
+    /// there were many.
+    pub fn well(&mut self, restored: bool, now: DateTime<Utc>) {
+        (self.vain, self.hold) = (0, None);
+        if !restored {
+            return;
+        }
+        self.restored.retain(|then| (now - *then).abs() < WHILE);
+        self.restored.push(now);
+        if let Some(over) = self.restored.len().checked_sub(AT_ONCE) {
+            let pause =
+                FIRST_PAUSE * 2_i32.saturating_pow(u32::try_from(over).unwrap_or(10).min(10));
+            self.hold = Some(now + pause.min(LONGEST_PAUSE));
+        }
+    }
+
+    /// Something changed that may have been in the way.
+    pub fn anew(&mut self) {
+        (self.vain, self.hold) = (0, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const UID: &str = "owner-uid";
+
+    fn now() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+    }
+
+    /// A Deployment of the ConfigMap `o`, for the lack of a simpler kind.
+    fn child(change: impl FnOnce(&mut Value)) -> ChildView {
+        let mut object = json!({
+            "metadata": {
+                "name": "c", "uid": "child-uid", "resourceVersion": "1",
+                "labels": {"app.kubernetes.io/managed-by": "my-operator"},
+                "annotations": {"/owner": "o", "deployment.kubernetes.io/revision": "1"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": UID,
+                    "controller": true}],
+            },
+            "spec": {"replicas": 1},
+        });
+        change(&mut object);
+        let object = serde_json::from_str(&object.to_string()).unwrap();
+        ChildView::of::<ConfigMap, Deployment>(object)
+    }
+
+    fn of(found: Found<'_>, change: impl FnOnce(&mut Sight<'_>)) -> Act {
+        let mut sight = Sight {
+            uid: UID,
+            name: "o",
+            wanted: 7,
+            create: true,
+            keep: true,
+            found,
+            applied: None,
+            hold: None,
+            now: now(),
+        };
+        change(&mut sight);
+        decide(&sight)
+    }
+
+    fn there(child: &ChildView) -> Act {
+        of(Found::There { child, live: false }, |_| {})
+    }
+
+    #[test]
+    fn a_child_is_looked_for_before_it_is_made() {
+        assert_eq!(of(Found::Unknown, |_| {}), Act::Look);
+        assert_eq!(of(Found::Absent, |_| {}), Act::Create);
+        assert_eq!(of(Found::Absent, |s| s.create = false), Act::Rest);
+    }
+
+    #[test]
+    fn a_child_rests_when_it_is_as_it_was_applied() {
+        let own = child(|_| {});
+        let found = Found::There {
+            child: &own,
+            live: false,
+        };
+        let uid = "child-uid".to_owned();
+        assert_eq!(there(&own), Act::Apply(uid.clone()));
+        let print = own.print;
+        assert_eq!(of(found, |s| s.applied = Some((7, print))), Act::Rest);
+        assert_eq!(of(found, |s| s.applied = Some((6, print))), Act::Apply(uid));
+        assert_eq!(of(found, |s| s.keep = false), Act::Rest);
+    }
+
+    #[test]
+    fn what_somebody_could_change_of_ours_shows_in_the_print() {
+        let own = child(|_| {}).print;
+        let same = child(|c| c["status"] = json!({"replicas": 5}));
+        assert_eq!(own, same.print);
+        let revised = |c: &mut Value| {
+            c["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "2".into();
+        };
+        assert_eq!(own, child(revised).print);
+        for (pointer, value) in [
+            ("/spec/replicas", json!(2)),
+            ("/metadata/labels", json!({})),
+            ("/metadata/annotations/~1owner", json!("p")),
+            ("/metadata/ownerReferences", json!([])),
+            ("/metadata/ownerReferences/0/uid", json!("x")),
+            ("/metadata/ownerReferences/0/controller", json!(false)),
+        ] {
+            let changed = child(|c| *c.pointer_mut(pointer).unwrap() = value);
+            assert_ne!(own, changed.print, "{pointer}");
+        }
+    }
+
+    #[test]
+    fn a_child_of_somebody_else_is_never_touched() {
+        for (pointer, value) in [
+            ("/metadata/ownerReferences/0/kind", "Secret"),
+            ("/metadata/ownerReferences/0/apiVersion", "x/v1"),
+        ] {
+            let strange = child(|c| *c.pointer_mut(pointer).unwrap() = value.into());
+            assert_eq!(there(&strange), Act::Conflict { watched: false });
+        }
+        let earlier = child(|c| c["metadata"]["ownerReferences"][0]["uid"] = "x".into());
+        assert_eq!(there(&earlier), Act::Conflict { watched: true });
+        // Nobody's, and not of our making.
+        let bare = child(|c| {
+            c["metadata"]["ownerReferences"] = json!([]);
+            c["metadata"]["annotations"] = json!({});
+        });
+        assert_eq!(there(&bare), Act::Conflict { watched: false });
+    }
+
+    #[test]
+    fn an_orphan_of_ours_is_taken_back() {
+        let orphan = |name: &str| {
+            child(|c| {
+                c["metadata"]["ownerReferences"] = json!([]);
+                c["metadata"]["annotations"]["/owner"] = name.into();
+            })
+        };
+        assert_eq!(there(&orphan("o")), Act::Adopt("child-uid".to_owned()));
+        assert_eq!(there(&orphan("p")), Act::Conflict { watched: true });
+    }
+
+    #[test]
+    fn a_child_on_its_way_out_is_waited_for() {
+        let leaving = child(|c| c["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+        assert_eq!(there(&leaving), Act::AwaitEnd);
+    }
+
+    #[test]
+    fn a_hold_stops_writes_unless_a_clock_was_set() {
+        let soon = now() + TimeDelta::seconds(5);
+        let own = child(|_| {});
+        for found in [
+            Found::Unknown,
+            Found::Absent,
+            Found::There {
+                child: &own,
+                live: true,
+            },
+        ] {
+            assert_eq!(of(found, |s| s.hold = Some(soon)), Act::Hold(soon));
+            let held = |hold| matches!(of(found, |s| s.hold = Some(hold)), Act::Hold(_));
+            assert!(!held(now()) && !held(now() + TimeDelta::hours(1)));
+        }
+    }
+
+    #[test]
+    fn attempts_in_vain_get_rarer_and_a_success_ends_that() {
+        let mut pace = Pace::default();
+        let pauses: Vec<i64> = (0..8)
+            .map(|_| (pace.in_vain(now()) - now()).num_seconds())
+            .collect();
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        pace.well(false, now());
+        assert_eq!(pace.hold, None);
+        assert_eq!(pace.in_vain(now()), now() + FIRST_PAUSE);
+    }
+
+    #[test]
+    fn who_writes_against_us_all_the_time_is_not_answered_all_the_time() {
+        let mut pace = Pace::default();
+        let mut clock = now();
+        let end = clock + TimeDelta::hours(1);
+        let mut writes = 0;
+        while clock < end {
+            pace.well(true, clock);
+            writes += 1;
+            clock = pace
+                .hold
+                .unwrap_or(clock + TimeDelta::milliseconds(1))
+                .max(clock);
+        }
+        assert!(writes < 600, "{writes} writes in an hour");
+    }
+}

@@ -1,0 +1,166 @@
+//! What is kept of parents and their children.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+
+use crate::reconcile::raw::{Object, Raw};
+use crate::reconcile::write::{MANAGED_BY, MANAGER};
+
+/// The label that tells the children of one kind from those of another.
+pub const COMPONENT: &str = "app.kubernetes.io/component";
+
+/// What is kept of an object.
+#[derive(Clone, Debug)]
+pub struct ParentView {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub version: String,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// The spec as it is stored.
+    pub spec: Raw,
+    /// The status as it is stored.
+    pub status: Raw,
+}
+
+impl ParentView {
+    /// The view of an object.
+    pub fn of<K>(object: Object<K>) -> Self {
+        let metadata = object.metadata;
+        Self {
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            generation: metadata.generation,
+            deleting: metadata.deletion_timestamp.is_some(),
+            annotations: metadata.annotations.unwrap_or_default(),
+            spec: object.spec,
+            status: object.status,
+        }
+    }
+}
+
+/// Whose a child is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Belongs {
+    /// The object of that name and UID controls it.
+    To {
+        /// The object's name.
+        name: String,
+        /// The object's UID.
+        uid: String,
+    },
+    /// Nobody controls it, and we made it for the object of that name.
+    Orphan {
+        /// The object's name.
+        name: String,
+    },
+    /// Not to an object of this kind.
+    Stranger,
+}
+
+/// What is kept of a child.
+#[derive(Clone, Debug)]
+pub struct ChildView {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.resourceVersion`.
+    pub version: String,
+    /// Whose it is.
+    pub belongs: Belongs,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// A hash of all that somebody could have changed of what is ours: two versions that differ in their
+    /// status alone have the same.
+    pub print: u64,
+    status: Raw,
+}
+
+impl ChildView {
+    /// The view of a child of objects of the kind `P`.
+    pub fn of<P: Resource<DynamicType = ()>, C>(object: Object<C>) -> Self {
+        let metadata = object.metadata;
+        let (labels, annotations) = (metadata.labels, metadata.annotations);
+        let owners = metadata.owner_references.unwrap_or_default();
+        let annotation = annotations.and_then(|mut all| all.remove(&owner_annotation::<P>()));
+        let is_marked = labels
+            .as_ref()
+            .and_then(|all| all.get(MANAGED_BY))
+            .is_some_and(|manager| manager == MANAGER);
+        let mut hasher = DefaultHasher::new();
+        (&labels, &annotation, object.spec.text()).hash(&mut hasher);
+        for owner in &owners {
+            let OwnerReference {
+                api_version,
+                block_owner_deletion,
+                controller,
+                kind,
+                name,
+                uid,
+            } = owner;
+            (api_version, kind, name, uid).hash(&mut hasher);
+            (block_owner_deletion, controller).hash(&mut hasher);
+        }
+        let controller = owners.into_iter().find(|o| o.controller == Some(true));
+        let belongs = match (controller, annotation) {
+            (Some(owner), _) if is_of::<P>(&owner) => Belongs::To {
+                name: owner.name,
+                uid: owner.uid,
+            },
+            (None, Some(name)) if is_marked => Belongs::Orphan { name },
+            _ => Belongs::Stranger,
+        };
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            belongs,
+            deleting: metadata.deletion_timestamp.is_some(),
+            print: hasher.finish(),
+            status: object.status,
+        }
+    }
+
+    /// The name of the object that it belongs to, or would.
+    pub fn owner(&self) -> Option<&str> {
+        match &self.belongs {
+            Belongs::To { name, .. } | Belongs::Orphan { name } => Some(name),
+            Belongs::Stranger => None,
+        }
+    }
+
+    /// The UID of the object that controls it.
+    pub fn owner_uid(&self) -> Option<&str> {
+        match &self.belongs {
+            Belongs::To { uid, .. } => Some(uid),
+            Belongs::Orphan { .. } | Belongs::Stranger => None,
+        }
+    }
+
+    /// Its status, empty where it has none. The API server has judged it.
+    pub fn status<T: DeserializeOwned + Default>(&self) -> T {
+        let read: Result<Option<T>, _> = serde_json::from_str(self.status.text());
+        read.ok().flatten().unwrap_or_default()
+    }
+}
+
+/// The annotation of a child with the name of its object, by which it is known again without its owner
+/// reference.
+pub fn owner_annotation<P: Resource<DynamicType = ()>>() -> String {
+    format!("{}/owner", P::group(&()))
+}
+
+fn is_of<P: Resource<DynamicType = ()>>(owner: &OwnerReference) -> bool {
+    let group = owner.api_version.split_once('/').map_or("", |(g, _)| g);
+    group == P::group(&()) && owner.kind == P::kind(&())
+}
