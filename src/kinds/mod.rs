@@ -2,6 +2,7 @@
 
 pub mod at;
 pub mod child;
+pub mod command;
 pub mod mydaemonset;
 pub mod pods;
 pub mod schema;

@@ -10,6 +10,7 @@ use super::pod::{CONTAINER, OWN_PREFIX, POD_SUFFIX};
 use super::schedule::{self, Schedule, ceil_to_millisecond};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Recorded, Request, Rules, Subject};
+use crate::kinds::command;
 use crate::kinds::template::{self, PodTemplate, check_image, check_restart_policy, given};
 use crate::reconcile::write::MANAGED_BY;
 
@@ -27,8 +28,6 @@ pub const DEFAULT_SHELL: [&str; 2] = ["bash", "-c"];
 /// what its repository holds would run the command again after every deletion.
 pub const DEFAULT_DEADLINE_WITH_TTL: i64 = 3600;
 
-/// The longest command. It is one argument of a program, and Linux allows 128 KiB for one.
-const LONGEST_COMMAND: usize = 32_768;
 const MOST_SHELL_ITEMS: usize = 8;
 /// Names of pods have at most 253 characters.
 const LONGEST_NAME: usize = 253 - POD_SUFFIX.len();
@@ -81,7 +80,8 @@ impl Rules for AtRules {
             findings.fault(Fault::too_long("metadata.name", subject.name, LONGEST_NAME));
         }
         let schedule = check_schedule(spec, &mut findings);
-        check_command(spec, &mut findings);
+        let text = spec.command.as_deref().unwrap_or_default();
+        command::check("spec.command", text, &mut findings);
         check_image(
             "spec.image",
             spec.image.as_deref().unwrap_or_default(),
@@ -221,24 +221,6 @@ fn check_schedule(spec: &AtSpec, findings: &mut Findings) -> Option<Schedule> {
             findings.fault(Fault::invalid("spec.schedule", text, &error.to_string()));
         })
         .ok()
-}
-
-fn check_command(spec: &AtSpec, findings: &mut Findings) {
-    let field = "spec.command";
-    let command = spec.command.as_deref().unwrap_or_default();
-    if command.trim().is_empty() {
-        findings.fault(Fault::required(field, "command is required"));
-    }
-    if command.len() > LONGEST_COMMAND {
-        findings.fault(Fault::too_long(field, command, LONGEST_COMMAND));
-    }
-    if command.contains('\0') {
-        findings.fault(Fault::invalid(
-            field,
-            command,
-            "must not contain a NUL character: no program can be given one",
-        ));
-    }
 }
 
 fn check_shell(spec: &AtSpec, findings: &mut Findings) {

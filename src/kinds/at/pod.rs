@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::crd::{At, AtSpec};
+use crate::kinds::command::escape;
 use crate::kinds::template::PodTemplate;
 use crate::reconcile::raw;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
@@ -44,12 +45,6 @@ pub struct Owner<'a> {
 /// The name of the pod of an At.
 pub fn name(at: &str) -> String {
     format!("{at}{POD_SUFFIX}")
-}
-
-/// The text as a container's command must hold it, so that it reaches the program unchanged.
-/// Kubernetes expands `$(NAME)` in commands and reads `$$` as an escaped `$`.
-pub fn escape(text: &str) -> String {
-    text.replace('$', "$$")
 }
 
 /// The hash of all that makes the pod what it is: the At's UID, and the spec without what only
