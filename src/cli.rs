@@ -125,7 +125,7 @@ fn write_manifests(
     }
     let files = match namespaces {
         [] => manifests::files(kinds::REGISTRY)?,
-        some => manifests::namespaced(kinds::REGISTRY, some)?,
+        some => manifests::namespaced(&kinds::by_default(), some)?,
     };
     match out {
         Some(folder) => manifests::write(&files, &folder),

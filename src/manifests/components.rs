@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{MUTATING, SERVICE_ACCOUNT, VALIDATING, rbac, webhook};
-use crate::kinds::Kind;
+use super::{MUTATING, Reach, SERVICE_ACCOUNT, VALIDATING, rbac, webhook};
+use crate::kinds::{Kind, Permission};
 
 /// The policy that demands the right to create pods.
 const POLICY: &str = "my-operator-pod-creators";
@@ -18,38 +18,20 @@ pub(super) fn namespaced(
         .iter()
         .flat_map(|namespace| rbac::in_namespace(kinds, namespace))
         .collect();
-    // Applied to config/webhook/manifests.yaml entry by entry, which are told apart by their names.
-    let selectors = [
-        ("MutatingWebhookConfiguration", MUTATING, "mutate"),
-        ("ValidatingWebhookConfiguration", VALIDATING, "validate"),
-    ]
-    .map(|(kind, name, verb)| {
-        let selector = webhook::in_namespaces(namespaces);
-        let webhooks: Vec<Value> = kinds
-            .iter()
-            .map(|kind| json!({ "name": webhook::name(kind, verb), "namespaceSelector": selector }))
-            .collect();
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": { "name": name },
-            "webhooks": webhooks,
-        })
-    });
-    let arguments = namespaces.iter().map(|namespace| {
-        json!({
-            "op": "add",
-            "path": "/spec/template/spec/containers/0/args/-",
-            "value": format!("--namespace={namespace}"),
-        })
-    });
-    let deployment = json!({ "kind": "Deployment", "name": SERVICE_ACCOUNT });
+    let selector = webhook::in_namespaces(namespaces);
+    let selectors = entries(
+        kinds,
+        |kind, verb| json!({ "name": webhook::name(kind, verb), "namespaceSelector": selector }),
+    );
+    let arguments = namespaces
+        .iter()
+        .map(|namespace| argument(&format!("--namespace={namespace}")));
     let component = component(
         &["roles.yaml"],
         &[
             json!({ "path": "cluster_role.yaml" }),
             json!({ "path": "webhooks.yaml" }),
-            json!({ "path": "arguments.yaml", "target": deployment }),
+            arguments_patch(),
         ],
     );
     [
@@ -61,16 +43,71 @@ pub(super) fn namespaced(
     ]
 }
 
+/// The files of the component `sample-kinds`, by name: it adds those kinds to an operator that then has all of
+/// these names.
+pub(super) fn sample_kinds(
+    kinds: &[&Kind],
+    all: &[&str],
+    reach: &Reach,
+) -> Vec<(String, Vec<Value>)> {
+    let mut roles = vec![("role.yaml".to_owned(), rbac::added(kinds).to_vec())];
+    let people = kinds.iter().flat_map(|kind| rbac::people(kind));
+    roles.extend(people.map(|(name, role)| (name, vec![role])));
+    let resources: Vec<&str> = std::iter::once("../../crd/sample-kinds")
+        .chain(roles.iter().map(|(name, _)| name.as_str()))
+        .collect();
+    let component = component(
+        &resources,
+        &[json!({ "path": "webhooks.yaml" }), arguments_patch()],
+    );
+    let webhooks = entries(kinds, |kind, verb| webhook::webhook(kind, verb, reach, &[]));
+    let arguments = Value::from(vec![argument(&format!("--kinds={}", all.join(",")))]);
+    roles.extend([
+        ("webhooks.yaml".to_owned(), webhooks.to_vec()),
+        ("arguments.yaml".to_owned(), vec![arguments]),
+        ("kustomization.yaml".to_owned(), vec![component]),
+    ]);
+    roles
+}
+
+/// Patches of both webhook configurations, with an entry for each kind. They are applied to
+/// config/webhook/manifests.yaml entry by entry, which are told apart by their names.
+fn entries(kinds: &[&Kind], entry: impl Fn(&Kind, &str) -> Value) -> [Value; 2] {
+    [
+        ("MutatingWebhookConfiguration", MUTATING, "mutate"),
+        ("ValidatingWebhookConfiguration", VALIDATING, "validate"),
+    ]
+    .map(|(configuration, name, verb)| {
+        let webhooks: Vec<Value> = kinds.iter().map(|kind| entry(kind, verb)).collect();
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": configuration,
+            "metadata": { "name": name },
+            "webhooks": webhooks,
+        })
+    })
+}
+
+/// An argument that is added to the manager's.
+fn argument(value: &str) -> Value {
+    json!({
+        "op": "add",
+        "path": "/spec/template/spec/containers/0/args/-",
+        "value": value,
+    })
+}
+
+fn arguments_patch() -> Value {
+    let deployment = json!({ "kind": "Deployment", "name": SERVICE_ACCOUNT });
+    json!({ "path": "arguments.yaml", "target": deployment })
+}
+
 /// The files of the component `policy`, by name: who creates an object from which pods are made, or changes
-/// its spec, must be allowed to create pods there.
+/// its spec, must be allowed to create pods there. A rule for a kind that is not installed harms nothing.
 pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
     let rules: Vec<Value> = kinds
         .iter()
-        .filter(|kind| {
-            kind.permissions
-                .iter()
-                .any(|p| p.resource == "pods" && p.verbs.contains(&"create"))
-        })
+        .filter(|kind| kind.permissions.iter().any(makes_pods))
         .map(|kind| webhook::rule(kind))
         .collect();
     let labels = json!({ "app.kubernetes.io/name": "my-operator" });
@@ -103,6 +140,18 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
         ("policy.yaml", vec![policy, binding]),
         ("kustomization.yaml", vec![component(&["policy.yaml"], &[])]),
     ]
+}
+
+/// Whether with that permission pods are made, by whatever way.
+fn makes_pods(permission: &Permission) -> bool {
+    const FROM: [(&str, &str); 4] = [
+        ("", "pods"),
+        ("apps", "deployments"),
+        ("batch", "cronjobs"),
+        ("batch", "jobs"),
+    ];
+    // A server-side apply makes what is not there with `patch` and `create`.
+    FROM.contains(&(permission.group, permission.resource)) && permission.verbs.contains(&"create")
 }
 
 fn component(resources: &[&str], patches: &[Value]) -> Value {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 pub use webhook::{Reach, configurations};
 
-use crate::kinds::{Kind, Sample};
+use crate::kinds::Kind;
 
 /// The namespace of the operator.
 pub const NAMESPACE: &str = "my-operator-system";
@@ -43,84 +43,97 @@ pub struct File {
     pub text: String,
 }
 
-/// Every generated file.
+/// Every generated file. Kinds that are not on by default are kept apart: in folders `sample-kinds`, and in
+/// the component of that name.
 ///
 /// # Errors
 /// When an object cannot be written as YAML, which is a bug.
 pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
-    let mut files = Vec::new();
-    let mut add = |path: String, objects: &[Value]| -> anyhow::Result<()> {
-        files.push(file(path, objects)?);
-        Ok(())
-    };
-
-    let mut bases = Vec::new();
-    for kind in kinds {
-        let crd = (kind.crd)();
-        let file = format!("bases/{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-        add(format!("crd/{file}"), &[serde_json::to_value(crd)?])?;
-        bases.push(file);
-    }
-    add("crd/kustomization.yaml".into(), &[kustomization(&bases)])?;
-
+    let (default, others): (Vec<&Kind>, Vec<&Kind>) =
+        kinds.iter().partition(|kind| kind.by_default);
     let service = Reach::Service {
         name: WEBHOOK_SERVICE,
         namespace: NAMESPACE,
     };
-    add(
+
+    let mut files = crds(&default, "crd", "bases/")?;
+    files.push(file(
         "webhook/manifests.yaml".into(),
-        &configurations(kinds, &service, &[]),
-    )?;
-
-    add("rbac/role.yaml".into(), &rbac::manager(kinds))?;
-    let mut roles = vec![
-        "service_account.yaml".to_owned(),
-        "role.yaml".to_owned(),
-        "role_binding.yaml".to_owned(),
-        "leader_election_role.yaml".to_owned(),
-        "leader_election_role_binding.yaml".to_owned(),
-    ];
-    add(
-        "rbac/service_account.yaml".into(),
-        &[rbac::service_account()],
-    )?;
-    add("rbac/role_binding.yaml".into(), &rbac::bindings())?;
-    let [role, binding] = rbac::leader_election();
-    add("rbac/leader_election_role.yaml".into(), &[role])?;
-    add("rbac/leader_election_role_binding.yaml".into(), &[binding])?;
-    for (file, objects) in rbac::metrics() {
-        add(format!("rbac/{file}"), &objects)?;
-        roles.push(file.to_owned());
+        &configurations(&default, &service, &[]),
+    )?);
+    files.extend(roles(&default)?);
+    for (name, objects) in components::policy(kinds) {
+        files.push(file(format!("components/policy/{name}"), &objects)?);
     }
-    for kind in kinds {
-        for (role, object) in rbac::people(kind) {
-            let file = format!("{}_{role}_role.yaml", kind.name);
-            add(format!("rbac/{file}"), &[object])?;
-            roles.push(file);
+    files.extend(namespaced(&default, &[EXAMPLE.to_owned()])?);
+    files.extend(samples(&default, "samples")?);
+
+    if !others.is_empty() {
+        files.extend(crds(&others, "crd/sample-kinds", "")?);
+        let all: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+        for (name, objects) in components::sample_kinds(&others, &all, &service) {
+            files.push(file(format!("components/sample-kinds/{name}"), &objects)?);
         }
+        files.extend(samples(&others, "samples/sample-kinds")?);
     }
-    add("rbac/kustomization.yaml".into(), &[kustomization(&roles)])?;
+    Ok(files)
+}
 
-    for (file, objects) in components::policy(kinds) {
-        add(format!("components/policy/{file}"), &objects)?;
+/// The CRDs, and the kustomization in that folder which names them.
+fn crds(kinds: &[&Kind], folder: &str, below: &str) -> anyhow::Result<Vec<File>> {
+    let mut files = Vec::new();
+    let mut names = Vec::new();
+    for kind in kinds {
+        let crd = (kind.crd)();
+        let name = format!("{below}{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
+        let crd = serde_json::to_value(crd)?;
+        files.push(file(format!("{folder}/{name}"), &[crd])?);
+        names.push(name);
     }
+    let all = kustomization(&names);
+    files.push(file(format!("{folder}/kustomization.yaml"), &[all])?);
+    Ok(files)
+}
 
-    let (bad, good): (Vec<&Sample>, Vec<&Sample>) = kinds
-        .iter()
-        .flat_map(|kind| kind.samples)
-        .partition(|sample| sample.file.starts_with("bad/"));
-    let good_files: Vec<String> = good.iter().map(|sample| sample.file.to_owned()).collect();
-    add(
-        "samples/kustomization.yaml".into(),
-        &[kustomization(&good_files)],
-    )?;
-    files.extend(namespaced(kinds, &[EXAMPLE.to_owned()])?);
-    for sample in good.into_iter().chain(bad) {
-        files.push(File {
-            path: Path::new("samples").join(sample.file),
-            text: sample.text.to_owned(),
-        });
-    }
+/// The folder `rbac`.
+fn roles(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
+    let [election, election_binding] = rbac::leader_election();
+    let mut roles = vec![
+        (
+            "service_account.yaml".to_owned(),
+            vec![rbac::service_account()],
+        ),
+        ("role.yaml".to_owned(), rbac::manager(kinds).to_vec()),
+        ("role_binding.yaml".to_owned(), rbac::bindings().to_vec()),
+        ("leader_election_role.yaml".to_owned(), vec![election]),
+        (
+            "leader_election_role_binding.yaml".to_owned(),
+            vec![election_binding],
+        ),
+    ];
+    let metrics = rbac::metrics().into_iter();
+    roles.extend(metrics.map(|(name, objects)| (name.to_owned(), objects)));
+    let people = kinds.iter().flat_map(|kind| rbac::people(kind));
+    roles.extend(people.map(|(name, role)| (name, vec![role])));
+    let names: Vec<String> = roles.iter().map(|(name, _)| name.clone()).collect();
+    roles.push(("kustomization.yaml".to_owned(), vec![kustomization(&names)]));
+    let files = roles.into_iter();
+    files
+        .map(|(name, objects)| file(format!("rbac/{name}"), &objects))
+        .collect()
+}
+
+/// The samples, the bad ones in a folder `bad` there, and the kustomization of the good ones.
+fn samples(kinds: &[&Kind], folder: &str) -> anyhow::Result<Vec<File>> {
+    let samples = || kinds.iter().flat_map(|kind| kind.samples);
+    let good = samples().filter(|sample| !sample.file.starts_with("bad/"));
+    let good: Vec<String> = good.map(|sample| sample.file.to_owned()).collect();
+    let all = kustomization(&good);
+    let mut files = vec![file(format!("{folder}/kustomization.yaml"), &[all])?];
+    files.extend(samples().map(|sample| File {
+        path: Path::new(folder).join(sample.file),
+        text: sample.text.to_owned(),
+    }));
     Ok(files)
 }
 
@@ -172,13 +185,14 @@ pub fn write(files: &[File], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All objects as one YAML stream, as `kubectl apply -f -` takes it. Kustomizations, components and samples
-/// are left out.
+/// All objects as one YAML stream, as `kubectl apply -f -` takes it. Kustomizations, components, samples and
+/// the kinds that are not on by default are left out.
 pub fn stream(files: &[File]) -> String {
     let objects = files.iter().filter(|file| {
         !file.path.ends_with("kustomization.yaml")
             && !file.path.starts_with("components")
             && !file.path.starts_with("samples")
+            && !file.path.starts_with("crd/sample-kinds")
     });
     let texts: Vec<&str> = objects
         .map(|file| file.text.strip_prefix(HEADER).unwrap_or(&file.text))

@@ -12,20 +12,32 @@ use crate::leader;
 const ROLE: &str = "my-operator-manager-role";
 const ELECTION_ROLE: &str = "my-operator-leader-election-role";
 const AUTH_ROLE: &str = "my-operator-metrics-auth-role";
+const SAMPLES_ROLE: &str = "my-operator-sample-kinds-role";
 const NAMESPACE_ROLE: &str = "my-operator-namespace-role";
 const API_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The operator's ClusterRole, and its Role in its own namespace.
 pub(super) fn manager(kinds: &[&Kind]) -> [Value; 2] {
-    let everywhere = kinds
-        .iter()
-        .flat_map(|kind| kind.permissions.iter().chain(kind.cluster_permissions));
-    let mut rules = rules(everywhere);
+    let mut rules = everywhere(kinds);
     rules.push(webhook_configurations());
     [
         role(ROLE, None, &rules),
         role(ROLE, Some(NAMESPACE), &own()),
     ]
+}
+
+/// The ClusterRole of kinds that are added to what the operator has by default, and its binding.
+pub(super) fn added(kinds: &[&Kind]) -> [Value; 2] {
+    let binding_name = "my-operator-sample-kinds-rolebinding";
+    [
+        role(SAMPLES_ROLE, None, &everywhere(kinds)),
+        binding(binding_name, None, SAMPLES_ROLE),
+    ]
+}
+
+fn everywhere(kinds: &[&Kind]) -> Vec<Value> {
+    let needed = |kind: &&'_ Kind| kind.permissions.iter().chain(kind.cluster_permissions);
+    rules(kinds.iter().flat_map(needed))
 }
 
 /// The ClusterRole of an operator that works in some namespaces only: what has no namespace.
@@ -179,26 +191,36 @@ fn binding(name: &str, namespace: Option<&str>, role: &str) -> Value {
     })
 }
 
-/// The roles that people may be given for a kind: (editor or viewer, role). They add themselves to
-/// the cluster's own admin, edit and view.
-pub(super) fn people(kind: &Kind) -> [(&'static str, Value); 2] {
+/// The roles that people may be given for a kind, by file name. They add themselves to the cluster's own
+/// admin, edit and view.
+pub(super) fn people(kind: &Kind) -> [(String, Value); 2] {
     let resource = (kind.admission.resource)();
     let status = format!("{}/status", resource.plural);
-    let role = |who: &str, aggregate: &[&str], verbs: &[&str]| {
+    let mut versions = (kind.crd)().spec.versions.into_iter();
+    let scales = versions.any(|version| version.subresources.is_some_and(|s| s.scale.is_some()));
+    let role = |who: &str, aggregate: &[&str], verbs: &[&str], scale: &[&str]| {
         let mut metadata = metadata(&format!("my-operator-{}-{who}-role", kind.name), None);
         for to in aggregate {
             let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
             metadata["labels"][label] = "true".into();
         }
-        json!({
+        let mut rules = vec![
+            json!({ "apiGroups": [resource.group], "resources": [resource.plural], "verbs": verbs }),
+            json!({ "apiGroups": [resource.group], "resources": [status], "verbs": ["get"] }),
+        ];
+        if scales {
+            let resource_scale = format!("{}/scale", resource.plural);
+            rules.push(
+                json!({ "apiGroups": [resource.group], "resources": [resource_scale], "verbs": scale }),
+            );
+        }
+        let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
             "metadata": metadata,
-            "rules": [
-                { "apiGroups": [resource.group], "resources": [resource.plural], "verbs": verbs },
-                { "apiGroups": [resource.group], "resources": [status], "verbs": ["get"] },
-            ],
-        })
+            "rules": rules,
+        });
+        (format!("{}_{who}_role.yaml", kind.name), role)
     };
     let all = [
         "create",
@@ -211,11 +233,13 @@ pub(super) fn people(kind: &Kind) -> [(&'static str, Value); 2] {
         "watch",
     ];
     [
-        ("editor", role("editor", &["admin", "edit"], &all)),
-        (
-            "viewer",
-            role("viewer", &["view"], &["get", "list", "watch"]),
+        role(
+            "editor",
+            &["admin", "edit"],
+            &all,
+            &["get", "patch", "update"],
         ),
+        role("viewer", &["view"], &["get", "list", "watch"], &["get"]),
     ]
 }
 

@@ -42,7 +42,7 @@ pub fn configurations(kinds: &[&Kind], reach: &Reach, namespaces: &[String]) -> 
     ]
 }
 
-fn webhook(kind: &Kind, verb: &str, reach: &Reach, namespaces: &[String]) -> Value {
+pub(super) fn webhook(kind: &Kind, verb: &str, reach: &Reach, namespaces: &[String]) -> Value {
     let path = kind.admission.path(verb);
     let client = match reach {
         Reach::Service { name, namespace } => {

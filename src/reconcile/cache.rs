@@ -325,9 +325,7 @@ fn explain(what: &str, error: &watcher::Error) -> String {
     match cause {
         // A path that is not served is answered without a Status, so with a code and no reason.
         kube::Error::Api(status) if status.code == 404 => {
-            format!(
-                "the CRD of {what} is not installed (kubectl apply -k config/crd); waiting for it"
-            )
+            format!("the CRD of {what} is not installed (see config/crd); waiting for it")
         }
         kube::Error::Api(status) if status.code == 403 => {
             format!("not allowed to list and watch {what}: {}", status.message)

@@ -14,8 +14,9 @@ use crate::telemetry::logs;
 /// Flags of `run`. Each may be given as an environment variable too; a flag wins.
 #[derive(Args, Clone, Debug)]
 pub struct Flags {
-    /// The kinds to serve and reconcile, separated by commas; at and mydaemonset by default.
-    #[arg(long, env = "MY_OPERATOR_KINDS", value_name = "KIND", value_delimiter = ',', value_parser = kind)]
+    /// The kinds to serve and reconcile; without any, those that are on by default.
+    // What the help says is made from the registry.
+    #[arg(long, env = "MY_OPERATOR_KINDS", value_name = "KIND", value_delimiter = ',', value_parser = kind, help = kinds_help())]
     pub kinds: Vec<&'static Kind>,
 
     /// A namespace to work in; repeatable, all namespaces by default.
@@ -147,6 +148,12 @@ impl Flags {
     /// # Errors
     /// What is wrong, with the names of the flags.
     pub fn check(&self) -> Result<(), String> {
+        let mut seen = self.kinds.iter().map(|kind| kind.name);
+        while let Some(name) = seen.next() {
+            if seen.clone().any(|other| other == name) {
+                return Err(format!("--kinds names {name} twice"));
+            }
+        }
         self.leader_election_periods().check()?;
         self.certificate_periods().check().map_err(|error| {
             format!(
@@ -173,6 +180,18 @@ impl Flags {
 
 /// An address to listen on; none means: do not.
 pub type OptionalAddress = Option<SocketAddr>;
+
+fn kinds_help() -> String {
+    let names = |kinds: &[&Kind]| {
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
+        names.join(",")
+    };
+    format!(
+        "The kinds to serve and reconcile, separated by commas: of {}; {} by default",
+        names(kinds::REGISTRY),
+        names(&kinds::by_default())
+    )
+}
 
 fn kind(name: &str) -> Result<&'static Kind, String> {
     let names: Vec<&str> = kinds::REGISTRY.iter().map(|kind| kind.name).collect();
