@@ -66,7 +66,7 @@ fn hostile_texts_in_any_place_never_come_back_raw() {
         }
         let good_text = good.to_string();
         let places = pointers(&good);
-        assert!(places.len() > 20, "{places:?}");
+        assert!(places.len() > 20, "{}: {places:?}", kind.name);
         for text in hostile_texts() {
             for place in &places {
                 let (parent, key) = place.rsplit_once('/').unwrap();
@@ -914,7 +914,7 @@ fn what_the_schema_refuses_for_its_type_the_webhook_refuses_in_the_same_place() 
         let schema = schema(kind);
         let mut all = Vec::new();
         places("spec", &schema["properties"]["spec"], &mut all);
-        assert!(all.len() > 5, "{}", all.len());
+        assert!(!all.is_empty(), "{}", kind.name);
         for (path, place) in all {
             let int_or_string = place["x-kubernetes-int-or-string"] == true;
             let good = |value: &Value| match place["type"].as_str() {

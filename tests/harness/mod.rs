@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use my_operator::kinds::REGISTRY;
 use my_operator_cluster::{Cluster, Process, free_ports};
 
 /// For everything that is waited for: nobody waits that long unless something is broken.
@@ -239,6 +240,28 @@ pub fn install(cluster: &'static Cluster) {
         .run("wait --for=condition=Established --timeout=60s crd --all")
         .good();
     rights(cluster);
+}
+
+/// Installs the CRDs of the kinds that are off by default, and what the operator may do for them: what the
+/// component `sample-kinds` adds for `--kinds`. Nothing where there is no such kind.
+pub fn install_sample_kinds(cluster: &'static Cluster) {
+    if REGISTRY.iter().all(|kind| kind.by_default) {
+        return;
+    }
+    let kubectl = Kubectl::new(cluster, "default");
+    kubectl
+        .run("apply -f config/components/sample-kinds/role.yaml")
+        .good();
+    kubectl.run("apply -k config/crd/sample-kinds").good();
+    kubectl
+        .run("wait --for=condition=Established --timeout=60s crd --all")
+        .good();
+}
+
+/// The flag that turns every kind on.
+pub fn every_kind() -> String {
+    let names: Vec<&str> = REGISTRY.iter().map(|kind| kind.name).collect();
+    format!("--kinds={}", names.join(","))
 }
 
 /// The operator's namespace, and the rights of `config/rbac` there. What `--webhook-url` needs more

@@ -1,0 +1,45 @@
+//! The kinds that are off by default on a real control plane, driven with kubectl as a user would. All tests
+//! share one control plane, on which the CRDs of every kind are installed, and one operator that serves and
+//! reconciles them all; each has a namespace of its own.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod every_kind;
+
+use harness::{Kubectl, Operator};
+use my_operator_cluster::{Cluster, Options};
+use tokio::sync::OnceCell;
+
+struct Environment {
+    cluster: &'static Cluster,
+    // Ends with the tests.
+    _operator: Operator,
+}
+
+static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
+
+async fn environment() -> &'static Environment {
+    ENVIRONMENT
+        .get_or_init(|| async {
+            let nodes = Options::with_nodes(&["node-1", "node-2", "node-3"]);
+            let cluster = my_operator_cluster::shared(nodes).await;
+            harness::install(cluster);
+            harness::install_sample_kinds(cluster);
+            let operator = Operator::start(cluster, "operator", &[&harness::every_kind()]).await;
+            Environment {
+                cluster,
+                _operator: operator,
+            }
+        })
+        .await
+}
+
+/// kubectl in a fresh namespace of that name.
+async fn kubectl(name: &str) -> Kubectl {
+    let cluster = environment().await.cluster;
+    let namespace = cluster.namespace(name).await.unwrap();
+    Kubectl::new(cluster, &namespace)
+}
