@@ -363,7 +363,9 @@ impl<P: Parent> Look<'_, P> {
                 }
                 Act::Hold(until) => {
                     self.work.next = Some(until);
-                    self.work.trouble = memory.trouble;
+                    let own = child.as_deref().is_some_and(|child| self.is_own(child));
+                    let contested = own.then(|| contested::<P>(&want.name));
+                    self.work.trouble = memory.trouble.or(contested);
                     return Ok(child.filter(|child| self.is_own(child)));
                 }
                 Act::Look => {
@@ -660,6 +662,17 @@ impl<P: Parent> Look<'_, P> {
             action: "Apply",
             note,
         })
+    }
+}
+
+/// A child that is held up without having been refused is put right too often.
+fn contested<P: Parent>(name: &str) -> Trouble {
+    Trouble {
+        reason: "Contested",
+        message: format!(
+            "{} {name:?} is changed again and again by others: it is put right with growing pauses",
+            P::Child::kind(&())
+        ),
     }
 }
 

@@ -75,9 +75,9 @@ pub enum Act {
     /// The same, of one that nobody controls: the object must still be there, or the child would be
     /// deleted with it.
     Adopt(String),
-    /// The child is not ours. The watch tells of its end, or does not.
+    /// The child is not ours.
     Conflict {
-        /// Whether the watch has it.
+        /// Whether the watch has it, and so tells of its end.
         watched: bool,
     },
     /// The child is on its way out; its end comes by the watch.
@@ -113,8 +113,9 @@ pub fn decide(sight: &Sight<'_>) -> Act {
                 }
             }
             // Of an earlier object of this name, of another object, or of something else.
-            Belongs::To { .. } | Belongs::Orphan { .. } => Act::Conflict { watched: !live },
-            Belongs::Stranger => Act::Conflict { watched: false },
+            Belongs::To { .. } | Belongs::Orphan { .. } | Belongs::Stranger => {
+                Act::Conflict { watched: !live }
+            }
         },
     }
 }
@@ -263,7 +264,7 @@ mod tests {
             ("/metadata/ownerReferences/0/apiVersion", "x/v1"),
         ] {
             let strange = child(|c| *c.pointer_mut(pointer).unwrap() = value.into());
-            assert_eq!(there(&strange), Act::Conflict { watched: false });
+            assert_eq!(there(&strange), Act::Conflict { watched: true });
         }
         let earlier = child(|c| c["metadata"]["ownerReferences"][0]["uid"] = "x".into());
         assert_eq!(there(&earlier), Act::Conflict { watched: true });
@@ -272,7 +273,7 @@ mod tests {
             c["metadata"]["ownerReferences"] = json!([]);
             c["metadata"]["annotations"] = json!({});
         });
-        assert_eq!(there(&bare), Act::Conflict { watched: false });
+        assert_eq!(there(&bare), Act::Conflict { watched: true });
     }
 
     #[test]
