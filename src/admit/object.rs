@@ -159,7 +159,7 @@ impl Judged {
             let message = format!("unknown field {field:?}");
             self.fault(node, &field, Why::UnknownField, message);
         }
-        let mut faults = findings.types;
+        let mut faults = findings.values;
         faults.extend(check_metadata(&object));
         self.ask_the_webhook(node, object, book, now, faults);
         if self.faults.is_empty() {
@@ -209,10 +209,16 @@ impl Judged {
                 if !verdict.response.allowed && verdict.faults.is_empty() {
                     faults.extend(unexplained(&verdict.response, &faults));
                 }
-                // A wrong type is found by the schema and by the decoder.
+                // A wrong type is found by the schema and by the decoder, a number out of its bounds by the
+                // schema and by a rule of the kind.
                 let said: Vec<String> = faults.iter().map(|fault| fault.field.clone()).collect();
                 let news = verdict.faults.into_iter().filter(|fault| {
-                    fault.reason != Reason::TypeInvalid || !said.contains(&fault.field)
+                    let again = match fault.reason {
+                        Reason::TypeInvalid => true,
+                        Reason::Invalid => fault.field.starts_with("spec."),
+                        _ => false,
+                    };
+                    !(again && said.contains(&fault.field))
                 });
                 faults.extend(news);
             }

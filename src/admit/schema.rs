@@ -1,5 +1,5 @@
 //! The part of the API server's own judgement that comes before the webhook's: fields that the CRD
-//! does not have, and JSON types.
+//! does not have, JSON types, and the bounds of numbers.
 //!
 //! Only what the CRDs of this project use is known here; a test names every keyword that is new.
 //! A `null` in place of a field counts as no field, as the API server has it (tried on 1.36).
@@ -16,8 +16,8 @@ use crate::admission::faults::Fault;
 pub struct Findings {
     /// The paths of fields that the schema does not have.
     pub unknown: Vec<String>,
-    /// Values of another JSON type.
-    pub types: Vec<Fault>,
+    /// Values of another JSON type, and numbers out of their bounds.
+    pub values: Vec<Fault>,
 }
 
 /// The fields of `metadata`, which the API server knows without a schema.
@@ -61,7 +61,7 @@ pub fn check(schema: &JSONSchemaProps, object: &Value) -> Findings {
     }
     // The status of an object that is created is dropped before its types are looked at.
     findings
-        .types
+        .values
         .retain(|fault| !fault.field.starts_with("status"));
     findings
 }
@@ -82,10 +82,15 @@ fn walk(path: &str, schema: &JSONSchemaProps, value: &Value, findings: &mut Find
     if !wanted.split(',').any(|wanted| wanted == is) {
         let detail = format!("{path} in body must be of type {wanted}: {is:?}");
         let fault = Fault::type_invalid(path, &is.into(), &detail);
-        findings.types.push(fault);
+        findings.values.push(fault);
         return;
     }
     match value {
+        Value::Number(number) => {
+            if let Some(number) = number.as_i64() {
+                findings.values.extend(out_of_bounds(path, schema, number));
+            }
+        }
         Value::Object(fields) => {
             for (name, value) in fields {
                 let path = format!("{path}.{name}");
@@ -114,6 +119,20 @@ fn walk(path: &str, schema: &JSONSchemaProps, value: &Value, findings: &mut Find
         }
         _ => {}
     }
+}
+
+/// In the words of the API server; how a number that is no integer would be written is not known here.
+fn out_of_bounds(path: &str, schema: &JSONSchemaProps, number: i64) -> Option<Fault> {
+    // As wide as the bounds are: those that numbers of Kubernetes have are exact.
+    #[allow(clippy::cast_precision_loss)]
+    let wide = number as f64;
+    let (word, bound) = match (schema.minimum, schema.maximum) {
+        (Some(least), _) if wide < least => ("greater", least),
+        (_, Some(most)) if wide > most => ("less", most),
+        _ => return None,
+    };
+    let detail = format!("{path} in body should be {word} than or equal to {bound}");
+    Some(Fault::invalid(path, number, &detail))
 }
 
 /// The name of the JSON type in the API server's words.

@@ -512,6 +512,33 @@ fn the_worst_end_decides_the_exit_code() {
     assert_eq!(code(0, 0, 0, 0), 2);
 }
 
+#[test]
+fn numbers_out_of_the_bounds_of_a_schema_are_told_in_the_words_of_the_api_server() {
+    let schema: JSONSchemaProps = serde_json::from_value(json!({"properties": {"spec": {
+        "type": "object",
+        "properties": {"size": {"type": "integer", "minimum": 0, "maximum": 10}},
+    }}}))
+    .unwrap();
+    let found = |size: Value| {
+        let object = json!({"spec": {"size": size}});
+        let faults = super::schema::check(&schema, &object).values.into_iter();
+        faults.map(|fault| fault.message).collect::<Vec<_>>()
+    };
+    for good in [json!(0), json!(10), Value::Null] {
+        assert_eq!(found(good), [""; 0]);
+    }
+    let words = |size: i64, bound: &str| {
+        format!("Invalid value: {size}: spec.size in body should be {bound}")
+    };
+    assert_eq!(found(json!(-1)), [words(-1, "greater than or equal to 0")]);
+    assert_eq!(found(json!(11)), [words(11, "less than or equal to 10")]);
+    let huge = 2_147_483_648_i64;
+    assert_eq!(
+        found(json!(huge)),
+        [words(huge, "less than or equal to 10")]
+    );
+}
+
 /// The walker must know every keyword of the CRDs that decides about an object. Those of a status
 /// decide nothing when an object is created.
 #[test]
@@ -521,6 +548,7 @@ fn the_walker_knows_every_keyword() {
             match keyword.as_str() {
                 "description" | "title" | "nullable" | "x-kubernetes-int-or-string" => {}
                 "x-kubernetes-preserve-unknown-fields" => assert_eq!(value, true),
+                "minimum" | "maximum" => assert!(value.is_number(), "{at}"),
                 "type" => {
                     let types = ["string", "integer", "boolean", "array", "object"];
                     assert!(types.contains(&value.as_str().unwrap()), "{at}: {value}");

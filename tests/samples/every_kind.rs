@@ -1,9 +1,12 @@
 //! What holds for every kind of the registry.
 
+use std::process::Command;
+
 use my_operator::admission::review::Request;
 use my_operator::kinds::{Kind, REGISTRY, Sample};
 use serde_json::{Value, json};
 
+use crate::harness::run;
 use crate::kubectl;
 
 /// Where the samples of a kind lie.
@@ -76,5 +79,46 @@ async fn every_kind_is_found_by_its_names_and_explains_itself() {
         }
         let said = kubectl.run(&format!("explain {}.{}.spec", names.plural, crd.spec.group));
         assert!(said.good().contains("FIELDS:"), "{}", kind.name);
+    }
+}
+
+/// Every number below a schema that is just out of its bounds, with its path.
+#[allow(clippy::cast_possible_truncation)]
+fn out_of_bounds(path: &str, schema: &Value, found: &mut Vec<(String, i64)>) {
+    let least = schema["minimum"].as_f64().map(|least| least as i64 - 1);
+    let most = schema["maximum"].as_f64().map(|most| most as i64 + 1);
+    let beyond = least.into_iter().chain(most);
+    found.extend(beyond.map(|number| (path.to_owned(), number)));
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        out_of_bounds(&format!("{path}.{name}"), field, found);
+    }
+}
+
+/// What `kubectl scale` writes no webhook sees, so the schema has the bounds, and `admit` knows them.
+#[tokio::test]
+async fn admit_says_what_the_api_server_says_of_a_number_out_of_the_bounds_of_a_schema() {
+    let kubectl = kubectl("bounds").await;
+    for kind in REGISTRY {
+        let crd = serde_json::to_value((kind.crd)()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let mut numbers = Vec::new();
+        out_of_bounds("spec", &schema["properties"]["spec"], &mut numbers);
+        let good = kind.samples[0];
+        for (path, value) in numbers {
+            let mut object: Value = serde_saphyr::from_str(good.text).unwrap();
+            let mut at = &mut object;
+            for name in path.split('.') {
+                at = &mut at[name];
+            }
+            *at = value.into();
+            let told = kubectl.apply(&object.to_string()).bad();
+            let mut admit = Command::new(env!("CARGO_BIN_EXE_my-operator"));
+            let said = run(admit.args(["admit", "-f", "-"]), &object.to_string());
+            let fault = format!("{path}: Invalid value: {value}: {path} in body should be ");
+            let (_, rest) = told.split_once(&fault).expect(&told);
+            let fault = format!("{fault}{}", rest.lines().next().unwrap());
+            assert_eq!(said.out.matches(&path).count(), 2, "{}", said.out);
+            assert!(said.out.contains(&fault), "{fault}: {}", said.out);
+        }
     }
 }
