@@ -44,7 +44,8 @@ pub type Status<P> = <<P as Parent>::Rules as Rules>::Status;
 
 /// The spec obeys the rules.
 pub const ACCEPTED: &str = "Accepted";
-/// The child cannot be made or put right; the reason and message say why.
+/// The child cannot be made or put right, or something is wrong with it; the reason and message say
+/// what.
 pub const DEGRADED: &str = "Degraded";
 
 /// A kind whose objects each own one child.
@@ -80,8 +81,15 @@ pub trait Parent: Sized + Send + Sync + 'static {
         true
     }
 
+    /// What makes room for [`Parent::child`], where the API server refuses it as invalid beside what
+    /// others wrote into a child of ours: a strategic merge patch that replaces lists of which we want
+    /// every entry. The ports of a container are one: another entry may have the name of ours.
+    fn make_room(_owner: &Owner<'_, Self>) -> Option<Value> {
+        None
+    }
+
     /// Writes what is seen into the status, beside `observedGeneration` and the conditions
-    /// [`ACCEPTED`] and [`DEGRADED`], which are there already.
+    /// [`ACCEPTED`] and [`DEGRADED`], which are not its own to set.
     fn report(seen: &Seen<'_, Self>, status: &mut Status<Self>) -> Report;
 
     /// Whether children of names that the spec said before may go, this being the present one.
@@ -174,6 +182,8 @@ pub enum Done {
 pub struct Report {
     /// Events.
     pub news: Vec<News>,
+    /// What is wrong with a child that is as it should be: [`DEGRADED`] says it, and an Event.
+    pub trouble: Option<decision::Trouble>,
     /// When to look again if nothing happens before.
     pub next: Option<DateTime<Utc>>,
 }

@@ -335,6 +335,8 @@ impl<P: Parent> Look<'_, P> {
         let wanted = hash(&body);
         let mut child = self.this.children.get(&key);
         let (mut looked, mut live) = (false, false);
+        // The child before room was made in it.
+        let mut crowded = None;
         for _ in 0..MOST_STEPS {
             let found = match &child {
                 Some(child) => Found::There { child, live },
@@ -382,11 +384,20 @@ impl<P: Parent> Look<'_, P> {
                     };
                     match self.apply(want, &body, uid).await {
                         Ok(view) => {
-                            self.applied(want, wanted, child.as_deref(), &view);
+                            let before = crowded.take().or(child);
+                            self.applied(want, wanted, before.as_deref(), &view);
                             child = Some(Arc::new(view));
                             (looked, live) = (true, true);
                         }
                         Err(error) => {
+                            if crowded.is_none()
+                                && let Some(uid) = uid
+                                && let Some(view) = self.make_room(want, uid, &error).await?
+                            {
+                                crowded = child.replace(Arc::new(view));
+                                (looked, live) = (true, true);
+                                continue;
+                            }
                             if let Some(why) = error.refusal() {
                                 self.in_vain("Refused", why.to_owned());
                                 return Ok(child.filter(|child| self.is_own(child)));
@@ -512,6 +523,29 @@ impl<P: Parent> Look<'_, P> {
         Ok(view::<P>(call(step, self.owner.key, request).await?))
     }
 
+    /// Makes room for ours in the child with that UID, of which the API server said that; returns it,
+    /// if there is anything that can be done.
+    async fn make_room(
+        &self,
+        want: &Child,
+        uid: &str,
+        said: &Error,
+    ) -> Result<Option<ChildView>, Error> {
+        let room = P::make_room(self.owner).filter(|_| said.category() == "Invalid");
+        let Some(mut room) = room else {
+            return Ok(None);
+        };
+        room["metadata"]["uid"] = uid.into();
+        let api = self.api::<StoredChild<P>>();
+        let (params, patch) = (write::patch_params(), Patch::Strategic(&room));
+        let request = api.patch(&want.name, &params, &patch);
+        match call("make room in the child", self.owner.key, request).await {
+            Ok(child) => Ok(Some(view::<P>(child))),
+            Err(error) if error.refusal().is_some() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Remembers what was applied, and tells what changed by it.
     fn applied(
         &mut self,
@@ -598,7 +632,7 @@ impl<P: Parent> Look<'_, P> {
         let mut after = before.clone();
         let (observed, conditions) = after.observed();
         *observed = owner.generation;
-        let mut set = |type_, status, reason: &str, message: &str| {
+        let set = |conditions: &mut _, type_, status, reason: &str, message: &str| {
             condition::set(
                 conditions,
                 type_,
@@ -609,12 +643,13 @@ impl<P: Parent> Look<'_, P> {
                 now,
             );
         };
-        set(ACCEPTED, true, "Valid", "the spec obeys the rules");
-        match &self.work.trouble {
-            Some(trouble) => set(DEGRADED, true, trouble.reason, &trouble.message),
-            None => set(DEGRADED, false, "AsDesired", "nothing is in the way"),
-        }
-        let Report { news, next } = P::report(
+        let obeys = "the spec obeys the rules";
+        set(conditions, ACCEPTED, true, "Valid", obeys);
+        let Report {
+            news,
+            trouble,
+            next,
+        } = P::report(
             &Seen {
                 owner,
                 child,
@@ -625,11 +660,20 @@ impl<P: Parent> Look<'_, P> {
             },
             &mut after,
         );
+        let trouble = self.work.trouble.take().or(trouble);
+        let (_, conditions) = after.observed();
+        match &trouble {
+            Some(trouble) => set(conditions, DEGRADED, true, trouble.reason, &trouble.message),
+            None => {
+                let nothing = "nothing is in the way";
+                set(conditions, DEGRADED, false, "AsDesired", nothing);
+            }
+        }
         self.work.next = self.work.next.into_iter().chain(next).min();
         let written = this.write(owner.key, self.parent, before, &after).await;
         this.publish(owner.key, owner.uid, self.child_news(want));
         written?;
-        let warned = self.work.trouble.as_ref();
+        let warned = trouble.as_ref();
         let warning = warned.filter(|_| turned(before, &after, DEGRADED, "True"));
         this.publish(
             owner.key,

@@ -76,6 +76,8 @@ pub struct ChildView {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub version: String,
+    /// `metadata.generation`: which of its specs this is. Its status may be about one before.
+    pub generation: Option<i64>,
     /// Whose it is.
     pub belongs: Belongs,
     /// It is being deleted.
@@ -124,6 +126,7 @@ impl ChildView {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
+            generation: metadata.generation,
             belongs,
             deleting: metadata.deletion_timestamp.is_some(),
             print: hasher.finish(),
