@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -82,6 +83,8 @@ pub struct ChildView {
     pub belongs: Belongs,
     /// It is being deleted.
     pub deleting: bool,
+    /// `metadata.creationTimestamp`.
+    pub created: Option<DateTime<Utc>>,
     /// A hash of all that somebody could have changed of what is ours: two versions that differ in their
     /// status alone have the same.
     pub print: u64,
@@ -129,6 +132,9 @@ impl ChildView {
             generation: metadata.generation,
             belongs,
             deleting: metadata.deletion_timestamp.is_some(),
+            created: metadata
+                .creation_timestamp
+                .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
             print: hasher.finish(),
             status: object.status,
         }
