@@ -12,9 +12,7 @@
 mod harness;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufWriter, Write as _};
-use std::process::{Command, Stdio};
+use std::fs;
 
 use chrono::Utc;
 use fastrand::Rng;
@@ -264,41 +262,17 @@ fn pod(template: &Value) -> Value {
     pod
 }
 
-/// What Kubernetes says of each of them.
-fn ask(cases: &[(Value, Value)]) -> Vec<Answer> {
-    // A file, because who writes to a pipe and reads from another may wait for himself.
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let mut lines = BufWriter::new(&file);
-    for (template, node) in cases {
-        writeln!(lines, "{}", json!({"pod": pod(template), "node": node})).unwrap();
-    }
-    lines.flush().unwrap();
-    drop(lines);
-    let output = Command::new("go")
-        .args(["run", "-trimpath", "./placement"])
-        .current_dir(harness::checkout().join("tests/oracle"))
-        .envs([
-            ("CGO_ENABLED", "0"),
-            ("GOFLAGS", "-mod=readonly"),
-            ("GOWORK", "off"),
-        ])
-        .stdin(File::open(file.path()).unwrap())
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("cannot start go");
-    assert!(output.status.success(), "{}", output.status);
-    let answers = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
-    answers.map(Result::unwrap).collect()
-}
-
 #[test]
 fn a_pod_belongs_where_kubernetes_says() {
     let mut maker = Maker(Rng::with_seed(harness::seed("nodes and templates")));
     let cases: Vec<(Value, Value)> = (0..CASES)
         .map(|_| (maker.template(), maker.node()))
         .collect();
-    let answers = ask(&cases);
-    assert_eq!(answers.len(), cases.len());
+    let answers: Vec<Answer> = harness::oracle::ask(
+        "placement",
+        &[],
+        cases.iter().map(|(template, node)| json!({"pod": pod(template), "node": node})),
+    );
 
     let mut wrong = Vec::new();
     let mut shares: BTreeMap<String, usize> = BTreeMap::new();

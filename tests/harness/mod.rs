@@ -9,6 +9,7 @@
     clippy::panic
 )]
 
+pub mod oracle;
 pub mod pods;
 pub mod record;
 
