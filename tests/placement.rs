@@ -271,7 +271,9 @@ fn a_pod_belongs_where_kubernetes_says() {
     let answers: Vec<Answer> = harness::oracle::ask(
         "placement",
         &[],
-        cases.iter().map(|(template, node)| json!({"pod": pod(template), "node": node})),
+        cases
+            .iter()
+            .map(|(template, node)| json!({"pod": pod(template), "node": node})),
     );
 
     let mut wrong = Vec::new();

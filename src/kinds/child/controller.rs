@@ -662,13 +662,11 @@ impl<P: Parent> Look<'_, P> {
         );
         let trouble = self.work.trouble.take().or(trouble);
         let (_, conditions) = after.observed();
-        match &trouble {
-            Some(trouble) => set(conditions, DEGRADED, true, trouble.reason, &trouble.message),
-            None => {
-                let nothing = "nothing is in the way";
-                set(conditions, DEGRADED, false, "AsDesired", nothing);
-            }
-        }
+        let (degraded, reason, message) = match &trouble {
+            Some(trouble) => (true, trouble.reason, trouble.message.as_str()),
+            None => (false, "AsDesired", "nothing is in the way"),
+        };
+        set(conditions, DEGRADED, degraded, reason, message);
         self.work.next = self.work.next.into_iter().chain(next).min();
         let written = this.write(owner.key, self.parent, before, &after).await;
         this.publish(owner.key, owner.uid, self.child_news(want));
