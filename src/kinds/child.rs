@@ -59,6 +59,11 @@ pub trait Parent: Sized + Send + Sync + 'static {
     /// if it looks at no pods.
     const POD_LABELS: &'static [&'static str] = &[];
 
+    /// Whether a child is made by a plain create, which fails where one is there already, and not by an
+    /// apply, which would change it. For a child that is a run, such as a Job: people are told of its
+    /// making, and of no patch.
+    const ONCE: bool = false;
+
     /// The rules, and with them the object, its spec and its status.
     type Rules: Rules<
             Object: Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send,
@@ -75,10 +80,9 @@ pub trait Parent: Sized + Send + Sync + 'static {
     /// The child that an object asks for.
     fn child(owner: &Owner<'_, Self>) -> Child;
 
-    /// Whether this child, which is there and the object's own, is put right when it is not as
-    /// [`Parent::child`] has it.
-    fn keeps(_child: &ChildView) -> bool {
-        true
+    /// What is done with this child, which is there and the object's own, or an orphan of our making.
+    fn upkeep(_owner: &Owner<'_, Self>, _child: &ChildView) -> Upkeep {
+        Upkeep::Equal
     }
 
     /// What makes room for [`Parent::child`], where the API server refuses it as invalid beside what
@@ -146,6 +150,17 @@ pub struct Child {
     pub create: bool,
 }
 
+/// What is done with a child that is there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Upkeep {
+    /// It is kept as [`Parent::child`] has it.
+    Equal,
+    /// It is left as it is, and an orphan is left alone.
+    Leave,
+    /// It gets this patch (strategic merge), if it is as it was looked at; an orphan is taken back by it.
+    Patch(Value),
+}
+
 /// What is seen of an object and its child after all was done that could be.
 #[derive(Debug)]
 pub struct Seen<'a, P: Parent> {
@@ -153,6 +168,8 @@ pub struct Seen<'a, P: Parent> {
     pub owner: &'a Owner<'a, P>,
     /// The child, if it is there, ours, and not being deleted.
     pub child: Option<&'a ChildView>,
+    /// The child is there and ours, but is being deleted.
+    pub leaving: bool,
     /// What was done with the child in this look.
     pub done: Done,
     /// Why the child is not as it should be.

@@ -15,7 +15,9 @@ use tokio::task::JoinSet;
 
 use super::decision::{Act, Found, Pace, Sight, Trouble, decide};
 use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
-use super::{ACCEPTED, Child, DEGRADED, Done, Observed as _, Owner, Parent, Report, Seen, Status};
+use super::{
+    ACCEPTED, Child, DEGRADED, Done, Observed as _, Owner, Parent, Report, Seen, Status, Upkeep,
+};
 use crate::admission::faults;
 use crate::admission::rules::{Rules, settle};
 use crate::kinds::pods::{self, Pod, PodView};
@@ -306,10 +308,7 @@ impl<P: Parent> Look<'_, P> {
         let found = self.bring_about(&want).await;
         // What was done is told, and logged, whatever came after it.
         let told = match &found {
-            Ok(child) => {
-                let present = child.as_deref().filter(|child| !child.deleting);
-                self.tell(&want, present).await
-            }
+            Ok(child) => self.tell(&want, child.as_deref()).await,
             Err(_) => Ok(()),
         };
         let did = (!self.work.did.is_empty()).then(|| self.work.did.join(", "));
@@ -344,12 +343,15 @@ impl<P: Parent> Look<'_, P> {
                 None => Found::Unknown,
             };
             let memory = self.memory(|memory| memory.clone());
+            let upkeep = child
+                .as_deref()
+                .map_or(Upkeep::Equal, |child| P::upkeep(self.owner, child));
             let act = decide(&Sight {
                 uid: self.owner.uid,
                 name: &self.owner.key.name,
                 wanted,
                 create: want.create,
-                keep: child.as_deref().is_none_or(P::keeps),
+                upkeep: &upkeep,
                 found,
                 applied: memory.applied,
                 hold: memory.pace.hold,
@@ -358,10 +360,11 @@ impl<P: Parent> Look<'_, P> {
             match act {
                 Act::Rest => {
                     self.settled();
-                    if let Some(child) = &child {
+                    let own = child.filter(|child| self.is_own(child));
+                    if let Some(child) = &own {
                         self.retire_others(child).await?;
                     }
-                    return Ok(child);
+                    return Ok(own);
                 }
                 Act::Hold(until) => {
                     self.work.next = Some(until);
@@ -382,7 +385,14 @@ impl<P: Parent> Look<'_, P> {
                         Act::Apply(uid) | Act::Adopt(uid) => Some(uid.as_str()),
                         _ => None,
                     };
-                    match self.apply(want, &body, uid).await {
+                    let written = match (&child, upkeep) {
+                        (None, _) if P::ONCE => self.create(&body).await,
+                        (Some(child), Upkeep::Patch(patch)) => {
+                            self.patch(child, patch, &body).await
+                        }
+                        _ => self.apply(want, &body, uid).await,
+                    };
+                    match written {
                         Ok(view) => {
                             let before = crowded.take().or(child);
                             self.applied(want, wanted, before.as_deref(), &view);
@@ -423,7 +433,7 @@ impl<P: Parent> Look<'_, P> {
                     return Ok(None);
                 }
                 Act::AwaitEnd => {
-                    self.work.trouble = Some(Trouble {
+                    self.work.trouble = want.create.then(|| Trouble {
                         reason: "Terminating",
                         message: format!(
                             "{} {:?} is being deleted, and is made again when it is gone",
@@ -493,6 +503,37 @@ impl<P: Parent> Look<'_, P> {
         Ok(there.is_some_and(|object| is_it(&object.metadata)))
     }
 
+    /// Makes the child, if there is none of its name.
+    async fn create(&self, body: &Value) -> Result<ChildView, Error> {
+        let (client, key) = (&self.this.context.client, self.owner.key);
+        let request = async {
+            let body = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+            write::create::<P::Child, StoredChild<P>>(client, &key.namespace, body).await
+        };
+        Ok(view::<P>(call("create the child", key, request).await?))
+    }
+
+    /// Patches this very child as it was looked at; an orphan is owned by it, as the body has it.
+    async fn patch(
+        &self,
+        child: &ChildView,
+        mut patch: Value,
+        body: &Value,
+    ) -> Result<ChildView, Error> {
+        let metadata = &mut patch["metadata"];
+        metadata["uid"] = child.uid.as_str().into();
+        metadata["resourceVersion"] = child.version.as_str().into();
+        if !self.is_own(child) {
+            metadata["ownerReferences"] = body["metadata"]["ownerReferences"].clone();
+        }
+        let api = self.api::<StoredChild<P>>();
+        let (params, patch) = (write::patch_params(), Patch::Strategic(&patch));
+        let request = api.patch(&child.name, &params, &patch);
+        Ok(view::<P>(
+            call("change the child", self.owner.key, request).await?,
+        ))
+    }
+
     /// Makes the child, or puts the one with that UID right.
     async fn apply(
         &self,
@@ -559,6 +600,7 @@ impl<P: Parent> Look<'_, P> {
             let known = memory.applied.replace((wanted, after.print));
             let done = match before {
                 None => Done::Created,
+                Some(_) if P::ONCE => Done::Nothing,
                 Some(before) if before.print == after.print => Done::Nothing,
                 Some(_) if known.is_some_and(|(last, _)| last == wanted) => Done::Restored,
                 Some(_) => Done::Changed,
@@ -567,6 +609,7 @@ impl<P: Parent> Look<'_, P> {
             done
         });
         let what = match done {
+            Done::Nothing if P::ONCE => "changed",
             Done::Nothing => return,
             Done::Created => "created",
             Done::Changed => "changed",
@@ -652,7 +695,8 @@ impl<P: Parent> Look<'_, P> {
         } = P::report(
             &Seen {
                 owner,
-                child,
+                child: child.filter(|child| !child.deleting),
+                leaving: child.is_some_and(|child| child.deleting),
                 done: self.work.done,
                 trouble: self.work.trouble.as_ref(),
                 pods: &pods,

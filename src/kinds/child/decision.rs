@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::Upkeep;
 use super::view::{Belongs, ChildView};
 
 /// The pause after the first attempt in vain; each further one doubles it.
@@ -47,8 +48,8 @@ pub struct Sight<'a> {
     pub wanted: u64,
     /// Whether a child that is not there is made.
     pub create: bool,
-    /// Whether a child that is there is put right.
-    pub keep: bool,
+    /// What is done with a child that is there.
+    pub upkeep: &'a Upkeep,
     /// The child of that name.
     pub found: Found<'a>,
     /// What was applied last: the hash of what was asked for and the print of what it became.
@@ -99,19 +100,28 @@ pub fn decide(sight: &Sight<'_>) -> Act {
             Belongs::To { uid, .. } if uid == sight.uid => {
                 if child.deleting {
                     Act::AwaitEnd
-                } else if !sight.keep || sight.applied == Some((sight.wanted, child.print)) {
-                    Act::Rest
                 } else {
-                    unless_held(Act::Apply(child.uid.clone()))
+                    let rests = match sight.upkeep {
+                        Upkeep::Equal => sight.applied == Some((sight.wanted, child.print)),
+                        Upkeep::Leave => true,
+                        Upkeep::Patch(_) => false,
+                    };
+                    if rests {
+                        Act::Rest
+                    } else {
+                        unless_held(Act::Apply(child.uid.clone()))
+                    }
                 }
             }
-            Belongs::Orphan { name } if name == sight.name => {
+            Belongs::Orphan { name } if name == sight.name && *sight.upkeep != Upkeep::Leave => {
                 if child.deleting {
                     Act::AwaitEnd
                 } else {
                     unless_held(Act::Adopt(child.uid.clone()))
                 }
             }
+            // The name is not wanted.
+            _ if !sight.create => Act::Rest,
             // Of an earlier object of this name, of another object, or of something else.
             Belongs::To { .. } | Belongs::Orphan { .. } | Belongs::Stranger => {
                 Act::Conflict { watched: !live }
@@ -193,13 +203,13 @@ mod tests {
         ChildView::of::<ConfigMap, Deployment>(object)
     }
 
-    fn of(found: Found<'_>, change: impl FnOnce(&mut Sight<'_>)) -> Act {
+    fn of<'a>(found: Found<'a>, change: impl FnOnce(&mut Sight<'a>)) -> Act {
         let mut sight = Sight {
             uid: UID,
             name: "o",
             wanted: 7,
             create: true,
-            keep: true,
+            upkeep: &Upkeep::Equal,
             found,
             applied: None,
             hold: None,
@@ -232,7 +242,7 @@ mod tests {
         let print = own.print;
         assert_eq!(of(found, |s| s.applied = Some((7, print))), Act::Rest);
         assert_eq!(of(found, |s| s.applied = Some((6, print))), Act::Apply(uid));
-        assert_eq!(of(found, |s| s.keep = false), Act::Rest);
+        assert_eq!(of(found, |s| s.upkeep = &Upkeep::Leave), Act::Rest);
     }
 
     #[test]
@@ -286,6 +296,32 @@ mod tests {
         };
         assert_eq!(there(&orphan("o")), Act::Adopt("child-uid".to_owned()));
         assert_eq!(there(&orphan("p")), Act::Conflict { watched: true });
+    }
+
+    #[test]
+    fn a_child_that_is_not_kept_equal_gets_its_patch_or_nothing() {
+        let patch = Upkeep::Patch(json!({}));
+        let orphan = child(|c| c["metadata"]["ownerReferences"] = json!([]));
+        let uid = || "child-uid".to_owned();
+        for (child, upkeep, act) in [
+            (&child(|_| {}), &patch, Act::Apply(uid())),
+            (&child(|_| {}), &Upkeep::Leave, Act::Rest),
+            (&orphan, &patch, Act::Adopt(uid())),
+            (&orphan, &Upkeep::Leave, Act::Conflict { watched: true }),
+        ] {
+            let found = Found::There { child, live: false };
+            assert_eq!(of(found, |s| s.upkeep = upkeep), act, "{upkeep:?}");
+        }
+    }
+
+    #[test]
+    fn who_has_a_name_that_is_not_wanted_is_no_matter() {
+        let strange = child(|c| c["metadata"]["ownerReferences"][0]["kind"] = "Secret".into());
+        let found = Found::There {
+            child: &strange,
+            live: true,
+        };
+        assert_eq!(of(found, |s| s.create = false), Act::Rest);
     }
 
     #[test]
