@@ -3,7 +3,7 @@
 use crate::admission::faults::Fault;
 use crate::admission::rules::Findings;
 
-/// The longest command. It is one argument of a program, and Linux allows 128 KiB for one.
+/// The longest text. Linux allows 128 KiB for one argument of a program, or one variable.
 const LONGEST: usize = 32_768;
 
 /// Judges the command in that field.
@@ -11,20 +11,25 @@ pub fn check(field: &str, command: &str, findings: &mut Findings) {
     if command.trim().is_empty() {
         findings.fault(Fault::required(field, "command is required"));
     }
-    if command.len() > LONGEST {
-        findings.fault(Fault::too_long(field, command, LONGEST));
+    check_text(field, command, findings);
+}
+
+/// Judges a text that a program is given as an argument or in its environment.
+pub fn check_text(field: &str, text: &str, findings: &mut Findings) {
+    if text.len() > LONGEST {
+        findings.fault(Fault::too_long(field, text, LONGEST));
     }
-    if command.contains('\0') {
+    if text.contains('\0') {
         findings.fault(Fault::invalid(
             field,
-            command,
+            text,
             "must not contain a NUL character: no program can be given one",
         ));
     }
 }
 
-/// The text as a container's command must hold it, so that it reaches the program unchanged.
-/// Kubernetes expands `$(NAME)` in commands and reads `$$` as an escaped `$`.
+/// The text as a container's command or environment must hold it, so that it reaches the program
+/// unchanged. Kubernetes expands `$(NAME)` in both and reads `$$` as an escaped `$`.
 pub fn escape(text: &str) -> String {
     text.replace('$', "$$")
 }
