@@ -168,13 +168,13 @@ fn give(rules: &[Value], permission: &Permission) -> bool {
 
 #[test]
 fn each_kind_has_its_rights_where_it_is_installed_and_nowhere_else() {
-    let roles = roles();
-    let rules = |role: &str| -> &[Value] {
-        let found = roles.iter().find(|(_, name, _)| name == role);
+    let all = roles();
+    let of = |role: &str| -> &[Value] {
+        let found = all.iter().find(|(_, name, _)| name == role);
         found.map_or(&[], |(_, _, rules)| rules)
     };
-    let default = rules("/my-operator-manager-role");
-    let others = rules("/my-operator-sample-kinds-role");
+    let default = of("/my-operator-manager-role");
+    let others = of("/my-operator-sample-kinds-role");
     for kind in kinds::REGISTRY {
         let (its, not_its) = if kind.by_default {
             (default, others)
@@ -230,8 +230,8 @@ fn who_may_edit_a_kind_that_scales_may_scale_it() {
         let scales = versions[0].subresources.as_ref().unwrap().scale.is_some();
         let plural = (kind.admission.resource)().plural;
         let role = format!("/my-operator-{}-editor-role", kind.name);
-        let roles = roles();
-        let (_, _, rules) = roles.iter().find(|(_, name, _)| *name == role).unwrap();
+        let all = roles();
+        let (_, _, rules) = all.iter().find(|(_, name, _)| *name == role).unwrap();
         let may = rules.iter().any(|rule| {
             words(&rule["resources"]).contains(&format!("{plural}/scale").as_str())
                 && words(&rule["verbs"]).contains(&"patch")
