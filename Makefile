@@ -58,7 +58,7 @@ docker-build: ## Build the image IMG (CONTAINER_TOOL=docker, podman or buildah; 
 docker-push: ## Push the image IMG.
 	$(CONTAINER_TOOL) push "$(IMG)"
 
-install: ## Install the CRDs into the cluster of KUBECONFIG.
+install: ## Install the CRDs into the cluster of KUBECONFIG (of more kinds: kubectl apply -k config/crd/sample-kinds).
 	$(KUBECTL) apply -k config/crd
 
 uninstall: ## Remove the CRDs; asks before their objects go (FORCE=1 says yes).

@@ -3,11 +3,14 @@
 
 use std::process::Command;
 
+use my_operator::kinds::REGISTRY;
 use my_operator_cluster::{Cluster, Options, free_ports};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
-use crate::harness::{Kubectl, NAMESPACE, Operator, checkout, operator_kubeconfig, wait_for};
+use crate::harness::{
+    Kubectl, NAMESPACE, Operator, checkout, every_kind, operator_kubeconfig, wait_for,
+};
 use crate::{hack, kubectl, rendered};
 
 /// Programs of others are not here: of their objects only names and shape are checked.
@@ -138,6 +141,31 @@ async fn with_cert_manager_the_files_are_where_the_operator_reads_them() {
     }
     let inject = "cert-manager.io/inject-ca-from: my-operator-system/my-operator-serving-cert";
     assert_eq!(all.matches(inject).count(), 2, "both configurations");
+}
+
+#[tokio::test]
+async fn with_sample_kinds_it_has_every_kind_with_cert_manager_beside_them_too() {
+    if REGISTRY.iter().all(|kind| kind.by_default) {
+        return;
+    }
+    let cluster = cluster().await;
+    for components in ["sample-kinds", "cert-manager sample-kinds"] {
+        let all = rendered(cluster, components);
+        let deployment = part(&all, &["kind: Deployment"]);
+        assert!(deployment.contains(&every_kind()), "{deployment}");
+        for configuration in ["Mutating", "Validating"] {
+            let kind = format!("kind: {configuration}WebhookConfiguration");
+            let configuration = part(&all, &[&kind]);
+            let entries = configuration.matches("    name: my-operator-webhook-service\n");
+            assert_eq!(entries.count(), REGISTRY.len(), "{configuration}");
+            let injected = configuration.contains("cert-manager.io/inject-ca-from:");
+            assert_eq!(injected, components.contains("cert-manager"));
+        }
+        for kind in REGISTRY {
+            let name = format!("my-operator-{}-editor-role", kind.name);
+            part(&all, &["kind: ClusterRole\n", &name]);
+        }
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,12 @@
 //! `make deploy`, `make undeploy` and `make uninstall`. The nodes are fakes: the operator's pods become ready
 //! without running, so nobody answers its webhooks here.
 
+use std::collections::BTreeSet;
+
+use my_operator::kinds::REGISTRY;
 use my_operator_cluster::{Cluster, Options};
 
-use crate::harness::{Kubectl, NAMESPACE, checkout, run, wait_for};
+use crate::harness::{Kubectl, NAMESPACE, checkout, every_kind, run, wait_for};
 use crate::{environment, hack, rendered, script};
 
 const IMAGE: &str = "example.com:5000/team/my-operator:1";
@@ -205,4 +208,62 @@ async fn deploy_installs_everything_and_undeploy_leaves_nothing() {
     kubectl.run("apply -k config/crd").good();
     hack(cluster, "hack/undeploy --crds").good();
     assert!(!kubectl.run("get crd -o name").good().contains("cnat"));
+
+    sample_kinds_come_and_go(cluster, &kubectl).await;
+}
+
+/// The kinds that are off by default, with the component that brings them.
+async fn sample_kinds_come_and_go(cluster: &Cluster, kubectl: &Kubectl) {
+    let off = || REGISTRY.iter().filter(|kind| !kind.by_default);
+    if off().next().is_none() {
+        return;
+    }
+    let own = Kubectl::new(kubectl.cluster, NAMESPACE);
+    let said = kubectl.run("apply -k config/crd/sample-kinds").good();
+    assert_eq!(said.lines().count(), off().count(), "{said}");
+    kubectl
+        .run("wait --for=condition=Established --timeout=60s crd --all")
+        .good();
+    // No webhook is there yet to be asked.
+    for kind in off() {
+        let (group, sample) = ((kind.crd)().spec.group, kind.samples[0].file);
+        let sample = format!("config/samples/sample-kinds/{sample}");
+        let said = kubectl.run(&format!("apply -f {sample}")).good();
+        assert!(said.contains(&group) && said.contains("created"), "{said}");
+    }
+
+    let said = hack(cluster, &format!("hack/deploy {IMAGE} sample-kinds")).good();
+    assert!(said.contains("successfully rolled out"), "{said}");
+    let arguments = own.field(DEPLOYMENT, "{.spec.template.spec.containers[*].args}");
+    assert!(arguments.contains(&every_kind()), "{arguments}");
+    let resources = "{.webhooks[*].rules[*].resources[*]}";
+    for configuration in [
+        "mutatingwebhookconfiguration/my-operator-mutating-webhook-configuration",
+        "validatingwebhookconfiguration/my-operator-validating-webhook-configuration",
+    ] {
+        let asked = own.field(configuration, resources);
+        let asked: BTreeSet<&str> = asked.split(' ').collect();
+        let all = REGISTRY
+            .iter()
+            .map(|kind| (kind.admission.resource)().plural);
+        let all: Vec<String> = all.collect();
+        assert_eq!(asked, all.iter().map(String::as_str).collect());
+    }
+
+    // What would be lost is told of these as well.
+    let error = hack(cluster, "hack/undeploy sample-kinds").bad();
+    for kind in off() {
+        let plural = (kind.admission.resource)().plural;
+        assert!(error.contains(&format!("1 of {plural}.")), "{error}");
+    }
+    let mut forced = script(cluster, "hack/undeploy sample-kinds");
+    run(forced.env("FORCE", "1").env("PATIENCE", "5"), "").good();
+    let left = "get --ignore-not-found -o name -f -";
+    assert_eq!(
+        own.with(left, &rendered(cluster, "sample-kinds")).good(),
+        ""
+    );
+    kubectl.run("apply -k config/crd/sample-kinds").good();
+    hack(cluster, "hack/undeploy --crds").good();
+    assert_eq!(kubectl.run("get crd -o name").good(), "");
 }
