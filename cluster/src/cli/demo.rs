@@ -66,7 +66,7 @@ impl Demo {
 
         let mut stop = Stop::new()?;
         let prepared = tokio::select! {
-            prepared = prepare(&cluster, &crds) => Some(prepared),
+            prepared = self.prepare(&cluster, &crds) => Some(prepared),
             () = stop.asked() => None,
         };
         let outcome = match prepared {
@@ -80,6 +80,39 @@ impl Demo {
         stop.at_once_when_asked_again();
         cluster.stop().await;
         outcome
+    }
+
+    /// Installs the CRDs and makes the operator's namespace, where it keeps its certificates.
+    async fn prepare(&self, cluster: &Cluster, crds: &Path) -> anyhow::Result<()> {
+        let crds = crds.display().to_string();
+        let others = self.config.join("crd/sample-kinds");
+        let mut folders = vec![["apply", "-f", &crds]];
+        // Whoever names kinds may mean those that are off by default.
+        let named = |argument: &OsString| argument.to_string_lossy().starts_with("--kinds");
+        let others_name = others.display().to_string();
+        if others.is_dir() && self.arguments.iter().any(named) {
+            folders.push(["apply", "-k", &others_name]);
+        }
+        for apply in &folders {
+            if !show(cluster, apply).await? {
+                bail!("the CRDs in {} were refused", apply[2]);
+            }
+        }
+        let wait = "wait --for=condition=Established --timeout=60s crd --all";
+        let wait: Vec<&str> = wait.split(' ').collect();
+        let (established, output) = kubectl(cluster, &wait).await?;
+        if !established {
+            bail!(
+                "the CRDs are not established: {}",
+                output.trim().replace('\n', "; ")
+            );
+        }
+        let namespace = ["create", "namespace", "my-operator-system"];
+        let (made, output) = kubectl(cluster, &namespace).await?;
+        if !made {
+            bail!("cannot make the operator's namespace: {}", output.trim());
+        }
+        Ok(())
     }
 
     /// Starts the operator, performs, and stops the operator again.
@@ -200,36 +233,6 @@ impl Demo {
         follower.show_from_now();
         std::future::pending().await
     }
-}
-
-/// Installs the CRDs and makes the operator's namespace, where it keeps its certificates.
-async fn prepare(cluster: &Cluster, crds: &Path) -> anyhow::Result<()> {
-    let crds = crds.display().to_string();
-    if !show(cluster, &["apply", "-f", &crds]).await? {
-        bail!("the CRDs in {crds} were refused");
-    }
-    let (established, output) = kubectl(
-        cluster,
-        &[
-            "wait",
-            "--for=condition=Established",
-            "--timeout=60s",
-            "-f",
-            &crds,
-        ],
-    )
-    .await?;
-    if !established {
-        bail!(
-            "the CRDs in {crds} are not established: {}",
-            output.trim().replace('\n', "; ")
-        );
-    }
-    let (made, output) = kubectl(cluster, &["create", "namespace", "my-operator-system"]).await?;
-    if !made {
-        bail!("cannot make the operator's namespace: {}", output.trim());
-    }
-    Ok(())
 }
 
 /// Waits for the operator's `/readyz`, and says which gates are missing if that takes long.
