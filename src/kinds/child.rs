@@ -77,7 +77,9 @@ pub trait Parent: Sized + Send + Sync + 'static {
         + Send
         + 'static;
 
-    /// The child that an object asks for.
+    /// The child that an object asks for. Where two objects can ask for one name at the same moment,
+    /// something that cannot be changed must differ, such as a selector: the API server then refuses
+    /// the later one.
     fn child(owner: &Owner<'_, Self>) -> Child;
 
     /// What is done with this child, which is there and the object's own, or an orphan of our making.

@@ -209,11 +209,11 @@ async fn deploy_installs_everything_and_undeploy_leaves_nothing() {
     hack(cluster, "hack/undeploy --crds").good();
     assert!(!kubectl.run("get crd -o name").good().contains("cnat"));
 
-    sample_kinds_come_and_go(cluster, &kubectl).await;
+    sample_kinds_come_and_go(cluster, &kubectl);
 }
 
 /// The kinds that are off by default, with the component that brings them.
-async fn sample_kinds_come_and_go(cluster: &Cluster, kubectl: &Kubectl) {
+fn sample_kinds_come_and_go(cluster: &Cluster, kubectl: &Kubectl) {
     let off = || REGISTRY.iter().filter(|kind| !kind.by_default);
     if off().next().is_none() {
         return;

@@ -408,13 +408,19 @@ impl<P: Parent> Look<'_, P> {
                                 (looked, live) = (true, true);
                                 continue;
                             }
-                            if let Some(why) = error.refusal() {
-                                self.in_vain("Refused", why.to_owned());
-                                return Ok(child.filter(|child| self.is_own(child)));
+                            // Another child may have taken the name.
+                            if child.is_none() && matches!(error.category(), "Invalid" | "Conflict")
+                            {
+                                child = self.look(&want.name).await?.map(Arc::new);
+                                if child.is_some() {
+                                    continue;
+                                }
                             }
-                            // After a conflict, too, it is looked at anew: another child may have
-                            // taken the name.
-                            return Err(error);
+                            let Some(why) = error.refusal() else {
+                                return Err(error);
+                            };
+                            self.in_vain("Refused", why.to_owned());
+                            return Ok(child.filter(|child| self.is_own(child)));
                         }
                     }
                 }
