@@ -7,6 +7,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod count;
 mod every_kind;
 
 use harness::{Kubectl, Operator};

@@ -1,0 +1,415 @@
+//! The edge: what is watched, whom a change of a pod concerns, and the one call: the status.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use chrono::{DateTime, Utc};
+use kube::Client;
+use kube::runtime::watcher;
+use tokio::task::JoinSet;
+
+use super::admission::CountRules;
+use super::crd::{Count, CountObject, CountStatus};
+use super::status::{self, Assertion};
+use crate::admission::faults::Fault;
+use crate::admission::rules::settle;
+use crate::clock::Clock;
+use crate::kinds::pods::{self, Pod, PodView};
+use crate::reconcile::cache::{Cache, Touched, follow};
+use crate::reconcile::event::{self, Events};
+use crate::reconcile::queue::Queue;
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, runner, write};
+
+/// The name of this controller in logs and figures.
+const NAME: &str = "count";
+/// The labels that name the application of a pod: the one in use everywhere, and Kubernetes'
+/// recommended one.
+const LABELS: &[&str] = &["app", "app.kubernetes.io/name"];
+
+/// What is kept of a Count.
+#[derive(Debug)]
+struct CountView {
+    namespace: Box<str>,
+    uid: String,
+    version: String,
+    generation: Option<i64>,
+    deleting: bool,
+    assertion: Result<Assertion, Vec<Fault>>,
+    status: CountStatus,
+}
+
+impl CountView {
+    fn of(object: CountObject, now: DateTime<Utc>) -> Self {
+        let metadata = object.metadata;
+        let name = metadata.name.unwrap_or_default();
+        let spec = settle::<CountRules>(&name, &BTreeMap::new(), object.spec.text(), now);
+        Self {
+            namespace: metadata.namespace.unwrap_or_default().into(),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            generation: metadata.generation,
+            deleting: metadata.deletion_timestamp.is_some(),
+            assertion: spec.map(Assertion::from),
+            status: status::read(&object.status),
+        }
+    }
+}
+
+/// Under which texts a pod is found: none while it is not ready.
+fn apps(pod: &PodView) -> Vec<String> {
+    let labels = 0..LABELS.len();
+    let values = labels.filter_map(|place| pod.label(place));
+    let texts = values.map(|value| PodView::index(&pod.namespace, value));
+    texts.filter(|_| pod.ready).collect()
+}
+
+/// Runs the reconciler until the context says stop.
+///
+/// # Errors
+/// When a watch or a worker dies, which is a bug.
+pub async fn run(context: Context) -> anyhow::Result<()> {
+    let (counts, pods) = (context.apis::<CountObject>(), context.apis::<Pod>());
+    let this = Arc::new(Controller {
+        client: context.client.clone(),
+        clock: context.clock.clone(),
+        events: context.events.clone(),
+        queue: context.queue(NAME),
+        counts: Arc::new(Cache::new(counts.len(), |count: &CountView| {
+            let assertion = count.assertion.iter();
+            let texts = assertion.map(|a| PodView::index(&count.namespace, &a.name));
+            texts.collect()
+        })),
+        pods: Arc::new(Cache::new(pods.len(), apps)),
+        unsettled: Mutex::default(),
+    });
+    let mut watches = JoinSet::new();
+    for api in counts {
+        let (this, health) = (this.clone(), context.health.clone());
+        watches.spawn(async move {
+            let view = |object| CountView::of(object, (this.clock)());
+            let touched = |touched: &Touched<'_, CountView>| this.queue.add(touched.key.clone());
+            let (config, cache) = (watcher::Config::default(), this.counts.clone());
+            follow(api, config, cache, health, view, touched).await;
+        });
+    }
+    for api in pods {
+        let (this, health) = (this.clone(), context.health.clone());
+        watches.spawn(async move {
+            let view = |pod| PodView::of(pod, LABELS);
+            let touched = |touched: &Touched<'_, PodView>| this.pod_touched(touched);
+            let (config, cache) = (pods::config(), this.pods.clone());
+            follow(api, config, cache, health, view, touched).await;
+        });
+    }
+    let workers = async {
+        // Before all of it is known, a pod that is there would look missing.
+        let known = async {
+            this.counts.synced().await;
+            this.pods.synced().await;
+        };
+        tokio::select! {
+            () = known => runner::run(NAME, this.clone(), this.queue.clone(), &context).await,
+            () = context.stop.cancelled() => Ok(()),
+        }
+    };
+    runner::join(watches, workers).await
+}
+
+struct Controller {
+    client: Client,
+    clock: Clock,
+    events: Events,
+    queue: Arc<Queue>,
+    counts: Arc<Cache<CountView>>,
+    pods: Arc<Cache<PodView>>,
+    /// Counts whose pods changed, and since when that is not in their status.
+    unsettled: Mutex<HashMap<Key, DateTime<Utc>>>,
+}
+
+impl Controller {
+    /// Wakes the Counts of which the pod was or is one.
+    fn pod_touched(&self, touched: &Touched<'_, PodView>) {
+        let texts = |pod: Option<&PodView>| pod.map(apps).unwrap_or_default().into_iter().collect();
+        let (before, after): (HashSet<_>, HashSet<_>) = (texts(touched.old), texts(touched.new));
+        for text in before.symmetric_difference(&after) {
+            for (key, _) in self.counts.find_with_keys(text) {
+                self.queue.add(key);
+            }
+        }
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, HashMap<Key, DateTime<Utc>>> {
+        self.unsettled
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The status as it should be.
+    fn look(&self, count: &CountView, now: DateTime<Utc>) -> CountStatus {
+        match &count.assertion {
+            Ok(assertion) => {
+                let app = PodView::index(&count.namespace, &assertion.name);
+                let ready = self.pods.find(&app);
+                let ready = i64::try_from(ready.len()).unwrap_or(i64::MAX);
+                status::observed(&count.status, count.generation, assertion, ready, now)
+            }
+            Err(faults) => status::rejected(&count.status, count.generation, faults, now),
+        }
+    }
+}
+
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Outcome, Error> {
+        let count = self.counts.get(key).filter(|count| !count.deleting);
+        let Some(count) = count else {
+            self.unsettled().remove(key);
+            return Ok(Outcome::default());
+        };
+        let after = self.look(&count, now);
+        if after == count.status {
+            self.unsettled().remove(key);
+            return Ok(Outcome::default());
+        }
+        let since = *self.unsettled().entry(key.clone()).or_insert(now);
+        if let Some(due) = status::waits_until(&count.status, &after, since, now) {
+            let next = Some(due);
+            return Ok(Outcome { next, did: None });
+        }
+        let (uid, version) = (&count.uid, &count.version);
+        let request = write::status::<CountObject, _>(&self.client, key, uid, version, &after);
+        call("write the status", key, request).await?;
+        // Not before: what could not be written has rested already.
+        self.unsettled().remove(key);
+        for news in status::news(&count.status, &after) {
+            let about = event::about::<Count>(key, &count.uid);
+            self.events.publish(about, news);
+        }
+        let turned = after.healthy != count.status.healthy;
+        let turn = if after.healthy == Some(true) {
+            "healthy"
+        } else {
+            "not healthy"
+        };
+        Ok(Outcome {
+            next: None,
+            did: turned.then(|| turn.to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
+
+    use axum::http::{Request, Response};
+    use chrono::TimeDelta;
+    use kube::client::Body;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+
+    use super::*;
+    use crate::reconcile::metrics::Metrics;
+
+    fn pod(labels: &serde_json::Value, ready: &str) -> PodView {
+        let pod = json!({"metadata": {"name": "x", "namespace": "ns", "labels": labels},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
+        PodView::of(serde_json::from_str(&pod.to_string()).unwrap(), LABELS)
+    }
+
+    fn now() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+    }
+
+    fn key() -> Key {
+        Key::new("ns", "a")
+    }
+
+    fn view(count: &serde_json::Value) -> Arc<CountView> {
+        let count = serde_json::from_str(&count.to_string()).unwrap();
+        Arc::new(CountView::of(count, now()))
+    }
+
+    /// An API server that answers with that code, and a controller with a Count of 3 pods that has
+    /// them. What is written is stored, and seen.
+    struct World {
+        controller: Arc<Controller>,
+        code: Arc<AtomicU16>,
+        writes: Arc<AtomicU64>,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let code = Arc::new(AtomicU16::new(200));
+            let writes = Arc::new(AtomicU64::new(0));
+            let counts = Arc::new(Cache::new(0, |count: &CountView| {
+                vec![PodView::index(&count.namespace, "nginx")]
+            }));
+            let count = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u",
+                "resourceVersion": "1", "generation": 1}, "spec": {"name": "nginx", "count": 3}});
+            counts.insert(&key(), &view(&count));
+            let server = {
+                let (code, writes, counts) = (code.clone(), writes.clone(), counts.clone());
+                tower::service_fn(move |request: Request<Body>| {
+                    let (writes, counts) = (writes.clone(), counts.clone());
+                    let (code, mut count) = (code.load(Relaxed), count.clone());
+                    async move {
+                        let body = request.into_body().collect_bytes().await.unwrap();
+                        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+                        count["status"] = body["status"].clone();
+                        if code == 200 {
+                            writes.fetch_add(1, Relaxed);
+                            counts.insert(&key(), &view(&count));
+                        } else {
+                            count = json!({"kind": "Status", "code": code, "message": "no"});
+                        }
+                        let answer = Body::from(count.to_string().into_bytes());
+                        let answer = Response::builder().status(code).body(answer);
+                        Ok::<_, std::convert::Infallible>(answer.unwrap())
+                    }
+                })
+            };
+            let client = Client::new(server, "ns");
+            let (events, _teller) = event::events(client.clone(), Arc::new(now));
+            let figures = Metrics::new(&mut Registry::default());
+            let world = Self {
+                controller: Arc::new(Controller {
+                    client,
+                    clock: Arc::new(now),
+                    events,
+                    queue: Arc::new(Queue::new(Arc::new(now), figures.of(NAME))),
+                    counts,
+                    pods: Arc::new(Cache::new(0, apps)),
+                    unsettled: Mutex::default(),
+                }),
+                code,
+                writes,
+            };
+            for name in ["1", "2", "3"] {
+                world.put(name, "True");
+            }
+            world
+        }
+
+        /// A pod as its watch brings it.
+        fn put(&self, name: &str, ready: &str) {
+            let pod = Arc::new(pod(&json!({"app": "nginx"}), ready));
+            let pods = &self.controller.pods;
+            pods.insert(&Key::new("ns", name), &pod);
+        }
+
+        /// Looks at so many milliseconds; when to look again, in milliseconds.
+        async fn look(&self, at: i64) -> Result<Option<i64>, Error> {
+            let time = now() + TimeDelta::milliseconds(at);
+            let outcome = self.controller.reconcile(&key(), time).await?;
+            Ok(outcome.next.map(|next| (next - now()).num_milliseconds()))
+        }
+
+        fn observed(&self) -> Option<i64> {
+            let count = self.controller.counts.get(&key()).unwrap();
+            count.status.observed
+        }
+
+        fn writes(&self) -> u64 {
+            self.writes.load(Relaxed)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_burst_is_written_once_and_what_came_back_never() {
+        let world = World::new();
+        assert_eq!(world.look(0).await.unwrap(), None);
+        assert_eq!((world.writes(), world.observed()), (1, Some(3)));
+        assert_eq!(world.look(1).await.unwrap(), None);
+        assert_eq!(world.writes(), 1, "nothing changed");
+
+        for (at, name) in [(10, "1"), (20, "2"), (30, "3")] {
+            world.put(name, "False");
+            assert_eq!(world.look(at).await.unwrap(), Some(1_010));
+        }
+        assert_eq!(world.writes(), 1);
+        assert_eq!(world.look(1_010).await.unwrap(), None);
+        assert_eq!((world.writes(), world.observed()), (2, Some(0)));
+
+        // The rest begins anew with each change.
+        world.put("1", "True");
+        assert_eq!(world.look(5_000).await.unwrap(), Some(6_000));
+        world.put("1", "False");
+        assert_eq!(world.look(5_500).await.unwrap(), None);
+        world.put("1", "True");
+        assert_eq!(world.look(5_900).await.unwrap(), Some(6_900));
+        assert_eq!(world.writes(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_write_that_failed_is_tried_again_without_another_rest() {
+        let world = World::new();
+        world.look(0).await.unwrap();
+        world.put("1", "False");
+        assert_eq!(world.look(10).await.unwrap(), Some(1_010));
+        world.code.store(500, Relaxed);
+        world.look(1_010).await.unwrap_err();
+        world.look(2_010).await.unwrap_err();
+        world.code.store(200, Relaxed);
+        assert_eq!(world.look(4_010).await.unwrap(), None);
+        assert_eq!(world.observed(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn of_all_that_happens_to_pods_only_readiness_wakes_a_count() {
+        let world = World::new();
+        let label = json!({"app": "nginx"});
+        let other = json!({"app": "other"});
+        for (old, new, wakes) in [
+            (None, Some(pod(&label, "False")), false),
+            (None, Some(pod(&label, "True")), true),
+            (Some(pod(&label, "True")), Some(pod(&label, "True")), false),
+            (Some(pod(&label, "True")), Some(pod(&label, "False")), true),
+            (Some(pod(&label, "True")), Some(pod(&other, "True")), true),
+            (Some(pod(&other, "True")), Some(pod(&other, "False")), false),
+            (Some(pod(&label, "False")), None, false),
+            (Some(pod(&label, "True")), None, true),
+        ] {
+            let queue = &world.controller.queue;
+            world.controller.pod_touched(&Touched {
+                key: &Key::new("ns", "1"),
+                old: old.as_ref(),
+                new: new.as_ref(),
+                gap: false,
+            });
+            let woken = tokio::time::timeout(Duration::ZERO, queue.take()).await;
+            assert_eq!(woken.is_ok(), wakes, "{old:?} {new:?}");
+            if woken.is_ok() {
+                queue.done(&key(), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_ready_pod_is_found_under_each_of_its_names() {
+        let both = json!({"app": "a", "app.kubernetes.io/name": "b"});
+        assert_eq!(apps(&pod(&both, "True")), ["ns/a", "ns/b"]);
+        assert!(apps(&pod(&both, "False")).is_empty());
+        assert!(apps(&pod(&json!({"other": "a"}), "True")).is_empty());
+    }
+
+    #[test]
+    fn a_pod_with_both_labels_counts_once() {
+        let cache = Cache::new(0, apps);
+        let same = json!({"app": "a", "app.kubernetes.io/name": "a"});
+        for (name, labels) in [
+            ("1", same),
+            ("2", json!({"app": "a"})),
+            ("3", json!({"app.kubernetes.io/name": "a"})),
+            ("4", json!({"app": "a", "app.kubernetes.io/name": "b"})),
+            ("5", json!({"app": "b"})),
+        ] {
+            let view = Arc::new(pod(&labels, "True"));
+            cache.insert(&Key::new("ns", name), &view);
+        }
+        assert_eq!(cache.find("ns/a").len(), 4);
+        assert_eq!(cache.find("ns/b").len(), 2);
+        assert!(cache.find("other/a").is_empty());
+    }
+}

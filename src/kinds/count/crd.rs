@@ -1,0 +1,128 @@
+//! The types of the kind, and the CRD that is made from them.
+
+// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+#![allow(clippy::duplicated_attributes)]
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResource, CustomResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kinds::schema;
+use crate::reconcile::condition::Condition;
+use crate::reconcile::raw;
+
+/// Which pods are counted, and how many there should be.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "demo.mark8s.io",
+    version = "v1",
+    kind = "Count",
+    plural = "counts",
+    shortname = "count",
+    namespaced,
+    status = "CountStatus",
+    doc = "A Count asserts that exactly so many ready pods of an application exist in its namespace; its status says whether it is so.",
+    printcolumn(
+        name = "APP",
+        type_ = "string",
+        json_path = ".spec.name",
+        description = "The value of the label app or app.kubernetes.io/name of the pods"
+    ),
+    printcolumn(
+        name = "COUNT",
+        type_ = "integer",
+        json_path = ".spec.count",
+        description = "How many ready pods there should be"
+    ),
+    printcolumn(
+        name = "OBSERVED",
+        type_ = "integer",
+        json_path = ".status.observed",
+        description = "How many ready pods there are"
+    ),
+    printcolumn(
+        name = "HEALTHY",
+        type_ = "boolean",
+        json_path = ".status.healthy",
+        description = "Whether there are exactly as many as there should be"
+    ),
+    printcolumn(
+        name = "AGE",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct CountSpec {
+    /// The pods that are counted: those in the namespace whose label app or app.kubernetes.io/name
+    /// has this value. A pod with both counts once. A label value: at most 63 letters, digits, '-',
+    /// '_' and '.', with a letter or digit first and last. Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+
+    /// How many of these pods should be ready, neither fewer nor more. A pod is ready while its
+    /// phase is Running, its condition Ready is True, and it is not being deleted. 0 to 2147483647.
+    /// Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<i64>,
+}
+
+/// What the operator saw last.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CountStatus {
+    /// The metadata.generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// How many ready pods there are. A change of the pods shows after a second, so that a burst of
+    /// changes shows as one. Absent while the spec breaks rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<i64>,
+
+    /// Whether there are exactly spec.count ready pods. False while the spec breaks rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<bool>,
+
+    /// What was observed, by type. Accepted: the spec obeys the rules. Healthy: there are exactly
+    /// spec.count ready pods; else the reason is TooFewPods, TooManyPods or Invalid.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// A Count as it is stored.
+pub type CountObject = raw::Object<Count>;
+
+/// The CRD. Its schema has the types alone: a rule in it would hide the webhook's complete list.
+pub fn crd() -> CustomResourceDefinition {
+    schema::finish(Count::crd())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_crd_has_its_names_and_columns() {
+        let crd = crd();
+        assert_eq!(crd.metadata.name.as_deref(), Some("counts.demo.mark8s.io"));
+        assert_eq!(crd.spec.names.short_names, Some(vec!["count".to_owned()]));
+        assert_eq!(crd.spec.scope, "Namespaced");
+        let version = &crd.spec.versions[0];
+        assert!(version.subresources.as_ref().unwrap().status.is_some());
+        let columns = version.additional_printer_columns.iter().flatten();
+        let columns: Vec<_> = columns.map(|column| column.name.as_str()).collect();
+        assert_eq!(columns, ["APP", "COUNT", "OBSERVED", "HEALTHY", "AGE"]);
+    }
+
+    #[test]
+    fn any_stored_object_can_be_read() {
+        for spec in ["null", "7", "[]", r#"{"count": {"a": 1}}"#] {
+            let text = format!(r#"{{"metadata": {{"name": "x"}}, "spec": {spec}, "status": 1}}"#);
+            serde_json::from_str::<CountObject>(&text).unwrap();
+        }
+    }
+}

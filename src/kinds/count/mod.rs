@@ -1,0 +1,62 @@
+//! Count: an assertion that so many ready pods of an application exist in the namespace.
+//!
+//! A Count makes and deletes nothing. It says how many ready pods there should be ([`crd`]), and its
+//! status says whether it is so: exactly so many, neither fewer nor more. [`admission`] refuses what
+//! cannot be meant; the reconciler applies the same rules to what came in past the webhook.
+//!
+//! [`controller`] is the edge. It follows every pod once for all Counts, as a slim view of which only
+//! the ready ones are indexed, by namespace and label. So a pod that becomes ready, or ceases to be,
+//! wakes the Counts that name it and no others, and everything else that happens to pods wakes none.
+//!
+//! [`status`] decides, as pure functions: what the status is, what is told of a change, and for how
+//! long a change waits, so that a roll-out of hundreds of pods is written a few times.
+
+pub mod admission;
+pub mod controller;
+pub mod crd;
+pub mod status;
+
+use super::{Kind, Permission, Sample};
+use crate::admission::judge::Admission;
+
+/// The kind, for the registry.
+pub const KIND: Kind = Kind {
+    name: "count",
+    by_default: false,
+    crd: crd::crd,
+    admission: Admission::of::<admission::CountRules>(),
+    permissions: &[
+        Permission {
+            group: "",
+            resource: "pods",
+            verbs: &["list", "watch"],
+        },
+        Permission {
+            group: "events.k8s.io",
+            resource: "events",
+            verbs: &["create", "patch"],
+        },
+        Permission {
+            group: "demo.mark8s.io",
+            resource: "counts",
+            verbs: &["list", "watch"],
+        },
+        Permission {
+            group: "demo.mark8s.io",
+            resource: "counts/status",
+            verbs: &["update"],
+        },
+    ],
+    cluster_permissions: &[],
+    samples: &[
+        Sample {
+            file: "demo_v1_count.yaml",
+            text: include_str!("samples/demo_v1_count.yaml"),
+        },
+        Sample {
+            file: "bad/demo_v1_count.yaml",
+            text: include_str!("samples/bad/demo_v1_count.yaml"),
+        },
+    ],
+    start: |context| Box::pin(controller::run(context)),
+};

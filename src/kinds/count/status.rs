@@ -1,0 +1,339 @@
+//! The decision: what the status is, what is told of a change of it, and for how long a change waits.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::crd::{CountSpec, CountStatus};
+use crate::admission::faults::{Fault, join};
+use crate::reconcile::condition;
+use crate::reconcile::event::{News, Severity};
+use crate::reconcile::raw::Raw;
+
+/// The spec obeys the rules.
+const ACCEPTED: &str = "Accepted";
+/// There are exactly as many ready pods as there should be.
+const HEALTHY: &str = "Healthy";
+/// A change of the pods is written after this time, and what changes meanwhile with it.
+const SETTLE: TimeDelta = TimeDelta::seconds(1);
+
+/// What a Count asserts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assertion {
+    /// The value of a label of the pods.
+    pub name: String,
+    /// How many of them should be ready.
+    pub count: i64,
+}
+
+impl From<CountSpec> for Assertion {
+    /// Of a spec that obeys the rules, so that both fields are there.
+    fn from(spec: CountSpec) -> Self {
+        Self {
+            name: spec.name.unwrap_or_default(),
+            count: spec.count.unwrap_or_default(),
+        }
+    }
+}
+
+/// Reads a stored status. One that cannot be read is taken for none, and will be replaced.
+pub fn read(raw: &Raw) -> CountStatus {
+    serde_json::from_str(raw.text()).unwrap_or_default()
+}
+
+/// The status of a Count of which `observed` pods are ready.
+pub fn observed(
+    previous: &CountStatus,
+    generation: Option<i64>,
+    assertion: &Assertion,
+    observed: i64,
+    now: DateTime<Utc>,
+) -> CountStatus {
+    let Assertion { name, count } = assertion;
+    let pods = format!("ready pods labelled app={name}");
+    let (healthy, reason, message) = match observed - count {
+        0 => (true, "AsAsserted", format!("{observed} of {count} {pods}")),
+        ..0 => (false, "TooFewPods", format!("{observed} of {count} {pods}")),
+        more => (
+            false,
+            "TooManyPods",
+            format!("{observed} {pods}, {more} more than the {count} that should exist"),
+        ),
+    };
+    let mut status = CountStatus {
+        observed_generation: generation,
+        observed: Some(observed),
+        healthy: Some(healthy),
+        conditions: previous.conditions.clone(),
+    };
+    let mut set = |type_, value, reason, message: &str| {
+        let list = &mut status.conditions;
+        condition::set(list, type_, value, reason, message, generation, now);
+    };
+    set(ACCEPTED, true, "Valid", "the spec obeys the rules");
+    set(HEALTHY, healthy, reason, &message);
+    status
+}
+
+/// The status of a Count whose spec may not be acted on.
+pub fn rejected(
+    previous: &CountStatus,
+    generation: Option<i64>,
+    faults: &[Fault],
+    now: DateTime<Utc>,
+) -> CountStatus {
+    let mut status = CountStatus {
+        observed_generation: generation,
+        observed: None,
+        healthy: Some(false),
+        conditions: previous.conditions.clone(),
+    };
+    let mut set = |type_, message: &str| {
+        let list = &mut status.conditions;
+        condition::set(list, type_, false, "Invalid", message, generation, now);
+    };
+    set(ACCEPTED, &join(faults));
+    set(
+        HEALTHY,
+        "nothing is counted before the faults in condition Accepted are mended",
+    );
+    status
+}
+
+/// When a new status is to be written, if it is not to be now. What people did to the Count shows at
+/// once; what became of the pods since the instant `since` settles first.
+pub fn waits_until(
+    before: &CountStatus,
+    after: &CountStatus,
+    since: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Option<DateTime<Utc>> {
+    let is_pods = before.observed_generation == after.observed_generation
+        && before.observed.is_some()
+        && after.observed.is_some();
+    let due = since + SETTLE;
+    // A clock that was set back must not hold it up.
+    (is_pods && now < due && since <= now).then_some(due)
+}
+
+/// What a change of the status is worth telling. A new Count that is not healthy yet has not turned
+/// unhealthy: its pods may come with it.
+pub fn news(before: &CountStatus, after: &CountStatus) -> Vec<News> {
+    let became = |type_, status: &str| {
+        let is = |list| condition::get(list, type_).filter(|c| c.status == status);
+        is(&after.conditions).filter(|_| is(&before.conditions).is_none())
+    };
+    let mut news = Vec::new();
+    let mut tell = |severity, reason, action, note: &str| {
+        news.push(News {
+            severity,
+            reason,
+            action,
+            note: note.to_owned(),
+        });
+    };
+    if let Some(condition) = became(ACCEPTED, "False") {
+        tell(Severity::Warning, "Invalid", "Validate", &condition.message);
+    }
+    let is_new = before.observed_generation != after.observed_generation;
+    let is_accepted = after.observed.is_some();
+    if is_accepted && (is_new || became(HEALTHY, "True").is_some()) {
+        let note = "Count synced successfully";
+        tell(Severity::Normal, "Synced", "Count", note);
+    }
+    let was_healthy = before.healthy == Some(true);
+    if let Some(condition) = became(HEALTHY, "False")
+        && is_accepted
+        && was_healthy
+    {
+        tell(Severity::Warning, "Unhealthy", "Count", &condition.message);
+    }
+    news
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn at(milliseconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp_millis(1_800_000_000_000 + milliseconds).unwrap()
+    }
+
+    fn of(before: &CountStatus, generation: i64, count: i64, ready: i64) -> CountStatus {
+        let assertion = Assertion {
+            name: "nginx".to_owned(),
+            count,
+        };
+        observed(before, Some(generation), &assertion, ready, at(0))
+    }
+
+    fn faulty(before: &CountStatus, generation: i64) -> CountStatus {
+        let fault = Fault::invalid("spec.count", -1, "must be greater than or equal to 0");
+        rejected(before, Some(generation), &[fault], at(0))
+    }
+
+    /// (status, reason, message) of condition Healthy.
+    fn healthy(status: &CountStatus) -> (&str, &str, &str) {
+        let condition = condition::get(&status.conditions, HEALTHY).unwrap();
+        (&condition.status, &condition.reason, &condition.message)
+    }
+
+    fn told(before: &CountStatus, after: &CountStatus) -> Vec<(&'static str, String)> {
+        let news = news(before, after).into_iter();
+        news.map(|news| (news.reason, news.note)).collect()
+    }
+
+    #[test]
+    fn exactly_so_many_pods_are_healthy() {
+        let none = CountStatus::default();
+        for (count, ready, verdict) in [
+            (
+                3,
+                3,
+                ("True", "AsAsserted", "3 of 3 ready pods labelled app=nginx"),
+            ),
+            (
+                0,
+                0,
+                ("True", "AsAsserted", "0 of 0 ready pods labelled app=nginx"),
+            ),
+            (
+                3,
+                2,
+                (
+                    "False",
+                    "TooFewPods",
+                    "2 of 3 ready pods labelled app=nginx",
+                ),
+            ),
+            (
+                3,
+                4,
+                (
+                    "False",
+                    "TooManyPods",
+                    "4 ready pods labelled app=nginx, 1 more than the 3 that should exist",
+                ),
+            ),
+            (
+                0,
+                2,
+                (
+                    "False",
+                    "TooManyPods",
+                    "2 ready pods labelled app=nginx, 2 more than the 0 that should exist",
+                ),
+            ),
+        ] {
+            let status = of(&none, 7, count, ready);
+            assert_eq!(healthy(&status), verdict);
+            assert_eq!(status.healthy, Some(verdict.0 == "True"));
+            assert_eq!(status.observed, Some(ready));
+            assert_eq!(status.observed_generation, Some(7));
+        }
+    }
+
+    #[test]
+    fn what_did_not_change_is_the_same_status() {
+        let first = of(&CountStatus::default(), 1, 3, 3);
+        let assertion = Assertion {
+            name: "nginx".to_owned(),
+            count: 3,
+        };
+        assert_eq!(observed(&first, Some(1), &assertion, 3, at(99_000)), first);
+        assert!(told(&first, &first).is_empty());
+        let stored = serde_json::to_string(&first).unwrap();
+        let stored: Raw = serde_json::from_str(&stored).unwrap();
+        assert_eq!(read(&stored), first);
+    }
+
+    #[test]
+    fn a_spec_with_faults_is_neither_accepted_nor_healthy() {
+        let before = of(&CountStatus::default(), 1, 3, 3);
+        let status = faulty(&before, 2);
+        assert_eq!(status.healthy, Some(false));
+        assert_eq!(status.observed, None);
+        let accepted = condition::get(&status.conditions, ACCEPTED).unwrap();
+        assert_eq!(accepted.status, "False");
+        assert_eq!(
+            accepted.message,
+            "spec.count: Invalid value: -1: must be greater than or equal to 0"
+        );
+        assert_eq!(healthy(&status).1, "Invalid");
+        let reasons: Vec<_> = told(&before, &status).into_iter().map(|n| n.0).collect();
+        assert_eq!(reasons, ["Invalid"]);
+        assert!(told(&status, &faulty(&status, 2)).is_empty());
+    }
+
+    #[test]
+    fn each_generation_and_each_turn_is_told_once() {
+        let none = CountStatus::default();
+        let synced = ("Synced", "Count synced successfully".to_owned());
+        let few = (
+            "Unhealthy",
+            "2 of 3 ready pods labelled app=nginx".to_owned(),
+        );
+        // (before, after, what is told)
+        let fresh = of(&none, 1, 3, 0);
+        let partly = of(&fresh, 1, 3, 2);
+        let whole = of(&partly, 1, 3, 3);
+        let fewer = of(&whole, 1, 3, 2);
+        let even_fewer = of(&fewer, 1, 3, 1);
+        let more = of(&whole, 2, 2, 3);
+        let surplus = "3 ready pods labelled app=nginx, 1 more than the 2 that should exist";
+        let still = of(&fewer, 2, 4, 2);
+        for (before, after, news) in [
+            (&none, &fresh, vec![synced.clone()]),
+            (&none, &of(&none, 1, 3, 3), vec![synced.clone()]),
+            (&fresh, &partly, vec![]),
+            (&partly, &whole, vec![synced.clone()]),
+            (&whole, &fewer, vec![few]),
+            (&fewer, &even_fewer, vec![]),
+            (
+                &whole,
+                &more,
+                vec![synced.clone(), ("Unhealthy", surplus.to_owned())],
+            ),
+            (&fewer, &still, vec![synced.clone()]),
+            (
+                &faulty(&none, 1),
+                &of(&faulty(&none, 1), 2, 3, 3),
+                vec![synced],
+            ),
+        ] {
+            assert_eq!(told(before, after), news);
+        }
+    }
+
+    #[test]
+    fn pods_settle_before_their_change_is_written() {
+        let none = CountStatus::default();
+        let (whole, fewer) = (of(&none, 1, 3, 3), of(&of(&none, 1, 3, 3), 1, 3, 2));
+        let due = Some(at(1_000));
+        assert_eq!(waits_until(&whole, &fewer, at(0), at(0)), due);
+        assert_eq!(waits_until(&whole, &fewer, at(0), at(999)), due);
+        assert_eq!(waits_until(&whole, &fewer, at(0), at(1_000)), None);
+        // A clock that was set back.
+        assert_eq!(waits_until(&whole, &fewer, at(0), at(-1)), None);
+        // What people did.
+        assert_eq!(waits_until(&none, &whole, at(0), at(0)), None);
+        assert_eq!(
+            waits_until(&whole, &of(&whole, 2, 3, 2), at(0), at(0)),
+            None
+        );
+        assert_eq!(waits_until(&whole, &faulty(&whole, 1), at(0), at(0)), None);
+        assert_eq!(waits_until(&faulty(&whole, 1), &whole, at(0), at(0)), None);
+    }
+
+    #[test]
+    fn a_status_that_nobody_wrote_here_is_none() {
+        for text in [
+            "null",
+            "7",
+            r#"{"observed": "x"}"#,
+            r#"{"conditions": [{}]}"#,
+        ] {
+            let raw: Raw = serde_json::from_str(text).unwrap();
+            assert_eq!(read(&raw), CountStatus::default(), "{text}");
+        }
+    }
+}
