@@ -9,6 +9,7 @@ mod harness;
 
 mod count;
 mod every_kind;
+mod foo;
 
 use harness::{Kubectl, Operator};
 use my_operator_cluster::{Cluster, Options};

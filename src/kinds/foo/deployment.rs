@@ -1,0 +1,258 @@
+//! The Deployment that a Foo asks for, and what people are told of it.
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
+use serde_json::json;
+
+use super::admission::FooRules;
+use super::crd::FooStatus;
+use crate::kinds::child::decision::Trouble;
+use crate::kinds::child::view::ChildView;
+use crate::kinds::child::{Child, Done, Observed, Owner, Parent, Report, Seen};
+use crate::reconcile::condition::{self, Condition};
+use crate::reconcile::event::{News, Severity};
+
+/// The Deployment has all its pods, and they are available.
+const AVAILABLE: &str = "Available";
+
+/// See the module.
+#[derive(Debug)]
+pub struct FooParent;
+
+impl Parent for FooParent {
+    const NAME: &'static str = "foo";
+    const CONFLICT: &'static str = "ErrResourceExists";
+
+    type Rules = FooRules;
+    type Child = Deployment;
+
+    /// As the original makes it. The selector holds the name of the Foo, which never changes: a
+    /// Deployment's selector could not.
+    fn child(owner: &Owner<'_, Self>) -> Child {
+        let labels = json!({"app": "nginx", "controller": &*owner.key.name});
+        Child {
+            name: owner.spec.deployment_name.clone().unwrap_or_default(),
+            fields: json!({
+                "metadata": {"labels": labels},
+                "spec": {
+                    "replicas": owner.spec.replicas,
+                    "selector": {"matchLabels": labels},
+                    "template": {
+                        "metadata": {"labels": labels},
+                        "spec": {"containers": [{"name": "nginx", "image": "nginx:latest"}]},
+                    },
+                },
+            }),
+            create: true,
+        }
+    }
+
+    fn report(seen: &Seen<'_, Self>, status: &mut FooStatus) -> Report {
+        let child = seen.child.map(ChildView::status);
+        let trouble = child.as_ref().and_then(trouble);
+        observe(
+            child.as_ref(),
+            seen.owner.spec.replicas.unwrap_or_default(),
+            seen.owner.generation,
+            seen.now,
+            status,
+        );
+        let is_new = seen.owner.status.observed_generation != seen.owner.generation;
+        let synced = seen.child.is_some() && seen.trouble.is_none();
+        let news = (synced && (is_new || seen.done != Done::Nothing)).then(|| News {
+            severity: Severity::Normal,
+            reason: "Synced",
+            action: "Sync",
+            note: "Foo synced successfully".to_owned(),
+        });
+        Report {
+            news: news.into_iter().collect(),
+            trouble,
+            next: None,
+        }
+    }
+
+    /// The sentence of the original.
+    fn conflict(name: &str) -> String {
+        format!("Resource {name:?} already exists and is not managed by Foo")
+    }
+}
+
+impl Observed for FooStatus {
+    fn observed(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
+        (&mut self.observed_generation, &mut self.conditions)
+    }
+}
+
+/// Writes into the status what the Deployment says of itself, if it is there.
+fn observe(
+    child: Option<&DeploymentStatus>,
+    replicas: i32,
+    generation: Option<i64>,
+    now: DateTime<Utc>,
+    status: &mut FooStatus,
+) {
+    let available = child.and_then(|child| child.available_replicas);
+    let available = available.unwrap_or_default();
+    status.available_replicas = Some(available);
+    // On the way down there are more for a moment.
+    let counted = available.min(replicas);
+    let counted = format!("{counted} of {replicas} pods are available");
+    let (is_available, reason, message) = match child {
+        None => (
+            false,
+            "NoDeployment",
+            "this Foo has no Deployment".to_owned(),
+        ),
+        Some(_) if available >= replicas => (true, "ReplicasAvailable", counted),
+        Some(_) => (false, "ReplicasUnavailable", counted),
+    };
+    condition::set(
+        &mut status.conditions,
+        AVAILABLE,
+        is_available,
+        reason,
+        &message,
+        generation,
+        now,
+    );
+}
+
+/// What the Deployment itself says of why pods are missing, such as a quota's refusal.
+fn trouble(child: &DeploymentStatus) -> Option<Trouble> {
+    let says = |type_: &str, status: &str, reason: &'static str| {
+        let mut all = child.conditions.iter().flatten();
+        let found = all.find(|c| c.type_ == type_ && c.status == status)?;
+        let message = found.message.clone().unwrap_or_default();
+        Some(Trouble { reason, message })
+    };
+    says("ReplicaFailure", "True", "ReplicaFailure")
+        .or_else(|| says("Progressing", "False", "ProgressDeadlineExceeded"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::Value;
+
+    use super::*;
+    use crate::kinds::foo::crd::FooSpec;
+    use crate::reconcile::Key;
+
+    #[test]
+    fn the_deployment_is_that_of_the_original() {
+        let owner = Owner::<FooParent> {
+            key: &Key::new("default", "example-foo"),
+            uid: "u",
+            generation: Some(1),
+            spec: &FooSpec {
+                deployment_name: Some("web".to_owned()),
+                replicas: Some(3),
+            },
+            status: &FooStatus::default(),
+        };
+        let child = FooParent::child(&owner);
+        assert!(child.create);
+        assert_eq!(child.name, "web");
+        let labels = json!({"app": "nginx", "controller": "example-foo"});
+        assert_eq!(
+            child.fields,
+            json!({
+                "metadata": {"labels": labels},
+                "spec": {
+                    "replicas": 3,
+                    "selector": {"matchLabels": labels},
+                    "template": {
+                        "metadata": {"labels": labels},
+                        "spec": {"containers": [{"name": "nginx", "image": "nginx:latest"}]},
+                    },
+                },
+            })
+        );
+        assert_eq!(
+            FooParent::conflict("web"),
+            "Resource \"web\" already exists and is not managed by Foo"
+        );
+    }
+
+    #[test]
+    fn it_is_available_when_all_its_pods_are() {
+        for (child, available, expected) in [
+            (
+                None,
+                0,
+                ("False", "NoDeployment", "this Foo has no Deployment"),
+            ),
+            (
+                Some(json!({})),
+                0,
+                ("False", "ReplicasUnavailable", "0 of 2 pods are available"),
+            ),
+            (
+                Some(json!({"availableReplicas": 1})),
+                1,
+                ("False", "ReplicasUnavailable", "1 of 2 pods are available"),
+            ),
+            (
+                Some(json!({"availableReplicas": 2})),
+                2,
+                ("True", "ReplicasAvailable", "2 of 2 pods are available"),
+            ),
+            (
+                Some(json!({"availableReplicas": 5})),
+                5,
+                ("True", "ReplicasAvailable", "2 of 2 pods are available"),
+            ),
+        ] {
+            let shown = format!("{child:?}");
+            let child = child.map(|value: Value| serde_json::from_value(value).unwrap());
+            let mut status = FooStatus::default();
+            let now = DateTime::UNIX_EPOCH;
+            observe(child.as_ref(), 2, Some(7), now, &mut status);
+            assert_eq!(status.available_replicas, Some(available), "{shown}");
+            let found = condition::get(&status.conditions, AVAILABLE).unwrap();
+            let said = (
+                found.status.as_str(),
+                found.reason.as_str(),
+                found.message.as_str(),
+            );
+            assert_eq!(said, expected, "{shown}");
+            assert_eq!(found.observed_generation, Some(7));
+            let before = status.clone();
+            observe(child.as_ref(), 2, Some(7), Utc::now(), &mut status);
+            assert_eq!(status, before, "nothing changed, nothing is written");
+        }
+    }
+
+    #[test]
+    fn what_keeps_the_deployment_from_its_pods_is_told_in_its_words() {
+        let quota =
+            json!({"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q"});
+        let slow =
+            json!({"type": "Progressing", "status": "False", "message": "timed out progressing"});
+        let well = json!([
+            {"type": "Available", "status": "False", "message": "not yet"},
+            {"type": "ReplicaFailure", "status": "False", "message": "was"},
+            {"type": "Progressing", "status": "True", "message": "on its way"}]);
+        for (conditions, expected) in [
+            (json!([]), None),
+            (well, None),
+            (
+                json!([slow, quota]),
+                Some(("ReplicaFailure", "exceeded quota: q")),
+            ),
+            (
+                json!([slow]),
+                Some(("ProgressDeadlineExceeded", "timed out progressing")),
+            ),
+        ] {
+            let child = json!({"conditions": conditions});
+            let found = trouble(&serde_json::from_value(child).unwrap());
+            let expected = expected.map(|(reason, message)| Trouble {
+                reason,
+                message: message.to_owned(),
+            });
+            assert_eq!(found, expected, "{conditions}");
+        }
+    }
+}

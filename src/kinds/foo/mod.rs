@@ -1,0 +1,61 @@
+//! Foo: the example of Kubernetes' own sample-controller, a Deployment of nginx kept as it says.
+//!
+//! [`crd`] has the types and the CRD, which says of itself that nobody approved it: its group is the
+//! Kubernetes project's. [`admission`] has the default and the rules, for the webhook and the
+//! reconciler alike. [`deployment`] says what the Deployment of a Foo is and what people are told of
+//! it; keeping it so is the work of [`super::child`].
+
+pub mod admission;
+pub mod crd;
+pub mod deployment;
+
+use super::{Kind, Permission, Sample, child};
+use crate::admission::judge::Admission;
+
+/// The kind, for the registry.
+pub const KIND: Kind = Kind {
+    name: "foo",
+    by_default: false,
+    crd: crd::crd,
+    admission: Admission::of::<admission::FooRules>(),
+    permissions: &[
+        Permission {
+            group: "apps",
+            resource: "deployments",
+            verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        },
+        Permission {
+            group: "events.k8s.io",
+            resource: "events",
+            verbs: &["create", "patch"],
+        },
+        Permission {
+            group: "samplecontroller.k8s.io",
+            resource: "foos",
+            verbs: &["get", "list", "watch"],
+        },
+        Permission {
+            group: "samplecontroller.k8s.io",
+            resource: "foos/status",
+            verbs: &["update"],
+        },
+        Permission {
+            group: "samplecontroller.k8s.io",
+            // Owner references with blockOwnerDeletion need it where that is enforced.
+            resource: "foos/finalizers",
+            verbs: &["update"],
+        },
+    ],
+    cluster_permissions: &[],
+    samples: &[
+        Sample {
+            file: "samplecontroller_v1alpha1_foo.yaml",
+            text: include_str!("samples/samplecontroller_v1alpha1_foo.yaml"),
+        },
+        Sample {
+            file: "bad/samplecontroller_v1alpha1_foo.yaml",
+            text: include_str!("samples/bad/samplecontroller_v1alpha1_foo.yaml"),
+        },
+    ],
+    start: child::start::<deployment::FooParent>,
+};
