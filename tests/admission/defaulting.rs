@@ -347,12 +347,12 @@ fn check_kind(kind: &Kind) {
     });
     let (accepted, changed) = counts.get();
     if std::env::var("MY_OPERATOR_TEST_SEED").is_err() {
-        // Else the properties would hold of nothing. A kind may have nothing to fill in.
+        // Else the properties would hold of nothing. A kind may have little to fill in, or nothing.
         let mut bare = sample.clone();
         bare["spec"] = json!({});
         let (_, fills_in) = check_defaulting(&wire, kind, &Ask::create(&bare.to_string()));
         assert!(
-            accepted > 300 && (changed > 5_000 || !fills_in),
+            accepted > 300 && (changed > 1_000 || !fills_in),
             "{}: {accepted} accepted, {changed} changed",
             kind.name
         );
