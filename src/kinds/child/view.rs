@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::reconcile::raw::{Object, Raw};
@@ -85,10 +86,17 @@ pub struct ChildView {
     pub deleting: bool,
     /// `metadata.creationTimestamp`.
     pub created: Option<DateTime<Utc>>,
+    /// `spec.suspend`, which Jobs have.
+    pub suspended: bool,
     /// A hash of all that somebody could have changed of what is ours: two versions that differ in their
     /// status alone have the same.
     pub print: u64,
     status: Raw,
+}
+
+#[derive(Default, Deserialize)]
+struct Suspendable {
+    suspend: Option<bool>,
 }
 
 impl ChildView {
@@ -125,11 +133,13 @@ impl ChildView {
             (None, Some(name)) if is_marked => Belongs::Orphan { name },
             _ => Belongs::Stranger,
         };
+        let spec: Suspendable = serde_json::from_str(object.spec.text()).unwrap_or_default();
         Self {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             generation: metadata.generation,
+            suspended: spec.suspend == Some(true),
             belongs,
             deleting: metadata.deletion_timestamp.is_some(),
             created: metadata
