@@ -98,6 +98,10 @@ pub trait Parent: Sized + Send + Sync + 'static {
     /// [`ACCEPTED`] and [`DEGRADED`], which are not its own to set.
     fn report(seen: &Seen<'_, Self>, status: &mut Status<Self>) -> Report;
 
+    /// Takes out of the status what would go out of date while a spec that breaks the rules is not acted
+    /// on.
+    fn rejected(_status: &mut Status<Self>) {}
+
     /// Whether children of names that the spec said before may go, this being the present one.
     fn retires_others(_child: &ChildView) -> bool {
         true

@@ -208,6 +208,7 @@ impl<P: Parent> Reconciler for Controller<P> {
             }
             Err(faults) => {
                 let mut after = before.clone();
+                P::rejected(&mut after);
                 let (observed, conditions) = after.observed();
                 *observed = parent.generation;
                 let message = faults::join(&faults);
