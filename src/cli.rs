@@ -25,7 +25,8 @@ enum Command {
     Run(Box<Flags>),
     /// Print, or write, CRDs, webhook configurations, RBAC and samples.
     Manifests {
-        /// Write the files of config/ into this folder; without it, all objects are printed.
+        /// Write the files of config/ into this folder; without it, all objects of the kinds that are on by
+        /// default are printed.
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// Write the reference of fields into the folder `reference` of this one.

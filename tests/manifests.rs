@@ -124,6 +124,36 @@ fn crds_are_small_and_describe_every_field() {
 }
 
 #[test]
+fn the_age_is_the_last_column_of_a_plain_get() {
+    for kind in kinds::REGISTRY {
+        let crd = serde_json::to_value((kind.crd)()).unwrap();
+        let columns = &crd["spec"]["versions"][0]["additionalPrinterColumns"];
+        let plain = columns.as_array().unwrap().iter();
+        let plain = plain.filter(|column| column["priority"].as_i64().unwrap_or(0) == 0);
+        let last = plain.last().unwrap();
+        assert_eq!(last["name"], "AGE", "{}", kind.name);
+    }
+}
+
+#[test]
+fn a_crd_in_a_group_of_kubernetes_says_that_it_is_not_approved() {
+    // The API server does not serve it otherwise.
+    for kind in kinds::REGISTRY {
+        let crd = (kind.crd)();
+        let group = format!(".{}", crd.spec.group);
+        if [".k8s.io", ".kubernetes.io"]
+            .iter()
+            .any(|end| group.ends_with(end))
+        {
+            let annotations = crd.metadata.annotations.unwrap_or_default();
+            let words = annotations.get("api-approved.kubernetes.io");
+            let said = words.is_some_and(|words| words.starts_with("unapproved"));
+            assert!(said, "{}: {words:?}", kind.name);
+        }
+    }
+}
+
+#[test]
 fn webhook_rules_name_only_our_groups_and_never_a_subresource() {
     let groups: BTreeSet<String> = kinds::REGISTRY
         .iter()

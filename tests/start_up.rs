@@ -45,6 +45,7 @@ fn wrong_flags_end_with_code_2_and_say_what_is_right() {
         ("run --no-such-flag", "--no-such-flag"),
         ("run --metrics-bind-address=nowhere", "127.0.0.1:8080"),
         ("run --kinds=cron", "the kinds are"),
+        ("run --kinds=at,at", "--kinds names at twice"),
         ("run --leader-elect=perhaps", "true, false"),
         (
             "run --leader-election-lease-duration=10s",
@@ -74,6 +75,9 @@ fn help_shows_every_flag_with_its_variable() {
         .filter(|line| line.trim_start().starts_with("--"))
         .count();
     assert_eq!(text.matches("[env: MY_OPERATOR_").count(), flags, "{text}");
+    for kind in REGISTRY {
+        assert!(text.contains(kind.name), "{}: {text}", kind.name);
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use my_operator::kinds::REGISTRY;
+use my_operator::kinds::{Kind, REGISTRY};
 use my_operator_cluster::{Cluster, Process, free_ports};
 
 /// For everything that is waited for: nobody waits that long unless something is broken.
@@ -263,6 +263,15 @@ pub fn install_sample_kinds(cluster: &'static Cluster) {
 pub fn every_kind() -> String {
     let names: Vec<&str> = REGISTRY.iter().map(|kind| kind.name).collect();
     format!("--kinds={}", names.join(","))
+}
+
+/// Where a sample of a kind lies, below the top of the checkout.
+pub fn sample_path(kind: &Kind, file: &str) -> String {
+    if kind.by_default {
+        format!("config/samples/{file}")
+    } else {
+        format!("config/samples/sample-kinds/{file}")
+    }
 }
 
 /// The operator's namespace, and the rights of `config/rbac` there. What `--webhook-url` needs more

@@ -3,13 +3,13 @@
 
 use std::process::Command;
 
-use my_operator::kinds::REGISTRY;
+use my_operator::kinds::{Kind, REGISTRY};
 use my_operator_cluster::{Cluster, Options, free_ports};
 use serde_json::Value;
 use tokio::sync::OnceCell;
 
 use crate::harness::{
-    Kubectl, NAMESPACE, Operator, checkout, every_kind, operator_kubeconfig, wait_for,
+    Kubectl, NAMESPACE, Operator, checkout, every_kind, operator_kubeconfig, sample_path, wait_for,
 };
 use crate::{hack, kubectl, rendered};
 
@@ -46,6 +46,9 @@ async fn cluster() -> &'static Cluster {
             let cluster = my_operator_cluster::shared(Options::with_nodes(&["node-1"])).await;
             let kubectl = Kubectl::new(cluster, "default");
             kubectl.run("apply -k config/crd").good();
+            if REGISTRY.iter().any(|kind| !kind.by_default) {
+                kubectl.run("apply -k config/crd/sample-kinds").good();
+            }
             for (group, kind) in KINDS {
                 let crd = OTHERS.replace("KIND", &kind.to_lowercase());
                 let crd = crd.replace("TITLE", kind).replace("GROUP", group);
@@ -208,18 +211,31 @@ async fn the_policy_demands_the_right_to_create_pods() {
     let kubectl = Kubectl::new(cluster, &namespace);
     let policy = part(&rendered(cluster, "policy"), &["ValidatingAdmissionPolicy"]);
     kubectl.apply(&policy).good();
+    // Each kind from which pods are made, by whatever way: all but those that make nothing.
+    let makes = |kind: &&&Kind| {
+        let mut made = kind.permissions.iter();
+        made.any(|p| p.resource != "events" && p.verbs.contains(&"create"))
+    };
+    let kinds = || REGISTRY.iter().filter(makes);
+    assert!(kinds().count() >= 2);
+    let resources: Vec<String> = kinds()
+        .map(|kind| (kind.admission.resource)())
+        .map(|resource| format!("{}.{}", resource.plural, resource.group))
+        .collect();
+    let resources = resources.join(",");
     kubectl
-        .run("create role objects --verb=get,create,update,patch --resource=ats.cnat.programming-kubernetes.info,mydaemonsets.apps.zhongmingmao.io")
+        .run(&format!(
+            "create role objects --verb=get,create,update,patch --resource={resources}"
+        ))
         .good();
     kubectl
         .run("create rolebinding objects --role=objects --user=dev")
         .good();
-    let samples = [
-        "config/samples/cnat_v1alpha1_at.yaml",
-        "config/samples/apps_v1beta1_mydaemonset.yaml",
-    ];
+    let samples: Vec<String> = kinds()
+        .map(|kind| sample_path(kind, kind.samples[0].file))
+        .collect();
     // It takes the API server a moment to see a new policy, or a new role.
-    for sample in samples {
+    for sample in &samples {
         wait_for("a refusal", || {
             let said = kubectl.run(&format!("--as=dev create --dry-run=server -f {sample}"));
             let refused = said.err.contains("my-operator-pod-creators")
@@ -237,7 +253,7 @@ async fn the_policy_demands_the_right_to_create_pods() {
     kubectl
         .run("create rolebinding pods --role=pods --user=dev")
         .good();
-    for sample in samples {
+    for sample in &samples {
         wait_for("it to be allowed", || {
             let said = kubectl.run(&format!("--as=dev create -f {sample}"));
             said.ok.then_some(())

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use my_operator::kinds::REGISTRY;
 use my_operator_cluster::{Cluster, Options};
 
-use crate::harness::{Kubectl, NAMESPACE, checkout, every_kind, run, wait_for};
+use crate::harness::{Kubectl, NAMESPACE, checkout, every_kind, run, sample_path, wait_for};
 use crate::{environment, hack, rendered, script};
 
 const IMAGE: &str = "example.com:5000/team/my-operator:1";
@@ -226,8 +226,8 @@ fn sample_kinds_come_and_go(cluster: &Cluster, kubectl: &Kubectl) {
         .good();
     // No webhook is there yet to be asked.
     for kind in off() {
-        let (group, sample) = ((kind.crd)().spec.group, kind.samples[0].file);
-        let sample = format!("config/samples/sample-kinds/{sample}");
+        let group = (kind.crd)().spec.group;
+        let sample = sample_path(kind, kind.samples[0].file);
         let said = kubectl.run(&format!("apply -f {sample}")).good();
         assert!(said.contains(&group) && said.contains("created"), "{said}");
     }

@@ -6,17 +6,8 @@ use my_operator::admission::review::Request;
 use my_operator::kinds::{Kind, REGISTRY, Sample};
 use serde_json::{Value, json};
 
-use crate::harness::run;
+use crate::harness::{run, sample_path};
 use crate::kubectl;
-
-/// Where the samples of a kind lie.
-fn folder(kind: &Kind) -> &'static str {
-    if kind.by_default {
-        "config/samples"
-    } else {
-        "config/samples/sample-kinds"
-    }
-}
 
 /// What the rules find in a sample, as kubectl prints it.
 fn faults(kind: &Kind, sample: &Sample) -> Vec<String> {
@@ -43,7 +34,7 @@ async fn good_samples_are_accepted_and_bad_ones_are_refused_with_all_their_fault
         // One namespace for each: Foo and Memcached may want Deployments of one name.
         let kubectl = kubectl(&format!("samples-{}", kind.name)).await;
         for sample in kind.samples {
-            let apply = format!("apply -f {}/{}", folder(kind), sample.file);
+            let apply = format!("apply -f {}", sample_path(kind, sample.file));
             if !sample.file.starts_with("bad/") {
                 let said = kubectl.run(&apply).good();
                 assert!(said.ends_with(" created\n"), "{}: {said}", sample.file);
