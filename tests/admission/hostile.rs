@@ -533,7 +533,11 @@ fn a_review_that_should_not_have_come_keeps_its_uid() {
                 "this path judges",
             ),
             (
-                create.replace(&names.group, "example.com"),
+                // A group may be the end of another's name, as k8s.io is.
+                create.replace(
+                    &format!("\"group\":\"{}\"", names.group),
+                    "\"group\":\"example.com\"",
+                ),
                 "this path judges",
             ),
             (
