@@ -5,6 +5,7 @@ pub mod child;
 pub mod command;
 pub mod count;
 pub mod foo;
+pub mod foobar;
 pub mod mydaemonset;
 pub mod pods;
 pub mod schema;
@@ -58,7 +59,13 @@ pub struct Kind {
 }
 
 /// Every kind: the one list from which all others are made.
-pub const REGISTRY: &[&Kind] = &[&mydaemonset::KIND, &at::KIND, &foo::KIND, &count::KIND];
+pub const REGISTRY: &[&Kind] = &[
+    &mydaemonset::KIND,
+    &at::KIND,
+    &foo::KIND,
+    &count::KIND,
+    &foobar::KIND,
+];
 
 /// The kinds that are installed, served and reconciled where nobody names any.
 pub fn by_default() -> Vec<&'static Kind> {

@@ -10,6 +10,7 @@ mod harness;
 mod count;
 mod every_kind;
 mod foo;
+mod foobar;
 
 use harness::{Kubectl, Operator};
 use my_operator_cluster::{Cluster, Options};

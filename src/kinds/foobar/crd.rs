@@ -1,0 +1,219 @@
+//! The types of the kind, and the CRD that is made from them.
+
+// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+#![allow(clippy::duplicated_attributes)]
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResource, CustomResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kinds::schema;
+use crate::reconcile::condition::Condition;
+
+/// What is to run, and what it is told.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "k8s.io",
+    version = "v1",
+    kind = "FooBar",
+    plural = "foobars",
+    namespaced,
+    status = "FooBarStatus",
+    doc = "A FooBar runs a command once for every version of its spec, in a Job of its own; its status keeps the result.",
+    // Groups of k8s.io are the Kubernetes project's own, and a CRD in one must say whether that
+    // project approved of it (KEP-1111).
+    annotation(
+        "api-approved.kubernetes.io",
+        "unapproved, an example of custom controllers that is no part of Kubernetes"
+    ),
+    printcolumn(
+        name = "PHASE",
+        type_ = "string",
+        json_path = ".status.phase",
+        description = "Pending, Running, Succeeded or Failed"
+    ),
+    printcolumn(
+        name = "JOB",
+        type_ = "string",
+        json_path = ".status.jobName",
+        description = "The Job of the present generation"
+    ),
+    printcolumn(
+        name = "EXIT",
+        type_ = "integer",
+        json_path = ".status.exitCode",
+        description = "The exit code of the command"
+    ),
+    printcolumn(
+        name = "COMMAND",
+        type_ = "string",
+        json_path = ".spec.command",
+        priority = 1,
+        description = "The command"
+    ),
+    printcolumn(
+        name = "FOO",
+        type_ = "string",
+        json_path = ".spec.foo",
+        priority = 1,
+        description = "What the command is told as FOO"
+    ),
+    printcolumn(
+        name = "BARZ",
+        type_ = "string",
+        json_path = ".spec.barz",
+        priority = 1,
+        description = "What the command is told as BARZ"
+    ),
+    printcolumn(
+        name = "AGE",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct FooBarSpec {
+    /// What the command finds in its environment as FOO, exactly as it is written here: a
+    /// $(NAME) in it is not expanded. At most 32768 bytes, no NUL character. Default: none, and FOO
+    /// is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foo: Option<String>,
+
+    /// What the command finds in its environment as BARZ. It is a text, so "false", "1" and the like
+    /// need quotes in YAML. The rules of foo hold for it. Default: none, and BARZ is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub barz: Option<String>,
+
+    /// The command, given to sh -c as one argument, so that quotes, pipes, variables and several
+    /// lines work: echo "$FOO" prints foo. It reaches the shell exactly as it is written here:
+    /// $(NAME) is the shell's and not expanded by Kubernetes. At most 32768 bytes, no NUL
+    /// character. Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+
+    /// The image of the container that runs the command; it must hold sh, and work for a user that
+    /// is not root. Default: bash:5.3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+}
+
+/// Where the run of the present generation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// The command has not begun.
+    Pending,
+    /// The command runs.
+    Running,
+    /// The command ended with exit code 0.
+    Succeeded,
+    /// It ended in any other way, or its end was not seen.
+    Failed,
+}
+
+impl Phase {
+    /// Whether nothing more comes of this generation.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// What became of the command, as the operator saw it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FooBarStatus {
+    /// Where the run of this generation stands: Pending (not begun), Running, Succeeded (exit code
+    /// 0) or Failed (any other end, also an end that nobody saw).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+
+    /// The metadata.generation of the spec that this status speaks of. If it is behind the object's
+    /// own, the rest is that of an earlier run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// The name of the Job that runs the command: the object's own, a hyphen, and the generation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_name: Option<String>,
+
+    /// The UID of the one Job that may run the command for this generation. Once it is recorded no
+    /// other Job is made for it, whatever becomes of this one.
+    #[serde(default, rename = "jobUID", skip_serializing_if = "Option::is_none")]
+    pub job_uid: Option<String>,
+
+    /// The exit code of the command, where it ran to an end that was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+
+    /// What was observed, by type. Accepted: the spec is valid; nothing is run for one that is not,
+    /// and phase, jobName and exitCode stay those of the run before.
+    /// Complete: the command of this generation ended with exit code 0; while False, the reason says
+    /// how far it is. Failed: it ended otherwise, or its end was not seen (reason JobLost); there only
+    /// while True. Degraded: something keeps the Job from being made or from running, which the reason
+    /// names, such as `JobExists`; the message says what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// The CRD. Nothing in it is required: the API server checks a schema before it asks webhooks, so a
+/// rule here would hide the webhook's complete and better worded list.
+pub fn crd() -> CustomResourceDefinition {
+    schema::finish(FooBar::crd())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_protected_group_is_used_without_approval_and_says_so() {
+        let annotations = crd().metadata.annotations.unwrap();
+        let approved = &annotations["api-approved.kubernetes.io"];
+        assert!(approved.starts_with("unapproved"), "{approved}");
+    }
+
+    #[test]
+    fn the_columns_are_those_of_the_manual() {
+        let crd = serde_json::to_value(crd()).unwrap();
+        let version = &crd["spec"]["versions"][0];
+        let columns = version["additionalPrinterColumns"].as_array().unwrap();
+        let columns: Vec<(&str, &str, bool)> = columns
+            .iter()
+            .map(|c| {
+                let wide = c["priority"] == 1;
+                (
+                    c["name"].as_str().unwrap(),
+                    c["type"].as_str().unwrap(),
+                    wide,
+                )
+            })
+            .collect();
+        let expected = [
+            ("PHASE", "string", false),
+            ("JOB", "string", false),
+            ("EXIT", "integer", false),
+            ("COMMAND", "string", true),
+            ("FOO", "string", true),
+            ("BARZ", "string", true),
+            ("AGE", "date", false),
+        ];
+        assert_eq!(columns, expected);
+        assert!(version["subresources"]["status"].is_object());
+        assert_eq!(crd["metadata"]["name"], "foobars.k8s.io");
+    }
+
+    #[test]
+    fn the_status_is_written_as_documented() {
+        let status = FooBarStatus {
+            phase: Some(Phase::Succeeded),
+            job_uid: Some("u".to_owned()),
+            exit_code: Some(0),
+            ..FooBarStatus::default()
+        };
+        assert_eq!(
+            serde_json::to_value(status).unwrap(),
+            serde_json::json!({"phase": "Succeeded", "jobUID": "u", "exitCode": 0})
+        );
+    }
+}

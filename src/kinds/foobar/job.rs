@@ -1,0 +1,239 @@
+//! The Job of one generation: how it is made, let go and looked at.
+
+use chrono::TimeDelta;
+use k8s_openapi::api::batch::v1;
+use serde_json::{Value, json};
+
+use super::admission::FooBarRules;
+use super::crd::{FooBarSpec, FooBarStatus, Phase};
+use super::run::{self, Job, Pod, Sight};
+use crate::kinds::child::decision::Trouble;
+use crate::kinds::child::view::ChildView;
+use crate::kinds::child::{Child, Observed, Owner, Parent, Report, Seen, Upkeep};
+use crate::kinds::command::escape;
+use crate::reconcile::condition::{self, Condition};
+use crate::reconcile::event::{News, Severity};
+use crate::reconcile::write::{MANAGED_BY, MANAGER};
+
+/// The container that runs the command.
+pub const CONTAINER: &str = "foobar";
+/// The label of Jobs and pods with the name of their object.
+pub const LABEL: &str = "foobar";
+/// The user that the command runs as: nobody in particular, and not root.
+const USER: i64 = 65_532;
+
+/// The label that the Job controller puts on the pods of a Job, with its UID.
+const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
+
+/// A run is looked at again after this time: of a Job whose labels somebody took away, no watch tells.
+const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(1);
+
+/// See the module of the kind.
+#[derive(Debug)]
+pub struct FooBars;
+
+impl Parent for FooBars {
+    const NAME: &'static str = "foobar";
+    const CONFLICT: &'static str = "JobExists";
+    const POD_LABELS: &'static [&'static str] = &[LABEL, JOB_UID];
+    const ONCE: bool = true;
+
+    type Rules = FooBarRules;
+    type Child = v1::Job;
+
+    fn child(owner: &Owner<'_, Self>) -> Child {
+        let name = name_of(owner);
+        Child {
+            create: run::recorded(owner.status, &name).is_none(),
+            fields: fields(&owner.key.name, owner.spec),
+            name,
+        }
+    }
+
+    fn upkeep(owner: &Owner<'_, Self>, child: &ChildView) -> Upkeep {
+        let name = name_of(owner);
+        let is_own = child.owner_uid() == Some(owner.uid);
+        if run::may_start(owner.status, &name, &child.uid, child.generation) {
+            Upkeep::Patch(json!({"spec": {"suspend": false}}))
+        } else if !is_own && run::recorded(owner.status, &name) == Some(&child.uid) {
+            Upkeep::Patch(json!({}))
+        } else {
+            Upkeep::Leave
+        }
+    }
+
+    fn report(seen: &Seen<'_, Self>, status: &mut FooBarStatus) -> Report {
+        let owner = seen.owner;
+        let job = seen.child.map(|child| Job {
+            uid: child.uid.clone(),
+            generation: child.generation,
+            suspended: child.suspended,
+            status: child.status(),
+        });
+        let of_job = job.as_ref().and_then(|job| {
+            let pods = seen.pods.iter().map(|(_, pod)| pod);
+            let own = pods.filter(|pod| pod.label(1) == Some(&job.uid));
+            // There is more than one only where somebody suspended and resumed the Job.
+            own.max_by_key(|pod| !pod.ended)
+        });
+        let sight = Sight {
+            job_name: name_of(owner),
+            generation: owner.generation,
+            pod: of_job.map(|pod| Pod {
+                running: pod.ready,
+                ended: pod.ended,
+                exit_code: pod.exit_code,
+            }),
+            job,
+            leaving: seen.leaving,
+            trouble: seen.trouble.map(|trouble| trouble.message.as_str()),
+        };
+        let is_held = sight.job.as_ref().is_some_and(Job::is_held);
+        let news = run::report(&sight, status, seen.now).and_then(|phase| news(phase, status));
+        let goes_on = !status.phase.is_some_and(Phase::is_final);
+        Report {
+            trouble: complete(status)
+                .filter(|_| is_held && goes_on)
+                .map(|complete| Trouble {
+                    reason: run::SUSPENDED,
+                    message: complete.message.clone(),
+                }),
+            news: news.into_iter().collect(),
+            next: goes_on.then(|| seen.now + LOOK_AGAIN),
+        }
+    }
+
+    /// Only when the present one has succeeded: until then they are what there is to look at.
+    fn retires_others(child: &ChildView) -> bool {
+        run::has_succeeded(&child.status())
+    }
+}
+
+impl Observed for FooBarStatus {
+    fn observed(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
+        (&mut self.observed_generation, &mut self.conditions)
+    }
+}
+
+/// What people are told when a run has come to its end.
+fn news(phase: Phase, status: &FooBarStatus) -> Option<News> {
+    let (severity, reason) = match phase {
+        Phase::Succeeded => (Severity::Normal, "Succeeded"),
+        Phase::Failed => (Severity::Warning, "Failed"),
+        Phase::Pending | Phase::Running => return None,
+    };
+    Some(News {
+        severity,
+        reason,
+        action: "RunCommand",
+        note: complete(status)?.message.clone(),
+    })
+}
+
+fn complete(status: &FooBarStatus) -> Option<&Condition> {
+    condition::get(&status.conditions, run::COMPLETE)
+}
+
+fn name_of(owner: &Owner<'_, FooBars>) -> String {
+    name(&owner.key.name, owner.generation.unwrap_or_default())
+}
+
+/// The name of the Job of a generation.
+pub fn name(foobar: &str, generation: i64) -> String {
+    format!("{foobar}-{generation}")
+}
+
+/// Labels and spec of the Job of an object with that name and a settled spec. It waits, suspended, to be
+/// let go; then it makes one pod, and no other when that fails.
+pub fn fields(foobar: &str, spec: &FooBarSpec) -> Value {
+    let text = |text: &Option<String>| escape(text.as_deref().unwrap_or_default());
+    let labels = json!({LABEL: foobar, MANAGED_BY: MANAGER});
+    json!({
+        "metadata": {"labels": labels},
+        "spec": {
+            "suspend": true,
+            "parallelism": 1,
+            "completions": 1,
+            "backoffLimit": 0,
+            // Not while a deleted pod may still run: no two at a time.
+            "podReplacementPolicy": "Failed",
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": false,
+                    // What Pod Security asks for where it enforces `restricted`.
+                    "securityContext": {
+                        "runAsNonRoot": true,
+                        "runAsUser": USER,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [{
+                        "name": CONTAINER,
+                        "image": spec.image,
+                        "command": ["sh", "-c", text(&spec.command)],
+                        "env": [
+                            {"name": "FOO", "value": text(&spec.foo)},
+                            {"name": "BARZ", "value": text(&spec.barz)},
+                        ],
+                        // Without a message of its own, the end of the output tells most of a failure.
+                        "terminationMessagePolicy": "FallbackToLogsOnError",
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "capabilities": {"drop": ["ALL"]},
+                        },
+                    }],
+                },
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec() -> FooBarSpec {
+        FooBarSpec {
+            foo: Some("$(HOME) costs $5".to_owned()),
+            barz: None,
+            command: Some("echo \"$FOO\" $(date) $$".to_owned()),
+            image: Some("bash:5.3".to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_command_and_its_environment_arrive_as_they_are_written() {
+        let fields = fields("a", &spec());
+        let container = &fields["spec"]["template"]["spec"]["containers"][0];
+        let expected = json!(["sh", "-c", "echo \"$$FOO\" $$(date) $$$$"]);
+        assert_eq!(container["command"], expected);
+        let expected = json!([
+            {"name": "FOO", "value": "$$(HOME) costs $$5"},
+            {"name": "BARZ", "value": ""},
+        ]);
+        assert_eq!(container["env"], expected);
+    }
+
+    #[test]
+    fn a_job_is_born_suspended_and_tries_nothing_twice() {
+        let fields = fields("a", &spec());
+        for (path, value) in [
+            ("/spec/suspend", json!(true)),
+            ("/spec/completions", json!(1)),
+            ("/spec/backoffLimit", json!(0)),
+            ("/spec/template/spec/restartPolicy", json!("Never")),
+            ("/spec/template/metadata/labels/foobar", json!("a")),
+            ("/metadata/labels/foobar", json!("a")),
+        ] {
+            assert_eq!(fields.pointer(path), Some(&value), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_longest_name_is_still_a_label() {
+        let longest = "n".repeat(super::super::admission::LONGEST_NAME);
+        assert_eq!(name(&longest, 9_999_999_999).len(), 63);
+        assert_eq!(name("foobar-sample", 1), "foobar-sample-1");
+    }
+}

@@ -1,0 +1,505 @@
+//! What is told of a run, as a pure function of what is seen.
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
+
+use super::crd::{FooBarStatus, Phase};
+use crate::reconcile::condition;
+
+/// The command of this generation ended with exit code 0.
+pub const COMPLETE: &str = "Complete";
+/// It ended otherwise, or its end was not seen.
+pub const FAILED: &str = "Failed";
+
+/// The reason where somebody suspended the Job.
+pub const SUSPENDED: &str = "Suspended";
+
+/// A Job that is the object's own.
+#[derive(Clone, Debug, Default)]
+pub struct Job {
+    /// `metadata.uid`.
+    pub uid: String,
+    /// `metadata.generation`: above 1, when its spec was changed since it was made.
+    pub generation: Option<i64>,
+    /// `spec.suspend`.
+    pub suspended: bool,
+    /// Its status.
+    pub status: JobStatus,
+}
+
+impl Job {
+    /// Whether somebody suspended it: it was let go before, or taken in hand by others.
+    pub fn is_held(&self) -> bool {
+        self.suspended && self.generation.is_some_and(|generation| generation > 1)
+    }
+}
+
+/// The pod of a Job.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pod {
+    /// It runs.
+    pub running: bool,
+    /// It can do nothing more.
+    pub ended: bool,
+    /// The exit code of the command, when it has ended.
+    pub exit_code: Option<i32>,
+}
+
+/// What is seen of the run of the present generation.
+#[derive(Clone, Debug, Default)]
+pub struct Sight<'a> {
+    /// The name that its Job has, or would have.
+    pub job_name: String,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// The Job of that name, if it is there and the object's own.
+    pub job: Option<Job>,
+    /// That Job is being deleted.
+    pub leaving: bool,
+    /// The pod of that Job.
+    pub pod: Option<Pod>,
+    /// Why the Job cannot be made or let go, or is not looked for just now.
+    pub trouble: Option<&'a str>,
+}
+
+/// The UID of the one Job that may run the command under this name, if it is recorded.
+pub fn recorded<'a>(status: &'a FooBarStatus, job_name: &str) -> Option<&'a str> {
+    let uid = status.job_uid.as_deref()?;
+    (status.job_name.as_deref() == Some(job_name)).then_some(uid)
+}
+
+/// Whether a Job is let go: it is the recorded one, and as it was made. A Job whose spec was changed was
+/// let go before, or somebody else took it in hand: to let go what was suspended by hand would start
+/// the command again.
+pub fn may_start(
+    status: &FooBarStatus,
+    job_name: &str,
+    uid: &str,
+    generation: Option<i64>,
+) -> bool {
+    recorded(status, job_name) == Some(uid) && generation == Some(1)
+}
+
+/// What there is to say of the present generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Word {
+    phase: Phase,
+    reason: String,
+    message: String,
+    exit_code: Option<i32>,
+}
+
+impl Word {
+    fn new(phase: Phase, reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            phase,
+            reason: reason.to_owned(),
+            message: message.into(),
+            exit_code: None,
+        }
+    }
+}
+
+/// Writes what is seen into the status, and returns the phase if it is another than before.
+pub fn report(sight: &Sight<'_>, status: &mut FooBarStatus, now: DateTime<Utc>) -> Option<Phase> {
+    let name = sight.job_name.as_str();
+    if status.job_name.as_deref() != Some(name) {
+        // All this is of an earlier generation.
+        status.job_name = Some(name.to_owned());
+        (status.job_uid, status.phase, status.exit_code) = (None, None, None);
+    }
+    if status.job_uid.is_none() {
+        status.job_uid = sight.job.as_ref().map(|job| job.uid.clone());
+    }
+    let before = status.phase;
+    let own = sight
+        .job
+        .as_ref()
+        .filter(|job| status.job_uid.as_ref() == Some(&job.uid));
+    let word = match own {
+        Some(job) => of_job(sight, job, status.exit_code),
+        // What ended stays as it was told.
+        None if before.is_some_and(Phase::is_final) => return None,
+        None if status.job_uid.is_none() => Word::new(
+            Phase::Pending,
+            "NoJob",
+            sight.trouble.unwrap_or("the Job is not there yet"),
+        ),
+        // It was not looked for.
+        None if sight.trouble.is_some() => return None,
+        None if sight.leaving => Word::new(
+            before.unwrap_or(Phase::Pending),
+            "Terminating",
+            format!("Job {name} is being deleted"),
+        ),
+        None => Word::new(
+            Phase::Failed,
+            "JobLost",
+            format!(
+                "Job {name} is gone, or not this FooBar's any more, and its end was not seen: the command is not run a second time. To run it again, change the spec"
+            ),
+        ),
+    };
+    tell(word, sight.generation, status, now);
+    status.phase.filter(|phase| before != Some(*phase))
+}
+
+/// Whether the Job of that status has come to its good end.
+pub fn has_succeeded(job: &JobStatus) -> bool {
+    true_condition(job, "Complete").is_some()
+}
+
+fn true_condition<'a>(job: &'a JobStatus, type_: &str) -> Option<&'a JobCondition> {
+    let mut all = job.conditions.iter().flatten();
+    all.find(|c| c.type_ == type_ && c.status == "True")
+}
+
+/// What a Job of ours tells.
+fn of_job(sight: &Sight<'_>, job: &Job, known: Option<i32>) -> Word {
+    let name = &sight.job_name;
+    let condition = |type_| true_condition(&job.status, type_);
+    if has_succeeded(&job.status) {
+        return Word {
+            // Its one pod succeeded, and pods do so with exit code 0 only.
+            exit_code: Some(0),
+            ..Word::new(
+                Phase::Succeeded,
+                "Succeeded",
+                format!(
+                    "the command ended with exit code 0: kubectl logs job/{name} has its output"
+                ),
+            )
+        };
+    }
+    let exit_code = match sight.pod {
+        // That of a pod that was suspended away.
+        _ if job.is_held() => None,
+        Some(pod) if !pod.ended => None,
+        pod => pod.and_then(|pod| pod.exit_code).or(known),
+    };
+    // A Job has failed after its pods have: what is seen of the pod is late.
+    let late = exit_code.is_none() && sight.pod.is_some_and(|pod| !pod.ended);
+    if let Some(failed) = condition("Failed").filter(|_| !late) {
+        return match exit_code {
+            Some(code) => Word {
+                exit_code,
+                ..Word::new(
+                    Phase::Failed,
+                    "CommandFailed",
+                    format!(
+                        "the command ended with exit code {code}: kubectl logs job/{name} has its output"
+                    ),
+                )
+            },
+            None => Word::new(
+                Phase::Failed,
+                failed.reason.as_deref().unwrap_or("JobFailed"),
+                format!(
+                    "Job {name} failed without an exit code of the command: {}",
+                    failed
+                        .message
+                        .as_deref()
+                        .unwrap_or("its status does not tell why")
+                ),
+            ),
+        };
+    }
+    let word = if job.is_held() {
+        Word::new(
+            Phase::Pending,
+            SUSPENDED,
+            format!(
+                "somebody suspended Job {name}: to resume it may start the command a second time, so it is left to them"
+            ),
+        )
+    } else if sight.pod.is_some_and(|pod| pod.running) {
+        Word::new(
+            Phase::Running,
+            "Running",
+            format!("Job {name} runs the command"),
+        )
+    } else if exit_code.is_some() || condition("Failed").is_some() {
+        Word::new(
+            Phase::Running,
+            "Ending",
+            format!("the command has ended, and Job {name} has yet to say so"),
+        )
+    } else {
+        Word::new(
+            Phase::Pending,
+            "Starting",
+            format!("Job {name} has no pod that runs yet: kubectl describe job/{name} tells more"),
+        )
+    };
+    Word { exit_code, ..word }
+}
+
+fn tell(word: Word, generation: Option<i64>, status: &mut FooBarStatus, now: DateTime<Utc>) {
+    let Word {
+        phase,
+        reason,
+        message,
+        exit_code,
+    } = word;
+    status.phase = Some(phase);
+    status.exit_code = exit_code;
+    let mut set = |type_, is| {
+        condition::set(
+            &mut status.conditions,
+            type_,
+            is,
+            &reason,
+            &message,
+            generation,
+            now,
+        );
+    };
+    set(COMPLETE, phase == Phase::Succeeded);
+    if phase == Phase::Failed {
+        set(FAILED, true);
+    } else {
+        condition::remove(&mut status.conditions, FAILED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
+
+    /// A Job with that UID and these conditions, each with the reason R and the message M.
+    fn job(uid: &str, conditions: &[&str]) -> Job {
+        let conditions: Vec<_> = conditions
+            .iter()
+            .map(|type_| json!({"type": type_, "status": "True", "reason": "R", "message": "M"}))
+            .collect();
+        Job {
+            uid: uid.to_owned(),
+            generation: Some(2),
+            suspended: false,
+            status: serde_json::from_value(json!({"conditions": conditions})).unwrap(),
+        }
+    }
+
+    fn pod(running: bool, exit_code: Option<i32>) -> Pod {
+        Pod {
+            running,
+            ended: exit_code.is_some(),
+            exit_code,
+        }
+    }
+
+    /// Generation 3 of `x`.
+    fn sight(job: Option<Job>, pod: Option<Pod>) -> Sight<'static> {
+        Sight {
+            job_name: "x-3".to_owned(),
+            generation: Some(3),
+            job,
+            pod,
+            ..Sight::default()
+        }
+    }
+
+    /// The status of a run whose Job is recorded under the UID `u`.
+    fn going(phase: Phase) -> FooBarStatus {
+        FooBarStatus {
+            phase: Some(phase),
+            job_name: Some("x-3".to_owned()),
+            job_uid: Some("u".to_owned()),
+            ..FooBarStatus::default()
+        }
+    }
+
+    /// Phase, exit code and the reason of `Complete`; all three must agree with `Failed`.
+    fn told(sight: &Sight<'_>, mut status: FooBarStatus) -> (Phase, Option<i32>, String) {
+        report(sight, &mut status, NOW);
+        let phase = status.phase.unwrap();
+        let get = |type_| condition::get(&status.conditions, type_);
+        let complete = get(COMPLETE).unwrap();
+        assert_eq!(complete.status == "True", phase == Phase::Succeeded);
+        assert_eq!(complete.observed_generation, Some(3));
+        let failed = get(FAILED).map(|c| (c.status.as_str(), c.reason.as_str()));
+        let expected = (phase == Phase::Failed).then_some(("True", complete.reason.as_str()));
+        assert_eq!(failed, expected);
+        (phase, status.exit_code, complete.reason.clone())
+    }
+
+    #[test]
+    fn a_run_is_told_as_its_job_and_pod_have_it() {
+        let (pending, running) = (Phase::Pending, Phase::Running);
+        let (good, bad) = (Phase::Succeeded, Phase::Failed);
+        for (conditions, pod, phase, exit_code, reason) in [
+            // What the Job controller said before the Job was let go.
+            (&["Suspended"][..], None, pending, None, "Starting"),
+            (&[], None, pending, None, "Starting"),
+            (&[], Some(pod(false, None)), pending, None, "Starting"),
+            (&[], Some(pod(true, None)), running, None, "Running"),
+            (&[], Some(pod(false, Some(3))), running, Some(3), "Ending"),
+            (
+                &["SuccessCriteriaMet"],
+                Some(pod(false, Some(0))),
+                running,
+                Some(0),
+                "Ending",
+            ),
+            (
+                &["SuccessCriteriaMet", "Complete"],
+                None,
+                good,
+                Some(0),
+                "Succeeded",
+            ),
+            (
+                &["FailureTarget"],
+                Some(pod(false, Some(3))),
+                running,
+                Some(3),
+                "Ending",
+            ),
+            (
+                &["FailureTarget", "Failed"],
+                Some(pod(false, Some(3))),
+                bad,
+                Some(3),
+                "CommandFailed",
+            ),
+            // What is seen of the pod is late.
+            (&["Failed"], Some(pod(true, None)), running, None, "Running"),
+            (&["Failed"], Some(pod(false, None)), running, None, "Ending"),
+            // It never ran, or nobody saw its end.
+            (
+                &["Failed"],
+                Some(Pod {
+                    ended: true,
+                    ..Pod::default()
+                }),
+                bad,
+                None,
+                "R",
+            ),
+            (&["Failed"], None, bad, None, "R"),
+        ] {
+            let sight = sight(Some(job("u", conditions)), pod);
+            let expected = (phase, exit_code, reason.to_owned());
+            assert_eq!(
+                told(&sight, going(Phase::Running)),
+                expected,
+                "{conditions:?} {pod:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_job_that_somebody_suspended_is_told_of_until_it_ends() {
+        for (generation, conditions, held, phase, reason) in [
+            (1, &[][..], false, Phase::Pending, "Starting"),
+            (2, &[][..], true, Phase::Pending, "Suspended"),
+            (2, &["Failed"][..], true, Phase::Failed, "R"),
+        ] {
+            let job = Job {
+                generation: Some(generation),
+                suspended: true,
+                ..job("u", conditions)
+            };
+            assert_eq!(job.is_held(), held);
+            let expected = (phase, None, reason.to_owned());
+            assert_eq!(
+                told(&sight(Some(job), None), going(Phase::Pending)),
+                expected
+            );
+        }
+    }
+
+    #[test]
+    fn a_new_generation_begins_anew() {
+        let mut old = going(Phase::Failed);
+        old.job_name = Some("x-2".to_owned());
+        old.exit_code = Some(3);
+        condition::set(&mut old.conditions, FAILED, true, "R", "", Some(2), NOW);
+        let expected = (Phase::Pending, None, "NoJob".to_owned());
+        assert_eq!(told(&sight(None, None), old.clone()), expected);
+        let mut status = old;
+        report(&sight(Some(job("new", &[])), None), &mut status, NOW);
+        assert_eq!(status.job_name.as_deref(), Some("x-3"));
+        assert_eq!(status.job_uid.as_deref(), Some("new"));
+    }
+
+    #[test]
+    fn only_the_recorded_job_counts_and_its_loss_is_a_failure() {
+        let lost = (Phase::Failed, None, "JobLost".to_owned());
+        for other in [None, Some(job("other", &["Complete"]))] {
+            let sight = sight(other, None);
+            for phase in [Phase::Pending, Phase::Running] {
+                assert_eq!(told(&sight, going(phase)), lost);
+            }
+            for phase in [Phase::Succeeded, Phase::Failed] {
+                let mut status = going(phase);
+                assert_eq!(report(&sight, &mut status, NOW), None);
+                assert_eq!(status, going(phase));
+            }
+        }
+        let leaving = Sight {
+            leaving: true,
+            ..sight(None, None)
+        };
+        let expected = (Phase::Running, None, "Terminating".to_owned());
+        assert_eq!(told(&leaving, going(Phase::Running)), expected);
+        // After a refused attempt it is not looked for at once.
+        let unseen = Sight {
+            trouble: Some("no room"),
+            ..sight(None, None)
+        };
+        let mut status = going(Phase::Pending);
+        assert_eq!(report(&unseen, &mut status, NOW), None);
+        assert_eq!(status, going(Phase::Pending));
+    }
+
+    #[test]
+    fn an_exit_code_outlives_its_pod() {
+        let mut status = going(Phase::Failed);
+        status.exit_code = Some(3);
+        let expected = (Phase::Failed, Some(3), "CommandFailed".to_owned());
+        let gone = sight(Some(job("u", &["Failed"])), None);
+        assert_eq!(told(&gone, status.clone()), expected);
+        // But not where another pod runs.
+        let expected = (Phase::Running, None, "Running".to_owned());
+        let resumed = sight(Some(job("u", &[])), Some(pod(true, None)));
+        assert_eq!(told(&resumed, status), expected);
+    }
+
+    #[test]
+    fn what_is_in_the_way_of_the_job_is_said() {
+        let mut status = FooBarStatus::default();
+        let sight = Sight {
+            trouble: Some("exceeded quota"),
+            ..sight(None, None)
+        };
+        assert_eq!(report(&sight, &mut status, NOW), Some(Phase::Pending));
+        let complete = condition::get(&status.conditions, COMPLETE).unwrap();
+        assert_eq!(complete.message, "exceeded quota");
+        assert_eq!(report(&sight, &mut status, NOW), None);
+    }
+
+    #[test]
+    fn a_job_is_let_go_once() {
+        let status = going(Phase::Pending);
+        for (name, uid, generation, start) in [
+            ("x-3", "u", Some(1), true),
+            ("x-3", "u", Some(2), false),
+            ("x-3", "u", None, false),
+            ("x-3", "other", Some(1), false),
+            ("x-4", "u", Some(1), false),
+        ] {
+            assert_eq!(
+                may_start(&status, name, uid, generation),
+                start,
+                "{name} {uid}"
+            );
+        }
+        assert!(!may_start(&FooBarStatus::default(), "x-3", "", Some(1)));
+    }
+}
