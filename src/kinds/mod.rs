@@ -4,6 +4,7 @@ pub mod at;
 pub mod child;
 pub mod command;
 pub mod count;
+pub mod crontab;
 pub mod foo;
 pub mod foobar;
 pub mod mydaemonset;
@@ -62,6 +63,7 @@ pub struct Kind {
 pub const REGISTRY: &[&Kind] = &[
     &mydaemonset::KIND,
     &at::KIND,
+    &crontab::KIND,
     &foo::KIND,
     &count::KIND,
     &foobar::KIND,

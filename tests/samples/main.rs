@@ -8,6 +8,7 @@
 mod harness;
 
 mod count;
+mod crontab;
 mod every_kind;
 mod foo;
 mod foobar;

@@ -1,0 +1,199 @@
+//! The types of `CronTab`, and the CRD made from them.
+//!
+//! The schema bounds one field, `spec.replicas`: `kubectl scale` writes it past every webhook. All
+//! other bounds are the webhook's to word.
+
+// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+#![allow(clippy::duplicated_attributes)]
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResource, CustomResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::kinds::schema;
+use crate::reconcile::condition::Condition;
+
+/// What runs, how often, and in how many pods.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "stable.example.com",
+    version = "v1",
+    kind = "CronTab",
+    plural = "crontabs",
+    shortname = "ct",
+    category = "all",
+    namespaced,
+    status = "CronTabStatus",
+    doc = "A CronTab runs an image again and again by a schedule, through a CronJob of the same name; its status says when it runs next.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas"
+    ),
+    printcolumn(
+        name = "SPEC",
+        type_ = "string",
+        json_path = ".spec.cronSpec",
+        description = "The schedule"
+    ),
+    printcolumn(
+        name = "REPLICAS",
+        type_ = "integer",
+        json_path = ".spec.replicas",
+        description = "How many pods each run has"
+    ),
+    // A date would be printed as the time since then, and `<invalid>` before it.
+    printcolumn(
+        name = "NEXT",
+        type_ = "string",
+        json_path = ".status.nextScheduleTime",
+        description = "When it runs next, in UTC"
+    ),
+    printcolumn(
+        name = "LAST",
+        type_ = "string",
+        json_path = ".status.lastScheduleTime",
+        description = "For when it was started last, in UTC"
+    ),
+    printcolumn(
+        name = "AGE",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "ZONE",
+        type_ = "string",
+        json_path = ".spec.timeZone",
+        priority = 1,
+        description = "The time zone of the schedule"
+    ),
+    printcolumn(
+        name = "SUSPEND",
+        type_ = "boolean",
+        json_path = ".spec.suspend",
+        priority = 1,
+        description = "Whether no run is started"
+    ),
+    printcolumn(
+        name = "ACTIVE",
+        type_ = "integer",
+        json_path = ".status.active",
+        priority = 1,
+        description = "How many runs are going on"
+    ),
+    printcolumn(
+        name = "IMAGE",
+        type_ = "string",
+        json_path = ".spec.image",
+        priority = 1,
+        description = "What is run"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct CronTabSpec {
+    /// When to run, as a CronJob has it: minute (0-59), hour (0-23), day of month (1-31), month
+    /// (1-12 or jan-dec) and day of week (0-6 or sun-sat), each a list of values, ranges and steps
+    /// such as 0,30 or 9-17 or */5, with * or ? for any; or @hourly, @daily, @midnight, @weekly,
+    /// @monthly, @yearly, @annually; or @every and a time span such as @every 1h30m. When both days
+    /// are restricted, either will do. At most 1024 bytes; no time zone (see timeZone), no seconds,
+    /// no days that never come. Default: 5 0 * * *, five past midnight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron_spec: Option<String>,
+
+    /// The image of the container, such as busybox:1.37. Required.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+
+    /// How many pods each run has, at a time and in all, 1 to 10; kubectl scale sets it too. A run
+    /// that has begun keeps its number. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10))]
+    pub replicas: Option<i32>,
+
+    /// The time zone by whose clocks cronSpec goes, by its name in the IANA database, such as
+    /// Europe/Berlin, letter for letter. Default: Etc/UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+
+    /// Whether no run is started; those that have begun go on. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+
+    /// The program that is run and its arguments, as in any container: $(NAME) stands for an
+    /// environment variable, and $$ for a $. At most 256 items of at most 32768 bytes each. Default:
+    /// what the image says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+}
+
+/// What is seen of the CronJob, and when it comes next.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CronTabStatus {
+    /// The metadata.generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// How many pods the next run has, as the CronJob says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+
+    /// When the next run is due. Absent when none is: suspended, the CronJob is not as it should be
+    /// (see the condition Degraded), or no day within five years fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_schedule_time: Option<DateTime<Utc>>,
+
+    /// When the last run was due that was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_schedule_time: Option<DateTime<Utc>>,
+
+    /// How many runs are going on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<i32>,
+
+    /// What was observed, by type. Accepted: the spec is valid. Ready: the CronJob is as the spec
+    /// says, and a next run is due (when False, the reason is Suspended, NeverDue or what is in the
+    /// way). Degraded: the CronJob cannot be made or put right, and the reason says why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// The CRD.
+pub fn crd() -> CustomResourceDefinition {
+    schema::finish(CronTab::crd())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_kubectl_scale_writes_has_its_bounds_in_the_schema_and_nothing_else_has() {
+        let crd = serde_json::to_value(crd()).unwrap();
+        let version = &crd["spec"]["versions"][0];
+        let scale = &version["subresources"]["scale"];
+        assert_eq!(scale["specReplicasPath"], ".spec.replicas");
+        assert_eq!(scale["statusReplicasPath"], ".status.replicas");
+        let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        for (name, field) in spec["properties"].as_object().unwrap() {
+            let bounds = ["minimum", "maximum", "pattern", "maxLength"];
+            let found: Vec<f64> = bounds.iter().filter_map(|b| field[b].as_f64()).collect();
+            let expected: &[f64] = if name == "replicas" {
+                &[1.0, 10.0]
+            } else {
+                &[]
+            };
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_official_example() {
+        let names = crd().spec.names;
+        assert_eq!(names.plural, "crontabs");
+        assert_eq!(names.short_names, Some(vec!["ct".to_owned()]));
+        assert_eq!(names.categories, Some(vec!["all".to_owned()]));
+    }
+}

@@ -1,0 +1,92 @@
+//! The CronJob of a CronTab.
+
+use serde_json::{Value, json};
+
+use super::crd::CronTabSpec;
+
+/// The container.
+const CONTAINER: &str = "crontab";
+/// The label of the CronJob, its Jobs and their pods that has the CronTab's name: what to give to
+/// `kubectl logs -l`.
+pub const CRONTAB: &str = "stable.example.com/crontab";
+
+/// The fields of the CronJob that are ours, as a defaulted spec has them.
+pub fn desired(name: &str, spec: &CronTabSpec) -> Value {
+    let labels = json!({CRONTAB: name});
+    let mut container = json!({"name": CONTAINER, "image": spec.image});
+    // A command that is empty is none, to the API server too.
+    if let Some(command) = spec.command.as_ref().filter(|items| !items.is_empty()) {
+        container["command"] = json!(command);
+    }
+    json!({
+        "metadata": {"labels": labels},
+        "spec": {
+            "schedule": spec.cron_spec,
+            "timeZone": spec.time_zone,
+            "suspend": spec.suspend,
+            "jobTemplate": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "parallelism": spec.replicas,
+                    "completions": spec.replicas,
+                    "template": {
+                        "metadata": {"labels": labels},
+                        "spec": {
+                            // What fails is started again in its pod, with a growing pause. Under
+                            // `Never` each attempt would leave a pod behind, seven for each
+                            // replica of each run, and a run may come every minute.
+                            "restartPolicy": "OnFailure",
+                            "containers": [container],
+                        },
+                    },
+                },
+            },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::batch::v1::CronJob;
+
+    use super::*;
+
+    fn cronjob(spec: Value) -> Value {
+        desired("x", &serde_json::from_value(spec).unwrap())
+    }
+
+    #[test]
+    fn the_cronjob_is_what_the_spec_says() {
+        let cronjob = cronjob(
+            json!({"cronSpec": "* * * * */5", "image": "a:1", "replicas": 3,
+            "timeZone": "Etc/UTC", "suspend": true, "command": ["date", "-u"]}),
+        );
+        let typed: CronJob = serde_json::from_value(cronjob.clone()).unwrap();
+        let spec = typed.spec.unwrap();
+        assert_eq!(spec.schedule, "* * * * */5");
+        assert_eq!(spec.time_zone.as_deref(), Some("Etc/UTC"));
+        assert_eq!(spec.suspend, Some(true));
+        let job = spec.job_template.spec.unwrap();
+        assert_eq!((job.parallelism, job.completions), (Some(3), Some(3)));
+        let pod = job.template.spec.unwrap();
+        assert_eq!(pod.containers[0].image.as_deref(), Some("a:1"));
+        assert_eq!(
+            pod.containers[0].command,
+            Some(vec!["date".to_owned(), "-u".to_owned()])
+        );
+        // Nothing is lost on the way through the types: every field is one that there is.
+        let again =
+            serde_json::to_value(serde_json::from_value::<CronJob>(cronjob.clone()).unwrap());
+        assert_eq!(again.unwrap()["spec"], cronjob["spec"]);
+    }
+
+    #[test]
+    fn without_a_command_the_images_own_runs() {
+        for spec in [json!({}), json!({"command": []})] {
+            let cronjob = cronjob(spec);
+            let container = cronjob.pointer("/spec/jobTemplate/spec/template/spec/containers/0");
+            assert!(container.unwrap().get("command").is_none());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! CronTab: an image that runs again and again, in a CronJob of the same name.
+//!
+//! 1. [`crd`] has the types. `spec.replicas` is also what `kubectl scale` writes.
+//! 2. [`admission`] has the defaults and rules; [`schedule`] reads `spec.cronSpec` and [`zone`]
+//!    `spec.timeZone` as Kubernetes does.
+//! 3. [`cronjob`] says what the CronJob shall be. That it stays so, and whose it is, is seen to in
+//!    [`super::child`].
+//! 4. [`status`] says of the CronJob what people want to know, and when it comes next: Kubernetes
+//!    itself does not tell (kubernetes/kubernetes#78564).
+
+pub mod admission;
+pub mod crd;
+pub mod cronjob;
+pub mod schedule;
+pub mod status;
+pub mod zone;
+
+use k8s_openapi::api::batch::v1::CronJob;
+
+use super::child::{self, Child, Observed, Owner, Parent, Report, Seen};
+use super::{Kind, Permission, Sample};
+use crate::admission::judge::Admission;
+use crate::reconcile::condition::Condition;
+use crd::CronTabStatus;
+
+/// The kind, for the room that keeps the CronJob.
+#[derive(Debug)]
+pub struct CronTabs;
+
+impl Parent for CronTabs {
+    const NAME: &'static str = KIND.name;
+    const CONFLICT: &'static str = "CronJobExists";
+
+    type Rules = admission::CronTabRules;
+    type Child = CronJob;
+
+    fn child(owner: &Owner<'_, Self>) -> Child {
+        Child {
+            name: owner.key.name.to_string(),
+            fields: cronjob::desired(&owner.key.name, owner.spec),
+            create: true,
+        }
+    }
+
+    fn report(seen: &Seen<'_, Self>, status: &mut CronTabStatus) -> Report {
+        let sight = status::Sight {
+            spec: seen.owner.spec,
+            generation: seen.owner.generation,
+            cronjob: seen.child.map(|child| status::CronJob {
+                created: child.created,
+                status: child.status(),
+            }),
+            trouble: seen
+                .trouble
+                .map(|trouble| (trouble.reason, trouble.message.as_str())),
+            now: seen.now,
+        };
+        Report {
+            next: status::report(&sight, status),
+            ..Report::default()
+        }
+    }
+}
+
+impl Observed for CronTabStatus {
+    fn observed(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
+        (&mut self.observed_generation, &mut self.conditions)
+    }
+}
+
+/// What the rest of the program knows of the kind.
+pub const KIND: Kind = Kind {
+    name: "crontab",
+    by_default: false,
+    crd: crd::crd,
+    admission: Admission::of::<admission::CronTabRules>(),
+    permissions: &[
+        Permission {
+            group: "batch",
+            resource: "cronjobs",
+            verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        },
+        Permission {
+            group: "events.k8s.io",
+            resource: "events",
+            verbs: &["create", "patch"],
+        },
+        Permission {
+            group: "stable.example.com",
+            resource: "crontabs",
+            verbs: &["get", "list", "watch"],
+        },
+        Permission {
+            group: "stable.example.com",
+            resource: "crontabs/status",
+            verbs: &["update"],
+        },
+        Permission {
+            group: "stable.example.com",
+            // Owner references with blockOwnerDeletion need it where that is enforced.
+            resource: "crontabs/finalizers",
+            verbs: &["update"],
+        },
+    ],
+    cluster_permissions: &[],
+    samples: &[
+        Sample {
+            file: "stable_v1_crontab.yaml",
+            text: include_str!("samples/stable_v1_crontab.yaml"),
+        },
+        Sample {
+            file: "bad/stable_v1_crontab.yaml",
+            text: include_str!("samples/bad/stable_v1_crontab.yaml"),
+        },
+    ],
+    start: child::start::<CronTabs>,
+};

@@ -1,0 +1,550 @@
+//! What `spec.cronSpec` may say, and when it comes next: as Kubernetes' own CronJob has it.
+//!
+//! The API server and the CronJob controller read a schedule with `ParseStandard` of the Go module
+//! `github.com/robfig/cron/v3`. What that accepts is accepted here and means the same, so this
+//! parser and the search in [`next`] follow its source; `tests/cron.rs` holds both against it. Crates
+//! that read cron differ from it in what they take and in what becomes of the hour that a change of
+//! the clocks skips or repeats, and a NEXT that differs from what the controller does is worse than
+//! none.
+//!
+//! ```text
+//! schedule = five fields, or @yearly @annually @monthly @weekly @daily @midnight @hourly,
+//!            or "@every " and a time span such as 1h30m
+//! fields   = minute (0-59), hour (0-23), day of month (1-31), month (1-12 or jan to dec),
+//!            day of week (0-6 or sun to sat, 0 being Sunday), with blanks between them
+//! field    = parts with "," between them
+//! part     = ("*" | "?" | value ["-" value]) ["/" step]
+//! ```
+//!
+//! `N/step` means from N to the end. When both days are restricted, a day that fits either will do.
+//!
+//! Refused here and not there: a text of more than [`LONGEST`] bytes; a field that names nothing (a
+//! lone comma); days that no month has (30 February), with which the controller would never start
+//! anything; the Turkish capital that Go takes for the `i` of `fri`.
+
+mod every;
+mod next;
+
+use std::fmt;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::zone::Zone;
+use crate::admission::faults::cut;
+
+/// The longest text, in bytes. Every minute, hour, day, month and weekday by its number fit twice.
+pub const LONGEST: usize = 1024;
+
+/// What a `*` or `?` leaves in a field's bits, besides all values: the day rules ask for it.
+const STAR: u64 = 1 << 63;
+
+/// When to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// Whenever clocks show what the fields say.
+    Fields(Fields),
+    /// Each time that this has passed: whole seconds, at least one.
+    Every(TimeDelta),
+}
+
+/// The five fields, each as a set of bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fields {
+    minute: u64,
+    hour: u64,
+    day_of_month: u64,
+    month: u64,
+    day_of_week: u64,
+}
+
+/// What is wrong with a schedule, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleFault {
+    /// The place, in characters, the first one being 1.
+    pub character: usize,
+    /// The field, when the fault is in one.
+    pub field: Option<&'static str>,
+    /// What is wrong there.
+    pub problem: String,
+}
+
+impl fmt::Display for ScheduleFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.field {
+            Some(field) => write!(f, "at character {} ({field}): ", self.character)?,
+            None => write!(f, "at character {}: ", self.character)?,
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+/// What a field may hold.
+struct Bounds {
+    name: &'static str,
+    least: u64,
+    most: u64,
+    /// The names of its values from the least on.
+    names: &'static [&'static str],
+    /// What else to say when a value is out of bounds.
+    hint: &'static str,
+}
+
+const BOUNDS: [Bounds; 5] = [
+    Bounds {
+        name: "minute",
+        least: 0,
+        most: 59,
+        names: &[],
+        hint: "",
+    },
+    Bounds {
+        name: "hour",
+        least: 0,
+        most: 23,
+        names: &[],
+        hint: "",
+    },
+    Bounds {
+        name: "day of month",
+        least: 1,
+        most: 31,
+        names: &[],
+        hint: "",
+    },
+    Bounds {
+        name: "month",
+        least: 1,
+        most: 12,
+        names: &[
+            "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+        ],
+        hint: " or jan to dec",
+    },
+    Bounds {
+        name: "day of week",
+        least: 0,
+        most: 6,
+        names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+        hint: " or sun to sat, 0 being Sunday",
+    },
+];
+
+/// The days of each month in a leap year.
+const DAYS: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+
+/// Reads a schedule of at most [`LONGEST`] bytes.
+///
+/// # Errors
+/// The first thing that is wrong in each field, or the one that is wrong with the whole.
+pub fn parse(text: &str) -> Result<Schedule, Vec<ScheduleFault>> {
+    let whole = |character, problem: &str| {
+        vec![ScheduleFault {
+            character,
+            field: None,
+            problem: problem.to_owned(),
+        }]
+    };
+    if text.len() > LONGEST {
+        return Err(whole(
+            1,
+            &format!("may not be more than {LONGEST} bytes long"),
+        ));
+    }
+    if let Some(at) = text.find("TZ") {
+        let at = text[..at].strip_suffix("CRON_").map_or(at, str::len);
+        return Err(whole(
+            text[..at].chars().count() + 1,
+            "a time zone is not taken here: name it in spec.timeZone",
+        ));
+    }
+    if text.starts_with('@') {
+        return descriptor(text).map_err(|(character, problem)| whole(character, &problem));
+    }
+    let found = fields(text);
+    if let Some((character, _)) = found.get(BOUNDS.len()) {
+        return Err(whole(
+            *character,
+            &format!(
+                "found {} fields, and nothing is expected after the five of minute, hour, day of month, month and day of week (there is none for seconds)",
+                found.len()
+            ),
+        ));
+    }
+    let Ok(five) = <[(usize, &str); 5]>::try_from(found.as_slice()) else {
+        return Err(whole(
+            text.chars().count() + 1,
+            &format!(
+                "expected the five fields minute, hour, day of month, month and day of week, or a word such as @daily; found {}",
+                match found.len() {
+                    1 => "1 field".to_owned(),
+                    n => format!("{n} fields"),
+                }
+            ),
+        ));
+    };
+    let mut faults = Vec::new();
+    let mut bits = [0; 5];
+    for ((bits, bounds), (character, field)) in bits.iter_mut().zip(&BOUNDS).zip(five) {
+        let read = set(field, bounds).map_err(|(before, problem)| ScheduleFault {
+            character: character + before,
+            field: Some(bounds.name),
+            problem,
+        });
+        match read {
+            Ok(set) => *bits = set,
+            Err(fault) => faults.push(fault),
+        }
+    }
+    let [minute, hour, day_of_month, month, day_of_week] = bits;
+    let fields = Fields {
+        minute,
+        hour,
+        day_of_month,
+        month,
+        day_of_week,
+    };
+    if faults.is_empty() && !fields.has_a_day() {
+        faults.push(ScheduleFault {
+            character: five[2].0,
+            field: Some(BOUNDS[2].name),
+            problem: "no month that is named has such a day, so it would never run".to_owned(),
+        });
+    }
+    if faults.is_empty() {
+        Ok(Schedule::Fields(fields))
+    } else {
+        Err(faults)
+    }
+}
+
+/// What stands between blanks, and at which character each begins.
+fn fields(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let (mut character, mut start) = (0, None);
+    for (at, c) in text.char_indices() {
+        character += 1;
+        match (start, c.is_whitespace()) {
+            (None, false) => start = Some((character, at)),
+            (Some((first, from)), true) => {
+                found.push((first, &text[from..at]));
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    if let Some((first, from)) = start {
+        found.push((first, &text[from..]));
+    }
+    found
+}
+
+/// Where a fault is, counted in characters from the beginning of what is read, and what it is.
+type Wrong = (usize, String);
+
+/// The values of a field.
+fn set(field: &str, bounds: &Bounds) -> Result<u64, Wrong> {
+    let (mut bits, mut before) = (0, 0);
+    for part in field.split(',') {
+        if !part.is_empty() {
+            bits |= range(part, bounds).map_err(|(at, problem)| (before + at, problem))?;
+        }
+        before += part.chars().count() + 1;
+    }
+    if bits == 0 {
+        return Err((0, "names nothing, so it would never run".to_owned()));
+    }
+    Ok(bits)
+}
+
+/// The values of a part of a field.
+fn range(part: &str, bounds: &Bounds) -> Result<u64, Wrong> {
+    let mut pieces = part.split('/');
+    let values = pieces.next().unwrap_or_default();
+    let step = pieces.next();
+    let at_step = values.chars().count() + 1;
+    if pieces.next().is_some() {
+        return Err((0, format!("{:?} has more than one /", cut(part, 20))));
+    }
+    let mut ends = values.split('-');
+    let first = ends.next().unwrap_or_default();
+    let second = ends.next();
+    // What stands behind the hyphen of `*-5` has no effect.
+    let star = matches!(first, "*" | "?");
+    let (start, mut end) = if star {
+        (bounds.least, bounds.most)
+    } else {
+        let start = value(first, bounds).map_err(|problem| (0, problem))?;
+        let end = match second {
+            None => start,
+            Some(second) => {
+                let at = first.chars().count() + 1;
+                value(second, bounds).map_err(|problem| (at, problem))?
+            }
+        };
+        if ends.next().is_some() {
+            return Err((0, format!("{:?} has more than one -", cut(part, 20))));
+        }
+        (start, end)
+    };
+    let step = match step {
+        None => 1,
+        Some(text) => {
+            if second.is_none() {
+                end = bounds.most;
+            }
+            let step = number(text).filter(|step| *step > 0);
+            step.ok_or_else(|| {
+                let text = cut(text, 20);
+                (
+                    at_step,
+                    format!("a step must be a number of 1 or more, not {text:?}"),
+                )
+            })?
+        }
+    };
+    if start > end {
+        return Err((0, format!("{start} comes after {end}")));
+    }
+    let mut bits = if star && step == 1 { STAR } else { 0 };
+    let mut next = Some(start);
+    while let Some(value) = next.filter(|value| *value <= end) {
+        bits |= 1 << value;
+        next = value.checked_add(step);
+    }
+    Ok(bits)
+}
+
+/// A value by its number or its name, within the bounds.
+fn value(text: &str, bounds: &Bounds) -> Result<u64, String> {
+    let Bounds {
+        least, most, hint, ..
+    } = bounds;
+    let named = bounds
+        .names
+        .iter()
+        .position(|name| name.eq_ignore_ascii_case(text));
+    let value = match named {
+        Some(position) => u64::try_from(position).ok().map(|nth| least + nth),
+        None => number(text),
+    };
+    value
+        .filter(|value| (least..=most).contains(&value))
+        .ok_or_else(|| {
+            let text = cut(text, 20);
+            format!("expected a number from {least} to {most}{hint}, found {text:?}")
+        })
+}
+
+/// A number as Go's `Atoi` reads it, but for negative ones.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: i64 = plain.then(|| digits.parse().ok()).flatten()?;
+    u64::try_from(number).ok()
+}
+
+/// A word that begins with `@`.
+fn descriptor(text: &str) -> Result<Schedule, Wrong> {
+    let all = |bounds: &Bounds| (bounds.least..=bounds.most).fold(STAR, |bits, n| bits | 1 << n);
+    let [_, every_hour, every_day, every_month, every_weekday] = BOUNDS.each_ref().map(all);
+    let mut fields = Fields {
+        minute: 1,
+        hour: 1,
+        day_of_month: every_day,
+        month: every_month,
+        day_of_week: every_weekday,
+    };
+    match text {
+        "@yearly" | "@annually" => {
+            fields.day_of_month = 1 << 1;
+            fields.month = 1 << 1;
+        }
+        "@monthly" => fields.day_of_month = 1 << 1,
+        "@weekly" => fields.day_of_week = 1,
+        "@daily" | "@midnight" => {}
+        "@hourly" => fields.hour = every_hour,
+        _ => {
+            let Some(span) = text.strip_prefix("@every ") else {
+                return Err((
+                    1,
+                    "expected @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every with a time span such as @every 1h30m".to_owned(),
+                ));
+            };
+            let span = every::read(span)
+                .map_err(|(before, problem)| ("@every ".len() + before + 1, problem))?;
+            return Ok(Schedule::Every(span));
+        }
+    }
+    Ok(Schedule::Fields(fields))
+}
+
+impl Fields {
+    /// Whether there is a day that fits: it takes only a look at the calendar of a leap year.
+    fn has_a_day(&self) -> bool {
+        // A day of the week that fits comes in every month.
+        let any_day_of_month = self.day_of_month & STAR != 0;
+        let any_weekday = self.day_of_week & STAR != 0;
+        any_day_of_month
+            || !any_weekday
+            || (1..).zip(DAYS).any(|(month, days)| {
+                self.month >> month & 1 == 1
+                    && (1..=days).any(|day| self.day_of_month >> day & 1 == 1)
+            })
+    }
+}
+
+impl Schedule {
+    /// The first instant after `now` at which it is to run, by the clocks of that zone; none when
+    /// there is none within five years, which only 29 February can be, around a year such as 2100.
+    ///
+    /// Spans of time are counted from `since`: when it was last started, or else when the CronJob
+    /// was made.
+    pub fn next(
+        &self,
+        zone: &Zone,
+        since: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
+        match self {
+            Self::Fields(fields) => next::fields(fields, zone, now),
+            Self::Every(span) => next::span(*span, since, now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn faults(text: &str) -> Vec<String> {
+        let faults = parse(text).err().unwrap_or_default();
+        faults.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_cronjobs_take_is_taken() {
+        for good in [
+            "* * * * */5",
+            "5 0 * * *",
+            "\t0  0 1,15 * MON-fri ",
+            "*/15 0-23/2 ? jan-Dec/3 ?",
+            "+5 007 * * 0",
+            "*-5 * * * *",
+            "0 0 29 2 *",
+            "0 0 30 2 1",
+            "0 0 31 4,5 *",
+            "1,,2, * * * *",
+            "@daily",
+            "@midnight",
+            "@every 1h30m",
+        ] {
+            assert_eq!(faults(good), Vec::<String>::new(), "{good}");
+        }
+    }
+
+    #[test]
+    fn every_fault_is_named_with_its_place() {
+        let five = "found 6 fields, and nothing is expected after the five of minute, hour, day of month, month and day of week (there is none for seconds)";
+        for (text, found) in [
+            ("0 0 5 * * *", format!("at character 11: {five}")),
+            (
+                "",
+                "at character 1: expected the five fields minute, hour, day of month, month and day of week, or a word such as @daily; found 0 fields".to_owned(),
+            ),
+            (
+                "60 * * * *",
+                "at character 1 (minute): expected a number from 0 to 59, found \"60\"".to_owned(),
+            ),
+            (
+                "*  1,5-x * * *",
+                "at character 8 (hour): expected a number from 0 to 23, found \"x\"".to_owned(),
+            ),
+            (
+                "* * * * 7",
+                "at character 9 (day of week): expected a number from 0 to 6 or sun to sat, 0 being Sunday, found \"7\"".to_owned(),
+            ),
+            (
+                "* * L * *",
+                "at character 5 (day of month): expected a number from 1 to 31, found \"L\"".to_owned(),
+            ),
+            ("* 5-1 * * *", "at character 3 (hour): 5 comes after 1".to_owned()),
+            (
+                "*/0 * * * *",
+                "at character 3 (minute): a step must be a number of 1 or more, not \"0\"".to_owned(),
+            ),
+            (
+                "1-2-3 * * * *",
+                "at character 1 (minute): \"1-2-3\" has more than one -".to_owned(),
+            ),
+            (
+                "* * */2/3 * *",
+                "at character 5 (day of month): \"*/2/3\" has more than one /".to_owned(),
+            ),
+            (
+                "* , * * *",
+                "at character 3 (hour): names nothing, so it would never run".to_owned(),
+            ),
+            (
+                "0 0 30 2 *",
+                "at character 5 (day of month): no month that is named has such a day, so it would never run".to_owned(),
+            ),
+            (
+                "0 0 31 feb,4-4,6 ?",
+                "at character 5 (day of month): no month that is named has such a day, so it would never run".to_owned(),
+            ),
+            (
+                "TZ=Asia/Tokyo 0 0 * * *",
+                "at character 1: a time zone is not taken here: name it in spec.timeZone".to_owned(),
+            ),
+            (
+                " CRON_TZ=UTC",
+                "at character 2: a time zone is not taken here: name it in spec.timeZone".to_owned(),
+            ),
+            (
+                "@reboot",
+                "at character 1: expected @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every with a time span such as @every 1h30m".to_owned(),
+            ),
+            (
+                "@every 1h3x",
+                "at character 11: expected a unit: h, m, s, ms, us or ns".to_owned(),
+            ),
+            (
+                "fr\u{130} * * * *",
+                "at character 1 (minute): expected a number from 0 to 59, found \"fr\u{130}\"".to_owned(),
+            ),
+        ] {
+            assert_eq!(faults(text), [found], "{text}");
+        }
+    }
+
+    #[test]
+    fn each_field_has_its_own_fault() {
+        assert_eq!(faults("61 25 32 13 8").len(), 5);
+        let last = &faults("61 25 32 13 sund")[4];
+        assert!(last.starts_with("at character 13 (day of week)"), "{last}");
+    }
+
+    #[test]
+    fn a_long_text_is_not_read() {
+        let long = "1,".repeat(5_000) + " * * * *";
+        assert_eq!(
+            faults(&long),
+            ["at character 1: may not be more than 1024 bytes long"]
+        );
+        let all = |from: u32, to: u32| -> String {
+            let numbers: Vec<String> = (from..=to).map(|n| n.to_string()).collect();
+            numbers.join(",")
+        };
+        let full = format!(
+            "{} {} {} {} {}",
+            all(0, 59),
+            all(0, 23),
+            all(1, 31),
+            all(1, 12),
+            all(0, 6)
+        );
+        assert!(full.len() * 2 < LONGEST, "{}", full.len());
+        assert_eq!(faults(&full), Vec::<String>::new());
+    }
+}

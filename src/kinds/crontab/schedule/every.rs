@@ -1,0 +1,137 @@
+//! The time span behind `@every `, as Go's `time.ParseDuration` reads it.
+
+use chrono::TimeDelta;
+
+use super::Wrong;
+
+/// Nanoseconds of each unit. The micro sign and the Greek letter both stand for millionths.
+const UNITS: [(&str, u64); 8] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("\u{b5}s", 1_000),
+    ("\u{3bc}s", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("m", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
+
+/// Go's spans are nanoseconds in 64 bits.
+const LONGEST: u64 = i64::MAX as u64;
+const TOO_LONG: &str = "a time span may not be longer than 292 years";
+
+/// Reads a span such as `1h30m`, to whole seconds and at least one, as the module does it: even a
+/// negative one means a second.
+pub(super) fn read(text: &str) -> Result<TimeDelta, Wrong> {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let mut rest = unsigned;
+    let here = |rest: &str| text.chars().count() - rest.chars().count();
+    let mut sum: u64 = 0;
+    if rest.is_empty() {
+        return Err((here(rest), "expected a time span such as 1h30m".to_owned()));
+    }
+    while !rest.is_empty() && unsigned != "0" {
+        let start = rest;
+        let whole = digits(&mut rest);
+        let fraction = match rest.strip_prefix('.') {
+            Some(behind) => {
+                rest = behind;
+                digits(&mut rest)
+            }
+            None => "",
+        };
+        if whole.is_empty() && fraction.is_empty() {
+            return Err((here(start), "expected a number".to_owned()));
+        }
+        let end = rest.find(|c: char| c == '.' || c.is_ascii_digit());
+        let (name, behind) = rest.split_at(end.unwrap_or(rest.len()));
+        let Some((_, unit)) = UNITS.iter().find(|(unit, _)| *unit == name) else {
+            return Err((
+                here(rest),
+                "expected a unit: h, m, s, ms, us or ns".to_owned(),
+            ));
+        };
+        rest = behind;
+        sum = nanoseconds(whole, fraction, *unit)
+            .and_then(|part| sum.checked_add(part))
+            .filter(|sum| *sum <= LONGEST + u64::from(text.starts_with('-')))
+            .ok_or_else(|| (here(start), TOO_LONG.to_owned()))?;
+    }
+    let seconds = if text.starts_with('-') {
+        1
+    } else {
+        (sum / 1_000_000_000).max(1)
+    };
+    let span = i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds);
+    span.ok_or_else(|| (0, TOO_LONG.to_owned()))
+}
+
+/// Takes the digits at the beginning.
+fn digits<'a>(rest: &mut &'a str) -> &'a str {
+    let end = rest.bytes().take_while(u8::is_ascii_digit).count();
+    let (taken, behind) = rest.split_at(end);
+    *rest = behind;
+    taken
+}
+
+/// `whole.fraction` units. Go computes the fraction in floating point, which is exact to less than
+/// what is cut off to whole seconds afterwards, but for the last digits of a fraction as long as no
+/// person writes it.
+fn nanoseconds(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
+    let whole: u64 = match whole {
+        "" => 0,
+        digits => digits.parse().ok()?,
+    };
+    let (mut part, mut scale) = (0_u128, 1_u128);
+    for digit in fraction.bytes().take(18) {
+        part = part * 10 + u128::from(digit - b'0');
+        scale *= 10;
+    }
+    let part = u64::try_from(part * u128::from(unit) / scale).ok()?;
+    whole.checked_mul(unit)?.checked_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(text: &str) -> Option<i64> {
+        read(text).ok().map(|span| span.num_seconds())
+    }
+
+    #[test]
+    fn spans_are_read_as_go_reads_them() {
+        for (text, expected) in [
+            ("1h30m", 5_400),
+            ("+1h", 3_600),
+            ("1.5h", 5_400),
+            (".5m", 30),
+            ("2.s", 2),
+            ("1m1.999s", 61),
+            ("0", 1),
+            ("-0", 1),
+            ("-5h", 1),
+            ("10ms", 1),
+            ("2000000\u{b5}s", 2),
+            ("2000000\u{3bc}s", 2),
+            ("2562047h", 2_562_047 * 3_600),
+        ] {
+            assert_eq!(seconds(text), Some(expected), "{text}");
+        }
+        for bad in [
+            "", " 1h", "1h ", "1", "h", ".s", "-.s", "1 h", "1d", "1H", "--1h", "2562048h", "00",
+            "\u{661}h",
+        ] {
+            assert_eq!(seconds(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_fault_has_its_place() {
+        let place = |text| read(text).err().map(|(at, _)| at);
+        assert_eq!(place(""), Some(0));
+        assert_eq!(place("1h30"), Some(4));
+        assert_eq!(place("1h\u{b5}s"), Some(1));
+        assert_eq!(place("1h9999999h"), Some(2));
+    }
+}

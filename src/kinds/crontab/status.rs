@@ -1,0 +1,254 @@
+//! What people see of a CronTab, as a pure function of its spec and its CronJob.
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::admission::{CRON_SPEC, TIME_ZONE};
+use super::crd::{CronTabSpec, CronTabStatus};
+use super::schedule;
+use super::zone::Zone;
+use crate::reconcile::condition;
+
+/// A next run is due, by a CronJob that is as the spec says.
+pub const READY: &str = "Ready";
+
+/// What is read of a CronJob's status.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CronJobStatus {
+    last_schedule_time: Option<DateTime<Utc>>,
+    active: Vec<IgnoredAny>,
+}
+
+/// The CronJob as it is seen.
+#[derive(Debug)]
+pub struct CronJob {
+    /// When it was made.
+    pub created: Option<DateTime<Utc>>,
+    /// Its status.
+    pub status: CronJobStatus,
+}
+
+/// What the status hangs on.
+#[derive(Debug)]
+pub struct Sight<'a> {
+    /// The spec with its defaults; it obeys the rules.
+    pub spec: &'a CronTabSpec,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// The CronJob, if it is there and the CronTab's own.
+    pub cronjob: Option<CronJob>,
+    /// Why it is not as it should be: a word and a sentence.
+    pub trouble: Option<(&'a str, &'a str)>,
+    /// The time.
+    pub now: DateTime<Utc>,
+}
+
+/// Writes what is seen into the status. Returns when it is to be looked at again: when the next run
+/// is due.
+pub fn report(sight: &Sight<'_>, status: &mut CronTabStatus) -> Option<DateTime<Utc>> {
+    let spec = sight.spec;
+    if let Some(cronjob) = &sight.cronjob {
+        // A CronJob that was made anew knows of no last run, and there was one.
+        if let Some(last) = cronjob.status.last_schedule_time {
+            status.last_schedule_time = Some(last);
+        }
+        status.active = Some(i32::try_from(cronjob.status.active.len()).unwrap_or(i32::MAX));
+        // One that could not be put right has the number that it had.
+        if sight.trouble.is_none() {
+            status.replicas = spec.replicas;
+        }
+    } else {
+        status.active = Some(0);
+        status.replicas = Some(0);
+    }
+    let suspended = spec.suspend == Some(true);
+    let next = match (&sight.cronjob, sight.trouble) {
+        (Some(cronjob), None) if !suspended => next(spec, cronjob, sight.now),
+        _ => None,
+    };
+    status.next_schedule_time = next;
+    let (ready, reason, message) = match (sight.trouble, &sight.cronjob) {
+        (Some((reason, message)), _) => (false, reason, message),
+        (None, None) => (false, "NoCronJob", "the CronJob is not there yet"),
+        (None, Some(_)) if suspended => (
+            false,
+            "Suspended",
+            "no run is started until spec.suspend is false",
+        ),
+        (None, Some(_)) if next.is_none() => (
+            false,
+            "NeverDue",
+            "no day within five years fits spec.cronSpec",
+        ),
+        (None, Some(_)) => (true, "Scheduled", "the CronJob runs as the spec says"),
+    };
+    condition::set(
+        &mut status.conditions,
+        READY,
+        ready,
+        reason,
+        message,
+        sight.generation,
+        sight.now,
+    );
+    next
+}
+
+/// When the CronJob comes next.
+fn next(spec: &CronTabSpec, cronjob: &CronJob, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let schedule = schedule::parse(spec.cron_spec.as_deref().unwrap_or(CRON_SPEC)).ok()?;
+    let zone = Zone::named(spec.time_zone.as_deref().unwrap_or(TIME_ZONE))?;
+    let since = cronjob.status.last_schedule_time.or(cronjob.created);
+    schedule.next(&zone, since.unwrap_or(now), now)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn instant(text: &str) -> DateTime<Utc> {
+        DateTime::parse_from_rfc3339(text).unwrap().to_utc()
+    }
+
+    fn cronjob(status: Value) -> CronJob {
+        CronJob {
+            created: Some(instant("2026-11-22T00:00:30Z")),
+            status: serde_json::from_value(status).unwrap(),
+        }
+    }
+
+    /// Looks at noon, on top of that status.
+    fn look(
+        spec: Value,
+        cronjob: Option<CronJob>,
+        trouble: Option<(&str, &str)>,
+        status: &mut CronTabStatus,
+    ) -> Option<DateTime<Utc>> {
+        let spec: CronTabSpec = serde_json::from_value(spec).unwrap();
+        let sight = Sight {
+            spec: &spec,
+            generation: Some(1),
+            cronjob,
+            trouble,
+            now: instant("2026-11-22T12:00:00Z"),
+        };
+        report(&sight, status)
+    }
+
+    fn ready(status: &CronTabStatus) -> (String, String) {
+        let ready = condition::get(&status.conditions, READY).unwrap();
+        (ready.status.clone(), ready.reason.clone())
+    }
+
+    #[test]
+    fn the_next_run_is_told_in_the_zone_of_the_spec_and_looked_at_again_when_it_is_due() {
+        let mut status = CronTabStatus::default();
+        let spec = json!({"cronSpec": "0 9 * * *", "timeZone": "Asia/Tokyo", "replicas": 2});
+        let next = look(spec, Some(cronjob(json!({}))), None, &mut status);
+        assert_eq!(next, Some(instant("2026-11-23T00:00:00Z")));
+        assert_eq!(status.next_schedule_time, next);
+        assert_eq!((status.replicas, status.active), (Some(2), Some(0)));
+        assert_eq!(status.last_schedule_time, None);
+        assert_eq!(ready(&status), ("True".to_owned(), "Scheduled".to_owned()));
+    }
+
+    #[test]
+    fn what_the_cronjob_says_is_told() {
+        let mut status = CronTabStatus::default();
+        let seen = json!({"lastScheduleTime": "2026-11-22T11:59:00Z", "active": [{"name": "a"}, {}],
+            "lastSuccessfulTime": "2026-11-22T11:59:30Z"});
+        let spec = json!({"cronSpec": "@every 90s"});
+        let next = look(spec, Some(cronjob(seen)), None, &mut status);
+        assert_eq!(
+            status.last_schedule_time,
+            Some(instant("2026-11-22T11:59:00Z"))
+        );
+        assert_eq!(status.active, Some(2));
+        assert_eq!(next, Some(instant("2026-11-22T12:00:30Z")));
+    }
+
+    #[test]
+    fn a_span_is_counted_from_the_making_of_the_cronjob_until_it_was_started() {
+        let mut status = CronTabStatus::default();
+        let spec = json!({"cronSpec": "@every 1h"});
+        let next = look(spec, Some(cronjob(json!({}))), None, &mut status);
+        assert_eq!(next, Some(instant("2026-11-22T12:00:30Z")));
+    }
+
+    #[test]
+    fn one_that_is_suspended_is_not_due() {
+        let mut status = CronTabStatus::default();
+        look(json!({}), Some(cronjob(json!({}))), None, &mut status);
+        assert!(status.next_schedule_time.is_some());
+        let next = look(
+            json!({"suspend": true}),
+            Some(cronjob(json!({}))),
+            None,
+            &mut status,
+        );
+        assert_eq!((next, status.next_schedule_time), (None, None));
+        assert_eq!(ready(&status), ("False".to_owned(), "Suspended".to_owned()));
+    }
+
+    #[test]
+    fn without_its_cronjob_nothing_is_due() {
+        let mut status = CronTabStatus::default();
+        let trouble = Some(("CronJobExists", "it is somebody else's"));
+        assert_eq!(look(json!({}), None, trouble, &mut status), None);
+        assert_eq!((status.replicas, status.active), (Some(0), Some(0)));
+        assert_eq!(
+            ready(&status),
+            ("False".to_owned(), "CronJobExists".to_owned())
+        );
+        look(json!({}), None, None, &mut status);
+        assert_eq!(ready(&status), ("False".to_owned(), "NoCronJob".to_owned()));
+    }
+
+    #[test]
+    fn what_was_so_before_a_trouble_and_a_new_cronjob_is_kept() {
+        let mut status = CronTabStatus::default();
+        let seen = json!({"lastScheduleTime": "2026-11-22T11:59:00Z"});
+        look(
+            json!({"replicas": 2}),
+            Some(cronjob(seen.clone())),
+            None,
+            &mut status,
+        );
+        let refused = Some(("Refused", "no"));
+        look(
+            json!({"replicas": 3}),
+            Some(cronjob(seen)),
+            refused,
+            &mut status,
+        );
+        assert_eq!(status.replicas, Some(2));
+        look(
+            json!({"replicas": 3}),
+            Some(cronjob(json!({}))),
+            None,
+            &mut status,
+        );
+        assert_eq!(status.replicas, Some(3));
+        assert!(status.last_schedule_time.is_some());
+    }
+
+    #[test]
+    fn a_day_that_is_years_away_may_never_come() {
+        let mut status = CronTabStatus::default();
+        let spec: CronTabSpec = serde_json::from_value(json!({"cronSpec": "0 0 29 2 *"})).unwrap();
+        let sight = Sight {
+            spec: &spec,
+            generation: None,
+            cronjob: Some(cronjob(json!({}))),
+            trouble: None,
+            now: instant("2096-03-01T00:00:00Z"),
+        };
+        assert_eq!(report(&sight, &mut status), None);
+        assert_eq!(ready(&status), ("False".to_owned(), "NeverDue".to_owned()));
+    }
+}
