@@ -7,6 +7,7 @@ pub mod count;
 pub mod crontab;
 pub mod foo;
 pub mod foobar;
+pub mod memcached;
 pub mod mydaemonset;
 pub mod pods;
 pub mod schema;
@@ -63,6 +64,7 @@ pub struct Kind {
 pub const REGISTRY: &[&Kind] = &[
     &mydaemonset::KIND,
     &at::KIND,
+    &memcached::KIND,
     &crontab::KIND,
     &foo::KIND,
     &count::KIND,

@@ -12,6 +12,7 @@ mod crontab;
 mod every_kind;
 mod foo;
 mod foobar;
+mod memcached;
 
 use harness::{Kubectl, Operator};
 use my_operator_cluster::{Cluster, Options};

@@ -1,0 +1,136 @@
+//! Memcached: servers of a number, an image and a memory, in a Deployment of the same name.
+//!
+//! 1. [`crd`] has the types. `spec.size` is also what `kubectl scale` writes.
+//! 2. [`admission`] has the defaults and rules.
+//! 3. [`deployment`] says what the Deployment shall be. That it stays so, and whose it is, is seen to in
+//!    [`super::child`].
+//! 4. [`status`] says of the Deployment and its pods what people want to know.
+
+pub mod admission;
+pub mod crd;
+pub mod deployment;
+pub mod status;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::Value;
+
+use super::child::view::ChildView;
+use super::child::{self, Child, Done, Observed, Owner, Parent, Report, Seen};
+use super::{Kind, Permission, Sample};
+use crate::admission::judge::Admission;
+use crate::reconcile::condition::Condition;
+use crd::MemcachedStatus;
+
+/// The kind, for the room that keeps the Deployment.
+#[derive(Debug)]
+pub struct Memcacheds;
+
+impl Parent for Memcacheds {
+    const NAME: &'static str = KIND.name;
+    const CONFLICT: &'static str = "DeploymentExists";
+    const POD_LABELS: &'static [&'static str] = &[deployment::OWN_LABEL, deployment::APP_LABEL];
+
+    type Rules = admission::MemcachedRules;
+    type Child = Deployment;
+
+    fn child(owner: &Owner<'_, Self>) -> Child {
+        Child {
+            name: owner.key.name.to_string(),
+            fields: deployment::desired(&owner.key.name, owner.spec),
+            create: true,
+        }
+    }
+
+    fn make_room(_: &Owner<'_, Self>) -> Option<Value> {
+        Some(deployment::only_port())
+    }
+
+    /// The name is the object's own, and so never another. A copy that somebody made is theirs.
+    fn retires_others(_: &ChildView) -> bool {
+        false
+    }
+
+    fn report(seen: &Seen<'_, Self>, status: &mut MemcachedStatus) -> Report {
+        let pods = seen.pods.iter().filter(|(_, pod)| {
+            let is_memcached = pod.label(1) == Some(deployment::MEMCACHED);
+            is_memcached && !pod.deleting && !pod.ended
+        });
+        let sight = status::Sight {
+            name: &seen.owner.key.name,
+            generation: seen.owner.generation,
+            size: seen.owner.spec.size.unwrap_or_default(),
+            blocked: seen.trouble.is_some(),
+            changed: seen.done == Done::Changed,
+            deployment: seen.child.map(|child| status::Deployment {
+                generation: child.generation,
+                status: child.status(),
+            }),
+            pods: pods.map(|(key, _)| key.name.to_string()).collect(),
+            now: seen.now,
+        };
+        Report {
+            news: status::next(&sight, status),
+            trouble: sight.deployment.as_ref().and_then(status::trouble),
+            next: None,
+        }
+    }
+}
+
+impl Observed for MemcachedStatus {
+    fn observed(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
+        (&mut self.observed_generation, &mut self.conditions)
+    }
+}
+
+/// What the rest of the program knows of the kind.
+pub const KIND: Kind = Kind {
+    name: "memcached",
+    by_default: false,
+    crd: crd::crd,
+    admission: Admission::of::<admission::MemcachedRules>(),
+    permissions: &[
+        Permission {
+            group: "apps",
+            resource: "deployments",
+            verbs: &["get", "list", "watch", "create", "patch"],
+        },
+        Permission {
+            group: "",
+            resource: "pods",
+            verbs: &["list", "watch"],
+        },
+        Permission {
+            group: "events.k8s.io",
+            resource: "events",
+            verbs: &["create", "patch"],
+        },
+        Permission {
+            group: "cache.example.com",
+            resource: "memcacheds",
+            verbs: &["get", "list", "watch"],
+        },
+        Permission {
+            group: "cache.example.com",
+            resource: "memcacheds/status",
+            verbs: &["update"],
+        },
+        Permission {
+            group: "cache.example.com",
+            // Owner references with blockOwnerDeletion need it where that is enforced.
+            resource: "memcacheds/finalizers",
+            verbs: &["update"],
+        },
+    ],
+    cluster_permissions: &[],
+    samples: &[
+        Sample {
+            file: "cache_v1alpha1_memcached.yaml",
+            text: include_str!("samples/cache_v1alpha1_memcached.yaml"),
+        },
+        Sample {
+            file: "bad/cache_v1alpha1_memcached.yaml",
+            text: include_str!("samples/bad/cache_v1alpha1_memcached.yaml"),
+        },
+    ],
+    start: child::start::<Memcacheds>,
+};

@@ -1,0 +1,535 @@
+//! The status of a `Memcached`: what its Deployment and its pods come to.
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+use super::crd::MemcachedStatus;
+use super::deployment;
+use crate::kinds::child::decision::Trouble;
+use crate::reconcile::condition;
+use crate::reconcile::event::{News, Severity};
+
+/// As many servers are available as the Deployment promises.
+pub const AVAILABLE: &str = "Available";
+/// A change has not reached every server.
+pub const PROGRESSING: &str = "Progressing";
+
+/// As many pods are named. 1,000 names of 63 bytes are 66 kB: little for etcd, which takes 1.5 MB, and
+/// bearable for who watches while one pod comes after the other.
+pub const MOST_NODES: usize = 1_000;
+
+/// Reason of `Progressing=False`: every server is as the spec says.
+const COMPLETE: &str = "Complete";
+const EVERY_SERVER: &str = "every server is as the spec says";
+/// The Deployment controller's own word: it has waited in vain for `progressDeadlineSeconds`.
+const DEADLINE: &str = "ProgressDeadlineExceeded";
+
+/// A Deployment, as far as it is looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Deployment {
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// `status`.
+    pub status: Counts,
+}
+
+/// The status of a Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Counts {
+    observed_generation: Option<i64>,
+    replicas: i32,
+    updated_replicas: i32,
+    ready_replicas: i32,
+    available_replicas: i32,
+    conditions: Vec<Said>,
+}
+
+/// A condition of the Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Said {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    reason: String,
+    message: String,
+}
+
+impl Deployment {
+    fn says(&self, type_: &str) -> Option<&Said> {
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|said| said.type_ == type_)
+    }
+
+    /// Whether its controller has seen its present spec: else its status is about one before.
+    fn is_observed(&self) -> bool {
+        self.status.observed_generation >= self.generation
+    }
+
+    /// Its controller has waited in vain.
+    fn stuck(&self) -> Option<&Said> {
+        let said = self.says("Progressing")?;
+        (said.status == "False" && said.reason == DEADLINE).then_some(said)
+    }
+
+    fn is_paused(&self) -> bool {
+        let said = self.says("Progressing");
+        said.is_some_and(|said| said.reason == "DeploymentPaused")
+    }
+}
+
+/// What a status is made from.
+#[derive(Debug)]
+pub struct Sight<'a> {
+    /// `metadata.name`.
+    pub name: &'a str,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// `spec.size`.
+    pub size: i32,
+    /// The Deployment could not be made or put right.
+    pub blocked: bool,
+    /// The Deployment was changed just now, since the spec was.
+    pub changed: bool,
+    /// The Deployment, if it is there and the object's own.
+    pub deployment: Option<Deployment>,
+    /// The names of its pods, in any order.
+    pub pods: Vec<String>,
+    /// The time.
+    pub now: DateTime<Utc>,
+}
+
+/// A condition's state.
+struct State {
+    status: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl State {
+    fn of(status: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Brings the status up to what is seen, and returns what of it people would look for. Where nothing
+/// changed, it stays as it is.
+pub fn next(sight: &Sight<'_>, status: &mut MemcachedStatus) -> Vec<News> {
+    let before = status.clone();
+    let absent = Deployment::default();
+    let counts = &sight.deployment.as_ref().unwrap_or(&absent).status;
+    status.replicas = Some(counts.replicas);
+    status.ready_replicas = Some(counts.ready_replicas);
+    status.available_replicas = Some(counts.available_replicas);
+    status.updated_replicas = Some(counts.updated_replicas);
+    status.selector = Some(deployment::selector(sight.name));
+    status.nodes = Some(nodes(&sight.pods));
+    let progress = progress(sight, &before);
+    let news = news(sight, &before, &progress);
+    for (type_, state) in [
+        (AVAILABLE, availability(sight, &before)),
+        (PROGRESSING, Some(progress)),
+    ] {
+        let Some(state) = state else { continue };
+        condition::set(
+            &mut status.conditions,
+            type_,
+            state.status,
+            state.reason,
+            &state.message,
+            sight.generation,
+            sight.now,
+        );
+    }
+    news
+}
+
+/// What is wrong with a Deployment that is as it should be.
+pub fn trouble(deployment: &Deployment) -> Option<Trouble> {
+    let refused = deployment.says("ReplicaFailure");
+    let refused = refused.filter(|said| said.status == "True");
+    let (reason, said) = match refused {
+        Some(said) => ("PodsRefused", said),
+        None => (DEADLINE, deployment.stuck()?),
+    };
+    Some(Trouble {
+        reason,
+        message: said.message.clone(),
+    })
+}
+
+/// The names, sorted, and no more than a status may hold.
+fn nodes(names: &[String]) -> Vec<String> {
+    let mut names = names.to_vec();
+    names.sort_unstable();
+    names.truncate(MOST_NODES);
+    names
+}
+
+/// None while the Deployment's controller has not looked at its present spec: what was said before
+/// stays, with the generation that it was said of, which tells `kubectl wait` to go on waiting.
+fn availability(sight: &Sight<'_>, before: &MemcachedStatus) -> Option<State> {
+    let Some(deployment) = &sight.deployment else {
+        let message = "the Deployment is not there";
+        return Some(State::of(false, "NoDeployment", message));
+    };
+    let available = deployment.status.available_replicas;
+    let message = format!("{available} of {} servers are available", sight.size);
+    let too_few = "TooFewServersAvailable";
+    if !deployment.is_observed() {
+        let first = condition::get(&before.conditions, AVAILABLE).is_none();
+        return first.then(|| State::of(false, too_few, message));
+    }
+    let all = available >= sight.size;
+    let enough = match deployment.says("Available") {
+        // It speaks of the size that it was given, which is not the spec's if it could not be changed.
+        Some(said) if !sight.blocked => said.status == "True",
+        _ => all,
+    };
+    Some(if enough {
+        State::of(true, "EnoughServersAvailable", message)
+    } else {
+        State::of(false, too_few, message)
+    })
+}
+
+fn progress(sight: &Sight<'_>, before: &MemcachedStatus) -> State {
+    if sight.blocked {
+        let message = "it goes on when what the condition Degraded tells is out of the way";
+        return State::of(false, "Blocked", message);
+    }
+    let Some(deployment) = &sight.deployment else {
+        return State::of(true, "NoDeployment", "the Deployment is not there");
+    };
+    let (size, counts) = (sight.size, &deployment.status);
+    let message = format!(
+        "{} of {size} servers are as the spec says, {} available",
+        counts.updated_replicas, counts.available_replicas
+    );
+    let rolling = "RollingOut";
+    if !deployment.is_observed() {
+        return State::of(true, rolling, message);
+    }
+    // A server that is unavailable for a while after a change has reached all does not begin it anew.
+    let was_complete = condition::get(&before.conditions, PROGRESSING)
+        .is_some_and(|c| c.reason == COMPLETE && c.observed_generation == sight.generation);
+    let all = counts.updated_replicas == size && counts.replicas == size;
+    if all && (was_complete || counts.available_replicas >= size) {
+        let message = format!("all of {size} servers are as the spec says");
+        return State::of(false, COMPLETE, message);
+    }
+    if deployment.is_paused() && counts.replicas == size {
+        let resume = format!("kubectl rollout resume deployment/{}", sight.name);
+        let message = format!("{message}: the Deployment is paused until {resume}");
+        return State::of(false, "Paused", message);
+    }
+    match deployment.stuck() {
+        Some(said) => State::of(false, DEADLINE, format!("{message}: {}", said.message)),
+        None => State::of(true, rolling, message),
+    }
+}
+
+/// What a person would look for, besides what is told of every kind's child.
+fn news(sight: &Sight<'_>, before: &MemcachedStatus, progress: &State) -> Vec<News> {
+    let mut news = Vec::new();
+    let mut tell = |reason, action, note| {
+        news.push(News {
+            severity: Severity::Normal,
+            reason,
+            action,
+            note,
+        });
+    };
+    let last = condition::get(&before.conditions, PROGRESSING);
+    let was_complete = last.is_some_and(|last| last.reason == COMPLETE);
+    if let Some(replicas) = before.replicas
+        && sight.changed
+        && was_complete
+        && replicas != sight.size
+    {
+        let note = format!("from {replicas} to {} servers", sight.size);
+        tell("Scaled", "Scale", note);
+    }
+    let same = was_complete && last.is_some_and(|c| c.observed_generation == sight.generation);
+    if progress.reason == COMPLETE && !same {
+        // Without a number: news that differ in numbers alone are counted as one.
+        tell("Complete", "RollOut", EVERY_SERVER.to_owned());
+    }
+    news
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::reconcile::condition::Condition;
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    fn deployment(generation: i64, status: &Value) -> Deployment {
+        Deployment {
+            generation: Some(generation),
+            status: serde_json::from_value(status.clone()).unwrap(),
+        }
+    }
+
+    /// A Deployment of which all is well.
+    fn well(generation: i64, size: i32) -> Deployment {
+        deployment(
+            generation,
+            &json!({
+                "observedGeneration": generation, "replicas": size, "updatedReplicas": size,
+                "readyReplicas": size, "availableReplicas": size, "conditions": [
+                    {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "message": "m"},
+                    {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable", "message": "m"}]}),
+        )
+    }
+
+    fn sight(generation: i64, size: i32, deployment: Option<Deployment>) -> Sight<'static> {
+        Sight {
+            name: "x",
+            generation: Some(generation),
+            size,
+            blocked: false,
+            changed: false,
+            deployment,
+            pods: vec![],
+            now: at(generation),
+        }
+    }
+
+    fn look(sight: &Sight<'_>, status: &mut MemcachedStatus) -> Vec<(&'static str, String)> {
+        let news = next(sight, status).into_iter();
+        news.map(|news| (news.reason, news.note)).collect()
+    }
+
+    fn condition<'a>(status: &'a MemcachedStatus, type_: &str) -> &'a Condition {
+        condition::get(&status.conditions, type_).unwrap()
+    }
+
+    fn state(status: &MemcachedStatus, type_: &str) -> (String, String) {
+        let condition = condition(status, type_);
+        (condition.status.clone(), condition.reason.clone())
+    }
+
+    fn is(status: &str, reason: &str) -> (String, String) {
+        (status.to_owned(), reason.to_owned())
+    }
+
+    #[test]
+    fn three_servers_come_and_become_five() {
+        let mut status = MemcachedStatus::default();
+        let new = deployment(1, &json!({}));
+        assert_eq!(look(&sight(1, 3, Some(new)), &mut status), []);
+        assert_eq!(
+            state(&status, AVAILABLE),
+            is("False", "TooFewServersAvailable")
+        );
+        assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
+        assert_eq!(status.ready_replicas, Some(0));
+
+        let told = look(&sight(1, 3, Some(well(1, 3))), &mut status);
+        assert_eq!(told, [("Complete", EVERY_SERVER.to_owned())]);
+        assert_eq!(
+            state(&status, AVAILABLE),
+            is("True", "EnoughServersAvailable")
+        );
+        assert_eq!(state(&status, PROGRESSING), is("False", "Complete"));
+        assert_eq!(
+            condition(&status, AVAILABLE).message,
+            "3 of 3 servers are available"
+        );
+        assert_eq!((status.replicas, status.ready_replicas), (Some(3), Some(3)));
+        assert_eq!(
+            status.selector.as_deref(),
+            Some("app=memcached,memcached_cr=x")
+        );
+
+        // The spec says five; the Deployment was given it, and its controller has not looked yet.
+        let mut stale = well(1, 3);
+        stale.generation = Some(2);
+        let mut scaled = sight(2, 5, Some(stale));
+        scaled.changed = true;
+        let told = look(&scaled, &mut status);
+        assert_eq!(told, [("Scaled", "from 3 to 5 servers".to_owned())]);
+        assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
+        // As it was said of the generation before: kubectl wait goes on waiting.
+        assert_eq!(
+            state(&status, AVAILABLE),
+            is("True", "EnoughServersAvailable")
+        );
+        assert_eq!(condition(&status, AVAILABLE).observed_generation, Some(1));
+
+        let told = look(&sight(2, 5, Some(well(2, 5))), &mut status);
+        assert_eq!(told, [("Complete", EVERY_SERVER.to_owned())]);
+        assert_eq!(condition(&status, AVAILABLE).observed_generation, Some(2));
+    }
+
+    #[test]
+    fn no_server_is_a_size_as_any_other() {
+        let mut status = MemcachedStatus::default();
+        look(&sight(1, 0, Some(well(1, 0))), &mut status);
+        assert_eq!(
+            state(&status, AVAILABLE),
+            is("True", "EnoughServersAvailable")
+        );
+        assert_eq!(state(&status, PROGRESSING), is("False", "Complete"));
+        assert_eq!(status.nodes, Some(vec![]));
+    }
+
+    #[test]
+    fn a_second_look_at_the_same_changes_nothing_and_tells_nothing() {
+        let failing = deployment(
+            1,
+            &json!({"observedGeneration": 1, "replicas": 1, "conditions": [
+                {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}]}),
+        );
+        for deployment in [None, Some(well(1, 3)), Some(failing)] {
+            let mut status = MemcachedStatus::default();
+            look(&sight(1, 3, deployment.clone()), &mut status);
+            let before = status.clone();
+            let mut again = sight(1, 3, deployment);
+            again.now = at(99);
+            assert_eq!(look(&again, &mut status), []);
+            assert_eq!(status, before);
+        }
+    }
+
+    #[test]
+    fn a_new_image_is_under_way_though_the_old_counts_look_complete() {
+        let mut status = MemcachedStatus::default();
+        look(&sight(1, 3, Some(well(1, 3))), &mut status);
+        let mut stale = well(1, 3);
+        stale.generation = Some(2);
+        look(&sight(2, 3, Some(stale)), &mut status);
+        assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
+        // An old pod beside three new ones.
+        let mut surplus = well(2, 3);
+        surplus.status.replicas = 4;
+        look(&sight(2, 3, Some(surplus)), &mut status);
+        assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
+    }
+
+    #[test]
+    fn a_server_that_is_away_for_a_while_begins_no_change_anew() {
+        let mut status = MemcachedStatus::default();
+        look(&sight(1, 3, Some(well(1, 3))), &mut status);
+        let mut away = well(1, 3);
+        away.status.available_replicas = 2;
+        away.status.conditions[0].status = "False".to_owned();
+        assert_eq!(look(&sight(1, 3, Some(away.clone())), &mut status), []);
+        assert_eq!(state(&status, PROGRESSING), is("False", "Complete"));
+        assert_eq!(
+            state(&status, AVAILABLE),
+            is("False", "TooFewServersAvailable")
+        );
+        // But one that has not been there yet is waited for.
+        let mut status = MemcachedStatus::default();
+        look(&sight(1, 3, Some(away)), &mut status);
+        assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
+    }
+
+    #[test]
+    fn what_is_in_the_way_is_not_called_complete() {
+        let mut status = MemcachedStatus::default();
+        look(&sight(1, 3, Some(well(1, 3))), &mut status);
+        let mut blocked = sight(2, 5, Some(well(1, 3)));
+        blocked.blocked = true;
+        look(&blocked, &mut status);
+        assert_eq!(state(&status, PROGRESSING), is("False", "Blocked"));
+        assert_eq!(
+            state(&status, AVAILABLE),
+            is("False", "TooFewServersAvailable")
+        );
+        let mut nothing = sight(2, 5, None);
+        nothing.blocked = true;
+        look(&nothing, &mut status);
+        assert_eq!(state(&status, AVAILABLE), is("False", "NoDeployment"));
+        assert_eq!(status.replicas, Some(0));
+    }
+
+    #[test]
+    fn a_paused_deployment_and_one_that_gets_nowhere_are_named() {
+        let halfway = |said: Value| {
+            deployment(
+                1,
+                &json!({"observedGeneration": 1, "replicas": 3, "updatedReplicas": 1,
+                "availableReplicas": 3, "conditions": [said]}),
+            )
+        };
+        let mut status = MemcachedStatus::default();
+        let paused = json!({"type": "Progressing", "status": "Unknown", "reason": "DeploymentPaused", "message": "m"});
+        look(&sight(1, 3, Some(halfway(paused))), &mut status);
+        assert_eq!(state(&status, PROGRESSING), is("False", "Paused"));
+        assert!(
+            condition(&status, PROGRESSING)
+                .message
+                .contains("kubectl rollout resume deployment/x")
+        );
+        let late = json!({"type": "Progressing", "status": "False", "reason": DEADLINE, "message": "timed out"});
+        let late = halfway(late);
+        look(&sight(1, 3, Some(late.clone())), &mut status);
+        assert_eq!(state(&status, PROGRESSING), is("False", DEADLINE));
+        assert_eq!(
+            trouble(&late).map(|t| (t.reason, t.message)),
+            Some((DEADLINE, "timed out".to_owned()))
+        );
+    }
+
+    #[test]
+    fn refused_pods_are_trouble_and_a_healthy_deployment_is_none() {
+        let refused = deployment(
+            1,
+            &json!({"conditions": [
+            {"type": "Progressing", "status": "False", "reason": DEADLINE, "message": "timed out"},
+            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}]}),
+        );
+        let found = trouble(&refused).map(|t| (t.reason, t.message));
+        assert_eq!(found, Some(("PodsRefused", "exceeded quota".to_owned())));
+        assert_eq!(trouble(&well(1, 3)), None);
+    }
+
+    #[test]
+    fn names_are_sorted_and_bounded() {
+        let names: Vec<String> = (0..5_000).rev().map(|n| format!("{n:0>63}")).collect();
+        let mut sight = sight(1, 5_000, Some(well(1, 5_000)));
+        sight.pods = names;
+        let mut status = MemcachedStatus::default();
+        look(&sight, &mut status);
+        let nodes = status.nodes.clone().unwrap();
+        assert!(nodes.len() == MOST_NODES && nodes.is_sorted());
+        assert_eq!(nodes[0], "0".repeat(63));
+        assert!(serde_json::to_vec(&status).unwrap().len() < 100_000);
+    }
+
+    #[test]
+    fn whatever_a_deployment_says_it_can_be_read() {
+        for status in [
+            json!({}),
+            json!({"conditions": [{}]}),
+            json!({"replicas": i32::MAX, "other": [1]}),
+        ] {
+            let read: Counts = serde_json::from_value(status).unwrap();
+            look(
+                &sight(
+                    1,
+                    3,
+                    Some(Deployment {
+                        generation: None,
+                        status: read,
+                    }),
+                ),
+                &mut MemcachedStatus::default(),
+            );
+        }
+    }
+}
