@@ -129,8 +129,8 @@ fn the_age_is_the_last_column_of_a_plain_get() {
         let crd = serde_json::to_value((kind.crd)()).unwrap();
         let columns = &crd["spec"]["versions"][0]["additionalPrinterColumns"];
         let plain = columns.as_array().unwrap().iter();
-        let plain = plain.filter(|column| column["priority"].as_i64().unwrap_or(0) == 0);
-        let last = plain.last().unwrap();
+        let mut plain = plain.filter(|column| column["priority"].as_i64().unwrap_or(0) == 0);
+        let last = plain.next_back().unwrap();
         assert_eq!(last["name"], "AGE", "{}", kind.name);
     }
 }
