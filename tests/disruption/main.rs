@@ -12,6 +12,7 @@ mod cold_start;
 mod damage;
 mod killed;
 mod kills;
+mod kinds;
 mod leader;
 mod load;
 mod proxy;
@@ -26,13 +27,14 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 static CLUSTER: OnceCell<&'static Cluster> = OnceCell::const_new();
 
-/// A control plane with our CRDs and rights, and no operator.
+/// A control plane with the CRDs of all kinds and our rights, and no operator.
 async fn cluster() -> &'static Cluster {
     CLUSTER
         .get_or_init(|| async {
             let options = leader::audit::audited(Options::with_nodes(&["node-1"]));
             let cluster = my_operator_cluster::shared(options).await;
             harness::install(cluster);
+            harness::install_sample_kinds(cluster);
             cluster
         })
         .await
