@@ -124,6 +124,25 @@ fn a_program_that_wants_libraries_is_kept_out_of_an_image() {
 }
 
 #[test]
+fn a_program_comes_with_its_libraries() {
+    let this = std::env::current_exe().unwrap();
+    let image = Image::new("x:1")
+        .program("/bin/x", &this)
+        .and_then(|image| image.program("/bin/y", &this))
+        .unwrap();
+    let (_, _, layer) = unpack(&image);
+    let files: Vec<_> = layer.iter().filter(|line| !line.ends_with('/')).collect();
+    for name in ["/ld-linux", "/libc.so.", " bin/x", " bin/y"] {
+        let found = files.iter().filter(|line| line.contains(name)).count();
+        assert_eq!(found, 1, "{name}: {files:#?}");
+    }
+    assert!(
+        files.iter().all(|line| line.starts_with("-rwxr-xr-x 0/0 ")),
+        "{files:#?}"
+    );
+}
+
+#[test]
 fn directories_links_and_texts_are_in_the_archive_as_given() {
     let image = Image::new("registry.example/a/b:1")
         .text("/srv/www/index.html", "hello\n")

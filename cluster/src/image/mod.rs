@@ -1,6 +1,7 @@
 //! Container images made from a list of files, without an engine or a registry: an archive as `docker save` writes it.
 
 mod dockerfile;
+mod libraries;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -92,6 +93,27 @@ impl Image {
         Ok(self.file(path, of, metadata.permissions().mode() & 0o7777))
     }
 
+    /// Adds a copy of a program of this machine, for everybody to run, and of the loader and the shared libraries that it
+    /// asks for, at the paths that they have here. The program must be one that is trusted: `ldd` may run it.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such program, or this machine lacks one of its libraries.
+    pub fn program(mut self, path: &str, of: impl Into<PathBuf>) -> Result<Self, Error> {
+        let of = of.into();
+        let bytes = fs::read(&of).map_err(Error::file("read", &of))?;
+        if loader(&bytes).is_some() {
+            for library in libraries::of(&of)? {
+                let place = library.display().to_string();
+                // Another program may have brought it.
+                if !self.has(&place) {
+                    self = self.file(&place, library, 0o755);
+                }
+            }
+        }
+        Ok(self.file(path, of, 0o755))
+    }
+
     /// Adds an empty directory, as root's and with these permissions.
     #[must_use]
     pub fn directory(mut self, path: &str, mode: u32) -> Self {
@@ -139,8 +161,8 @@ impl Image {
     ///
     /// # Errors
     ///
-    /// If one of its files cannot be read, or is a program that needs libraries which the image does not have, or the
-    /// archive cannot be written.
+    /// If one of its files cannot be read, or is a program whose loader the image does not have, or the archive cannot be
+    /// written.
     pub fn write(&self, archive: &Path) -> Result<(), Error> {
         let layer = self.layer()?;
         let (_, architecture) = go::platform();
@@ -179,6 +201,12 @@ impl Image {
         self.entries.push(Entry { path, content });
     }
 
+    /// Whether something was added at that path.
+    fn has(&self, path: &str) -> bool {
+        let path = path.trim_start_matches('/');
+        self.entries.iter().any(|entry| entry.path == path)
+    }
+
     fn layer(&self) -> Result<Vec<u8>, Error> {
         let mut tar = Tar::default();
         let mut known: Vec<String> = Vec::new();
@@ -195,14 +223,16 @@ impl Image {
             match &entry.content {
                 Content::Copy { of, mode } => {
                     let bytes = fs::read(of).map_err(Error::file("read", of))?;
-                    if needs_libraries(&bytes) {
+                    if let Some(loader) = loader(&bytes).filter(|loader| !self.has(loader)) {
                         return Err(Error::Failed {
                             action: format!(
                                 "put {} into the image {}",
                                 of.display(),
                                 self.reference
                             ),
-                            output: "it is not linked statically".to_owned(),
+                            output: format!(
+                                "it is not linked statically, and {loader} is not in the image"
+                            ),
                         });
                     }
                     tar.file(&entry.path, *mode, &bytes)?;
@@ -222,12 +252,12 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// Whether this is an ELF program with a PT_INTERP segment (System V ABI, "Program Header"): one that asks for a loader.
-/// Only 64 bit little endian, as all machines here are.
-fn needs_libraries(bytes: &[u8]) -> bool {
-    const PT_INTERP: u64 = 3;
+/// The loader that an ELF program asks for: what its PT_INTERP segment says (System V ABI, "Program Header"). None for one that
+/// needs no libraries, and for a library. Only 64 bit little endian, as all machines here are.
+fn loader(bytes: &[u8]) -> Option<String> {
+    const PT_INTERP: usize = 3;
     let number = |at: usize, length: usize| {
-        let bytes = bytes.get(at..at + length)?;
+        let bytes = bytes.get(at..at.checked_add(length)?)?;
         let value = bytes
             .iter()
             .rev()
@@ -235,14 +265,15 @@ fn needs_libraries(bytes: &[u8]) -> bool {
         usize::try_from(value).ok()
     };
     if !bytes.starts_with(b"\x7fELF\x02\x01") {
-        return false;
+        return None;
     }
-    let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2))
-    else {
-        return false;
-    };
-    (0..count)
-        .any(|index| number(table + index * size, 4).is_some_and(|kind| kind as u64 == PT_INTERP))
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let mut headers = (0..count).filter_map(|index| table.checked_add(index * size));
+    let header = headers.find(|&header| number(header, 4) == Some(PT_INTERP))?;
+    let (at, length) = (number(header + 8, 8)?, number(header + 32, 8)?);
+    let path = bytes.get(at..at.checked_add(length)?)?;
+    let path = String::from_utf8_lossy(path);
+    Some(path.trim_end_matches('\0').to_owned())
 }
 
 /// A tar archive in the ustar format (POSIX.1-1988), everything root's and from 1970.
