@@ -1,15 +1,19 @@
 //! The images of the tests, without a registry: the operator's own as its Dockerfile says, and
-//! stand-ins from Debian's static programs for what samples and Ats name.
+//! stand-ins from Debian's static programs for what samples and Ats name. Memcached alone is itself.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use my_operator_cluster::Image;
 
 use crate::IMAGE;
-use crate::harness::checkout;
+use crate::harness::{checkout, run};
 
 /// What the image of a later release is called.
 pub(crate) const NEXT: &str = "my-operator:e2e-next";
+
+/// What the image of a Memcached is called.
+pub(crate) const MEMCACHED: &str = "memcached:debian";
 
 /// The static binary: what the Dockerfile's build stage makes, or that of `OPERATOR`.
 pub(crate) fn operator() -> PathBuf {
@@ -26,6 +30,24 @@ pub(crate) fn all() -> Vec<Image> {
         web("nginx:stable-alpine3.17", 80),
         web("nginxinc/nginx-unprivileged:1.29-alpine", 8080).user("101"),
     ]
+}
+
+/// The image of a Memcached: Debian's program with its libraries. And the program's version.
+///
+/// # Panics
+///
+/// If the machine lacks it or one of the libraries, with a line that says how to get them.
+pub(crate) fn memcached() -> (Image, String) {
+    const WAY: &str = "memcached is of the Debian package memcached; .ci/run takes it out of there, and installs its libraries";
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places = std::env::split_paths(&path).map(|folder| folder.join("memcached"));
+    let program = places.find(|path| path.is_file());
+    let program = program.unwrap_or_else(|| panic!("no memcached on PATH: {WAY}"));
+    let image = Image::new(MEMCACHED).program("/usr/bin/memcached", &program);
+    let image = image.unwrap_or_else(|error| panic!("{error}: {WAY}"));
+    let said = run(Command::new(&program).arg("-V"), "").good();
+    let version = said.trim().trim_start_matches("memcached ");
+    (image, version.to_owned())
 }
 
 /// The operator's image.

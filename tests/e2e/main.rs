@@ -21,6 +21,7 @@ mod footprint;
 mod images;
 mod leftovers;
 mod load;
+mod memcached;
 mod mydaemonset;
 mod node;
 mod roll;
@@ -71,9 +72,10 @@ async fn own() -> Kubectl {
     Kubectl::new(cluster().await, NAMESPACE)
 }
 
-/// `make deploy` with that image; returns when the operator serves.
+/// `make deploy` with that image and every kind; returns when the operator serves.
 fn deploy(cluster: &Cluster, image: &str) -> Said {
-    make(cluster, &["deploy", &format!("IMG={image}")])
+    let image = format!("IMG={image}");
+    make(cluster, &["deploy", &image, "COMPONENTS=sample-kinds"])
 }
 
 /// `make` with these arguments, on that cluster.
