@@ -100,6 +100,8 @@ struct Memory {
     generation: Option<i64>,
     /// Hash of what was applied last, and the print of what it became.
     applied: Option<(u64, u64)>,
+    /// The child that was written last, by name, and its version then.
+    written: Option<(String, u64)>,
     pace: Pace,
     trouble: Option<Trouble>,
     /// The child of somebody else that is in the way.
@@ -231,6 +233,16 @@ impl<P: Parent> Reconciler for Controller<P> {
 }
 
 impl Memory {
+    /// Whether this is a child as it was before it was written last.
+    fn is_ahead_of(&self, child: &ChildView) -> bool {
+        let written = self
+            .written
+            .as_ref()
+            .filter(|(name, _)| *name == child.name);
+        let version = child.version.parse::<u64>();
+        written.is_some_and(|(_, written)| version.is_ok_and(|version| version < *written))
+    }
+
     /// Forgets what was of another object of that name, and holds that a new spec may have ended.
     fn meet<P: Parent>(&mut self, owner: &Owner<'_, P>) {
         if self.uid != owner.uid {
@@ -333,7 +345,9 @@ impl<P: Parent> Look<'_, P> {
         let key = Key::new(&self.owner.key.namespace, &want.name);
         let body = self.body(want);
         let wanted = hash(&body);
-        let mut child = self.this.children.get(&key);
+        let cached = self.this.children.get(&key);
+        // What the watch has not brought yet would look like a drift.
+        let mut child = cached.filter(|child| !self.memory(|memory| memory.is_ahead_of(child)));
         let (mut looked, mut live) = (false, false);
         // The child before room was made in it.
         let mut crowded = None;
@@ -604,6 +618,9 @@ impl<P: Parent> Look<'_, P> {
     ) {
         let now = self.this.now();
         let done = self.memory(|memory| {
+            // Versions are numbers that grow (Kubernetes' KEP-5504).
+            let version = after.version.parse().ok();
+            memory.written = version.map(|version| (after.name.clone(), version));
             let known = memory.applied.replace((wanted, after.print));
             let done = match before {
                 None => Done::Created,
@@ -773,4 +790,41 @@ fn hash(body: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     body.to_string().hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    fn child(name: &str, version: &str) -> ChildView {
+        let object = json!({"metadata": {"name": name, "resourceVersion": version}});
+        let object = serde_json::from_str(&object.to_string()).unwrap();
+        ChildView::of::<ConfigMap, Deployment>(object)
+    }
+
+    #[test]
+    fn what_the_watch_has_not_brought_yet_is_no_drift() {
+        let memory = Memory {
+            written: Some(("c".to_owned(), 10)),
+            ..Memory::default()
+        };
+        for (name, version, ahead) in [
+            ("c", "9", true),
+            ("c", "10", false),
+            ("c", "11", false),
+            ("other", "9", false),
+            ("c", "no number", false),
+        ] {
+            assert_eq!(
+                memory.is_ahead_of(&child(name, version)),
+                ahead,
+                "{name} {version}"
+            );
+        }
+        assert!(!Memory::default().is_ahead_of(&child("c", "1")));
+    }
 }
