@@ -47,7 +47,8 @@ const SCRIPTS: &[Script] = &[
             r#"{"spec":{"size":2,"memory":null}}"#,
         ],
         settled: |status| {
-            is(status, "Available") && status["nodes"].as_array().is_some_and(|n| n.len() == 2)
+            let nodes = status["nodes"].as_array().map_or(0, Vec::len);
+            is(status, "Available") && !is(status, "Progressing") && nodes == 2
         },
     },
     Script {

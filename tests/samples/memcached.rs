@@ -169,8 +169,18 @@ async fn it_is_scaled_as_a_deployment_is() {
     assert_eq!(scale["status"]["replicas"], 1);
     let selector = "app=memcached,memcached_cr=x";
     assert_eq!(scale["status"]["selector"], selector);
-    let pods = kubectl.run(&format!("get pods -l {selector} -o name"));
-    assert_eq!(pods.good().lines().count(), 1);
+    only_pod(&kubectl, selector).await;
+}
+
+/// The one pod with these labels, when those that are on their way out are gone.
+async fn only_pod(kubectl: &Kubectl, selector: &str) -> String {
+    wait_for("one pod", || {
+        let pods = kubectl
+            .run(&format!("get pods -l {selector} -o name"))
+            .good();
+        (pods.lines().count() == 1).then_some(pods)
+    })
+    .await
 }
 
 #[tokio::test]
@@ -341,11 +351,12 @@ async fn what_the_spec_asked_for_and_asks_for_no_more_goes() {
         kubectl
             .run("wait --for=condition=Progressing=False --timeout=90s memcached/x")
             .good();
-        let pods = kubectl.run("get pods -l memcached_cr=x -o jsonpath={.items[*].metadata.name}");
-        let pods = pods.good();
-        kubectl
-            .until_field("memcached/x", "{.status.nodes[*]}", &pods)
-            .await;
+        wait_for("its pods to be those in its status", || {
+            let pods = "get pods -l memcached_cr=x -o jsonpath={.items[*].metadata.name}";
+            let pods = kubectl.run(pods).good();
+            (kubectl.field("memcached/x", "{.status.nodes[*]}") == pods).then_some(())
+        })
+        .await;
     }
 }
 
@@ -367,7 +378,7 @@ async fn a_deployment_that_is_deleted_is_made_again_and_an_orphan_is_taken_back(
     until_ready(&kubectl, "x", 1).await;
 
     let kept = uid(&kubectl);
-    let pods = kubectl.run("get pods -o name").good();
+    let pod = only_pod(&kubectl, "memcached_cr=x").await;
     kubectl.run("delete memcached/x --cascade=orphan").good();
     kubectl
         .until_field("deployment/x", "{.metadata.ownerReferences}", "")
@@ -378,7 +389,7 @@ async fn a_deployment_that_is_deleted_is_made_again_and_an_orphan_is_taken_back(
         .await;
     assert_eq!(uid(&kubectl), kept);
     until_ready(&kubectl, "x", 1).await;
-    assert_eq!(kubectl.run("get pods -o name").good(), pods);
+    assert_eq!(only_pod(&kubectl, "memcached_cr=x").await, pod);
     let owner = kubectl.field("deployment/x", "{.metadata.ownerReferences[*].uid}");
     assert_eq!(owner, kubectl.field("memcached/x", "{.metadata.uid}"));
 }
