@@ -1,6 +1,6 @@
 //! The thin edge: watches, and the calls that [`super::decision`] decides on.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,9 @@ const MOST_STEPS: usize = 8;
 /// So many objects come in one page of a list.
 const PAGE: u32 = 100;
 
+/// Reason of [`DEGRADED`]: a child is on its way out.
+const TERMINATING: &str = "Terminating";
+
 type Stored<P> = Object<<<P as Parent>::Rules as Rules>::Object>;
 type StoredChild<P> = Object<<P as Parent>::Child>;
 
@@ -56,6 +59,7 @@ pub(super) async fn run<P: Parent>(context: Context) -> anyhow::Result<()> {
                 .collect()
         })),
         memories: Mutex::default(),
+        waiting: Mutex::default(),
         context: context.clone(),
         kind: PhantomData,
     });
@@ -90,6 +94,8 @@ struct Controller<P> {
     children: Arc<Cache<ChildView>>,
     pods: Arc<Cache<PodView>>,
     memories: Mutex<HashMap<Key, Memory>>,
+    /// The objects that wait for a child of somebody else to go, by that child.
+    waiting: Mutex<HashMap<Key, BTreeSet<Key>>>,
     kind: PhantomData<fn() -> P>,
 }
 
@@ -104,8 +110,8 @@ struct Memory {
     written: Option<(String, u64)>,
     pace: Pace,
     trouble: Option<Trouble>,
-    /// The child of somebody else that is in the way.
-    waits_for: Option<String>,
+    /// What was done with the child and not told yet, the status not having been written since.
+    untold: Done,
 }
 
 impl<P: Parent> Controller<P> {
@@ -147,15 +153,18 @@ impl<P: Parent> Controller<P> {
                 self.queue.add(Key::new(namespace, owner));
             }
         }
-        // Whose place it takes may now have it.
-        let name = &*touched.key.name;
-        let mut memories = self.memories();
-        for (key, memory) in memories.iter_mut() {
-            if key.namespace == *namespace && memory.waits_for.as_deref() == Some(name) {
+        // Who wants its place may have it now.
+        let waiting = self.waiting().remove(touched.key);
+        for key in waiting.into_iter().flatten() {
+            if let Some(memory) = self.memories().get_mut(&key) {
                 memory.pace.anew();
-                self.queue.add(key.clone());
             }
+            self.queue.add(key);
         }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Key, BTreeSet<Key>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn memories(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
@@ -176,6 +185,10 @@ impl<P: Parent> Reconciler for Controller<P> {
     async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
         let Some(parent) = self.parents.get(key) else {
             self.memories().remove(key);
+            self.waiting().retain(|_, waiting| {
+                waiting.remove(key);
+                !waiting.is_empty()
+            });
             return Ok(Outcome::default());
         };
         if parent.deleting {
@@ -302,7 +315,6 @@ impl<P: Parent> Controller<P> {
 #[derive(Default)]
 struct Work {
     did: Vec<String>,
-    done: Done,
     trouble: Option<Trouble>,
     next: Option<DateTime<Utc>>,
 }
@@ -383,29 +395,23 @@ impl<P: Parent> Look<'_, P> {
                 }
                 Act::Hold(until) => {
                     self.work.next = Some(until);
-                    let own = child.as_deref().is_some_and(|child| self.is_own(child));
-                    let contested = own.then(|| contested::<P>(&want.name));
-                    self.work.trouble = memory.trouble.or(contested);
+                    self.work.trouble = memory.trouble;
                     return Ok(child.filter(|child| self.is_own(child)));
                 }
                 Act::Look => {
                     child = self.look(&want.name).await?.map(Arc::new);
                     (looked, live) = (true, true);
                 }
-                Act::Create | Act::Apply(_) | Act::Adopt(_) => {
-                    if matches!(act, Act::Adopt(_)) && !self.is_still_there().await? {
+                Act::Create | Act::Apply | Act::Adopt => {
+                    if act == Act::Adopt && !self.is_still_there().await? {
                         return Ok(None);
                     }
-                    let uid = match &act {
-                        Act::Apply(uid) | Act::Adopt(uid) => Some(uid.as_str()),
-                        _ => None,
-                    };
                     let written = match (&child, upkeep) {
                         (None, _) if P::ONCE => self.create(&body).await,
                         (Some(child), Upkeep::Patch(patch)) => {
                             self.patch(child, patch, &body).await
                         }
-                        _ => self.apply(want, &body, uid).await,
+                        _ => self.apply(want, &body, child.as_deref()).await,
                     };
                     match written {
                         Ok(view) => {
@@ -416,8 +422,8 @@ impl<P: Parent> Look<'_, P> {
                         }
                         Err(error) => {
                             if crowded.is_none()
-                                && let Some(uid) = uid
-                                && let Some(view) = self.make_room(want, uid, &error).await?
+                                && let Some(present) = &child
+                                && let Some(view) = self.make_room(present, &error).await?
                             {
                                 crowded = child.replace(Arc::new(view));
                                 (looked, live) = (true, true);
@@ -440,8 +446,7 @@ impl<P: Parent> Look<'_, P> {
                     }
                 }
                 Act::Conflict { watched } => {
-                    let name = want.name.clone();
-                    self.memory(|memory| memory.waits_for = Some(name));
+                    self.wait_for(key);
                     let message = P::conflict(&want.name);
                     if watched {
                         self.work.trouble = Some(Trouble {
@@ -453,16 +458,17 @@ impl<P: Parent> Look<'_, P> {
                     }
                     return Ok(None);
                 }
-                Act::AwaitEnd => {
-                    self.work.trouble = want.create.then(|| Trouble {
-                        reason: "Terminating",
-                        message: format!(
-                            "{} {:?} is being deleted, and is made again when it is gone",
-                            P::Child::kind(&()),
-                            want.name
-                        ),
-                    });
-                    return Ok(child);
+                Act::AwaitEnd { watched } => {
+                    if want.create {
+                        self.wait_for(key);
+                        let (reason, message) = (TERMINATING, leaving::<P>(&want.name));
+                        if watched {
+                            self.work.trouble = Some(Trouble { reason, message });
+                        } else {
+                            self.in_vain(reason, message);
+                        }
+                    }
+                    return Ok(child.filter(|child| self.is_own(child)));
                 }
             }
         }
@@ -555,28 +561,31 @@ impl<P: Parent> Look<'_, P> {
         ))
     }
 
-    /// Makes the child, or puts the one with that UID right.
+    /// Makes the child, or puts this one right; an orphan only if it is as it was looked at.
     async fn apply(
         &self,
         want: &Child,
         body: &Value,
-        uid: Option<&str>,
+        present: Option<&ChildView>,
     ) -> Result<ChildView, Error> {
         let params = PatchParams {
             field_manager: Some(MANAGER.to_owned()),
             // What is not there yet has no fields of others. If it has, it is not the one that was
             // looked for, and is left alone.
-            force: uid.is_some(),
+            force: present.is_some(),
             field_validation: Some(ValidationDirective::Strict),
             ..PatchParams::default()
         };
         let mut body = body.clone();
-        if let Some(uid) = uid {
-            body["metadata"]["uid"] = uid.into();
+        if let Some(present) = present {
+            body["metadata"]["uid"] = present.uid.as_str().into();
+            if !self.is_own(present) {
+                body["metadata"]["resourceVersion"] = present.version.as_str().into();
+            }
         }
         let api = self.api::<StoredChild<P>>();
         let patch = Patch::Apply(&body);
-        let step = if uid.is_some() {
+        let step = if present.is_some() {
             "put the child right"
         } else {
             "create the child"
@@ -585,22 +594,18 @@ impl<P: Parent> Look<'_, P> {
         Ok(view::<P>(call(step, self.owner.key, request).await?))
     }
 
-    /// Makes room for ours in the child with that UID, of which the API server said that; returns it,
-    /// if there is anything that can be done.
-    async fn make_room(
-        &self,
-        want: &Child,
-        uid: &str,
-        said: &Error,
-    ) -> Result<Option<ChildView>, Error> {
+    /// Makes room for ours in this child, if it is as it was looked at, the API server having said that
+    /// of an apply; returns it, if there is anything that can be done.
+    async fn make_room(&self, child: &ChildView, said: &Error) -> Result<Option<ChildView>, Error> {
         let room = P::make_room(self.owner).filter(|_| said.category() == "Invalid");
         let Some(mut room) = room else {
             return Ok(None);
         };
-        room["metadata"]["uid"] = uid.into();
+        room["metadata"]["uid"] = child.uid.as_str().into();
+        room["metadata"]["resourceVersion"] = child.version.as_str().into();
         let api = self.api::<StoredChild<P>>();
         let (params, patch) = (write::patch_params(), Patch::Strategic(&room));
-        let request = api.patch(&want.name, &params, &patch);
+        let request = api.patch(&child.name, &params, &patch);
         match call("make room in the child", self.owner.key, request).await {
             Ok(child) => Ok(Some(view::<P>(child))),
             Err(error) if error.refusal().is_some() => Ok(None),
@@ -630,6 +635,9 @@ impl<P: Parent> Look<'_, P> {
                 Some(_) => Done::Changed,
             };
             memory.pace.well(done == Done::Restored, now);
+            if done != Done::Nothing {
+                memory.untold = done;
+            }
             done
         });
         let what = match done {
@@ -641,15 +649,20 @@ impl<P: Parent> Look<'_, P> {
         };
         let did = format!("{what} {} {}", P::Child::kind(&()), want.name);
         self.work.did.push(did);
-        self.work.done = done;
     }
 
     /// Nothing is in the way any more.
     fn settled(&self) {
-        self.memory(|memory| {
-            memory.trouble = None;
-            memory.waits_for = None;
-        });
+        self.memory(|memory| memory.trouble = None);
+    }
+
+    /// Has the object looked at again when that child is touched.
+    fn wait_for(&self, child: Key) {
+        let mut waiting = self.this.waiting();
+        waiting
+            .entry(child)
+            .or_default()
+            .insert(self.owner.key.clone());
     }
 
     fn in_vain(&mut self, reason: &'static str, message: String) {
@@ -670,7 +683,7 @@ impl<P: Parent> Look<'_, P> {
         let mut others = self.this.children.find(self.owner.uid);
         others.retain(|child| child.name != present.name && !child.deleting);
         for other in others {
-            let mut params = write::only(&other.uid, None);
+            let mut params = write::only(&other.uid, Some(&other.version));
             // That of Jobs would leave their pods behind.
             params.propagation_policy = Some(PropagationPolicy::Background);
             let api = self.api::<StoredChild<P>>();
@@ -695,6 +708,7 @@ impl<P: Parent> Look<'_, P> {
             .pods
             .find_with_keys(&PodView::index(&owner.key.namespace, &owner.key.name));
         let now = this.now();
+        let (done, pace) = self.memory(|memory| (memory.untold, memory.pace.clone()));
         let before = owner.status;
         let mut after = before.clone();
         let (observed, conditions) = after.observed();
@@ -721,61 +735,67 @@ impl<P: Parent> Look<'_, P> {
                 owner,
                 child: child.filter(|child| !child.deleting),
                 leaving: child.is_some_and(|child| child.deleting),
-                done: self.work.done,
+                done,
                 trouble: self.work.trouble.as_ref(),
                 pods: &pods,
                 now,
             },
             &mut after,
         );
-        let trouble = self.work.trouble.take().or(trouble);
+        let settles = pace.contested_until(now);
+        let contested = settles.map(|_| contested::<P>(&want.name));
+        let trouble = self.work.trouble.take().or(contested).or(trouble);
         let (_, conditions) = after.observed();
         let (degraded, reason, message) = match &trouble {
             Some(trouble) => (true, trouble.reason, trouble.message.as_str()),
             None => (false, "AsDesired", "nothing is in the way"),
         };
         set(conditions, DEGRADED, degraded, reason, message);
-        self.work.next = self.work.next.into_iter().chain(next).min();
+        let looks = [self.work.next, next, settles];
+        self.work.next = looks.into_iter().flatten().min();
         let written = this.write(owner.key, self.parent, before, &after).await;
-        this.publish(owner.key, owner.uid, self.child_news(want));
+        // Not told before: the next look, after a conflict, tells it again.
         written?;
-        let warned = trouble.as_ref();
+        self.memory(|memory| memory.untold = Done::Nothing);
+        // What is on its way out is nothing to worry about.
+        let warned = trouble.filter(|trouble| trouble.reason != TERMINATING);
         let warning = warned.filter(|_| turned(before, &after, DEGRADED, "True"));
-        this.publish(
-            owner.key,
-            owner.uid,
-            warning
-                .map(|trouble| News {
-                    severity: Severity::Warning,
-                    reason: trouble.reason,
-                    action: "Apply",
-                    note: trouble.message.clone(),
-                })
-                .into_iter()
-                .chain(news),
-        );
-        Ok(())
-    }
-
-    /// What was done with the child, for people.
-    fn child_news(&self, want: &Child) -> Option<News> {
-        let child = format!("{} {}", P::Child::kind(&()), want.name);
-        let (reason, note) = match self.work.done {
-            Done::Nothing => return None,
-            Done::Created => ("Created", format!("created {child}")),
-            Done::Changed => ("Updated", format!("changed {child} as the spec says")),
-            Done::Restored => ("Restored", format!("put {child} right, which was changed")),
-        };
-        Some(News {
-            severity: Severity::Normal,
-            reason,
+        let warning = warning.map(|trouble| News {
+            severity: Severity::Warning,
+            reason: trouble.reason,
             action: "Apply",
-            note,
-        })
+            note: trouble.message,
+        });
+        let all = child_news::<P>(done, want).into_iter().chain(warning);
+        this.publish(owner.key, owner.uid, all.chain(news));
+        Ok(())
     }
 }
 
-/// A child that is held up without having been refused is put right too often.
+/// What was done with the child, for people.
+fn child_news<P: Parent>(done: Done, want: &Child) -> Option<News> {
+    let child = format!("{} {}", P::Child::kind(&()), want.name);
+    let (reason, note) = match done {
+        Done::Nothing => return None,
+        Done::Created => ("Created", format!("created {child}")),
+        Done::Changed => ("Updated", format!("changed {child} as the spec says")),
+        Done::Restored => ("Restored", format!("put {child} right, which was changed")),
+    };
+    Some(News {
+        severity: Severity::Normal,
+        reason,
+        action: "Apply",
+        note,
+    })
+}
+
+/// A child that is on its way out, of this object or of an earlier one of its name.
+fn leaving<P: Parent>(name: &str) -> String {
+    let child = P::Child::kind(&());
+    format!("{child} {name:?} is being deleted, and is made again when it is gone")
+}
+
+/// A child was put right too often.
 fn contested<P: Parent>(name: &str) -> Trouble {
     Trouble {
         reason: "Contested",

@@ -71,18 +71,21 @@ pub enum Act {
     Look,
     /// Make the child.
     Create,
-    /// Write what the object asks for into the child with that UID.
-    Apply(String),
+    /// Write what the object asks for into the child.
+    Apply,
     /// The same, of one that nobody controls: the object must still be there, or the child would be
     /// deleted with it.
-    Adopt(String),
+    Adopt,
     /// The child is not ours.
     Conflict {
         /// Whether the watch has it, and so tells of its end.
         watched: bool,
     },
-    /// The child is on its way out; its end comes by the watch.
-    AwaitEnd,
+    /// The child is on its way out, or its object is gone and it will be.
+    AwaitEnd {
+        /// Whether the watch has it, and so tells of its end.
+        watched: bool,
+    },
 }
 
 /// The decision.
@@ -99,7 +102,7 @@ pub fn decide(sight: &Sight<'_>) -> Act {
         Found::There { child, live } => match &child.belongs {
             Belongs::To { uid, .. } if uid == sight.uid => {
                 if child.deleting {
-                    Act::AwaitEnd
+                    Act::AwaitEnd { watched: !live }
                 } else {
                     let rests = match sight.upkeep {
                         Upkeep::Equal => sight.applied == Some((sight.wanted, child.print)),
@@ -109,20 +112,22 @@ pub fn decide(sight: &Sight<'_>) -> Act {
                     if rests {
                         Act::Rest
                     } else {
-                        unless_held(Act::Apply(child.uid.clone()))
+                        unless_held(Act::Apply)
                     }
                 }
             }
             Belongs::Orphan { name } if name == sight.name && *sight.upkeep != Upkeep::Leave => {
                 if child.deleting {
-                    Act::AwaitEnd
+                    Act::AwaitEnd { watched: !live }
                 } else {
-                    unless_held(Act::Adopt(child.uid.clone()))
+                    unless_held(Act::Adopt)
                 }
             }
             // The name is not wanted.
             _ if !sight.create => Act::Rest,
-            // Of an earlier object of this name, of another object, or of something else.
+            // Of an earlier object of this name.
+            Belongs::To { name, .. } if name == sight.name => Act::AwaitEnd { watched: !live },
+            // Of another object, or of something else.
             Belongs::To { .. } | Belongs::Orphan { .. } | Belongs::Stranger => {
                 Act::Conflict { watched: !live }
             }
@@ -163,6 +168,14 @@ impl Pace {
                 FIRST_PAUSE * 2_i32.saturating_pow(u32::try_from(over).unwrap_or(10).min(10));
             self.hold = Some(now + pause.min(LONGEST_PAUSE));
         }
+    }
+
+    /// Until when somebody counts as one who writes against us.
+    pub fn contested_until(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let late = |then: &&DateTime<Utc>| (now - **then).abs() < WHILE;
+        let often = self.restored.iter().filter(late).count() >= AT_ONCE;
+        let oldest = self.restored.iter().rev().nth(AT_ONCE - 1);
+        oldest.filter(|_| often).map(|then| *then + WHILE)
     }
 
     /// Something changed that may have been in the way.
@@ -237,11 +250,10 @@ mod tests {
             child: &own,
             live: false,
         };
-        let uid = "child-uid".to_owned();
-        assert_eq!(there(&own), Act::Apply(uid.clone()));
+        assert_eq!(there(&own), Act::Apply);
         let print = own.print;
         assert_eq!(of(found, |s| s.applied = Some((7, print))), Act::Rest);
-        assert_eq!(of(found, |s| s.applied = Some((6, print))), Act::Apply(uid));
+        assert_eq!(of(found, |s| s.applied = Some((6, print))), Act::Apply);
         assert_eq!(of(found, |s| s.upkeep = &Upkeep::Leave), Act::Rest);
     }
 
@@ -277,7 +289,14 @@ mod tests {
             assert_eq!(there(&strange), Act::Conflict { watched: true });
         }
         let earlier = child(|c| c["metadata"]["ownerReferences"][0]["uid"] = "x".into());
-        assert_eq!(there(&earlier), Act::Conflict { watched: true });
+        assert_eq!(there(&earlier), Act::AwaitEnd { watched: true });
+        let other = child(|c| c["metadata"]["ownerReferences"][0]["name"] = "p".into());
+        let found = Found::There {
+            child: &other,
+            live: false,
+        };
+        let as_of = |uid: &'static str| of(found, |s| s.uid = uid);
+        assert_eq!(as_of("x"), Act::Conflict { watched: true });
         // Nobody's, and not of our making.
         let bare = child(|c| {
             c["metadata"]["ownerReferences"] = json!([]);
@@ -294,7 +313,7 @@ mod tests {
                 c["metadata"]["annotations"]["/owner"] = name.into();
             })
         };
-        assert_eq!(there(&orphan("o")), Act::Adopt("child-uid".to_owned()));
+        assert_eq!(there(&orphan("o")), Act::Adopt);
         assert_eq!(there(&orphan("p")), Act::Conflict { watched: true });
     }
 
@@ -302,11 +321,10 @@ mod tests {
     fn a_child_that_is_not_kept_equal_gets_its_patch_or_nothing() {
         let patch = Upkeep::Patch(json!({}));
         let orphan = child(|c| c["metadata"]["ownerReferences"] = json!([]));
-        let uid = || "child-uid".to_owned();
         for (child, upkeep, act) in [
-            (&child(|_| {}), &patch, Act::Apply(uid())),
+            (&child(|_| {}), &patch, Act::Apply),
             (&child(|_| {}), &Upkeep::Leave, Act::Rest),
-            (&orphan, &patch, Act::Adopt(uid())),
+            (&orphan, &patch, Act::Adopt),
             (&orphan, &Upkeep::Leave, Act::Conflict { watched: true }),
         ] {
             let found = Found::There { child, live: false };
@@ -327,7 +345,7 @@ mod tests {
     #[test]
     fn a_child_on_its_way_out_is_waited_for() {
         let leaving = child(|c| c["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
-        assert_eq!(there(&leaving), Act::AwaitEnd);
+        assert_eq!(there(&leaving), Act::AwaitEnd { watched: true });
     }
 
     #[test]
@@ -375,5 +393,7 @@ mod tests {
                 .max(clock);
         }
         assert!(writes < 600, "{writes} writes in an hour");
+        let until = pace.contested_until(clock).unwrap();
+        assert!(until > clock && pace.contested_until(until).is_none());
     }
 }

@@ -177,7 +177,12 @@ impl Reconciler for Controller {
         }
         let (uid, version) = (&count.uid, &count.version);
         let request = write::status::<CountObject, _>(&self.client, key, uid, version, &after);
-        call("write the status", key, request).await?;
+        match call("write the status", key, request).await {
+            Ok(_) => {}
+            // It is gone: nobody is left to read it.
+            Err(error) if error.category() == "NotFound" => return Ok(Outcome::default()),
+            Err(error) => return Err(error),
+        }
         // Not before: what could not be written has rested already.
         self.unsettled().remove(key);
         for news in status::news(&count.status, &after) {

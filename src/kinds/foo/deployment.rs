@@ -102,7 +102,7 @@ fn observe(
         None => (
             false,
             "NoDeployment",
-            "this Foo has no Deployment".to_owned(),
+            "this Foo has no Deployment of the name that it says".to_owned(),
         ),
         Some(_) if available >= replicas => (true, "ReplicasAvailable", counted),
         Some(_) => (false, "ReplicasUnavailable", counted),
@@ -120,14 +120,19 @@ fn observe(
 
 /// What the Deployment itself says of why pods are missing, such as a quota's refusal.
 fn trouble(child: &DeploymentStatus) -> Option<Trouble> {
-    let says = |type_: &str, status: &str, reason: &'static str| {
+    const LATE: &str = "ProgressDeadlineExceeded";
+    let find = |type_: &str, status: &str| {
         let mut all = child.conditions.iter().flatten();
-        let found = all.find(|c| c.type_ == type_ && c.status == status)?;
-        let message = found.message.clone().unwrap_or_default();
-        Some(Trouble { reason, message })
+        all.find(|c| c.type_ == type_ && c.status == status)
     };
-    says("ReplicaFailure", "True", "ReplicaFailure")
-        .or_else(|| says("Progressing", "False", "ProgressDeadlineExceeded"))
+    let refused = find("ReplicaFailure", "True").map(|said| ("ReplicaFailure", said));
+    let late = || {
+        let said = find("Progressing", "False")?;
+        (said.reason.as_deref() == Some(LATE)).then_some((LATE, said))
+    };
+    let (reason, said) = refused.or_else(late)?;
+    let message = said.message.clone().unwrap_or_default();
+    Some(Trouble { reason, message })
 }
 
 #[cfg(test)]
@@ -181,7 +186,11 @@ mod tests {
             (
                 None,
                 0,
-                ("False", "NoDeployment", "this Foo has no Deployment"),
+                (
+                    "False",
+                    "NoDeployment",
+                    "this Foo has no Deployment of the name that it says",
+                ),
             ),
             (
                 Some(json!({})),
@@ -228,8 +237,8 @@ mod tests {
     fn what_keeps_the_deployment_from_its_pods_is_told_in_its_words() {
         let quota =
             json!({"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q"});
-        let slow =
-            json!({"type": "Progressing", "status": "False", "message": "timed out progressing"});
+        let slow = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",
+                "message": "timed out progressing"});
         let well = json!([
             {"type": "Available", "status": "False", "message": "not yet"},
             {"type": "ReplicaFailure", "status": "False", "message": "was"},
