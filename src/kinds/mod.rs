@@ -60,6 +60,14 @@ pub struct Kind {
     pub start: fn(Context) -> BoxFuture<'static, anyhow::Result<()>>,
 }
 
+impl Kind {
+    /// Whether `kubectl scale` writes its spec, past the webhooks.
+    pub fn scales(&self) -> bool {
+        let mut versions = (self.crd)().spec.versions.into_iter();
+        versions.any(|version| version.subresources.is_some_and(|all| all.scale.is_some()))
+    }
+}
+
 /// Every kind: the one list from which all others are made.
 pub const REGISTRY: &[&Kind] = &[
     &mydaemonset::KIND,

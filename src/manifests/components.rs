@@ -108,7 +108,7 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
     let rules: Vec<Value> = kinds
         .iter()
         .filter(|kind| kind.permissions.iter().any(makes_pods))
-        .map(|kind| webhook::rule(kind))
+        .map(|kind| with_scale(kind))
         .collect();
     let labels = json!({ "app.kubernetes.io/name": "my-operator" });
     let policy = json!({
@@ -140,6 +140,16 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
         ("policy.yaml", vec![policy, binding]),
         ("kustomization.yaml", vec![component(&["policy.yaml"], &[])]),
     ]
+}
+
+/// What is judged of a kind, and the subresource that writes its spec too.
+fn with_scale(kind: &Kind) -> Value {
+    let mut rule = webhook::rule(kind);
+    if kind.scales() {
+        let plural = (kind.admission.resource)().plural;
+        rule["resources"] = json!([plural, format!("{plural}/scale")]);
+    }
+    rule
 }
 
 /// Whether with that permission pods are made, by whatever way.

@@ -196,8 +196,7 @@ fn binding(name: &str, namespace: Option<&str>, role: &str) -> Value {
 pub(super) fn people(kind: &Kind) -> [(String, Value); 2] {
     let resource = (kind.admission.resource)();
     let status = format!("{}/status", resource.plural);
-    let mut versions = (kind.crd)().spec.versions.into_iter();
-    let scales = versions.any(|version| version.subresources.is_some_and(|s| s.scale.is_some()));
+    let scales = kind.scales();
     let role = |who: &str, aggregate: &[&str], verbs: &[&str], scale: &[&str]| {
         let mut metadata = metadata(&format!("my-operator-{}-{who}-role", kind.name), None);
         for to in aggregate {
