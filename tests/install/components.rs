@@ -281,6 +281,28 @@ async fn the_policy_demands_the_right_to_create_pods() {
             ))
             .good();
     }
+    // Who scales writes the spec as well.
+    for kind in kinds().filter(|kind| kind.scales()) {
+        let resource = (kind.admission.resource)();
+        let (plural, group) = (resource.plural, resource.group);
+        let sample: Value = serde_saphyr::from_str(kind.samples[0].text).unwrap();
+        let name = sample["metadata"]["name"].as_str().unwrap();
+        let role = format!("{}-scale", kind.name);
+        let verbs = "--verb=get,patch,update";
+        for grant in [
+            format!("create role {role} {verbs} --resource={plural}.{group}/scale"),
+            format!("create rolebinding {role} --role={role} --user=dev"),
+        ] {
+            kubectl.run(&grant).good();
+        }
+        wait_for("a scaling to be refused", || {
+            let scale = format!("--as=dev scale {plural}.{group}/{name} --replicas=7");
+            let said = kubectl.run(&scale);
+            assert!(!said.ok, "{}", said.out);
+            said.err.contains("my-operator-pod-creators").then_some(())
+        })
+        .await;
+    }
     kubectl.run("delete validatingadmissionpolicybinding,validatingadmissionpolicy my-operator-pod-creators").good();
 }
 
