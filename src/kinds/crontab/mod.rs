@@ -60,6 +60,12 @@ impl Parent for CronTabs {
             ..Report::default()
         }
     }
+
+    /// The CronJob runs on as it was, but nobody looks at when: the next time would soon be one that
+    /// has passed.
+    fn rejected(status: &mut CronTabStatus) {
+        status.next_schedule_time = None;
+    }
 }
 
 impl Observed for CronTabStatus {
@@ -115,3 +121,24 @@ pub const KIND: Kind = Kind {
     ],
     start: child::start::<CronTabs>,
 };
+
+#[cfg(test)]
+mod tests {
+    use chrono::DateTime;
+
+    use super::*;
+
+    #[test]
+    fn of_a_spec_that_is_not_acted_on_no_next_time_is_told() {
+        let mut status = CronTabStatus {
+            replicas: Some(2),
+            next_schedule_time: Some(DateTime::UNIX_EPOCH),
+            last_schedule_time: Some(DateTime::UNIX_EPOCH),
+            ..CronTabStatus::default()
+        };
+        CronTabs::rejected(&mut status);
+        assert_eq!(status.next_schedule_time, None);
+        assert_eq!(status.replicas, Some(2));
+        assert_eq!(status.last_schedule_time, Some(DateTime::UNIX_EPOCH));
+    }
+}
