@@ -74,21 +74,37 @@ fn digits<'a>(rest: &mut &'a str) -> &'a str {
     taken
 }
 
-/// `whole.fraction` units. Go computes the fraction in floating point, which is exact to less than
-/// what is cut off to whole seconds afterwards, but for the last digits of a fraction as long as no
-/// person writes it.
+/// `whole.fraction` units.
 fn nanoseconds(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     let whole: u64 = match whole {
         "" => 0,
         digits => digits.parse().ok()?,
     };
-    let (mut part, mut scale) = (0_u128, 1_u128);
-    for digit in fraction.bytes().take(18) {
-        part = part * 10 + u128::from(digit - b'0');
-        scale *= 10;
+    whole.checked_mul(unit)?.checked_add(part(fraction, unit))
+}
+
+/// `0.fraction` units, in floating point with the digits that have room, as Go has it: what it rounds
+/// up to a whole unit is one here too.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn part(fraction: &str, unit: u64) -> u64 {
+    const MOST: u64 = 1 << 63;
+    let (mut part, mut scale) = (0, 1.0);
+    for digit in fraction.bytes() {
+        if part > (MOST - 1) / 10 {
+            break;
+        }
+        let longer = part * 10 + u64::from(digit - b'0');
+        if longer > MOST {
+            break;
+        }
+        part = longer;
+        scale *= 10.0;
     }
-    let part = u64::try_from(part * u128::from(unit) / scale).ok()?;
-    whole.checked_mul(unit)?.checked_add(part)
+    (part as f64 * (unit as f64 / scale)) as u64
 }
 
 #[cfg(test)]
@@ -115,6 +131,11 @@ mod tests {
             ("2000000\u{b5}s", 2),
             ("2000000\u{3bc}s", 2),
             ("2562047h", 2_562_047 * 3_600),
+            // Rounded up by Go's floating point.
+            ("1.999999999999999999995h", 7_200),
+            ("1.599999999999999999999h", 5_760),
+            // Digits for which there is no room have no effect, not even to be a digit less.
+            ("0.00000000000000000000000000000000001s", 1),
         ] {
             assert_eq!(seconds(text), Some(expected), "{text}");
         }
