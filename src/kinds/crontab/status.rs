@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use super::admission::{CRON_SPEC, TIME_ZONE};
 use super::crd::{CronTabSpec, CronTabStatus};
-use super::schedule;
+use super::schedule::{self, Schedule};
 use super::zone::Zone;
 use crate::reconcile::condition;
 
@@ -96,12 +96,21 @@ pub fn report(sight: &Sight<'_>, status: &mut CronTabStatus) -> Option<DateTime<
     next
 }
 
-/// When the CronJob comes next.
+/// When the CronJob comes next. Of runs that are less than a minute apart, it is the first of the
+/// next minute: the controller names Jobs by the minute, so it does not start them all, and a status
+/// written for each would be one a second.
 fn next(spec: &CronTabSpec, cronjob: &CronJob, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let schedule = schedule::parse(spec.cron_spec.as_deref().unwrap_or(CRON_SPEC)).ok()?;
     let zone = Zone::named(spec.time_zone.as_deref().unwrap_or(TIME_ZONE))?;
     let since = cronjob.status.last_schedule_time.or(cronjob.created);
-    schedule.next(&zone, since.unwrap_or(now), now)
+    let after = match &schedule {
+        Schedule::Every(span) if span.num_seconds() < 60 => {
+            let second = now.timestamp();
+            DateTime::from_timestamp(second - second.rem_euclid(60) + 59, 0)?
+        }
+        _ => now,
+    };
+    schedule.next(&zone, since.unwrap_or(now), after)
 }
 
 #[cfg(test)]
@@ -178,6 +187,26 @@ mod tests {
         let spec = json!({"cronSpec": "@every 1h"});
         let next = look(spec, Some(cronjob(json!({}))), None, &mut status);
         assert_eq!(next, Some(instant("2026-11-22T12:00:30Z")));
+    }
+
+    #[test]
+    fn of_runs_closer_than_a_minute_the_first_of_the_next_minute_is_told() {
+        for (span, last, next) in [
+            ("1s", "11:59:59", "12:01:00"),
+            ("7s", "11:59:59", "12:01:02"),
+            ("59s", "11:59:30", "12:01:28"),
+            ("60s", "11:59:30", "12:00:30"),
+        ] {
+            let mut status = CronTabStatus::default();
+            let seen = json!({"lastScheduleTime": format!("2026-11-22T{last}Z")});
+            let spec = json!({"cronSpec": format!("@every {span}")});
+            let told = look(spec, Some(cronjob(seen)), None, &mut status);
+            assert_eq!(
+                told,
+                Some(instant(&format!("2026-11-22T{next}Z"))),
+                "{span}"
+            );
+        }
     }
 
     #[test]
