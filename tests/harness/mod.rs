@@ -164,6 +164,16 @@ impl Kubectl {
         .await;
     }
 
+    /// Waits until the built-in controller has nothing to write into a Deployment any more, and returns
+    /// the Deployment as YAML.
+    pub async fn deployment_at_rest(&self, name: &str) -> String {
+        let reason = "{.status.conditions[?(@.type==\"Progressing\")].reason}";
+        let object = format!("deployment/{name}");
+        self.until_field(&object, reason, "NewReplicaSetAvailable")
+            .await;
+        self.run(&format!("get {object} -o yaml")).good()
+    }
+
     /// Waits until a field has a value.
     pub async fn until_field(&self, object: &str, path: &str, value: &str) {
         let what = format!("{object} to have {path} = {value:?}");

@@ -37,16 +37,6 @@ fn told(kubectl: &Kubectl, name: &str, reason: &str) -> u64 {
     events.filter(of).map(count).sum()
 }
 
-/// Waits until the built-in controller has nothing to write into a Deployment any more, and returns it.
-async fn at_rest(kubectl: &Kubectl, deployment: &str) -> String {
-    let reason = "{.status.conditions[?(@.type==\"Progressing\")].reason}";
-    let object = format!("deployment/{deployment}");
-    kubectl
-        .until_field(&object, reason, "NewReplicaSetAvailable")
-        .await;
-    kubectl.run(&format!("get {object} -o yaml")).good()
-}
-
 #[tokio::test]
 async fn example_foo_keeps_a_deployment() {
     let kubectl = kubectl("foo-transcript").await;
@@ -177,7 +167,7 @@ async fn a_deployment_of_somebody_else_is_never_touched() {
     kubectl
         .run("create deployment taken --image=busybox:1 --replicas=0")
         .good();
-    let before = at_rest(&kubectl, "taken").await;
+    let before = kubectl.deployment_at_rest("taken").await;
     kubectl.apply(&foo("x", "taken", 1)).good();
     until_in_conflict(&kubectl, "x").await;
     wait_for("the Event", || {
@@ -376,7 +366,7 @@ async fn another_name_is_another_deployment_and_the_old_one_goes() {
     kubectl
         .run("create deployment taken --image=busybox:1 --replicas=0")
         .good();
-    let stranger = at_rest(&kubectl, "taken").await;
+    let stranger = kubectl.deployment_at_rest("taken").await;
     kubectl.apply(&foo("x", "one", 1)).good();
     until_available(&kubectl, "x");
     kubectl.apply(&foo("x", "two", 1)).good();
@@ -420,7 +410,7 @@ async fn an_orphan_of_ours_is_taken_back_and_one_that_has_another_controller_is_
         .run(&format!("patch deployment/web --type=json -p {taken}"))
         .good();
     until_in_conflict(&kubectl, "x").await;
-    let before = at_rest(&kubectl, "web").await;
+    let before = kubectl.deployment_at_rest("web").await;
     kubectl.apply(&foo("x", "web", 3)).good();
     kubectl
         .until_field("foo/x", "{.status.observedGeneration}", "2")

@@ -67,11 +67,6 @@ async fn until_ready(kubectl: &Kubectl, name: &str, size: u32) {
     kubectl.until_field(&object, ready, &size.to_string()).await;
 }
 
-fn json(kubectl: &Kubectl, object: &str) -> Value {
-    let said = kubectl.run(&format!("get {object} -o json")).good();
-    serde_json::from_str(&said).unwrap()
-}
-
 #[tokio::test]
 async fn three_servers_come_and_become_five() {
     let kubectl = kubectl("memcached-transcript").await;
@@ -400,12 +395,9 @@ async fn a_deployment_of_somebody_else_is_left_alone_until_it_goes() {
     kubectl
         .run("create deployment x --image=nginx:1 --replicas=1")
         .good();
-    kubectl
-        .run("wait --for=condition=Available --timeout=90s deployment/x")
-        .good();
     // One that has its own is not disturbed.
     ready(&kubectl, "other", 1).await;
-    let before = json(&kubectl, "deployment/x");
+    let before = kubectl.deployment_at_rest("x").await;
 
     kubectl.apply(&memcached("x", "{size: 2}")).good();
     kubectl
@@ -425,7 +417,8 @@ async fn a_deployment_of_somebody_else_is_left_alone_until_it_goes() {
     kubectl.apply(&memcached("x", "{size: 3}")).good();
     let seen = "{.status.observedGeneration}";
     kubectl.until_field("memcached/x", seen, "2").await;
-    assert_eq!(json(&kubectl, "deployment/x"), before);
+    let after = kubectl.run("get deployment/x -o yaml").good();
+    assert_eq!(after, before);
 
     kubectl.run("delete deployment/x").good();
     kubectl
