@@ -164,6 +164,17 @@ impl Kubectl {
         .await;
     }
 
+    /// Waits until `kubectl ARGS` would be refused in those words: a new quota or policy is not in force at
+    /// once, and a quota that has not counted yet refuses in others.
+    pub async fn until_refused(&self, args: &str, words: &str) {
+        let try_out = format!("{args} --dry-run=server");
+        wait_for(&format!("{args} to be refused: {words}"), || {
+            let said = self.run(&try_out);
+            (!said.ok && said.err.contains(words)).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until the built-in controller has nothing to write into a Deployment any more, and returns
     /// the Deployment as YAML.
     pub async fn deployment_at_rest(&self, name: &str) -> String {

@@ -442,11 +442,9 @@ async fn a_quota_that_refuses_is_named_and_all_is_well_when_it_is_lifted() {
     kubectl
         .apply(&quota("none", "count/deployments.apps"))
         .good();
-    wait_for("Deployments to be refused", || {
-        let said = kubectl.run("create deployment probe --image=probe:1 --dry-run=server");
-        said.err.contains("exceeded quota").then_some(())
-    })
-    .await;
+    kubectl
+        .until_refused("create deployment probe --image=probe:1", "exceeded quota")
+        .await;
     kubectl.apply(&memcached("x", "{size: 1}")).good();
     kubectl
         .until_field("memcached/x", DEGRADED, "Refused")
@@ -466,11 +464,9 @@ async fn a_quota_that_refuses_is_named_and_all_is_well_when_it_is_lifted() {
 
     // A Deployment, and no pods: its own words.
     kubectl.apply(&quota("empty", "pods")).good();
-    wait_for("pods to be refused", || {
-        let said = kubectl.run("run probe --image=probe:1 --dry-run=server");
-        said.err.contains("exceeded quota").then_some(())
-    })
-    .await;
+    kubectl
+        .until_refused("run probe --image=probe:1", "exceeded quota: empty")
+        .await;
     kubectl.run("scale memcached/x --replicas=2").good();
     kubectl
         .until_field("memcached/x", DEGRADED, "PodsRefused")
@@ -544,11 +540,9 @@ spec:
 "
     );
     kubectl.apply(&policy).good();
-    wait_for("the policy to come into force", || {
-        let said = kubectl.run("delete memcached/x --dry-run=server");
-        said.err.contains("held back by a test").then_some(())
-    })
-    .await;
+    kubectl
+        .until_refused("delete memcached/x", "held back by a test")
+        .await;
     kubectl
         .run(&format!("delete namespace {namespace} --wait=false"))
         .good();
