@@ -298,12 +298,20 @@ fn identity(about: &ObjectReference) -> &str {
     uid.or(about.name.as_deref()).unwrap_or_default()
 }
 
-/// What a note says but for its numbers, which change from one time to the next.
+/// What a note says but for its numbers, which change from one time to the next. Digits in a name, such
+/// as that of a Job, are no number.
 fn gist(note: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    note.split(|c: char| c.is_ascii_digit())
-        .filter(|part| !part.is_empty())
-        .for_each(|part| part.hash(&mut hasher));
+    for word in note.split_whitespace() {
+        let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric());
+        if bare.starts_with(char::is_alphabetic) {
+            word.hash(&mut hasher);
+        } else {
+            let parts = word.split(|c: char| c.is_ascii_digit());
+            let parts = parts.filter(|part| !part.is_empty());
+            parts.for_each(|part| part.hash(&mut hasher));
+        }
+    }
     hasher.finish()
 }
 
@@ -493,6 +501,9 @@ mod tests {
         told.first(&of("Unschedulable: 0/3 nodes"), "a.1".to_owned());
         assert!(told.again(&of("Unschedulable: 0/12 nodes")).is_some());
         assert_eq!(told.again(&of("ImagePullBackOff: no such image")), None);
+        told.first(&of("created Job \"x-1\" after 10s"), "a.2".to_owned());
+        assert!(told.again(&of("created Job \"x-1\" after 12s")).is_some());
+        assert_eq!(told.again(&of("created Job \"x-2\" after 12s")), None);
     }
 
     #[test]

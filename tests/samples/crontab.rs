@@ -331,7 +331,7 @@ async fn what_was_started_is_told_and_the_next_time_is_renewed_when_it_passes() 
     let field = |name: &str| kubectl.field("ct/x", &format!("{{.status.{name}}}"));
     let first = time(&field("nextScheduleTime"));
     // It may be a minute away, before the controller has a moment.
-    let last = try_wait(PATIENCE + Duration::from_secs(60), || {
+    let last = try_wait(PATIENCE + Duration::from_mins(1), || {
         let last = field("lastScheduleTime");
         (!last.is_empty() && time(&last) >= first).then(|| time(&last))
     });

@@ -691,6 +691,13 @@ impl<P: Parent> Look<'_, P> {
             match call("delete the child before", self.owner.key, request).await {
                 Ok(_) => {
                     let did = format!("deleted {} {}", P::Child::kind(&()), other.name);
+                    let news = News {
+                        severity: Severity::Normal,
+                        reason: "Deleted",
+                        action: "Delete",
+                        note: format!("{did}, which is of an earlier spec"),
+                    };
+                    self.this.publish(self.owner.key, self.owner.uid, [news]);
                     self.work.did.push(did);
                 }
                 Err(error) if matches!(error.category(), "NotFound" | "Conflict") => {}
