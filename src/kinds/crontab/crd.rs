@@ -139,8 +139,8 @@ pub struct CronTabStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 
-    /// When the next run is due. Absent when none is: suspended, the CronJob is not as it should be
-    /// (see the condition Degraded), or no day within five years fits.
+    /// When the next run is due. Absent when none is: suspended, the spec is not accepted, the CronJob is
+    /// not as it should be (see the condition Degraded), or no day within five years fits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_schedule_time: Option<DateTime<Utc>>,
 
