@@ -4,6 +4,7 @@
 //! to one that a reconciler may act on, whoever let the object in.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
@@ -52,6 +53,34 @@ impl Findings {
         if self.warnings.len() < MOST_WARNINGS {
             self.warnings.push(warning.into());
         }
+    }
+
+    /// Refuses a name of more than so many bytes.
+    pub fn check_name<S>(&mut self, subject: &Subject<'_, S>, most: usize) {
+        if subject.name.len() > most {
+            self.fault(Fault::too_long("metadata.name", subject.name, most));
+        }
+    }
+
+    /// Refuses a number out of bounds. One that is not given is within.
+    pub fn check_number(
+        &mut self,
+        field: &str,
+        value: Option<impl Into<i64>>,
+        bounds: RangeInclusive<i64>,
+    ) {
+        let Some(value) = value.map(Into::into) else {
+            return;
+        };
+        let (least, most) = bounds.into_inner();
+        let detail = if value < least {
+            format!("must be greater than or equal to {least}")
+        } else if value > most {
+            format!("must be less than or equal to {most}")
+        } else {
+            return;
+        };
+        self.fault(Fault::invalid(field, value, &detail));
     }
 
     /// Adds what another look at the same object found.

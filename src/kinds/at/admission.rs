@@ -76,9 +76,7 @@ impl Rules for AtRules {
     fn check(subject: &Subject<'_, AtSpec>, now: DateTime<Utc>) -> Findings {
         let mut findings = Findings::default();
         let spec = subject.spec;
-        if subject.name.len() > LONGEST_NAME {
-            findings.fault(Fault::too_long("metadata.name", subject.name, LONGEST_NAME));
-        }
+        findings.check_name(subject, LONGEST_NAME);
         let schedule = check_schedule(spec, &mut findings);
         let text = spec.command.as_deref().unwrap_or_default();
         command::check("spec.command", text, &mut findings);
@@ -273,15 +271,7 @@ fn check_seconds(spec: &AtSpec, findings: &mut Findings) {
         ),
     ];
     for (name, value, least, most) in bounds {
-        let Some(value) = value else { continue };
-        let field = format!("spec.{name}");
-        if value < least {
-            let detail = format!("must be greater than or equal to {least}");
-            findings.fault(Fault::invalid(field, value, &detail));
-        } else if value > most {
-            let detail = format!("must be less than or equal to {most}");
-            findings.fault(Fault::invalid(field, value, &detail));
-        }
+        findings.check_number(&format!("spec.{name}"), value, least..=most);
     }
 }
 

@@ -54,13 +54,10 @@ fn check_name(name: Option<&str>, findings: &mut Findings) {
 
 fn check_count(count: Option<i64>, findings: &mut Findings) {
     let field = "spec.count";
-    let why = match count {
-        None => return findings.fault(Fault::required(field, "count is required")),
-        Some(..0) => "must be greater than or equal to 0".to_owned(),
-        Some(0..=MOST) => return,
-        Some(_) => format!("must be less than or equal to {MOST}"),
-    };
-    findings.fault(Fault::invalid(field, count, &why));
+    if count.is_none() {
+        findings.fault(Fault::required(field, "count is required"));
+    }
+    findings.check_number(field, count, 0..=MOST);
 }
 
 /// Whether a text that is not empty is a label value but for its length.

@@ -1,5 +1,7 @@
 //! The defaults and rules of a `CronTab`, the same for the webhook and the reconciler.
 
+use std::ops::RangeInclusive;
+
 use chrono::{DateTime, Utc};
 
 use super::crd::{CronTab, CronTabSpec, CronTabStatus};
@@ -17,7 +19,7 @@ pub const TIME_ZONE: &str = "Etc/UTC";
 
 /// A CronJob's own limit: its Jobs have names of at most 63 characters, 11 of which are the time.
 const LONGEST_NAME: usize = 52;
-const MOST_REPLICAS: i32 = 10;
+const REPLICAS: RangeInclusive<i64> = 1..=10;
 const MOST_ITEMS: usize = 256;
 
 /// The rules of the kind.
@@ -39,18 +41,14 @@ impl Rules for CronTabRules {
     fn check(subject: &Subject<'_, Self::Spec>, _now: DateTime<Utc>) -> Findings {
         let spec = subject.spec;
         let mut findings = Findings::default();
-        if subject.name.len() > LONGEST_NAME {
-            findings.fault(Fault::too_long("metadata.name", subject.name, LONGEST_NAME));
-        }
+        findings.check_name(subject, LONGEST_NAME);
         check_cron_spec(
             spec.cron_spec.as_deref().unwrap_or(CRON_SPEC),
             &mut findings,
         );
         let image = spec.image.as_deref().unwrap_or_default();
         template::check_image("spec.image", image, &mut findings);
-        if let Some(replicas) = spec.replicas {
-            check_replicas(replicas, &mut findings);
-        }
+        findings.check_number("spec.replicas", spec.replicas, REPLICAS);
         check_time_zone(
             spec.time_zone.as_deref().unwrap_or(TIME_ZONE),
             &mut findings,
@@ -77,15 +75,6 @@ fn check_cron_spec(text: &str, findings: &mut Findings) {
         )),
         Ok(_) => {}
     }
-}
-
-fn check_replicas(replicas: i32, findings: &mut Findings) {
-    let detail = match replicas {
-        ..=0 => "must be greater than or equal to 1",
-        1..=MOST_REPLICAS => return,
-        _ => "must be less than or equal to 10",
-    };
-    findings.fault(Fault::invalid("spec.replicas", replicas, detail));
 }
 
 fn check_time_zone(name: &str, findings: &mut Findings) {

@@ -1,5 +1,7 @@
 //! The rules of the kind, for the webhook and the reconciler alike.
 
+use std::ops::RangeInclusive;
+
 use chrono::{DateTime, Utc};
 
 use super::crd::{Foo, FooSpec, FooStatus};
@@ -8,8 +10,7 @@ use crate::admission::rules::{Findings, Rules, Subject};
 use crate::kinds::template::has_form_of_label;
 
 /// What the original's schema allows.
-const FEWEST_REPLICAS: i32 = 1;
-const MOST_REPLICAS: i32 = 10;
+const REPLICAS: RangeInclusive<i64> = 1..=10;
 /// The longest DNS label, and the longest value of a label of an object: the name of a Foo is one on
 /// its Deployment's pods.
 const LONGEST_LABEL: usize = 63;
@@ -31,23 +32,17 @@ impl Rules for FooRules {
     type Status = FooStatus;
 
     fn default(spec: &mut FooSpec) {
-        spec.replicas.get_or_insert(FEWEST_REPLICAS);
+        spec.replicas.get_or_insert(1);
     }
 
     fn check(subject: &Subject<'_, FooSpec>, _now: DateTime<Utc>) -> Findings {
         let mut findings = Findings::default();
-        if subject.name.len() > LONGEST_LABEL {
-            findings.fault(Fault::too_long(
-                "metadata.name",
-                subject.name,
-                LONGEST_LABEL,
-            ));
-        }
+        findings.check_name(subject, LONGEST_LABEL);
         check_deployment_name(
             subject.spec.deployment_name.as_deref().unwrap_or_default(),
             &mut findings,
         );
-        check_replicas(subject.spec.replicas, &mut findings);
+        findings.check_number("spec.replicas", subject.spec.replicas, REPLICAS);
         findings
     }
 }
@@ -70,18 +65,6 @@ fn check_deployment_name(name: &str, findings: &mut Findings) {
         };
         findings.fault(Fault::invalid(NAME, name, why));
     }
-}
-
-fn check_replicas(replicas: Option<i32>, findings: &mut Findings) {
-    let Some(replicas) = replicas else { return };
-    let bound = if replicas < FEWEST_REPLICAS {
-        format!("must be greater than or equal to {FEWEST_REPLICAS}")
-    } else if replicas > MOST_REPLICAS {
-        format!("must be less than or equal to {MOST_REPLICAS}")
-    } else {
-        return;
-    };
-    findings.fault(Fault::invalid("spec.replicas", replicas, &bound));
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::{FooBar, FooBarSpec, FooBarStatus};
-use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
 use crate::kinds::command;
 use crate::kinds::template::check_image;
@@ -31,9 +30,7 @@ impl Rules for FooBarRules {
     fn check(subject: &Subject<'_, FooBarSpec>, _now: DateTime<Utc>) -> Findings {
         let mut findings = Findings::default();
         let spec = subject.spec;
-        if subject.name.len() > LONGEST_NAME {
-            findings.fault(Fault::too_long("metadata.name", subject.name, LONGEST_NAME));
-        }
+        findings.check_name(subject, LONGEST_NAME);
         let command = spec.command.as_deref().unwrap_or_default();
         command::check("spec.command", command, &mut findings);
         for (field, text) in [("spec.foo", &spec.foo), ("spec.barz", &spec.barz)] {

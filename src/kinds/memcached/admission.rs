@@ -34,18 +34,11 @@ impl Rules for MemcachedRules {
     fn check(subject: &Subject<'_, Self::Spec>, _now: DateTime<Utc>) -> Findings {
         let spec = subject.spec;
         let mut findings = Findings::default();
-        if subject.name.len() > LONGEST_NAME {
-            findings.fault(Fault::too_long("metadata.name", subject.name, LONGEST_NAME));
+        findings.check_name(subject, LONGEST_NAME);
+        if spec.size.is_none() {
+            findings.fault(Fault::required("spec.size", ""));
         }
-        match spec.size {
-            None => findings.fault(Fault::required("spec.size", "")),
-            Some(size) if size < 0 => findings.fault(Fault::invalid(
-                "spec.size",
-                size,
-                "must be greater than or equal to 0",
-            )),
-            Some(_) => {}
-        }
+        findings.check_number("spec.size", spec.size, 0..=i64::from(i32::MAX));
         check_image(
             "spec.image",
             spec.image.as_deref().unwrap_or_default(),

@@ -54,9 +54,7 @@ impl Rules for MyDaemonSetRules {
     fn check(subject: &Subject<'_, Self::Spec>, _now: DateTime<Utc>) -> Findings {
         let spec = subject.spec;
         let mut findings = Findings::default();
-        if subject.name.len() > LONGEST_NAME {
-            findings.fault(Fault::too_long("metadata.name", subject.name, LONGEST_NAME));
-        }
+        findings.check_name(subject, LONGEST_NAME);
         check_image(spec, &mut findings);
         if let Some(template) = &spec.template {
             findings.extend(template::check(TEMPLATE, template, APP));
@@ -64,12 +62,11 @@ impl Rules for MyDaemonSetRules {
             check_pod_spec(template, &mut findings);
         }
         check_strategy(spec, &mut findings);
-        let whole_numbers = [
+        for (field, value, least) in [
             ("spec.minReadySeconds", spec.min_ready_seconds, 0),
             ("spec.revisionHistoryLimit", spec.revision_history_limit, 1),
-        ];
-        for (field, value, least) in whole_numbers {
-            check_least(field, value, least, &mut findings);
+        ] {
+            findings.check_number(field, value, least..=i64::MAX);
         }
         findings
     }
@@ -173,12 +170,8 @@ fn check_strategy(spec: &MyDaemonSetSpec, findings: &mut Findings) {
 }
 
 fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findings: &mut Findings) {
-    check_least(
-        &format!("{ROLLING}.partition"),
-        rolling.partition,
-        0,
-        findings,
-    );
+    let partition = format!("{ROLLING}.partition");
+    findings.check_number(&partition, rolling.partition, 0..=i64::MAX);
     let mut amount = |name: &str, value: &Option<IntOrString>, default: u32| match value {
         None => Some(Amount::Nodes(default)),
         Some(value) => Amount::read(value)
@@ -217,16 +210,6 @@ fn shown(value: &IntOrString) -> Value {
     match value {
         IntOrString::Int(number) => Value::from(*number),
         IntOrString::String(text) => Value::from(text.as_str()),
-    }
-}
-
-fn check_least(field: &str, value: Option<i32>, least: i32, findings: &mut Findings) {
-    if let Some(value) = value.filter(|value| *value < least) {
-        findings.fault(Fault::invalid(
-            field,
-            value,
-            &format!("must be greater than or equal to {least}"),
-        ));
     }
 }
 
