@@ -30,6 +30,15 @@ pub struct Permission {
     pub verbs: &'static [&'static str],
 }
 
+impl Permission {
+    /// To tell news.
+    pub const EVENTS: Self = Self {
+        group: "events.k8s.io",
+        resource: "events",
+        verbs: &["create", "patch"],
+    };
+}
+
 /// A manifest for people to try: its file name below `config/samples`, and its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {

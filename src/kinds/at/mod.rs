@@ -44,11 +44,7 @@ pub const KIND: Kind = Kind {
             resource: "pods",
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
         },
-        Permission {
-            group: "events.k8s.io",
-            resource: "events",
-            verbs: &["create", "patch"],
-        },
+        Permission::EVENTS,
         Permission {
             group: "cnat.programming-kubernetes.info",
             resource: "ats",

@@ -31,11 +31,7 @@ pub const KIND: Kind = Kind {
             resource: "pods",
             verbs: &["list", "watch"],
         },
-        Permission {
-            group: "events.k8s.io",
-            resource: "events",
-            verbs: &["create", "patch"],
-        },
+        Permission::EVENTS,
         Permission {
             group: "demo.mark8s.io",
             resource: "counts",

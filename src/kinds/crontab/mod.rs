@@ -86,11 +86,7 @@ pub const KIND: Kind = Kind {
             resource: "cronjobs",
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
         },
-        Permission {
-            group: "events.k8s.io",
-            resource: "events",
-            verbs: &["create", "patch"],
-        },
+        Permission::EVENTS,
         Permission {
             group: "stable.example.com",
             resource: "crontabs",

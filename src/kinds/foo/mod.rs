@@ -24,11 +24,7 @@ pub const KIND: Kind = Kind {
             resource: "deployments",
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
         },
-        Permission {
-            group: "events.k8s.io",
-            resource: "events",
-            verbs: &["create", "patch"],
-        },
+        Permission::EVENTS,
         Permission {
             group: "samplecontroller.k8s.io",
             resource: "foos",

@@ -35,11 +35,7 @@ pub const KIND: Kind = Kind {
             resource: "jobs",
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
         },
-        Permission {
-            group: "events.k8s.io",
-            resource: "events",
-            verbs: &["create", "patch"],
-        },
+        Permission::EVENTS,
         Permission {
             group: "k8s.io",
             resource: "foobars",

@@ -56,11 +56,7 @@ pub const KIND: Kind = Kind {
             resource: "controllerrevisions",
             verbs: &["get", "list", "watch", "create", "patch", "delete"],
         },
-        Permission {
-            group: "events.k8s.io",
-            resource: "events",
-            verbs: &["create", "patch"],
-        },
+        Permission::EVENTS,
         Permission {
             group: "apps.zhongmingmao.io",
             resource: "mydaemonsets",
