@@ -88,6 +88,13 @@ use crate::reconcile::condition::Condition;
         json_path = ".spec.image",
         priority = 1,
         description = "What is run"
+    ),
+    printcolumn(
+        name = "STATE",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Degraded\")].reason",
+        priority = 1,
+        description = "AsDesired, or why the CronJob is not as it should be"
     )
 )]
 #[serde(rename_all = "camelCase")]

@@ -67,6 +67,13 @@ use crate::reconcile::condition::Condition;
         description = "What the command is told as BARZ"
     ),
     printcolumn(
+        name = "STATE",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Degraded\")].reason",
+        priority = 1,
+        description = "AsDesired, or why the Job is not as it should be"
+    ),
+    printcolumn(
         name = "AGE",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"
@@ -196,6 +203,7 @@ mod tests {
             ("COMMAND", "string", true),
             ("FOO", "string", true),
             ("BARZ", "string", true),
+            ("STATE", "string", true),
             ("AGE", "date", false),
         ];
         assert_eq!(columns, expected);
