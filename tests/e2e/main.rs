@@ -55,6 +55,7 @@ async fn cluster() -> &'static Cluster {
                 cluster.load_image(&image).await.unwrap();
             }
             deploy(cluster, IMAGE).good();
+            until_reached(cluster).await;
             cluster
         })
         .await
@@ -72,10 +73,26 @@ async fn own() -> Kubectl {
     Kubectl::new(cluster().await, NAMESPACE)
 }
 
-/// `make deploy` with that image and every kind; returns when the operator serves.
+/// `make deploy` with that image; returns when the operator serves.
 fn deploy(cluster: &Cluster, image: &str) -> Said {
-    let image = format!("IMG={image}");
+    make(cluster, &["deploy", &format!("IMG={image}")])
+}
+
+/// The same with the kinds that are off by default.
+fn deploy_every_kind(cluster: &Cluster) -> Said {
+    let image = format!("IMG={IMAGE}");
     make(cluster, &["deploy", &image, "COMPONENTS=sample-kinds"])
+}
+
+/// Waits until the API server reaches the webhooks through their Service: a busy node takes a moment to
+/// hear of the pods behind it.
+async fn until_reached(cluster: &'static Cluster) {
+    let kubectl = Kubectl::new(cluster, "default");
+    let create = "create --dry-run=server -f config/samples/cnat_v1alpha1_at.yaml";
+    wait_for("the webhooks to be reached", || {
+        kubectl.run(create).ok.then_some(())
+    })
+    .await;
 }
 
 /// `make` with these arguments, on that cluster.

@@ -1,7 +1,7 @@
 //! Servers that really serve.
 
 use crate::harness::{Kubectl, wait_for};
-use crate::{images, kubectl, ready_pods};
+use crate::{IMAGE, deploy, deploy_every_kind, images, kubectl, ready_pods, until_reached};
 
 /// What a client asks: whom it speaks to, and how much memory there is for items.
 const QUESTION: &str = "version\r\nstats settings\r\nquit\r\n";
@@ -53,6 +53,7 @@ async fn its_pods_answer_on_the_port_of_memcached() {
         kubectl("memcached-client").await,
     );
     kubectl.cluster.load_image(&image).await.unwrap();
+    deploy_every_kind(kubectl.cluster).good();
     let restricted = format!(
         "label namespace {} pod-security.kubernetes.io/enforce=restricted",
         kubectl.namespace
@@ -93,4 +94,9 @@ spec: {{size: 2, image: {}}}
     client.run("delete pod/client --now").good();
     kubectl.run("delete memcached/cache").good();
     kubectl.until_gone("pods").await;
+
+    // For the other tests, as it was.
+    deploy(kubectl.cluster, IMAGE).good();
+    kubectl.run("delete -k config/crd/sample-kinds").good();
+    until_reached(kubectl.cluster).await;
 }
