@@ -360,13 +360,14 @@ impl<P: Parent> Look<'_, P> {
         let cached = self.this.children.get(&key);
         // What the watch has not brought yet would look like a drift.
         let mut child = cached.filter(|child| !self.memory(|memory| memory.is_ahead_of(child)));
-        let (mut looked, mut live) = (false, false);
+        // Whether the API server was asked just now, or has answered a write.
+        let mut live = false;
         // The child before room was made in it.
         let mut crowded = None;
         for _ in 0..MOST_STEPS {
             let found = match &child {
                 Some(child) => Found::There { child, live },
-                None if looked => Found::Absent,
+                None if live => Found::Absent,
                 None => Found::Unknown,
             };
             let memory = self.memory(|memory| memory.clone());
@@ -386,7 +387,7 @@ impl<P: Parent> Look<'_, P> {
             });
             match act {
                 Act::Rest => {
-                    self.settled();
+                    self.memory(|memory| memory.trouble = None);
                     let own = child.filter(|child| self.is_own(child));
                     if let Some(child) = &own {
                         self.retire_others(child).await?;
@@ -400,7 +401,7 @@ impl<P: Parent> Look<'_, P> {
                 }
                 Act::Look => {
                     child = self.look(&want.name).await?.map(Arc::new);
-                    (looked, live) = (true, true);
+                    live = true;
                 }
                 Act::Create | Act::Apply | Act::Adopt => {
                     if act == Act::Adopt && !self.is_still_there().await? {
@@ -418,7 +419,7 @@ impl<P: Parent> Look<'_, P> {
                             let before = crowded.take().or(child);
                             self.applied(want, wanted, before.as_deref(), &view);
                             child = Some(Arc::new(view));
-                            (looked, live) = (true, true);
+                            live = true;
                         }
                         Err(error) => {
                             if crowded.is_none()
@@ -426,7 +427,7 @@ impl<P: Parent> Look<'_, P> {
                                 && let Some(view) = self.make_room(present, &error).await?
                             {
                                 crowded = child.replace(Arc::new(view));
-                                (looked, live) = (true, true);
+                                live = true;
                                 continue;
                             }
                             // Another child may have taken the name.
@@ -540,25 +541,33 @@ impl<P: Parent> Look<'_, P> {
         Ok(view::<P>(call("create the child", key, request).await?))
     }
 
-    /// Patches this very child as it was looked at; an orphan is owned by it, as the body has it.
+    /// Patches a child as its kind has it; an orphan is owned by it, as the body has it.
     async fn patch(
         &self,
         child: &ChildView,
         mut patch: Value,
         body: &Value,
     ) -> Result<ChildView, Error> {
+        if !self.is_own(child) {
+            patch["metadata"]["ownerReferences"] = body["metadata"]["ownerReferences"].clone();
+        }
+        self.merge("change the child", child, patch).await
+    }
+
+    /// Sends a strategic merge patch to this very child as it was looked at.
+    async fn merge(
+        &self,
+        step: &'static str,
+        child: &ChildView,
+        mut patch: Value,
+    ) -> Result<ChildView, Error> {
         let metadata = &mut patch["metadata"];
         metadata["uid"] = child.uid.as_str().into();
         metadata["resourceVersion"] = child.version.as_str().into();
-        if !self.is_own(child) {
-            metadata["ownerReferences"] = body["metadata"]["ownerReferences"].clone();
-        }
         let api = self.api::<StoredChild<P>>();
         let (params, patch) = (write::patch_params(), Patch::Strategic(&patch));
         let request = api.patch(&child.name, &params, &patch);
-        Ok(view::<P>(
-            call("change the child", self.owner.key, request).await?,
-        ))
+        Ok(view::<P>(call(step, self.owner.key, request).await?))
     }
 
     /// Makes the child, or puts this one right; an orphan only if it is as it was looked at.
@@ -569,12 +578,11 @@ impl<P: Parent> Look<'_, P> {
         present: Option<&ChildView>,
     ) -> Result<ChildView, Error> {
         let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
             // What is not there yet has no fields of others. If it has, it is not the one that was
             // looked for, and is left alone.
             force: present.is_some(),
             field_validation: Some(ValidationDirective::Strict),
-            ..PatchParams::default()
+            ..write::patch_params()
         };
         let mut body = body.clone();
         if let Some(present) = present {
@@ -598,16 +606,11 @@ impl<P: Parent> Look<'_, P> {
     /// of an apply; returns it, if there is anything that can be done.
     async fn make_room(&self, child: &ChildView, said: &Error) -> Result<Option<ChildView>, Error> {
         let room = P::make_room(self.owner).filter(|_| said.category() == "Invalid");
-        let Some(mut room) = room else {
+        let Some(room) = room else {
             return Ok(None);
         };
-        room["metadata"]["uid"] = child.uid.as_str().into();
-        room["metadata"]["resourceVersion"] = child.version.as_str().into();
-        let api = self.api::<StoredChild<P>>();
-        let (params, patch) = (write::patch_params(), Patch::Strategic(&room));
-        let request = api.patch(&child.name, &params, &patch);
-        match call("make room in the child", self.owner.key, request).await {
-            Ok(child) => Ok(Some(view::<P>(child))),
+        match self.merge("make room in the child", child, room).await {
+            Ok(child) => Ok(Some(child)),
             Err(error) if error.refusal().is_some() => Ok(None),
             Err(error) => Err(error),
         }
@@ -649,11 +652,6 @@ impl<P: Parent> Look<'_, P> {
         };
         let did = format!("{what} {} {}", P::Child::kind(&()), want.name);
         self.work.did.push(did);
-    }
-
-    /// Nothing is in the way any more.
-    fn settled(&self) {
-        self.memory(|memory| memory.trouble = None);
     }
 
     /// Has the object looked at again when that child is touched.
