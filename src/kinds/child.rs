@@ -42,8 +42,6 @@ pub type Spec<P> = <<P as Parent>::Rules as Rules>::Spec;
 /// The status of a kind.
 pub type Status<P> = <<P as Parent>::Rules as Rules>::Status;
 
-/// The spec obeys the rules.
-pub const ACCEPTED: &str = "Accepted";
 /// The child cannot be made or put right, or something is wrong with it; the reason and message say
 /// what.
 pub const DEGRADED: &str = "Degraded";
@@ -95,7 +93,7 @@ pub trait Parent: Sized + Send + Sync + 'static {
     }
 
     /// Writes what is seen into the status, beside `observedGeneration` and the conditions
-    /// [`ACCEPTED`] and [`DEGRADED`], which are not its own to set.
+    /// `Accepted` and [`DEGRADED`], which are not its own to set.
     fn report(seen: &Seen<'_, Self>, status: &mut Status<Self>) -> Report;
 
     /// Takes out of the status what would go out of date while a spec that breaks the rules is not acted

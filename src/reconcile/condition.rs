@@ -28,6 +28,31 @@ pub struct Condition {
     pub observed_generation: Option<i64>,
 }
 
+/// Type of the condition of every kind that says whether the spec obeys the rules.
+pub const ACCEPTED: &str = "Accepted";
+
+/// What a condition is to say.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Whether it is so.
+    pub status: bool,
+    /// Why, in one word.
+    pub reason: &'static str,
+    /// Why, in a sentence.
+    pub message: String,
+}
+
+impl State {
+    /// That state.
+    pub fn of(status: bool, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
 /// Sets a condition in the list, keeping its transition time unless its status changes.
 /// Setting what is already there changes nothing.
 pub fn set(

@@ -100,6 +100,18 @@ impl Error {
     }
 }
 
+/// The answer of a call about an object, or nothing if there is no such object any more.
+///
+/// # Errors
+/// Every other failure of the call.
+pub fn if_there<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.category() == "NotFound" => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 fn is_refusal(code: u16, message: &str) -> bool {
     match code {
         401 | 404 | 408 | 409 | 429 => false,

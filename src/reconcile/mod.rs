@@ -20,7 +20,7 @@ pub mod raw;
 pub mod runner;
 pub mod write;
 
-pub use error::{Error, call};
+pub use error::{Error, call, if_there};
 pub use runner::{Context, Outcome, Reconciler};
 
 /// Names a namespaced object. Clones share the text: a key stands in a cache, in queues and in

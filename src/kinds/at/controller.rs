@@ -28,7 +28,7 @@ use crate::reconcile::cache::{Cache, Touched, follow};
 use crate::reconcile::event::{self, Events, News};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, runner};
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner};
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
@@ -454,14 +454,14 @@ impl AtReconciler {
         let params = write::only(&version.uid, Some(&version.resource_version));
         let deleted = call("delete the pod", &at.key, api.delete(&name, &params)).await;
         self.own_pods.forget(&Key::new(&at.key.namespace, name));
-        was_there(deleted.map(drop))
+        Ok(if_there(deleted)?.is_some())
     }
 
     async fn delete_at(&self, at: &AtView) -> Result<(), Error> {
         let (api, name) = (self.at_api(at), &at.key.name);
         let params = write::only(&at.uid, Some(&at.resource_version));
         let deleted = call("delete the At", &at.key, api.delete(name, &params)).await;
-        was_there(deleted.map(drop)).map(drop)
+        if_there(deleted).map(drop)
     }
 
     /// Writes the status, if the At is as it was looked at, and returns it as it is then.
@@ -502,15 +502,6 @@ enum Lifted {
 fn is_same(a: Option<&PodView>, b: Option<&PodView>) -> bool {
     a.zip(b)
         .is_some_and(|(a, b)| a.uid == b.uid && a.resource_version == b.resource_version)
-}
-
-/// Whether there was anything to delete.
-fn was_there(deleted: Result<(), Error>) -> Result<bool, Error> {
-    match deleted {
-        Ok(()) => Ok(true),
-        Err(error) if error.category() == "NotFound" => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

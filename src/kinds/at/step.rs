@@ -21,7 +21,7 @@ use super::result::{self, Verdict};
 use super::schedule::ceil_to_millisecond;
 use super::view::AtView;
 use crate::admission::faults::join;
-use crate::reconcile::condition;
+use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{News, Severity};
 
 /// How often to look at what no watch tells of, such as somebody else's pod.
@@ -33,8 +33,6 @@ const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
 
 /// The types of conditions.
 pub mod conditions {
-    /// The spec is valid.
-    pub const ACCEPTED: &str = "Accepted";
     /// The pod was released.
     pub const STARTED: &str = "Started";
     /// It ended, with exit code 0.
@@ -48,7 +46,7 @@ pub mod conditions {
     /// kstatus: nothing goes on without somebody's help.
     pub const STALLED: &str = "Stalled";
 }
-use conditions::{ACCEPTED, COMPLETE, FAILED, FINISHED, RECONCILING, STALLED, STARTED};
+use conditions::{COMPLETE, FAILED, FINISHED, RECONCILING, STALLED, STARTED};
 
 /// Reason: a pod of somebody else has the name.
 pub const NAME_CONFLICT: &str = "NameConflict";

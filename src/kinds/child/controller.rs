@@ -15,18 +15,17 @@ use tokio::task::JoinSet;
 
 use super::decision::{Act, Found, Pace, Sight, Trouble, decide};
 use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
-use super::{
-    ACCEPTED, Child, DEGRADED, Done, Observed as _, Owner, Parent, Report, Seen, Status, Upkeep,
-};
+use super::{Child, DEGRADED, Done, Observed as _, Owner, Parent, Report, Seen, Status, Upkeep};
 use crate::admission::faults;
 use crate::admission::rules::{Rules, settle};
 use crate::kinds::pods::{self, Pod, PodView};
 use crate::reconcile::cache::{Cache, Touched, follow};
+use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{self, News, Severity};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, condition, runner};
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner};
 
 /// More steps than any way through the decision has: a bug must not become a hot loop.
 const MOST_STEPS: usize = 8;
@@ -295,12 +294,8 @@ impl<P: Parent> Controller<P> {
         }
         let (client, uid, version) = (&self.context.client, &parent.uid, &parent.version);
         let request = write::status::<Stored<P>, _>(client, key, uid, version, after);
-        match call("write the status", key, request).await {
-            Ok(_) => Ok(()),
-            // The object is gone: nobody is left to read it.
-            Err(error) if error.category() == "NotFound" => Ok(()),
-            Err(error) => Err(error),
-        }
+        // If the object is gone, nobody is left to read it.
+        if_there(call("write the status", key, request).await).map(drop)
     }
 
     fn publish(&self, key: &Key, uid: &str, news: impl IntoIterator<Item = News>) {

@@ -18,7 +18,7 @@ use crate::kinds::pods::{self, Pod, PodView};
 use crate::reconcile::cache::{Cache, Touched, follow};
 use crate::reconcile::event::{self, Events};
 use crate::reconcile::queue::Queue;
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, runner, write};
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner, write};
 
 /// The name of this controller in logs and figures.
 const NAME: &str = "count";
@@ -177,11 +177,9 @@ impl Reconciler for Controller {
         }
         let (uid, version) = (&count.uid, &count.version);
         let request = write::status::<CountObject, _>(&self.client, key, uid, version, &after);
-        match call("write the status", key, request).await {
-            Ok(_) => {}
+        if if_there(call("write the status", key, request).await)?.is_none() {
             // It is gone: nobody is left to read it.
-            Err(error) if error.category() == "NotFound" => return Ok(Outcome::default()),
-            Err(error) => return Err(error),
+            return Ok(Outcome::default());
         }
         // Not before: what could not be written has rested already.
         self.unsettled().remove(key);

@@ -4,12 +4,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::crd::{CountSpec, CountStatus};
 use crate::admission::faults::{Fault, join};
-use crate::reconcile::condition;
+use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{News, Severity};
 use crate::reconcile::raw::Raw;
 
-/// The spec obeys the rules.
-const ACCEPTED: &str = "Accepted";
 /// There are exactly as many ready pods as there should be.
 const HEALTHY: &str = "Healthy";
 /// A change of the pods is written after this time, and what changes meanwhile with it.

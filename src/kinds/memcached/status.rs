@@ -6,7 +6,7 @@ use serde::Deserialize;
 use super::crd::MemcachedStatus;
 use super::deployment;
 use crate::kinds::child::decision::Trouble;
-use crate::reconcile::condition;
+use crate::reconcile::condition::{self, State};
 use crate::reconcile::event::{News, Severity};
 
 /// As many servers are available as the Deployment promises.
@@ -98,23 +98,6 @@ pub struct Sight<'a> {
     pub pods: Vec<String>,
     /// The time.
     pub now: DateTime<Utc>,
-}
-
-/// A condition's state.
-struct State {
-    status: bool,
-    reason: &'static str,
-    message: String,
-}
-
-impl State {
-    fn of(status: bool, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            reason,
-            message: message.into(),
-        }
-    }
 }
 
 /// Brings the status up to what is seen, and returns what of it people would look for. Where nothing

@@ -7,12 +7,10 @@ use chrono::{DateTime, Utc};
 use super::crd::MyDaemonSetStatus;
 use super::rollout::{Facts, Strategy};
 use crate::admission::faults::{Fault, join};
-use crate::reconcile::condition::{self, Condition};
+use crate::reconcile::condition::{self, ACCEPTED, Condition, State};
 use crate::reconcile::event::{News, Severity};
 use crate::reconcile::raw::Raw;
 
-/// The spec obeys the rules.
-pub const ACCEPTED: &str = "Accepted";
 /// No more pods are unavailable than a roll-out may take down.
 pub const AVAILABLE: &str = "Available";
 /// A roll-out is under way.
@@ -199,24 +197,6 @@ pub fn next(sight: &Sight<'_>) -> MyDaemonSetStatus {
         }
     }
     status
-}
-
-/// A condition's state.
-#[derive(Clone)]
-struct State {
-    status: bool,
-    reason: &'static str,
-    message: String,
-}
-
-impl State {
-    fn of(status: bool, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            status,
-            reason,
-            message: message.into(),
-        }
-    }
 }
 
 #[allow(clippy::unnecessary_wraps)] // the fields are optional

@@ -20,7 +20,7 @@ use crate::kinds::mydaemonset::rollout::{Decision, Revisions, Terms, Why};
 use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, Sight};
 use crate::kinds::mydaemonset::views::PodView;
 use crate::reconcile::event::{self, News, Severity};
-use crate::reconcile::{Error, Key, Outcome, call, condition, write};
+use crate::reconcile::{Error, Key, Outcome, call, condition, if_there, write};
 
 /// When to look again whether a stranger's object still is in the way.
 const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(10);
@@ -296,11 +296,9 @@ impl<'a> Look<'a> {
         let api = self.api::<RawMyDaemonSet>();
         let patch = Patch::Merge(&patch);
         let request = api.patch_status(&self.key.name, &params, &patch);
-        let written = match call("write the status", self.key, request).await {
-            Ok(written) => written,
+        let Some(written) = if_there(call("write the status", self.key, request).await)? else {
             // The object is gone: nobody is left to read it.
-            Err(error) if error.category() == "NotFound" => return Ok(()),
-            Err(error) => return Err(error),
+            return Ok(());
         };
         self.memory().written = Some(Written {
             seen: self.object.version.clone(),
