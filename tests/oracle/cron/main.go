@@ -4,18 +4,16 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log"
-	"os"
 	"strings"
 	"time"
 	_ "time/tzdata"
 
 	"github.com/robfig/cron/v3"
+
+	"my-operator/tests/oracle/lines"
 )
 
 type question struct {
@@ -81,21 +79,5 @@ func judge(asked *question) answer {
 }
 
 func main() {
-	log.SetFlags(0)
-	out := bufio.NewWriter(os.Stdout)
-	encoder := json.NewEncoder(out)
-	for decoder := json.NewDecoder(bufio.NewReader(os.Stdin)); ; {
-		var asked question
-		if err := decoder.Decode(&asked); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			log.Fatal(err)
-		}
-		if err := encoder.Encode(judge(&asked)); err != nil {
-			log.Fatal(err)
-		}
-	}
-	if err := out.Flush(); err != nil {
-		log.Fatal(err)
-	}
+	lines.Answer(judge)
 }

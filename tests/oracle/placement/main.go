@@ -3,17 +3,12 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
-	"errors"
-	"io"
-	"log"
-	"os"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
+
+	"my-operator/tests/oracle/lines"
 )
 
 type question struct {
@@ -53,21 +48,5 @@ func judge(asked *question) answer {
 }
 
 func main() {
-	log.SetFlags(0)
-	out := bufio.NewWriter(os.Stdout)
-	encoder := json.NewEncoder(out)
-	for decoder := json.NewDecoder(bufio.NewReader(os.Stdin)); ; {
-		var asked question
-		if err := decoder.Decode(&asked); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			log.Fatal(err)
-		}
-		if err := encoder.Encode(judge(&asked)); err != nil {
-			log.Fatal(err)
-		}
-	}
-	if err := out.Flush(); err != nil {
-		log.Fatal(err)
-	}
+	lines.Answer(judge)
 }
