@@ -12,7 +12,7 @@
 //!   is met with growing pauses.
 //!
 //! [`view`] is what is kept of parents and children, [`decision`] says what is to be done, as a pure
-//! function, and [`controller`] does it.
+//! function, and [`controller`] does it. [`deployment`] reads what a child of that kind says of itself.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use crate::reconcile::{Context, Key};
 
 mod controller;
 pub mod decision;
+pub mod deployment;
 pub mod view;
 
 use view::ChildView;

@@ -469,11 +469,11 @@ async fn a_quota_that_refuses_is_named_and_all_is_well_when_it_is_lifted() {
         .await;
     kubectl.run("scale memcached/x --replicas=2").good();
     kubectl
-        .until_field("memcached/x", DEGRADED, "PodsRefused")
+        .until_field("memcached/x", DEGRADED, "ReplicaFailure")
         .await;
     let message = kubectl.field("memcached/x", MESSAGE);
     assert!(message.contains("exceeded quota"), "{message}");
-    let note = event(&kubectl, "x", "PodsRefused").await;
+    let note = event(&kubectl, "x", "ReplicaFailure").await;
     assert!(note.starts_with("Warning:"), "{note}");
     kubectl.run("delete resourcequota/empty").good();
     // The built-in controller waits long before it tries again; a new spec is another reason to.

@@ -1,13 +1,12 @@
 //! The Deployment that a Foo asks for, and what people are told of it.
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
+use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::json;
 
 use super::admission::FooRules;
 use super::crd::FooStatus;
-use crate::kinds::child::decision::Trouble;
-use crate::kinds::child::view::ChildView;
+use crate::kinds::child::deployment::DeploymentView;
 use crate::kinds::child::{Child, Done, Observed, Owner, Parent, Report, Seen};
 use crate::reconcile::condition::{self, Condition};
 use crate::reconcile::event::{News, Severity};
@@ -48,10 +47,10 @@ impl Parent for FooParent {
     }
 
     fn report(seen: &Seen<'_, Self>, status: &mut FooStatus) -> Report {
-        let child = seen.child.map(ChildView::status);
-        let trouble = child.as_ref().and_then(trouble);
+        let deployment = seen.child.map(DeploymentView::of);
+        let trouble = deployment.as_ref().and_then(DeploymentView::trouble);
         observe(
-            child.as_ref(),
+            deployment.map(|it| it.status.available_replicas),
             seen.owner.spec.replicas.unwrap_or_default(),
             seen.owner.generation,
             seen.now,
@@ -84,21 +83,20 @@ impl Observed for FooStatus {
     }
 }
 
-/// Writes into the status what the Deployment says of itself, if it is there.
+/// Writes into the status how many pods are available: of the Deployment, if it is there.
 fn observe(
-    child: Option<&DeploymentStatus>,
+    deployment: Option<i32>,
     replicas: i32,
     generation: Option<i64>,
     now: DateTime<Utc>,
     status: &mut FooStatus,
 ) {
-    let available = child.and_then(|child| child.available_replicas);
-    let available = available.unwrap_or_default();
+    let available = deployment.unwrap_or_default();
     status.available_replicas = Some(available);
     // On the way down there are more for a moment.
     let counted = available.min(replicas);
     let counted = format!("{counted} of {replicas} pods are available");
-    let (is_available, reason, message) = match child {
+    let (is_available, reason, message) = match deployment {
         None => (
             false,
             "NoDeployment",
@@ -118,28 +116,9 @@ fn observe(
     );
 }
 
-/// What the Deployment itself says of why pods are missing, such as a quota's refusal.
-fn trouble(child: &DeploymentStatus) -> Option<Trouble> {
-    const LATE: &str = "ProgressDeadlineExceeded";
-    let find = |type_: &str, status: &str| {
-        let mut all = child.conditions.iter().flatten();
-        all.find(|c| c.type_ == type_ && c.status == status)
-    };
-    let refused = find("ReplicaFailure", "True").map(|said| ("ReplicaFailure", said));
-    let late = || {
-        let said = find("Progressing", "False")?;
-        (said.reason.as_deref() == Some(LATE)).then_some((LATE, said))
-    };
-    let (reason, said) = refused.or_else(late)?;
-    let message = said.message.clone().unwrap_or_default();
-    Some(Trouble { reason, message })
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use serde_json::Value;
-
     use super::*;
     use crate::kinds::foo::crd::FooSpec;
     use crate::reconcile::Key;
@@ -182,10 +161,9 @@ mod tests {
 
     #[test]
     fn it_is_available_when_all_its_pods_are() {
-        for (child, available, expected) in [
+        for (deployment, expected) in [
             (
                 None,
-                0,
                 (
                     "False",
                     "NoDeployment",
@@ -193,75 +171,38 @@ mod tests {
                 ),
             ),
             (
-                Some(json!({})),
-                0,
+                Some(0),
                 ("False", "ReplicasUnavailable", "0 of 2 pods are available"),
             ),
             (
-                Some(json!({"availableReplicas": 1})),
-                1,
+                Some(1),
                 ("False", "ReplicasUnavailable", "1 of 2 pods are available"),
             ),
             (
-                Some(json!({"availableReplicas": 2})),
-                2,
+                Some(2),
                 ("True", "ReplicasAvailable", "2 of 2 pods are available"),
             ),
             (
-                Some(json!({"availableReplicas": 5})),
-                5,
+                Some(5),
                 ("True", "ReplicasAvailable", "2 of 2 pods are available"),
             ),
         ] {
-            let shown = format!("{child:?}");
-            let child = child.map(|value: Value| serde_json::from_value(value).unwrap());
             let mut status = FooStatus::default();
             let now = DateTime::UNIX_EPOCH;
-            observe(child.as_ref(), 2, Some(7), now, &mut status);
-            assert_eq!(status.available_replicas, Some(available), "{shown}");
+            observe(deployment, 2, Some(7), now, &mut status);
+            let available = deployment.unwrap_or_default();
+            assert_eq!(status.available_replicas, Some(available));
             let found = condition::get(&status.conditions, AVAILABLE).unwrap();
             let said = (
                 found.status.as_str(),
                 found.reason.as_str(),
                 found.message.as_str(),
             );
-            assert_eq!(said, expected, "{shown}");
+            assert_eq!(said, expected, "{deployment:?}");
             assert_eq!(found.observed_generation, Some(7));
             let before = status.clone();
-            observe(child.as_ref(), 2, Some(7), Utc::now(), &mut status);
+            observe(deployment, 2, Some(7), Utc::now(), &mut status);
             assert_eq!(status, before, "nothing changed, nothing is written");
-        }
-    }
-
-    #[test]
-    fn what_keeps_the_deployment_from_its_pods_is_told_in_its_words() {
-        let quota =
-            json!({"type": "ReplicaFailure", "status": "True", "message": "exceeded quota: q"});
-        let slow = json!({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded",
-                "message": "timed out progressing"});
-        let well = json!([
-            {"type": "Available", "status": "False", "message": "not yet"},
-            {"type": "ReplicaFailure", "status": "False", "message": "was"},
-            {"type": "Progressing", "status": "True", "message": "on its way"}]);
-        for (conditions, expected) in [
-            (json!([]), None),
-            (well, None),
-            (
-                json!([slow, quota]),
-                Some(("ReplicaFailure", "exceeded quota: q")),
-            ),
-            (
-                json!([slow]),
-                Some(("ProgressDeadlineExceeded", "timed out progressing")),
-            ),
-        ] {
-            let child = json!({"conditions": conditions});
-            let found = trouble(&serde_json::from_value(child).unwrap());
-            let expected = expected.map(|(reason, message)| Trouble {
-                reason,
-                message: message.to_owned(),
-            });
-            assert_eq!(found, expected, "{conditions}");
         }
     }
 }

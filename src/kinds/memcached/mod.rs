@@ -14,6 +14,7 @@ pub mod status;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 
+use super::child::deployment::DeploymentView;
 use super::child::view::ChildView;
 use super::child::{self, Child, Done, Observed, Owner, Parent, Report, Seen};
 use super::{Kind, Permission, Sample};
@@ -61,16 +62,13 @@ impl Parent for Memcacheds {
             size: seen.owner.spec.size.unwrap_or_default(),
             blocked: seen.trouble.is_some(),
             changed: seen.done == Done::Changed,
-            deployment: seen.child.map(|child| status::Deployment {
-                generation: child.generation,
-                status: child.status(),
-            }),
+            deployment: seen.child.map(DeploymentView::of),
             pods: pods.map(|(key, _)| key.name.to_string()).collect(),
             now: seen.now,
         };
         Report {
             news: status::next(&sight, status),
-            trouble: sight.deployment.as_ref().and_then(status::trouble),
+            trouble: sight.deployment.as_ref().and_then(DeploymentView::trouble),
             next: None,
         }
     }

@@ -1,11 +1,10 @@
 //! The status of a `Memcached`: what its Deployment and its pods come to.
 
 use chrono::{DateTime, Utc};
-use serde::Deserialize;
 
 use super::crd::MemcachedStatus;
 use super::deployment;
-use crate::kinds::child::decision::Trouble;
+use crate::kinds::child::deployment::{DEADLINE, DeploymentView};
 use crate::reconcile::condition::{self, State};
 use crate::reconcile::event::{News, Severity};
 
@@ -21,64 +20,6 @@ pub const MOST_NODES: usize = 1_000;
 /// Reason of `Progressing=False`: every server is as the spec says.
 const COMPLETE: &str = "Complete";
 const EVERY_SERVER: &str = "every server is as the spec says";
-/// The Deployment controller's own word: it has waited in vain for `progressDeadlineSeconds`.
-const DEADLINE: &str = "ProgressDeadlineExceeded";
-
-/// A Deployment, as far as it is looked at.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Deployment {
-    /// `metadata.generation`.
-    pub generation: Option<i64>,
-    /// `status`.
-    pub status: Counts,
-}
-
-/// The status of a Deployment.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Counts {
-    observed_generation: Option<i64>,
-    replicas: i32,
-    updated_replicas: i32,
-    ready_replicas: i32,
-    available_replicas: i32,
-    conditions: Vec<Said>,
-}
-
-/// A condition of the Deployment.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Said {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    reason: String,
-    message: String,
-}
-
-impl Deployment {
-    fn says(&self, type_: &str) -> Option<&Said> {
-        let mut conditions = self.status.conditions.iter();
-        conditions.find(|said| said.type_ == type_)
-    }
-
-    /// Whether its controller has seen its present spec: else its status is about one before.
-    fn is_observed(&self) -> bool {
-        self.status.observed_generation >= self.generation
-    }
-
-    /// Its controller has waited in vain.
-    fn stuck(&self) -> Option<&Said> {
-        let said = self.says("Progressing")?;
-        (said.status == "False" && said.reason == DEADLINE).then_some(said)
-    }
-
-    fn is_paused(&self) -> bool {
-        let said = self.says("Progressing");
-        said.is_some_and(|said| said.reason == "DeploymentPaused")
-    }
-}
-
 /// What a status is made from.
 #[derive(Debug)]
 pub struct Sight<'a> {
@@ -93,7 +34,7 @@ pub struct Sight<'a> {
     /// The Deployment was changed just now, since the spec was.
     pub changed: bool,
     /// The Deployment, if it is there and the object's own.
-    pub deployment: Option<Deployment>,
+    pub deployment: Option<DeploymentView>,
     /// The names of its pods, in any order.
     pub pods: Vec<String>,
     /// The time.
@@ -104,7 +45,7 @@ pub struct Sight<'a> {
 /// changed, it stays as it is.
 pub fn next(sight: &Sight<'_>, status: &mut MemcachedStatus) -> Vec<News> {
     let before = status.clone();
-    let absent = Deployment::default();
+    let absent = DeploymentView::default();
     let counts = &sight.deployment.as_ref().unwrap_or(&absent).status;
     status.replicas = Some(counts.replicas);
     status.ready_replicas = Some(counts.ready_replicas);
@@ -130,20 +71,6 @@ pub fn next(sight: &Sight<'_>, status: &mut MemcachedStatus) -> Vec<News> {
         );
     }
     news
-}
-
-/// What is wrong with a Deployment that is as it should be.
-pub fn trouble(deployment: &Deployment) -> Option<Trouble> {
-    let refused = deployment.says("ReplicaFailure");
-    let refused = refused.filter(|said| said.status == "True");
-    let (reason, said) = match refused {
-        Some(said) => ("PodsRefused", said),
-        None => (DEADLINE, deployment.stuck()?),
-    };
-    Some(Trouble {
-        reason,
-        message: said.message.clone(),
-    })
 }
 
 /// The names, sorted, and no more than a status may hold.
@@ -258,15 +185,15 @@ mod tests {
         DateTime::from_timestamp(second, 0).unwrap()
     }
 
-    fn deployment(generation: i64, status: &Value) -> Deployment {
-        Deployment {
+    fn deployment(generation: i64, status: &Value) -> DeploymentView {
+        DeploymentView {
             generation: Some(generation),
             status: serde_json::from_value(status.clone()).unwrap(),
         }
     }
 
     /// A Deployment of which all is well.
-    fn well(generation: i64, size: i32) -> Deployment {
+    fn well(generation: i64, size: i32) -> DeploymentView {
         deployment(
             generation,
             &json!({
@@ -277,7 +204,7 @@ mod tests {
         )
     }
 
-    fn sight(generation: i64, size: i32, deployment: Option<Deployment>) -> Sight<'static> {
+    fn sight(generation: i64, size: i32, deployment: Option<DeploymentView>) -> Sight<'static> {
         Sight {
             name: "x",
             generation: Some(generation),
@@ -460,25 +387,8 @@ mod tests {
         );
         let late = json!({"type": "Progressing", "status": "False", "reason": DEADLINE, "message": "timed out"});
         let late = halfway(late);
-        look(&sight(1, 3, Some(late.clone())), &mut status);
+        look(&sight(1, 3, Some(late)), &mut status);
         assert_eq!(state(&status, PROGRESSING), is("False", DEADLINE));
-        assert_eq!(
-            trouble(&late).map(|t| (t.reason, t.message)),
-            Some((DEADLINE, "timed out".to_owned()))
-        );
-    }
-
-    #[test]
-    fn refused_pods_are_trouble_and_a_healthy_deployment_is_none() {
-        let refused = deployment(
-            1,
-            &json!({"conditions": [
-            {"type": "Progressing", "status": "False", "reason": DEADLINE, "message": "timed out"},
-            {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}]}),
-        );
-        let found = trouble(&refused).map(|t| (t.reason, t.message));
-        assert_eq!(found, Some(("PodsRefused", "exceeded quota".to_owned())));
-        assert_eq!(trouble(&well(1, 3)), None);
     }
 
     #[test]
@@ -492,27 +402,5 @@ mod tests {
         assert!(nodes.len() == MOST_NODES && nodes.is_sorted());
         assert_eq!(nodes[0], "0".repeat(63));
         assert!(serde_json::to_vec(&status).unwrap().len() < 100_000);
-    }
-
-    #[test]
-    fn whatever_a_deployment_says_it_can_be_read() {
-        for status in [
-            json!({}),
-            json!({"conditions": [{}]}),
-            json!({"replicas": i32::MAX, "other": [1]}),
-        ] {
-            let read: Counts = serde_json::from_value(status).unwrap();
-            look(
-                &sight(
-                    1,
-                    3,
-                    Some(Deployment {
-                        generation: None,
-                        status: read,
-                    }),
-                ),
-                &mut MemcachedStatus::default(),
-            );
-        }
     }
 }

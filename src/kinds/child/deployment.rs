@@ -1,0 +1,160 @@
+//! What a Deployment says of itself, for the kinds whose child it is.
+
+use serde::Deserialize;
+
+use super::decision::Trouble;
+use super::view::ChildView;
+
+/// Reason of `Degraded` and, as the Deployment's controller itself says it, of `Progressing`: it has
+/// waited in vain for `progressDeadlineSeconds`.
+pub const DEADLINE: &str = "ProgressDeadlineExceeded";
+/// Reason of `Degraded`, and the Deployment's condition: its pods are refused, as by a quota.
+pub const REFUSED: &str = "ReplicaFailure";
+
+/// A Deployment, as far as it is looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeploymentView {
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// `status`.
+    pub status: DeploymentStatus,
+}
+
+/// The status of a Deployment. A number that is absent is 0, as in Kubernetes' own type.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DeploymentStatus {
+    /// The generation that it is about.
+    pub observed_generation: Option<i64>,
+    /// All pods.
+    pub replicas: i32,
+    /// Those of the present template.
+    pub updated_replicas: i32,
+    /// Those that are ready.
+    pub ready_replicas: i32,
+    /// Those that are ready for `minReadySeconds`.
+    pub available_replicas: i32,
+    /// Its conditions.
+    pub conditions: Vec<Said>,
+}
+
+/// A condition of a Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Said {
+    /// `type`.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// In one word.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+impl DeploymentView {
+    /// The Deployment that this child is.
+    pub fn of(child: &ChildView) -> Self {
+        Self {
+            generation: child.generation,
+            status: child.status(),
+        }
+    }
+
+    /// Its condition of that type.
+    pub fn says(&self, type_: &str) -> Option<&Said> {
+        let mut conditions = self.status.conditions.iter();
+        conditions.find(|said| said.type_ == type_)
+    }
+
+    /// Whether its controller has seen its present spec: else its status is about one before.
+    pub fn is_observed(&self) -> bool {
+        self.status.observed_generation >= self.generation
+    }
+
+    /// What it says when its controller has waited in vain.
+    pub fn stuck(&self) -> Option<&Said> {
+        let said = self.says("Progressing")?;
+        (said.status == "False" && said.reason == DEADLINE).then_some(said)
+    }
+
+    /// Whether somebody has paused it.
+    pub fn is_paused(&self) -> bool {
+        let said = self.says("Progressing");
+        said.is_some_and(|said| said.reason == "DeploymentPaused")
+    }
+
+    /// Why pods are missing, though the Deployment is as it should be.
+    pub fn trouble(&self) -> Option<Trouble> {
+        let refused = self.says(REFUSED).filter(|said| said.status == "True");
+        let (reason, said) = match refused {
+            Some(said) => (REFUSED, said),
+            None => (DEADLINE, self.stuck()?),
+        };
+        Some(Trouble {
+            reason,
+            message: said.message.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn saying(conditions: &Value) -> DeploymentView {
+        let status = json!({"observedGeneration": 1, "conditions": conditions});
+        DeploymentView {
+            generation: Some(1),
+            status: serde_json::from_value(status).unwrap(),
+        }
+    }
+
+    #[test]
+    fn what_keeps_it_from_its_pods_is_told_in_its_words() {
+        let quota = json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+                "message": "exceeded quota: q"});
+        let slow = json!({"type": "Progressing", "status": "False", "reason": DEADLINE,
+                "message": "timed out progressing"});
+        let well = json!([
+            {"type": "Available", "status": "False", "message": "not yet"},
+            {"type": "ReplicaFailure", "status": "False", "message": "was"},
+            {"type": "Progressing", "status": "True", "message": "on its way"}]);
+        for (conditions, expected) in [
+            (json!([]), None),
+            (json!([{}]), None),
+            (well, None),
+            (
+                json!([slow, quota]),
+                Some(("ReplicaFailure", "exceeded quota: q")),
+            ),
+            (json!([slow]), Some((DEADLINE, "timed out progressing"))),
+        ] {
+            let expected = expected.map(|(reason, message)| Trouble {
+                reason,
+                message: message.to_owned(),
+            });
+            assert_eq!(saying(&conditions).trouble(), expected, "{conditions}");
+        }
+    }
+
+    #[test]
+    fn whatever_it_says_can_be_read() {
+        for status in [
+            json!({}),
+            json!({"conditions": [{}]}),
+            json!({"replicas": i32::MAX, "other": [1]}),
+        ] {
+            let status: DeploymentStatus = serde_json::from_value(status).unwrap();
+            let deployment = DeploymentView {
+                generation: None,
+                status,
+            };
+            assert!(deployment.is_observed() && deployment.trouble().is_none());
+        }
+    }
+}
