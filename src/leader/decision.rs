@@ -143,8 +143,10 @@ impl Election {
             };
         }
         match found {
-            Some(record) if self.is_mine(record) => Decision::Acquire { transitions },
+            // Also if it is one's own: an attempt of long ago may have come late, to a lease that was
+            // deleted by hand meanwhile, while its holder leads.
             _ if now < self.others => Decision::Wait { until: self.others },
+            Some(record) if self.is_mine(record) => Decision::Acquire { transitions },
             Some(_) => Decision::Acquire {
                 transitions: transitions.saturating_add(1),
             },
@@ -327,6 +329,23 @@ mod tests {
         let mut election = election();
         assert!(election.may_send(second(0)));
         let decision = look(&mut election, Some(&record("me", 15, "1")), 3);
+        assert_eq!(decision, Decision::Acquire { transitions: 3 });
+    }
+
+    #[test]
+    fn an_attempt_that_comes_late_to_a_deleted_lease_takes_nothing_from_its_holder() {
+        let mut election = election();
+        assert_eq!(
+            look(&mut election, None, 0),
+            Decision::Acquire { transitions: 0 }
+        );
+        assert!(election.may_send(second(0)));
+        // Another was faster; then the lease is deleted, and the attempt arrives.
+        let other = record("other", 15, "1");
+        assert_eq!(look(&mut election, Some(&other), 3), wait(18));
+        let late = record("me", 15, "2");
+        assert_eq!(look(&mut election, Some(&late), 4), wait(18));
+        let decision = look(&mut election, Some(&late), 18);
         assert_eq!(decision, Decision::Acquire { transitions: 3 });
     }
 }
