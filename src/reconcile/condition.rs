@@ -51,6 +51,18 @@ impl State {
             message: message.into(),
         }
     }
+
+    /// Has the condition of that type say it, as [`set`] does.
+    pub fn set(
+        &self,
+        conditions: &mut Vec<Condition>,
+        type_: &str,
+        generation: Option<i64>,
+        now: DateTime<Utc>,
+    ) {
+        let (status, reason, message) = (self.status, self.reason, &self.message);
+        set(conditions, type_, status, reason, message, generation, now);
+    }
 }
 
 /// Sets a condition in the list, keeping its transition time unless its status changes.

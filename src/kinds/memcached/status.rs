@@ -60,15 +60,7 @@ pub fn next(sight: &Sight<'_>, status: &mut MemcachedStatus) -> Vec<News> {
         (PROGRESSING, Some(progress)),
     ] {
         let Some(state) = state else { continue };
-        condition::set(
-            &mut status.conditions,
-            type_,
-            state.status,
-            state.reason,
-            &state.message,
-            sight.generation,
-            sight.now,
-        );
+        state.set(&mut status.conditions, type_, sight.generation, sight.now);
     }
     news
 }

@@ -135,15 +135,7 @@ pub fn conflicting(
         (DEGRADED, &in_the_way),
         (STALLED, &in_the_way),
     ] {
-        condition::set(
-            list,
-            type_,
-            state.status,
-            state.reason,
-            &state.message,
-            generation,
-            now,
-        );
+        state.set(list, type_, generation, now);
     }
     condition::remove(list, RECONCILING);
     status
@@ -185,15 +177,7 @@ pub fn next(sight: &Sight<'_>) -> MyDaemonSetStatus {
     ] {
         match state {
             None => condition::remove(&mut status.conditions, type_),
-            Some(state) => condition::set(
-                &mut status.conditions,
-                type_,
-                state.status,
-                state.reason,
-                &state.message,
-                sight.generation,
-                sight.now,
-            ),
+            Some(state) => state.set(&mut status.conditions, type_, sight.generation, sight.now),
         }
     }
     status
