@@ -167,6 +167,27 @@ async fn it_is_scaled_as_a_deployment_is() {
     only_pod(&kubectl, selector).await;
 }
 
+/// The built-in controller, which reads and writes the scale subresource. It needs no figures of any pod
+/// to keep to its own bounds.
+#[tokio::test]
+async fn a_horizontal_pod_autoscaler_scales_it() {
+    let kubectl = kubectl("memcached-autoscaler").await;
+    ready(&kubectl, "x", 1).await;
+    let autoscaler = |least: u32, most: u32| {
+        let target = "{apiVersion: cache.example.com/v1alpha1, kind: Memcached, name: x}";
+        format!(
+            "{{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {{name: x}}, \
+             spec: {{scaleTargetRef: {target}, minReplicas: {least}, maxReplicas: {most}}}}}"
+        )
+    };
+    kubectl.apply(&autoscaler(3, 4)).good();
+    until_ready(&kubectl, "x", 3).await;
+    kubectl.apply(&autoscaler(1, 2)).good();
+    until_ready(&kubectl, "x", 2).await;
+    let able = "wait --for=condition=AbleToScale --timeout=90s hpa/x";
+    kubectl.run(able).good();
+}
+
 /// The one pod with these labels, when those that are on their way out are gone.
 async fn only_pod(kubectl: &Kubectl, selector: &str) -> String {
     wait_for("one pod", || {
