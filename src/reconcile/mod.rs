@@ -1,11 +1,10 @@
 //! What every reconciler uses, knowing no kind.
 //!
 //! Data goes one way: [`cache`] watches objects ([`raw`] where users write them) and keeps views of
-//! them -> [`queue`] holds the keys
-//! of what is to be looked at, now or at an instant -> [`runner`] has workers that take keys, let a
-//! [`runner::Reconciler`] observe, decide and act, and back off per object when it fails.
-//! [`write`] is how it creates and deletes; [`condition`], [`event`] and [`health`] are how people are
-//! told what was found.
+//! them -> [`queue`] holds the keys of what is to be looked at, now or at an instant -> [`runner`] has
+//! workers that take keys, let a [`runner::Reconciler`] observe, decide and act, and back off per object
+//! when it fails. [`write`] is how it creates and deletes, and [`own`] has the answers until the watches
+//! do; [`condition`], [`event`] and [`health`] are how people are told what was found.
 
 use std::sync::Arc;
 
@@ -15,6 +14,7 @@ pub mod error;
 pub mod event;
 pub mod health;
 pub mod metrics;
+pub mod own;
 pub mod queue;
 pub mod raw;
 pub mod runner;

@@ -19,13 +19,13 @@ use tokio::task::JoinSet;
 
 use super::crd::{At, AtObject, AtStatus, Phase};
 use super::metrics::Metrics;
-use super::own::{LONGEST_LAG, Own};
 use super::pod::{self, AT_UID, PodObject, PodView};
 use super::step::{self, Act, Last, Seen, Step, Version};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, Touched, follow};
 use crate::reconcile::event::{self, Events, News};
+use crate::reconcile::own::{LONGEST_LAG, Own};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner};

@@ -22,7 +22,6 @@ pub mod admission;
 pub mod controller;
 pub mod crd;
 pub mod metrics;
-pub mod own;
 pub mod pod;
 pub mod result;
 pub mod schedule;

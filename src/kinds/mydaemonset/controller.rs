@@ -22,6 +22,7 @@ use super::views::{NodeView, PodView, WatchedNode, WatchedPod};
 use crate::admission::faults::Fault;
 use crate::admission::rules::settle;
 use crate::reconcile::cache::{Cache, Touched, follow};
+use crate::reconcile::own::Own;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, runner};
@@ -113,6 +114,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
             vec![of_owner(&revision.owner, &revision.owner_uid)]
         })),
         memories: Mutex::default(),
+        own: Own::default(),
         metrics: context.register(Metrics::new),
     });
     let mut watches = JoinSet::new();
@@ -164,6 +166,8 @@ struct Controller {
     pods: Arc<Cache<PodView>>,
     revisions: Arc<Cache<RevisionView>>,
     memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
+    /// The statuses that were written last.
+    own: Own<look::Before>,
     metrics: Metrics,
 }
 
@@ -281,6 +285,7 @@ impl Controller {
     fn forget(&self, key: &Key) {
         let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
         memories.remove(key);
+        self.own.forget(key);
         self.metrics.forget(key);
     }
 }

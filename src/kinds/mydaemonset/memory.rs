@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::crd::MyDaemonSetStatus;
 use super::rollout::board::Board;
 use super::rollout::{Claim, Delete, Last, Why};
 use super::status::Refusal;
@@ -48,8 +47,8 @@ pub struct Memory {
     pub in_vain: usize,
     /// Pods that the watch shows no more, though nobody deleted them.
     pub vanished: Vec<Claim>,
-    /// The last status that was written.
-    pub written: Option<Written>,
+    /// When a status was written last.
+    pub written: Option<DateTime<Utc>>,
     /// What was done and not yet told.
     tally: Tally,
     /// When it was last asked what changed.
@@ -133,19 +132,6 @@ impl Refused {
     pub fn holds(&self, generation: Option<i64>, now: DateTime<Utc>) -> bool {
         self.generation == generation && self.next > now
     }
-}
-
-/// A status that was written while the cache held an older version of the object.
-#[derive(Clone, Debug)]
-pub struct Written {
-    /// The version in the cache at that time.
-    pub seen: String,
-    /// The version that the write made.
-    pub version: String,
-    /// When it was written.
-    pub at: DateTime<Utc>,
-    /// The status.
-    pub status: MyDaemonSetStatus,
 }
 
 #[derive(Debug, Default)]
@@ -343,7 +329,7 @@ impl Memory {
     /// write for each of many pods.
     pub fn rests_until(&self, pods: usize, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let rest = TimeDelta::milliseconds(i64::try_from(pods / 20).unwrap_or(i64::MAX));
-        let at = self.written.as_ref()?.at;
+        let at = self.written?;
         let due = at + rest.min(LONGEST_REST);
         (at <= now && due > now).then_some(due)
     }
@@ -581,12 +567,7 @@ mod tests {
     fn writes_of_mere_numbers_are_spaced_where_there_are_many_pods() {
         let mut memory = Memory::default();
         assert_eq!(memory.rests_until(5_000, at(10)), None);
-        memory.written = Some(Written {
-            seen: String::new(),
-            version: String::new(),
-            at: at(10),
-            status: MyDaemonSetStatus::default(),
-        });
+        memory.written = Some(at(10));
         let due = at(10) + TimeDelta::milliseconds(100);
         assert_eq!(memory.rests_until(5_000, at(10)), Some(due));
         assert_eq!(memory.rests_until(5_000, due), None);

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::pods::Done;
 use super::{Controller, ObjectView, Settled, of_owner, on_node};
 use crate::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus, RawMyDaemonSet};
-use crate::kinds::mydaemonset::memory::{Memory, Written, created_text, deleted_text};
+use crate::kinds::mydaemonset::memory::{Memory, created_text, deleted_text};
 use crate::kinds::mydaemonset::pod::Owner;
 use crate::kinds::mydaemonset::revision::RevisionView;
 use crate::kinds::mydaemonset::rollout::board::Board;
@@ -26,9 +26,15 @@ use crate::reconcile::{Error, Key, Outcome, call, condition, if_there, write};
 const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(10);
 
 /// The status before a look, and the object's version that has it.
-struct Before {
+pub(super) struct Before {
     status: MyDaemonSetStatus,
     version: String,
+}
+
+impl Before {
+    fn version(&self) -> &str {
+        &self.version
+    }
 }
 
 /// See the module.
@@ -269,18 +275,14 @@ impl<'a> Look<'a> {
     }
 
     /// The status before: what was written last, while the watch has not shown it.
-    fn before(&self) -> Before {
-        let memory = self.memory();
-        let (status, version) = match &memory.written {
-            Some(written) if written.seen == self.object.version => {
-                (&written.status, &written.version)
-            }
-            _ => (&self.object.status, &self.object.version),
-        };
-        Before {
-            status: status.clone(),
-            version: version.clone(),
-        }
+    fn before(&self) -> Arc<Before> {
+        let cached = Arc::new(Before {
+            status: self.object.status.clone(),
+            version: self.object.version.clone(),
+        });
+        let own = &self.this.own;
+        let newer = own.newer(self.key, Some(cached.clone()), Before::version);
+        newer.unwrap_or(cached)
     }
 
     /// Writes the status if it changed, and tells of what the change means.
@@ -300,12 +302,14 @@ impl<'a> Look<'a> {
             // The object is gone: nobody is left to read it.
             return Ok(());
         };
-        self.memory().written = Some(Written {
-            seen: self.object.version.clone(),
-            version: written.metadata.resource_version.unwrap_or_default(),
-            at: self.now,
-            status: after.clone(),
+        let version = written.metadata.resource_version.unwrap_or_default();
+        let status = after.clone();
+        let own = Arc::new(Before {
+            status,
+            version: version.clone(),
         });
+        self.this.own.put(self.key, &version, own);
+        self.memory().written = Some(self.now);
         self.count(&before.status, after);
         for news in status::news(&before.status, after) {
             self.publish(news);

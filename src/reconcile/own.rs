@@ -1,7 +1,8 @@
 //! What this process wrote itself, until its watch has brought the news.
 //!
-//! A watch lags behind one's own writes. A decision on the state before is refused by its
-//! preconditions and does no harm, but costs calls; with ten thousand starts in a second they count.
+//! A watch lags behind one's own writes. A decision on the state before costs calls that are refused by
+//! their preconditions; with ten thousand starts in a second they count. And what a status is to remember,
+//! such as that a roll-out has stopped, must not be forgotten between the write and its news.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
