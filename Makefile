@@ -39,7 +39,7 @@ lint: ## Check format, lints and licences.
 test: ## Run every test that needs no root, with a real control plane on loopback.
 	$(CARGO) build --workspace --locked
 	$(CARGO) run --quiet --locked -p my-operator-cluster -- build
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 e2e: ## Run the tests on a real node with containers of the image (root; cluster/README.md says what it needs).
 	$(CARGO) run --quiet --locked -p my-operator-cluster -- build --real-node
