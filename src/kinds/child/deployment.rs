@@ -155,6 +155,7 @@ mod tests {
                 status,
             };
             assert!(deployment.is_observed() && deployment.trouble().is_none());
+            assert_eq!(deployment.status.available_replicas, 0);
         }
     }
 }

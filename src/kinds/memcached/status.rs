@@ -20,6 +20,7 @@ pub const MOST_NODES: usize = 1_000;
 /// Reason of `Progressing=False`: every server is as the spec says.
 const COMPLETE: &str = "Complete";
 const EVERY_SERVER: &str = "every server is as the spec says";
+
 /// What a status is made from.
 #[derive(Debug)]
 pub struct Sight<'a> {
@@ -394,5 +395,18 @@ mod tests {
         assert!(nodes.len() == MOST_NODES && nodes.is_sorted());
         assert_eq!(nodes[0], "0".repeat(63));
         assert!(serde_json::to_vec(&status).unwrap().len() < 100_000);
+    }
+
+    #[test]
+    fn whatever_a_deployment_says_a_status_can_be_made_of_it() {
+        for status in [
+            json!({}),
+            json!({"conditions": [{}]}),
+            json!({"replicas": i32::MAX, "other": [1]}),
+        ] {
+            let mut odd = deployment(1, &status);
+            odd.generation = None;
+            look(&sight(1, 3, Some(odd)), &mut MemcachedStatus::default());
+        }
     }
 }
