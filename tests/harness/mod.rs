@@ -194,12 +194,15 @@ impl Kubectl {
             (*found.borrow() == value).then_some(())
         })
         .await;
-        assert!(
-            reached.is_some(),
-            "waited in vain for {what}: it is {:?}\n{}",
-            found.borrow(),
-            self.run(&format!("get {object} -o yaml")).out
-        );
+        if reached.is_none() {
+            let said = self.run(&format!("get {object} -o yaml"));
+            panic!(
+                "waited in vain for {what}: it is {:?}\n{}{}",
+                found.borrow(),
+                said.out,
+                said.err
+            );
+        }
     }
 }
 

@@ -242,12 +242,13 @@ async fn every_end_of_a_pod_is_told_as_it_was() {
 async fn a_pod_that_its_node_took_along_failed_for_that_reason() {
     let kubectl = kubectl("node-loss").await;
     let node = format!("node-of-{}", kubectl.namespace);
-    let fake = my_operator_cluster::FakeNode::new(&node);
+    // No other test's pod may go to a node that is about to be lost.
+    let fake = my_operator_cluster::FakeNode::new(&node).taint("lost", "", "NoSchedule");
     kubectl.cluster.add_node(fake).await.unwrap();
-    let object = at("x", "", HOLD).replace(
-        "template: {",
-        &format!("template: {{spec: {{nodeSelector: {{kubernetes.io/hostname: {node}}}}}, "),
+    let spec = format!(
+        "{{nodeSelector: {{kubernetes.io/hostname: {node}}}, tolerations: [{{key: lost, operator: Exists}}]}}"
     );
+    let object = at("x", "", HOLD).replace("template: {", &format!("template: {{spec: {spec}, "));
     kubectl.apply(&object).good();
     kubectl
         .until_field("pod/x-pod", "{.status.phase}", "Running")
