@@ -86,10 +86,11 @@ pub trait Parent: Sized + Send + Sync + 'static {
         Upkeep::Equal
     }
 
-    /// What makes room for [`Parent::child`], where the API server refuses it as invalid beside what
-    /// others wrote into a child of ours: a strategic merge patch that replaces lists of which we want
-    /// every entry. The ports of a container are one: another entry may have the name of ours.
-    fn make_room(_owner: &Owner<'_, Self>) -> Option<Value> {
+    /// What makes room for [`Parent::child`], where the API server finds this field invalid beside what
+    /// others wrote into a child of ours: a strategic merge patch that replaces the list, if it is one of
+    /// which we want every entry. The ports of a container are one: another entry may have the name of
+    /// ours.
+    fn make_room(_field: &str) -> Option<Value> {
         None
     }
 
@@ -101,9 +102,10 @@ pub trait Parent: Sized + Send + Sync + 'static {
     /// on.
     fn rejected(_status: &mut Status<Self>) {}
 
-    /// Whether children of names that the spec said before may go, this being the present one.
+    /// Whether children of names that the spec said before may go, this being the present one. Not so,
+    /// where the name is always the object's own: another is a copy that somebody made, and theirs.
     fn retires_others(_child: &ChildView) -> bool {
-        true
+        false
     }
 
     /// What to say of a child of that name that is not ours.

@@ -7,12 +7,14 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 
 /// Makes a derived CRD what this project wants: no `spec` that the schema requires (the webhook
-/// refuses its absence, with its complete list), descriptions in one piece, our label.
+/// refuses its absence, with its complete list), conditions that are told apart by their type,
+/// descriptions in one piece, our label.
 pub fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut();
         if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             root.required = None;
+            key_conditions(root);
             unwrap_lines(root);
         }
     }
@@ -21,6 +23,19 @@ pub fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
         "my-operator".to_owned(),
     )]));
     crd
+}
+
+/// Has `status.conditions` be what it is in Kubernetes' own kinds: at most one of each type, and merged by
+/// it.
+fn key_conditions(root: &mut JSONSchemaProps) {
+    let mut at = root;
+    for name in ["status", "conditions"] {
+        let below = at.properties.as_mut().and_then(|all| all.get_mut(name));
+        let Some(below) = below else { return };
+        at = below;
+    }
+    at.x_kubernetes_list_type = Some("map".to_owned());
+    at.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
 }
 
 /// Joins the lines of every description: where the source wraps is nothing to readers of

@@ -176,6 +176,43 @@ async fn what_others_change_of_ours_is_put_back_and_what_is_theirs_is_left() {
 }
 
 #[tokio::test]
+async fn who_changes_it_all_the_time_is_named_and_no_next_run_is_told() {
+    let kubectl = kubectl("ct-contested").await;
+    kubectl.apply(&rare("x", "")).good();
+    wait_ready(&kubectl, "x");
+    let rival = "patch cronjob/x --type=merge -p {\"spec\":{\"schedule\":\"@hourly\"}}";
+    let ready = "{.status.conditions[?(@.type==\"Ready\")].reason}";
+    wait_for("the contest to be told", || {
+        kubectl.run(rival).good();
+        (kubectl.field("ct/x", ready) == "Contested").then_some(())
+    })
+    .await;
+    assert_eq!(kubectl.field("ct/x", "{.status.nextScheduleTime}"), "");
+    kubectl
+        .until_field("cronjob/x", "{.spec.schedule}", "0 0 1 1 *")
+        .await;
+}
+
+#[tokio::test]
+async fn a_copy_of_the_cronjob_is_theirs_who_made_it() {
+    let kubectl = kubectl("ct-copy").await;
+    kubectl.apply(&rare("x", "")).good();
+    wait_ready(&kubectl, "x");
+    let mut copy = cronjob(&kubectl, "x");
+    copy["metadata"]["name"] = "copy".into();
+    for field in ["uid", "resourceVersion", "managedFields"] {
+        copy["metadata"].as_object_mut().unwrap().remove(field);
+    }
+    kubectl.with("create -f -", &copy.to_string()).good();
+    let before = cronjob(&kubectl, "copy");
+    kubectl.apply(&rare("x", ", replicas: 2")).good();
+    kubectl
+        .until_field("ct/x", "{.status.observedGeneration}", "2")
+        .await;
+    assert_eq!(cronjob(&kubectl, "copy"), before);
+}
+
+#[tokio::test]
 async fn a_change_reaches_the_cronjob_and_what_is_taken_back_goes() {
     let kubectl = kubectl("ct-change").await;
     let more = ", command: [sh, -c, date], timeZone: Europe/Berlin";

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::{Kubectl, PATIENCE, seed, try_wait, wait_for};
-use crate::kubectl;
+use crate::{Policy, kubectl};
 
 /// A Foo that names that Deployment, with as many replicas.
 fn foo(name: &str, deployment: &str, replicas: i32) -> String {
@@ -386,6 +386,37 @@ async fn another_name_is_another_deployment_and_the_old_one_goes() {
     until_available(&kubectl, "x");
     let names = kubectl.run("get deployments -o name").good();
     assert_eq!(names, "deployment.apps/taken\n");
+}
+
+#[tokio::test]
+async fn an_old_deployment_that_may_not_be_deleted_is_told_beside_the_new_one() {
+    let kubectl = kubectl("foo-leftover").await;
+    kubectl.apply(&foo("x", "one", 1)).good();
+    until_available(&kubectl, "x");
+    let policy = Policy::set(&kubectl, "DELETE", ("apps", "deployments"), "false");
+    policy.until_it_refuses("delete deployment/one").await;
+    kubectl.apply(&foo("x", "two", 2)).good();
+    let of_degraded =
+        |field: &str| format!("{{.status.conditions[?(@.type==\"Degraded\")].{field}}}");
+    kubectl
+        .until_field("foo/x", &of_degraded("reason"), "Refused")
+        .await;
+    let message = kubectl.field("foo/x", &of_degraded("message"));
+    assert!(
+        message.starts_with("Deployment \"one\", which is of an earlier spec, cannot be deleted: ")
+            && message.contains("held back by a test"),
+        "{message}"
+    );
+    // All else goes on.
+    kubectl
+        .until_field("foo/x", "{.status.availableReplicas}", "2")
+        .await;
+    assert_eq!(kubectl.field("foo/x", "{.status.observedGeneration}"), "2");
+    policy.lift();
+    kubectl.until_gone("deployment/one").await;
+    kubectl
+        .until_field("foo/x", &of_degraded("reason"), "AsDesired")
+        .await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use crate::harness::{Kubectl, Said, wait_for};
-use crate::kubectl;
+use crate::{Policy, kubectl};
 
 const DEGRADED: &str = "{.status.conditions[?(@.type==\"Degraded\")].reason}";
 const MESSAGE: &str = "{.status.conditions[?(@.type==\"Degraded\")].message}";
@@ -506,6 +506,65 @@ async fn a_quota_that_refuses_is_named_and_all_is_well_when_it_is_lifted() {
 }
 
 #[tokio::test]
+async fn what_a_policy_refuses_costs_nobody_a_port() {
+    let kubectl = kubectl("memcached-policy").await;
+    ready(&kubectl, "x", 1).await;
+    let metrics = "{\"name\":\"metrics\",\"containerPort\":9150}";
+    let patch = format!(
+        "patch deployment/x -p {{\"spec\":{{\"template\":{{\"spec\":{{\"containers\":[{{\"name\":\"memcached\",\"ports\":[{metrics}]}}]}}}}}}}}"
+    );
+    kubectl.run(&patch).good();
+    let deployments = ("apps", "deployments");
+    let policy = Policy::set(&kubectl, "UPDATE", deployments, "object.spec.replicas <= 2");
+    policy
+        .until_it_refuses("patch deployment/x -p {\"spec\":{\"replicas\":3}}")
+        .await;
+    let generation = kubectl.field("deployment/x", "{.metadata.generation}");
+    kubectl.run("scale memcached/x --replicas=3").good();
+    kubectl
+        .until_field("memcached/x", DEGRADED, "Refused")
+        .await;
+    let message = kubectl.field("memcached/x", MESSAGE);
+    assert!(message.contains("held back by a test"), "{message}");
+    let now = kubectl.field("deployment/x", "{.metadata.generation}");
+    assert_eq!(now, generation, "the Deployment was changed");
+    policy.lift();
+    until_ready(&kubectl, "x", 3).await;
+    let ports = "{.spec.template.spec.containers[0].ports[*].name}";
+    assert_eq!(kubectl.field("deployment/x", ports), "metrics memcached");
+}
+
+#[tokio::test]
+async fn who_writes_against_it_all_the_time_is_named_and_the_status_stays_true() {
+    let kubectl = kubectl("memcached-contested").await;
+    ready(&kubectl, "x", 1).await;
+    // Without the label no watch has the Deployment any more.
+    let label = "app.kubernetes.io/managed-by";
+    let rival = || {
+        let change = format!("label deployment/x {label}=Helm --overwrite");
+        kubectl.run(&change).good();
+    };
+    wait_for("the contest to be told", || {
+        rival();
+        (kubectl.field("memcached/x", DEGRADED) == "Contested").then_some(())
+    })
+    .await;
+    event(&kubectl, "x", "Contested").await;
+    rival();
+    let is_ours = format!("{{.metadata.labels.{}}}", label.replace('.', "\\."));
+    wait_for("it to be put back", || {
+        let available = "{.status.conditions[?(@.type==\"Available\")].reason}";
+        let found = kubectl.field("memcached/x", available);
+        assert_ne!(found, "NoDeployment");
+        let found = kubectl.field("deployment/x", &is_ours);
+        (found == "my-operator").then_some(())
+    })
+    .await;
+    // For a while it counts as contested, whoever does what.
+    assert_eq!(kubectl.field("memcached/x", DEGRADED), "Contested");
+}
+
+#[tokio::test]
 async fn its_pods_are_let_in_where_pod_security_is_restricted() {
     let kubectl = kubectl("memcached-restricted").await;
     let namespace = &kubectl.namespace;
@@ -539,31 +598,9 @@ async fn in_a_namespace_that_ends_it_waits_for_the_end() {
     ready(&kubectl, "x", 1).await;
     // Something that stays holds up the end; the Memcached stays with it, as in a namespace of very many
     // objects, of which the Deployment went first.
-    let policy = format!(
-        r"
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {{name: {namespace}}}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-    - {{apiGroups: [cache.example.com], apiVersions: ['*'], resources: [memcacheds], operations: [DELETE]}}
-  validations: [{{expression: 'false', message: held back by a test}}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {{name: {namespace}}}
-spec:
-  policyName: {namespace}
-  validationActions: [Deny]
-  matchResources: {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}}}
-"
-    );
-    kubectl.apply(&policy).good();
-    kubectl
-        .until_refused("delete memcached/x", "held back by a test")
-        .await;
+    let memcacheds = ("cache.example.com", "memcacheds");
+    let policy = Policy::set(&kubectl, "DELETE", memcacheds, "false");
+    policy.until_it_refuses("delete memcached/x").await;
     kubectl
         .run(&format!("delete namespace {namespace} --wait=false"))
         .good();
@@ -587,11 +624,7 @@ spec:
     let now = kubectl.field("memcached/x", "{.metadata.resourceVersion}");
     assert_eq!(now, version);
 
-    kubectl
-        .run(&format!(
-            "delete validatingadmissionpolicybinding/{namespace} validatingadmissionpolicy/{namespace}"
-        ))
-        .good();
+    policy.lift();
     kubectl.until_gone(&format!("namespace/{namespace}")).await;
 }
 

@@ -32,6 +32,8 @@ const MOST_STEPS: usize = 8;
 /// So many objects come in one page of a list.
 const PAGE: u32 = 100;
 
+/// Reason of [`DEGRADED`]: the API server refuses a write, in the words of the message.
+const REFUSED: &str = "Refused";
 /// Reason of [`DEGRADED`]: a child is on its way out.
 const TERMINATING: &str = "Terminating";
 
@@ -311,6 +313,8 @@ impl<P: Parent> Controller<P> {
 struct Work {
     did: Vec<String>,
     trouble: Option<Trouble>,
+    /// Why a child of an earlier spec still stands beside one that is as it should be.
+    leftover: Option<Trouble>,
     next: Option<DateTime<Utc>>,
 }
 
@@ -377,15 +381,14 @@ impl<P: Parent> Look<'_, P> {
                 upkeep: &upkeep,
                 found,
                 applied: memory.applied,
-                hold: memory.pace.hold,
-                now: self.this.now(),
+                hold: memory.pace.hold(self.this.now()),
             });
             match act {
                 Act::Rest => {
-                    self.memory(|memory| memory.trouble = None);
                     let own = child.filter(|child| self.is_own(child));
+                    let known = self.memory(|memory| memory.trouble.take());
                     if let Some(child) = &own {
-                        self.retire_others(child).await?;
+                        self.retire_others(child, known).await?;
                     }
                     return Ok(own);
                 }
@@ -399,7 +402,10 @@ impl<P: Parent> Look<'_, P> {
                     live = true;
                 }
                 Act::Create | Act::Apply | Act::Adopt => {
-                    if act == Act::Adopt && !self.is_still_there().await? {
+                    // The watch may hear later of the end of the object than of that of its child.
+                    let asks =
+                        act == Act::Adopt || (act == Act::Create && memory.applied.is_some());
+                    if asks && !self.is_still_there().await? {
                         return Ok(None);
                     }
                     let written = match (&child, upkeep) {
@@ -436,15 +442,15 @@ impl<P: Parent> Look<'_, P> {
                             let Some(why) = error.refusal() else {
                                 return Err(error);
                             };
-                            self.in_vain("Refused", why.to_owned());
+                            self.in_vain(REFUSED, why.to_owned());
                             return Ok(child.filter(|child| self.is_own(child)));
                         }
                     }
                 }
                 Act::Conflict { watched } => {
-                    self.wait_for(key);
                     let message = P::conflict(&want.name);
                     if watched {
+                        self.wait_for(&key, child.as_deref());
                         self.work.trouble = Some(Trouble {
                             reason: P::CONFLICT,
                             message,
@@ -456,9 +462,9 @@ impl<P: Parent> Look<'_, P> {
                 }
                 Act::AwaitEnd { watched } => {
                     if want.create {
-                        self.wait_for(key);
                         let (reason, message) = (TERMINATING, leaving::<P>(&want.name));
                         if watched {
+                            self.wait_for(&key, child.as_deref());
                             self.work.trouble = Some(Trouble { reason, message });
                         } else {
                             self.in_vain(reason, message);
@@ -600,8 +606,11 @@ impl<P: Parent> Look<'_, P> {
     /// Makes room for ours in this child, if it is as it was looked at, the API server having said that
     /// of an apply; returns it, if there is anything that can be done.
     async fn make_room(&self, child: &ChildView, said: &Error) -> Result<Option<ChildView>, Error> {
-        let room = P::make_room(self.owner).filter(|_| said.category() == "Invalid");
-        let Some(room) = room else {
+        let status = said.status().filter(|status| status.code == 422);
+        let details = status.and_then(|status| status.details.as_ref());
+        // Policies refuse with that code too, and name no field.
+        let mut faults = details.iter().flat_map(|details| &details.causes);
+        let Some(room) = faults.find_map(|fault| P::make_room(&fault.field)) else {
             return Ok(None);
         };
         match self.merge("make room in the child", child, room).await {
@@ -632,7 +641,9 @@ impl<P: Parent> Look<'_, P> {
                 Some(_) if known.is_some_and(|(last, _)| last == wanted) => Done::Restored,
                 Some(_) => Done::Changed,
             };
-            memory.pace.well(done == Done::Restored, now);
+            // Who deletes what is asked for writes against us too.
+            let again = done == Done::Created && known.is_some_and(|(last, _)| last == wanted);
+            memory.pace.well(again || done == Done::Restored, now);
             if done != Done::Nothing {
                 memory.untold = done;
             }
@@ -649,32 +660,57 @@ impl<P: Parent> Look<'_, P> {
         self.work.did.push(did);
     }
 
-    /// Has the object looked at again when that child is touched.
-    fn wait_for(&self, child: Key) {
-        let mut waiting = self.this.waiting();
-        waiting
-            .entry(child)
+    /// Has the object looked at again when that child, which the watch had like this, is touched.
+    fn wait_for(&self, child: &Key, seen: Option<&ChildView>) {
+        let (key, this) = (self.owner.key, self.this);
+        this.waiting()
+            .entry(child.clone())
             .or_default()
-            .insert(self.owner.key.clone());
+            .insert(key.clone());
+        // What the watch brought since then found nobody waiting.
+        let cached = this.children.get(child);
+        if cached.as_deref().map(|child| &child.version) != seen.map(|child| &child.version) {
+            this.queue.add(key.clone());
+        }
     }
 
     fn in_vain(&mut self, reason: &'static str, message: String) {
-        let now = self.this.now();
-        let trouble = Trouble { reason, message };
-        self.work.trouble = Some(trouble.clone());
-        self.work.next = Some(self.memory(|memory| {
-            memory.trouble = Some(trouble);
-            memory.pace.in_vain(now)
-        }));
+        self.work.trouble = Some(self.put_off(reason, message));
     }
 
-    /// Deletes the object's children of other names.
-    async fn retire_others(&mut self, present: &ChildView) -> Result<(), Error> {
+    /// Remembers what stands in the way, and until when nothing is tried.
+    fn put_off(&mut self, reason: &'static str, message: String) -> Trouble {
+        let now = self.this.now();
+        let trouble = Trouble { reason, message };
+        self.work.next = Some(self.memory(|memory| {
+            memory.trouble = Some(trouble.clone());
+            memory.pace.in_vain(now)
+        }));
+        trouble
+    }
+
+    /// Deletes the object's children of other names. That stood in the way last, if anything did.
+    async fn retire_others(
+        &mut self,
+        present: &ChildView,
+        known: Option<Trouble>,
+    ) -> Result<(), Error> {
         if !P::retires_others(present) {
             return Ok(());
         }
         let mut others = self.this.children.find(self.owner.uid);
         others.retain(|child| child.name != present.name && !child.deleting);
+        if others.is_empty() {
+            return Ok(());
+        }
+        let now = self.this.now();
+        if let Some(until) = self.memory(|memory| memory.pace.hold(now)) {
+            self.work.next = Some(until);
+            self.work.leftover.clone_from(&known);
+            self.memory(|memory| memory.trouble = known);
+            return Ok(());
+        }
+        let mut refused = None;
         for other in others {
             let mut params = write::only(&other.uid, Some(&other.version));
             // That of Jobs would leave their pods behind.
@@ -694,8 +730,21 @@ impl<P: Parent> Look<'_, P> {
                     self.work.did.push(did);
                 }
                 Err(error) if matches!(error.category(), "NotFound" | "Conflict") => {}
-                Err(error) => return Err(error),
+                Err(error) => match error.refusal() {
+                    Some(why) => refused = Some((other.name.clone(), why.to_owned())),
+                    None => return Err(error),
+                },
             }
+        }
+        match refused {
+            Some((name, why)) => {
+                let child = P::Child::kind(&());
+                let message = format!(
+                    "{child} {name:?}, which is of an earlier spec, cannot be deleted: {why}"
+                );
+                self.work.leftover = Some(self.put_off(REFUSED, message));
+            }
+            None => self.memory(|memory| memory.pace.anew()),
         }
         Ok(())
     }
@@ -726,6 +775,9 @@ impl<P: Parent> Look<'_, P> {
         };
         let obeys = "the spec obeys the rules";
         set(conditions, ACCEPTED, true, "Valid", obeys);
+        let settles = pace.contested_until(now);
+        let contested = settles.map(|_| contested::<P>(&want.name));
+        let in_the_way = self.work.trouble.take().or(contested);
         let Report {
             news,
             trouble,
@@ -736,15 +788,14 @@ impl<P: Parent> Look<'_, P> {
                 child: child.filter(|child| !child.deleting),
                 leaving: child.is_some_and(|child| child.deleting),
                 done,
-                trouble: self.work.trouble.as_ref(),
+                trouble: in_the_way.as_ref(),
                 pods: &pods,
                 now,
             },
             &mut after,
         );
-        let settles = pace.contested_until(now);
-        let contested = settles.map(|_| contested::<P>(&want.name));
-        let trouble = self.work.trouble.take().or(contested).or(trouble);
+        let leftover = self.work.leftover.take();
+        let trouble = in_the_way.or(trouble).or(leftover);
         let (_, conditions) = after.observed();
         let (degraded, reason, message) = match &trouble {
             Some(trouble) => (true, trouble.reason, trouble.message.as_str()),

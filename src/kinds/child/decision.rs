@@ -8,8 +8,10 @@ use super::view::{Belongs, ChildView};
 /// The pause after the first attempt in vain; each further one doubles it.
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
 const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
-/// So many times in [`WHILE`] a child is put back at once. More often somebody writes against us.
-const AT_ONCE: usize = 10;
+/// So many times a child is put back at once, without [`WHILE`] of peace between two of them. More often
+/// somebody writes against us.
+const AT_ONCE: u32 = 10;
+/// Longer than [`LONGEST_PAUSE`]: who writes against us still does when a pause has ended.
 const WHILE: TimeDelta = TimeDelta::minutes(2);
 
 /// Why a child is not as it should be.
@@ -54,10 +56,8 @@ pub struct Sight<'a> {
     pub found: Found<'a>,
     /// What was applied last: the hash of what was asked for and the print of what it became.
     pub applied: Option<(u64, u64)>,
-    /// Nothing is written before, and strangers are not looked for.
+    /// Nothing is written before, and a child that was never applied is not looked for.
     pub hold: Option<DateTime<Utc>>,
-    /// The time.
-    pub now: DateTime<Utc>,
 }
 
 /// What to do next.
@@ -90,12 +90,16 @@ pub enum Act {
 
 /// The decision.
 pub fn decide(sight: &Sight<'_>) -> Act {
-    // A hold that a clock, set back since, would make longer is none.
-    let hold = sight
-        .hold
-        .filter(|hold| *hold > sight.now && *hold - sight.now <= LONGEST_PAUSE);
-    let unless_held = |act: Act| hold.map_or(act, Act::Hold);
+    let unless_held = |act: Act| sight.hold.map_or(act, Act::Hold);
     match sight.found {
+        // One of ours whose labels somebody took is none to the watch, and stands.
+        Found::Unknown
+            if sight
+                .applied
+                .is_some_and(|(wanted, _)| wanted == sight.wanted) =>
+        {
+            Act::Look
+        }
         Found::Unknown => unless_held(Act::Look),
         Found::Absent if sight.create => unless_held(Act::Create),
         Found::Absent => Act::Rest,
@@ -139,12 +143,19 @@ pub fn decide(sight: &Sight<'_>) -> Act {
 #[derive(Clone, Debug, Default)]
 pub struct Pace {
     vain: u32,
-    restored: Vec<DateTime<Utc>>,
-    /// Nothing is tried before.
-    pub hold: Option<DateTime<Utc>>,
+    /// How often, and when last, what others had changed was put back.
+    restored: u32,
+    last: Option<DateTime<Utc>>,
+    hold: Option<DateTime<Utc>>,
 }
 
 impl Pace {
+    /// Until when nothing is tried. A hold that a clock, set back since, would make longer is none.
+    pub fn hold(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        self.hold
+            .filter(|hold| *hold > now && *hold - now <= LONGEST_PAUSE)
+    }
+
     /// An attempt was in vain: when to try again.
     pub fn in_vain(&mut self, now: DateTime<Utc>) -> DateTime<Utc> {
         let pause = FIRST_PAUSE * 2_i32.saturating_pow(self.vain.min(10));
@@ -161,21 +172,28 @@ impl Pace {
         if !restored {
             return;
         }
-        self.restored.retain(|then| (now - *then).abs() < WHILE);
-        self.restored.push(now);
-        if let Some(over) = self.restored.len().checked_sub(AT_ONCE) {
-            let pause =
-                FIRST_PAUSE * 2_i32.saturating_pow(u32::try_from(over).unwrap_or(10).min(10));
+        let known = if self.is_at_peace(now) {
+            0
+        } else {
+            self.restored
+        };
+        self.restored = known.saturating_add(1);
+        self.last = Some(now);
+        if let Some(over) = self.restored.checked_sub(AT_ONCE) {
+            let pause = FIRST_PAUSE * 2_i32.saturating_pow(over.min(10));
             self.hold = Some(now + pause.min(LONGEST_PAUSE));
         }
     }
 
+    /// Whether nothing was put back for a while; a clock that was set tells nothing.
+    fn is_at_peace(&self, now: DateTime<Utc>) -> bool {
+        self.last.is_none_or(|last| (now - last).abs() >= WHILE)
+    }
+
     /// Until when somebody counts as one who writes against us.
     pub fn contested_until(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let late = |then: &&DateTime<Utc>| (now - **then).abs() < WHILE;
-        let often = self.restored.iter().filter(late).count() >= AT_ONCE;
-        let oldest = self.restored.iter().rev().nth(AT_ONCE - 1);
-        oldest.filter(|_| often).map(|then| *then + WHILE)
+        let contested = self.restored >= AT_ONCE && !self.is_at_peace(now);
+        self.last.filter(|_| contested).map(|last| last + WHILE)
     }
 
     /// Something changed that may have been in the way.
@@ -226,7 +244,6 @@ mod tests {
             found,
             applied: None,
             hold: None,
-            now: now(),
         };
         change(&mut sight);
         decide(&sight)
@@ -241,6 +258,18 @@ mod tests {
         assert_eq!(of(Found::Unknown, |_| {}), Act::Look);
         assert_eq!(of(Found::Absent, |_| {}), Act::Create);
         assert_eq!(of(Found::Absent, |s| s.create = false), Act::Rest);
+    }
+
+    #[test]
+    fn one_that_was_applied_is_looked_for_whatever_holds_the_next_write() {
+        let held = |applied| {
+            of(Found::Unknown, |s| {
+                s.hold = Some(now() + TimeDelta::seconds(5));
+                s.applied = Some((applied, 1));
+            })
+        };
+        assert_eq!(held(7), Act::Look);
+        assert!(matches!(held(6), Act::Hold(_)));
     }
 
     #[test]
@@ -349,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_stops_writes_unless_a_clock_was_set() {
+    fn a_hold_stops_writes() {
         let soon = now() + TimeDelta::seconds(5);
         let own = child(|_| {});
         for found in [
@@ -361,9 +390,16 @@ mod tests {
             },
         ] {
             assert_eq!(of(found, |s| s.hold = Some(soon)), Act::Hold(soon));
-            let held = |hold| matches!(of(found, |s| s.hold = Some(hold)), Act::Hold(_));
-            assert!(!held(now()) && !held(now() + TimeDelta::hours(1)));
         }
+    }
+
+    #[test]
+    fn a_hold_ends_by_itself_and_when_a_clock_is_set_back() {
+        let mut pace = Pace::default();
+        let until = pace.in_vain(now());
+        assert_eq!(pace.hold(now()), Some(until));
+        assert_eq!(pace.hold(until), None);
+        assert_eq!(pace.hold(now() - TimeDelta::hours(1)), None);
     }
 
     #[test]
@@ -380,20 +416,45 @@ mod tests {
 
     #[test]
     fn who_writes_against_us_all_the_time_is_not_answered_all_the_time() {
-        let mut pace = Pace::default();
-        let mut clock = now();
-        let end = clock + TimeDelta::hours(1);
-        let mut writes = 0;
-        while clock < end {
-            pace.well(true, clock);
-            writes += 1;
-            clock = pace
-                .hold
-                .unwrap_or(clock + TimeDelta::milliseconds(1))
-                .max(clock);
+        // From one that answers at once to one that looks each quarter of a minute, as an autoscaler does.
+        for answer in [1, 500, 5_000, 13_000, 15_000, 59_000, 100_000] {
+            let mut pace = Pace::default();
+            let mut clock = now();
+            let end = clock + TimeDelta::hours(1);
+            let mut writes = 0;
+            while clock < end {
+                pace.well(true, clock);
+                writes += 1;
+                // From the tenth on it stays so: conditions and Events do not come and go.
+                let again = clock + TimeDelta::milliseconds(answer);
+                let contested = |at| pace.contested_until(at).is_some_and(|until| until > at);
+                assert_eq!(
+                    contested(clock),
+                    writes >= 10,
+                    "{answer} ms: write {writes}"
+                );
+                clock = pace.hold.unwrap_or(again).max(again);
+                assert_eq!(
+                    contested(clock),
+                    writes >= 10,
+                    "{answer} ms: write {writes}"
+                );
+            }
+            assert!(writes < 80, "{answer} ms: {writes} writes in an hour");
+            let until = pace.contested_until(clock).unwrap();
+            assert!(pace.contested_until(until).is_none());
+            // After that all begins anew.
+            pace.well(true, until);
+            assert_eq!((pace.hold, pace.contested_until(until)), (None, None));
         }
-        assert!(writes < 600, "{writes} writes in an hour");
-        let until = pace.contested_until(clock).unwrap();
-        assert!(until > clock && pace.contested_until(until).is_none());
+    }
+
+    #[test]
+    fn now_and_then_a_child_is_put_back_at_once() {
+        let mut pace = Pace::default();
+        for minute in (0..60).step_by(2) {
+            pace.well(true, now() + TimeDelta::minutes(minute));
+            assert_eq!(pace.hold, None);
+        }
     }
 }

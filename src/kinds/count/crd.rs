@@ -88,7 +88,6 @@ pub struct CountStatus {
     /// What was observed, by type. Accepted: the spec obeys the rules. Healthy: there are exactly
     /// spec.count ready pods; else the reason is TooFewPods, TooManyPods or Invalid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 

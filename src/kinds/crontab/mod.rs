@@ -84,7 +84,7 @@ pub const KIND: Kind = Kind {
         Permission {
             group: "batch",
             resource: "cronjobs",
-            verbs: &["get", "list", "watch", "create", "patch", "delete"],
+            verbs: &["get", "list", "watch", "create", "patch"],
         },
         Permission::EVENTS,
         Permission {

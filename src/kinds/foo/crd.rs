@@ -88,9 +88,8 @@ pub struct FooStatus {
 
     /// What was observed, by type. Accepted: the spec is valid. Available: the Deployment has all its
     /// pods, and they are available. Degraded: something keeps the Deployment from being as the spec
-    /// says, and the message says what to do about it.
+    /// says, and the message says what it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::admission::FooRules;
 use super::crd::FooStatus;
 use crate::kinds::child::deployment::DeploymentView;
+use crate::kinds::child::view::ChildView;
 use crate::kinds::child::{Child, Done, Observed, Owner, Parent, Report, Seen};
 use crate::reconcile::condition::{self, Condition};
 use crate::reconcile::event::{News, Severity};
@@ -71,9 +72,15 @@ impl Parent for FooParent {
         }
     }
 
-    /// The sentence of the original.
+    /// The sentence of the original, and what to do.
     fn conflict(name: &str) -> String {
-        format!("Resource {name:?} already exists and is not managed by Foo")
+        format!(
+            "Resource {name:?} already exists and is not managed by Foo: delete it, or name another in spec.deploymentName"
+        )
+    }
+
+    fn retires_others(_: &ChildView) -> bool {
+        true
     }
 }
 
@@ -155,7 +162,7 @@ mod tests {
         );
         assert_eq!(
             FooParent::conflict("web"),
-            "Resource \"web\" already exists and is not managed by Foo"
+            "Resource \"web\" already exists and is not managed by Foo: delete it, or name another in spec.deploymentName"
         );
     }
 

@@ -157,7 +157,7 @@ pub struct FooBarStatus {
     /// Complete: the command of this generation ended with exit code 0; while False, the reason says
     /// how far it is. Failed: it ended otherwise, or its end was not seen (reason JobLost); there only
     /// while True. Degraded: something keeps the Job from being made or from running, which the reason
-    /// names, such as `JobExists`; the message says what to do.
+    /// names, such as `JobExists`; the message says what it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -132,7 +132,6 @@ pub struct MemcachedStatus {
     /// Deployment of that name is somebody else's, or the API server refuses the Deployment or its
     /// pods, or a change does not get on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 

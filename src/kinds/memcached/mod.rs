@@ -15,7 +15,6 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 
 use super::child::deployment::DeploymentView;
-use super::child::view::ChildView;
 use super::child::{self, Child, Done, Observed, Owner, Parent, Report, Seen};
 use super::{Kind, Permission, Sample};
 use crate::admission::judge::Admission;
@@ -42,13 +41,8 @@ impl Parent for Memcacheds {
         }
     }
 
-    fn make_room(_: &Owner<'_, Self>) -> Option<Value> {
-        Some(deployment::only_port())
-    }
-
-    /// The name is the object's own, and so never another. A copy that somebody made is theirs.
-    fn retires_others(_: &ChildView) -> bool {
-        false
+    fn make_room(field: &str) -> Option<Value> {
+        field.contains(".ports[").then(deployment::only_port)
     }
 
     fn report(seen: &Seen<'_, Self>, status: &mut MemcachedStatus) -> Report {

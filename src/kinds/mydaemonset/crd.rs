@@ -199,7 +199,6 @@ pub struct MyDaemonSetStatus {
     /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Reconciling and Stalled
     /// are there for tools that wait, and only while they are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
 
