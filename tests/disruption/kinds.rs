@@ -18,8 +18,8 @@ use crate::harness::{self, Kubectl, operator_kubeconfig, seed, wait_for};
 use crate::kills::{Start, Times, end_after};
 
 const KILLS: usize = 20;
-/// Of these, so many strike while the objects are deleted.
-const KILLS_AT_THE_END: usize = 5;
+/// Of these, so many strike at the end, each soon after one object was deleted.
+const KILLS_AT_THE_END: usize = SCRIPTS.len();
 
 /// An object of one kind and how it is changed.
 struct Script {
@@ -289,19 +289,27 @@ async fn run(name: &str, mut random: Rng, kills: usize) -> BTreeMap<String, Valu
     wait_for("the Jobs before to go", || jobs().then_some(())).await;
     kubectl.until_gone("deployment first").await;
     let outcome = outcome(&kubectl);
-    operator.process.stop(Duration::from_secs(10)).await;
-
-    for script in SCRIPTS {
+    let delete = |script: &Script| {
         kubectl
             .run(&format!("delete {} --wait=false", script.object))
             .good();
-    }
-    for _ in early..kills {
-        end_after(&start.operator("killed"), times.life()).await;
+    };
+    if kills == 0 {
+        SCRIPTS.iter().for_each(delete);
+    } else {
+        operator.process.kill();
+        operator.process.wait().await;
+        for script in SCRIPTS {
+            let operator = start.operator("killed");
+            tokio::time::sleep(times.life()).await;
+            delete(script);
+            end_after(&operator, times.delay()).await;
+        }
     }
     for what in ["deployments.apps", "cronjobs.batch", "jobs.batch"] {
         kubectl.until_gone(what).await;
     }
+    operator.process.stop(Duration::from_secs(10)).await;
     let mut made = made_once(&children.deployments).await;
     made.extend(made_once(&children.cron_jobs).await);
     made.extend(made_once(&children.jobs).await);

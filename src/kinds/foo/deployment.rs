@@ -17,9 +17,9 @@ const AVAILABLE: &str = "Available";
 
 /// See the module.
 #[derive(Debug)]
-pub struct FooParent;
+pub struct Foos;
 
-impl Parent for FooParent {
+impl Parent for Foos {
     const NAME: &'static str = "foo";
     const CONFLICT: &'static str = "ErrResourceExists";
 
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_deployment_is_that_of_the_original() {
-        let owner = Owner::<FooParent> {
+        let owner = Owner::<Foos> {
             key: &Key::new("default", "example-foo"),
             uid: "u",
             generation: Some(1),
@@ -142,7 +142,7 @@ mod tests {
             },
             status: &FooStatus::default(),
         };
-        let child = FooParent::child(&owner);
+        let child = Foos::child(&owner);
         assert!(child.create);
         assert_eq!(child.name, "web");
         let labels = json!({"app": "nginx", "controller": "example-foo"});
@@ -161,7 +161,7 @@ mod tests {
             })
         );
         assert_eq!(
-            FooParent::conflict("web"),
+            Foos::conflict("web"),
             "Resource \"web\" already exists and is not managed by Foo: delete it, or name another in spec.deploymentName"
         );
     }

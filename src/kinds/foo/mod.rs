@@ -53,5 +53,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/samplecontroller_v1alpha1_foo.yaml"),
         },
     ],
-    start: child::start::<deployment::FooParent>,
+    start: child::start::<deployment::Foos>,
 };
