@@ -210,6 +210,9 @@ async fn a_copy_of_the_cronjob_is_theirs_who_made_it() {
         .until_field("ct/x", "{.status.observedGeneration}", "2")
         .await;
     assert_eq!(cronjob(&kubectl, "copy"), before);
+    // Nor would it delete it if it might.
+    let degraded = "{.status.conditions[?(@.type==\"Degraded\")].reason}";
+    assert_eq!(kubectl.field("ct/x", degraded), "AsDesired");
 }
 
 #[tokio::test]

@@ -109,8 +109,14 @@ struct Memory {
     applied: Option<(u64, u64)>,
     /// The child that was written last, by name, and its version then.
     written: Option<(String, u64)>,
+    /// The child that was the object's own when it was seen last, by name.
+    own: Option<String>,
+    /// The pace of attempts at the child, and what stands in their way.
     pace: Pace,
     trouble: Option<Trouble>,
+    /// The same of the deletion of earlier children.
+    retiring: Pace,
+    leftover: Option<Trouble>,
     /// What was done with the child and not told yet, the status not having been written since.
     untold: Done,
 }
@@ -257,7 +263,7 @@ impl Memory {
         written.is_some_and(|(_, written)| version.is_ok_and(|version| version < *written))
     }
 
-    /// Forgets what was of another object of that name, and holds that a new spec may have ended.
+    /// Forgets what was of another object of that name, and what stood in the way of another spec.
     fn meet<P: Parent>(&mut self, owner: &Owner<'_, P>) {
         if self.uid != owner.uid {
             *self = Self {
@@ -267,7 +273,8 @@ impl Memory {
         }
         if self.generation != owner.generation {
             self.generation = owner.generation;
-            self.pace.anew();
+            (self.pace, self.retiring) = (Pace::default(), Pace::default());
+            (self.trouble, self.leftover) = (None, None);
         }
     }
 }
@@ -313,8 +320,6 @@ impl<P: Parent> Controller<P> {
 struct Work {
     did: Vec<String>,
     trouble: Option<Trouble>,
-    /// Why a child of an earlier spec still stands beside one that is as it should be.
-    leftover: Option<Trouble>,
     next: Option<DateTime<Utc>>,
 }
 
@@ -369,7 +374,16 @@ impl<P: Parent> Look<'_, P> {
                 None if live => Found::Absent,
                 None => Found::Unknown,
             };
-            let memory = self.memory(|memory| memory.clone());
+            let memory = self.memory(|memory| {
+                match (&child, live) {
+                    (Some(child), _) => {
+                        memory.own = self.is_own(child).then(|| child.name.clone());
+                    }
+                    (None, true) => memory.own = None,
+                    (None, false) => {}
+                }
+                memory.clone()
+            });
             let upkeep = child
                 .as_deref()
                 .map_or(Upkeep::Equal, |child| P::upkeep(self.owner, child));
@@ -381,14 +395,15 @@ impl<P: Parent> Look<'_, P> {
                 upkeep: &upkeep,
                 found,
                 applied: memory.applied,
+                known: memory.own.as_ref() == Some(&want.name),
                 hold: memory.pace.hold(self.this.now()),
             });
             match act {
                 Act::Rest => {
                     let own = child.filter(|child| self.is_own(child));
-                    let known = self.memory(|memory| memory.trouble.take());
+                    self.memory(|memory| memory.trouble = None);
                     if let Some(child) = &own {
-                        self.retire_others(child, known).await?;
+                        self.retire_others(child).await?;
                     }
                     return Ok(own);
                 }
@@ -402,10 +417,9 @@ impl<P: Parent> Look<'_, P> {
                     live = true;
                 }
                 Act::Create | Act::Apply | Act::Adopt => {
-                    // The watch may hear later of the end of the object than of that of its child.
-                    let asks =
-                        act == Act::Adopt || (act == Act::Create && memory.applied.is_some());
-                    if asks && !self.is_still_there().await? {
+                    // The watch may tell later of the end of the object than of that of its child. What
+                    // is made or taken for none would start pods, and be deleted.
+                    if act != Act::Apply && !self.is_still_there().await? {
                         return Ok(None);
                     }
                     let written = match (&child, upkeep) {
@@ -609,8 +623,11 @@ impl<P: Parent> Look<'_, P> {
         let status = said.status().filter(|status| status.code == 422);
         let details = status.and_then(|status| status.details.as_ref());
         // Policies refuse with that code too, and name no field.
-        let mut faults = details.iter().flat_map(|details| &details.causes);
-        let Some(room) = faults.find_map(|fault| P::make_room(&fault.field)) else {
+        let mut twice = details
+            .iter()
+            .flat_map(|details| &details.causes)
+            .filter(|cause| cause.reason == "FieldValueDuplicate");
+        let Some(room) = twice.find_map(|cause| P::make_room(&cause.field)) else {
             return Ok(None);
         };
         match self.merge("make room in the child", child, room).await {
@@ -675,39 +692,26 @@ impl<P: Parent> Look<'_, P> {
     }
 
     fn in_vain(&mut self, reason: &'static str, message: String) {
-        self.work.trouble = Some(self.put_off(reason, message));
-    }
-
-    /// Remembers what stands in the way, and until when nothing is tried.
-    fn put_off(&mut self, reason: &'static str, message: String) -> Trouble {
         let now = self.this.now();
         let trouble = Trouble { reason, message };
+        self.work.trouble = Some(trouble.clone());
         self.work.next = Some(self.memory(|memory| {
-            memory.trouble = Some(trouble.clone());
+            memory.trouble = Some(trouble);
             memory.pace.in_vain(now)
         }));
-        trouble
     }
 
-    /// Deletes the object's children of other names. That stood in the way last, if anything did.
-    async fn retire_others(
-        &mut self,
-        present: &ChildView,
-        known: Option<Trouble>,
-    ) -> Result<(), Error> {
+    /// Deletes the object's children of other names.
+    async fn retire_others(&mut self, present: &ChildView) -> Result<(), Error> {
         if !P::retires_others(present) {
             return Ok(());
         }
         let mut others = self.this.children.find(self.owner.uid);
         others.retain(|child| child.name != present.name && !child.deleting);
-        if others.is_empty() {
-            return Ok(());
-        }
         let now = self.this.now();
-        if let Some(until) = self.memory(|memory| memory.pace.hold(now)) {
+        let hold = self.memory(|memory| memory.retiring.hold(now));
+        if let Some(until) = hold.filter(|_| !others.is_empty()) {
             self.work.next = Some(until);
-            self.work.leftover.clone_from(&known);
-            self.memory(|memory| memory.trouble = known);
             return Ok(());
         }
         let mut refused = None;
@@ -736,16 +740,21 @@ impl<P: Parent> Look<'_, P> {
                 },
             }
         }
-        match refused {
-            Some((name, why)) => {
-                let child = P::Child::kind(&());
-                let message = format!(
-                    "{child} {name:?}, which is of an earlier spec, cannot be deleted: {why}"
-                );
-                self.work.leftover = Some(self.put_off(REFUSED, message));
+        let leftover = refused.map(|(name, why)| Trouble {
+            reason: REFUSED,
+            message: format!(
+                "{} {name:?}, which is of an earlier spec, cannot be deleted: {why}",
+                P::Child::kind(&())
+            ),
+        });
+        self.work.next = self.memory(|memory| {
+            memory.leftover = leftover;
+            if memory.leftover.is_some() {
+                return Some(memory.retiring.in_vain(now));
             }
-            None => self.memory(|memory| memory.pace.anew()),
-        }
+            memory.retiring = Pace::default();
+            None
+        });
         Ok(())
     }
 
@@ -757,7 +766,10 @@ impl<P: Parent> Look<'_, P> {
             .pods
             .find_with_keys(&PodView::index(&owner.key.namespace, &owner.key.name));
         let now = this.now();
-        let (done, pace) = self.memory(|memory| (memory.untold, memory.pace.clone()));
+        let (done, settles, leftover) = self.memory(|memory| {
+            let settles = memory.pace.contested_until(now);
+            (memory.untold, settles, memory.leftover.clone())
+        });
         let before = owner.status;
         let mut after = before.clone();
         let (observed, conditions) = after.observed();
@@ -775,9 +787,14 @@ impl<P: Parent> Look<'_, P> {
         };
         let obeys = "the spec obeys the rules";
         set(conditions, ACCEPTED, true, "Valid", obeys);
-        let settles = pace.contested_until(now);
-        let contested = settles.map(|_| contested::<P>(&want.name));
-        let in_the_way = self.work.trouble.take().or(contested);
+        let trouble = self.work.trouble.take();
+        let in_the_way = match settles {
+            // Who deletes it again and again is what people must know of.
+            Some(_) if trouble.as_ref().is_none_or(|it| it.reason == TERMINATING) => {
+                Some(contested::<P>(&want.name))
+            }
+            _ => trouble,
+        };
         let Report {
             news,
             trouble,
@@ -794,7 +811,6 @@ impl<P: Parent> Look<'_, P> {
             },
             &mut after,
         );
-        let leftover = self.work.leftover.take();
         let trouble = in_the_way.or(trouble).or(leftover);
         let (_, conditions) = after.observed();
         let (degraded, reason, message) = match &trouble {

@@ -56,7 +56,9 @@ pub struct Sight<'a> {
     pub found: Found<'a>,
     /// What was applied last: the hash of what was asked for and the print of what it became.
     pub applied: Option<(u64, u64)>,
-    /// Nothing is written before, and a child that was never applied is not looked for.
+    /// A child of that name was the object's own when it was seen last.
+    pub known: bool,
+    /// Nothing is written before, and strangers are not looked for.
     pub hold: Option<DateTime<Utc>>,
 }
 
@@ -73,8 +75,7 @@ pub enum Act {
     Create,
     /// Write what the object asks for into the child.
     Apply,
-    /// The same, of one that nobody controls: the object must still be there, or the child would be
-    /// deleted with it.
+    /// The same, of one that nobody controls.
     Adopt,
     /// The child is not ours.
     Conflict {
@@ -93,13 +94,7 @@ pub fn decide(sight: &Sight<'_>) -> Act {
     let unless_held = |act: Act| sight.hold.map_or(act, Act::Hold);
     match sight.found {
         // One of ours whose labels somebody took is none to the watch, and stands.
-        Found::Unknown
-            if sight
-                .applied
-                .is_some_and(|(wanted, _)| wanted == sight.wanted) =>
-        {
-            Act::Look
-        }
+        Found::Unknown if sight.known => Act::Look,
         Found::Unknown => unless_held(Act::Look),
         Found::Absent if sight.create => unless_held(Act::Create),
         Found::Absent => Act::Rest,
@@ -243,6 +238,7 @@ mod tests {
             upkeep: &Upkeep::Equal,
             found,
             applied: None,
+            known: false,
             hold: None,
         };
         change(&mut sight);
@@ -261,15 +257,15 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_applied_is_looked_for_whatever_holds_the_next_write() {
-        let held = |applied| {
+    fn one_of_ours_is_looked_for_whatever_holds_the_next_write() {
+        let held = |known| {
             of(Found::Unknown, |s| {
                 s.hold = Some(now() + TimeDelta::seconds(5));
-                s.applied = Some((applied, 1));
+                s.known = known;
             })
         };
-        assert_eq!(held(7), Act::Look);
-        assert!(matches!(held(6), Act::Hold(_)));
+        assert_eq!(held(true), Act::Look);
+        assert!(matches!(held(false), Act::Hold(_)));
     }
 
     #[test]
