@@ -134,8 +134,7 @@ async fn a_leader_that_was_stopped_writes_nothing_when_it_goes_on() {
     fleet.apply(IMAGES[0], Strategy::plain()).await;
     fleet.until_settled().await;
     assert_eq!(fleet.stopped, 0, "no pod failed");
-    leader.operator.process.terminate();
-    assert!(leader.operator.process.wait().await.success());
+    leader.end().await;
     record.end().await;
 
     let ats: Value = serde_json::from_str(&kubectl.run("get ats -o json").good()).unwrap();
