@@ -1,6 +1,6 @@
 //! Pods that fail, and pods that the API server will not have.
 
-use chrono::TimeDelta;
+use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 
 use super::journal::{Journal, most_alike};
@@ -11,7 +11,8 @@ const ATTEMPT: &str = "apps.zhongmingmao.io/attempt";
 
 /// Ends a pod as a kubelet does that runs out of room.
 async fn evict(place: &Place, pod: &Pod) {
-    let unready = json!({"type": "Ready", "status": "False", "reason": "PodFailed"});
+    // The back-off counts from when it failed.
+    let unready = json!({"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": Utc::now()});
     let status = json!({
         "phase": "Failed", "reason": "Evicted", "message": "DiskPressure", "conditions": [unready],
     });
@@ -145,6 +146,10 @@ async fn pod_security_is_told_and_the_restricted_sample_passes() {
         .kubectl
         .run(&format!("label namespace {namespace} {enforce}"))
         .good();
+    place
+        .kubectl
+        .until_refused("run probe --image=probe:1", "violates PodSecurity")
+        .await;
     place.apply(&place.plain("a:1")).await;
     let sight = place.until_condition("Degraded", "True/PodRefused").await;
     let message = sight.message("Degraded");

@@ -246,7 +246,9 @@ async fn a_stopped_roll_out_goes_on_when_somebody_means_it_or_the_spec_changes()
     let key = super::PENDING.0;
     place.annotate(&culprit.name, key, None).await;
     place
-        .until("the pod to recover", |s| s.serving("b:1").len() == 1)
+        .until("the pod to recover, and the status to say so", |s| {
+            s.serving("b:1").len() == 1 && s.count("numberReady") == 3
+        })
         .await;
     place.witness("recovered").await;
     let sight = place.sight().await;
