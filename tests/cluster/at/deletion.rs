@@ -28,26 +28,29 @@ async fn deleting_an_at_takes_its_pod_along_and_a_new_one_runs_again() {
 /// Deletes an At of that name, and waits until it is gone.
 async fn delete(kubectl: &Kubectl, cascade: &str) {
     let name = format!("at/{cascade}");
-    kubectl
-        .run(&format!("delete {name} --cascade={cascade} --wait=false"))
-        .good();
+    kubectl.run(&deletion(cascade)).good();
     kubectl.until_gone(&name).await;
+}
+
+fn deletion(cascade: &str) -> String {
+    format!("delete at/{cascade} --cascade={cascade} --wait=false")
 }
 
 #[tokio::test]
 async fn one_that_waits_is_deleted_and_starts_nothing() {
     let kubectl = kubectl("deleted-waiting").await;
     let record = record(&kubectl).await;
-    let due = in_seconds(30);
+    // In few calls: all must be over before they are due.
+    let due = in_seconds(45);
+    let all = CASCADES.map(|cascade| at_when(&due, cascade, "", ""));
+    kubectl.apply(&all.join("---")).good();
+    kubectl
+        .until_field("at", "{.items[*].status.phase}", "PENDING PENDING PENDING")
+        .await;
     for cascade in CASCADES {
-        kubectl.apply(&at_when(&due, cascade, "", "")).good();
-        kubectl
-            .until_field(&format!("at/{cascade}"), "{.status.phase}", "PENDING")
-            .await;
+        kubectl.run(&deletion(cascade)).good();
     }
-    for cascade in CASCADES {
-        delete(&kubectl, cascade).await;
-    }
+    kubectl.until_gone("at").await;
     assert!(Utc::now() < time(&due), "too slow to show anything");
     witness(&kubectl, "witness", &due).await;
     record.end().await;
