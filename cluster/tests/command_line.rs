@@ -185,8 +185,10 @@ fn two_builds_at_once_build_once() {
             .spawn()
             .unwrap()
     };
-    let first = start();
+    let mut first = start();
     while !count.exists() {
+        let ended = first.try_wait().unwrap();
+        assert!(ended.is_none(), "it built nothing: {ended:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
     let second = start();
@@ -429,7 +431,7 @@ fn a_demo_that_is_asked_to_stop_stops_the_operator_first_and_then_everything() {
     running.signal(Signal::INT);
     assert_eq!(running.child.wait().unwrap().code(), Some(0));
     assert!(
-        begin.elapsed() < Duration::from_secs(5),
+        begin.elapsed() < Duration::from_secs(20),
         "{:?}",
         begin.elapsed()
     );

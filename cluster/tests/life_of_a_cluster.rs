@@ -113,7 +113,7 @@ async fn a_cluster_starts_serves_survives_restarts_and_leaves_nothing() {
         .unwrap();
     cluster.stop().await;
     assert!(
-        begin.elapsed() < Duration::from_secs(5),
+        begin.elapsed() < Duration::from_secs(20),
         "{:?}",
         begin.elapsed()
     );
