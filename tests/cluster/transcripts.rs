@@ -5,6 +5,7 @@ use std::path::Path;
 
 use my_operator_cluster::{Cluster, Options};
 
+use crate::at::at_when;
 use crate::harness::{
     self, Kubectl, NAMESPACE, Operator, PATIENCE, checkout, run, try_wait, wait_for,
 };
@@ -72,9 +73,16 @@ async fn a_mydaemonset_puts_one_pod_on_each_node() {
 #[tokio::test]
 async fn an_at_runs_once_and_is_done() {
     let kubectl = kubectl("at-transcript").await;
-    // A watch brings every phase, however short.
-    let watch = "get at -w -o jsonpath={.status.phase}{\"\\n\"}";
+    // A watch brings every phase, however short, once it shows what was there before.
+    let earlier = at_when("2999-01-01T00:00:00Z", "earlier", "", "");
+    kubectl.apply(&earlier).good();
+    let watch = "get at -w -o jsonpath={.metadata.name}={.status.phase}{\"\\n\"}";
     let watch = kubectl.spawn(watch, "phases");
+    wait_for("the watch", || {
+        let said = std::fs::read_to_string(watch.log()).ok()?;
+        said.contains("earlier=").then_some(())
+    })
+    .await;
     let said = kubectl.run("apply -f config/samples/cnat_v1alpha1_at.yaml");
     assert_eq!(
         said.good(),
@@ -82,7 +90,9 @@ async fn an_at_runs_once_and_is_done() {
     );
     let phases = wait_for("phase DONE", || {
         let said = std::fs::read_to_string(watch.log()).ok()?;
-        let mut phases: Vec<String> = said.lines().map(str::to_owned).collect();
+        let lines = said.lines();
+        let phases = lines.filter_map(|line| line.strip_prefix("example-at="));
+        let mut phases: Vec<String> = phases.map(str::to_owned).collect();
         phases.retain(|line| ["PENDING", "RUNNING", "DONE"].contains(&line.as_str()));
         phases.dedup();
         (phases.last()? == "DONE").then_some(phases)

@@ -3,10 +3,12 @@
 use crate::harness::{Kubectl, wait_for};
 use crate::kubectl;
 
-/// The phases that `kubectl get at -w` has shown, each once.
-fn phases(log: &std::path::Path) -> Vec<String> {
+/// The phases of an At that `kubectl get at --watch` has shown, each once.
+fn phases(log: &std::path::Path, name: &str) -> Vec<String> {
     let text = std::fs::read_to_string(log).unwrap_or_default();
-    let mut phases: Vec<_> = text.lines().map(str::to_owned).collect();
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    let lines = lines.filter(|(of, phase)| *of == name && !phase.is_empty());
+    let mut phases: Vec<_> = lines.map(|(_, phase)| phase.to_owned()).collect();
     phases.dedup();
     phases
 }
@@ -25,10 +27,20 @@ pub(crate) fn until_complete(kubectl: &Kubectl, name: &str) {
 #[tokio::test]
 async fn a_command_runs_at_its_time_and_its_pod_has_what_it_printed() {
     let kubectl = kubectl("yay").await;
+    // The watch misses nothing once it shows what was there before.
+    kubectl
+        .until_applied(
+            "{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {name: earlier}, spec: {schedule: '2999-01-01T00:00:00Z', command: echo YAY}}",
+        )
+        .await;
     let watch = kubectl.spawn(
-        "get at --watch --output-watch-events=false -o jsonpath={.status.phase}{\"\\n\"}",
+        "get at --watch --output-watch-events=false -o jsonpath={.metadata.name}={.status.phase}{\"\\n\"}",
         "at-phases",
     );
+    wait_for("the watch to show what is there", || {
+        (!phases(watch.log(), "earlier").is_empty()).then_some(())
+    })
+    .await;
     kubectl
         .run("apply -f config/samples/cnat_v1alpha1_at.yaml")
         .good();
@@ -36,9 +48,7 @@ async fn a_command_runs_at_its_time_and_its_pod_has_what_it_printed() {
     assert_eq!(kubectl.run("logs example-at-pod").good(), "YAY\n");
     let expected = ["PENDING", "RUNNING", "DONE"];
     wait_for("the watch to show the last phase", || {
-        let phases = phases(watch.log());
-        let shown: Vec<_> = phases.iter().filter(|phase| !phase.is_empty()).collect();
-        (shown == expected).then_some(())
+        (phases(watch.log(), "example-at") == expected).then_some(())
     })
     .await;
     assert_eq!(

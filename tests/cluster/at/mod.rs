@@ -29,7 +29,7 @@ fn at(name: &str, spec: &str, annotations: &str) -> String {
 }
 
 /// The same with another schedule.
-fn at_when(schedule: &str, name: &str, spec: &str, annotations: &str) -> String {
+pub(crate) fn at_when(schedule: &str, name: &str, spec: &str, annotations: &str) -> String {
     format!(
         r"
 apiVersion: cnat.programming-kubernetes.info/v1alpha1
