@@ -70,10 +70,11 @@ async fn files_that_change_under_load_fail_no_call() {
     let in_the_way = folder.path().join("tls.crt");
     std::fs::create_dir(&in_the_way).unwrap();
     unready("tls.crt: Is a directory").await;
+    // Before the folder goes: without it the first of them would be true again, and be told again.
+    let log = operator.log();
     std::fs::remove_dir(&in_the_way).unwrap();
     // Of the certificates, that is: others have troubles of their own, as when the API server has
     // not made ready what it stores a new kind in.
-    let log = operator.log();
     let told = log
         .lines()
         .filter(|line| line.contains("webhook certificates"));
@@ -99,6 +100,10 @@ async fn files_that_change_under_load_fail_no_call() {
             }
         });
     }
+    wait_for("the first certificate to be served", || {
+        (seen.lock().unwrap().len() == 1).then_some(())
+    })
+    .await;
     let refusals = || {
         operator
             .log()
