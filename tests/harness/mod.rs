@@ -16,6 +16,7 @@ pub mod record;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -23,9 +24,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use my_operator::kinds::{Kind, REGISTRY};
 use my_operator_cluster::{Cluster, Process, free_ports};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// For everything that is waited for: nobody waits that long unless something is broken.
 pub const PATIENCE: Duration = Duration::from_secs(90);
+
+/// For a call of kubectl: longer than any waits by itself.
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// The ServiceAccount whose rights the operator has.
 pub const SERVICE_ACCOUNT: &str = "my-operator-controller-manager";
@@ -61,14 +66,17 @@ impl Said {
     }
 }
 
-/// Runs a program to its end, with that text on its standard input.
-pub fn run(command: &mut Command, input: &str) -> Said {
-    let mut child = command
+fn spawn(command: &mut Command) -> Child {
+    command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .expect("cannot start the program");
+        .expect("cannot start the program")
+}
+
+/// What a program says until it ends, that text being on its standard input.
+fn until_it_ends(mut child: Child, input: &str) -> Said {
     let mut stdin = child.stdin.take().unwrap();
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
@@ -78,6 +86,29 @@ pub fn run(command: &mut Command, input: &str) -> Said {
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
+}
+
+/// Runs a program to its end, with that text on its standard input.
+pub fn run(command: &mut Command, input: &str) -> Said {
+    until_it_ends(spawn(command), input)
+}
+
+/// The same for a program that is killed after [`LIMIT`], and then has failed.
+fn run_for_a_while(command: &mut Command, input: &str) -> Said {
+    let child = spawn(command);
+    let pid = Pid::from_child(&child);
+    let (ended, end) = mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        let late = end.recv_timeout(LIMIT) == Err(RecvTimeoutError::Timeout);
+        late && kill_process(pid, Signal::KILL).is_ok()
+    });
+    let mut said = until_it_ends(child, input);
+    drop(ended);
+    if watch.join().unwrap() {
+        said.ok = false;
+        said.err = format!("{}\nkilled after {LIMIT:?}", said.err);
+    }
+    said
 }
 
 /// A process that a failing test does not leave behind.
@@ -117,7 +148,7 @@ impl Kubectl {
             .current_dir(checkout())
             .args(["--namespace", &self.namespace])
             .args(args.split_whitespace());
-        run(&mut command, input)
+        run_for_a_while(&mut command, input)
     }
 
     /// `kubectl ARGS` as a process that goes on; what it says is in its log.
