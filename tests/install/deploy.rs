@@ -74,7 +74,7 @@ async fn deploy_installs_everything_and_undeploy_leaves_nothing() {
     // No node takes its pods: it says so, and fails.
     kubectl.run("cordon -l kubernetes.io/os=linux").good();
     let mut impatient = script(cluster, &format!("hack/deploy {IMAGE}"));
-    let said = run(impatient.env("WAIT", "3s"), "");
+    let said = run(impatient.env("WAIT", "10s"), "");
     for name in PROMISED {
         let made = [format!("{name} created"), format!("{name} unchanged")];
         assert!(
@@ -180,7 +180,7 @@ async fn deploy_installs_everything_and_undeploy_leaves_nothing() {
     own.apply("{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: my-operator}}")
         .good();
     let mut forced = script(cluster, "hack/undeploy");
-    let said = run(forced.env("FORCE", "1").env("PATIENCE", "5"), "");
+    let said = run(forced.env("FORCE", "1").env("PATIENCE", "20"), "");
     let told = said.err.clone();
     said.good();
     assert!(told.contains("removing the finalizers"), "{told}");
