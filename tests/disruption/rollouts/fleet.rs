@@ -115,7 +115,10 @@ impl Fleet {
             .unwrap();
         let mut object = fleet.strategy.spec(&fleet.image, false);
         object["metadata"] = json!({"name": NAME});
-        object["spec"]["template"] = json!({"spec": {"nodeSelector": {POOL: fleet.pool}}});
+        object["spec"]["template"] = json!({"spec": {
+            "nodeSelector": {POOL: fleet.pool},
+            "tolerations": [{"key": POOL, "operator": "Exists", "effect": "NoSchedule"}],
+        }});
         let object = serde_json::from_value(object).unwrap();
         let created = fleet.objects.create(&PostParams::default(), &object).await;
         created.unwrap();
@@ -128,7 +131,10 @@ impl Fleet {
         let name = name.to_lowercase();
         self.born += 1;
         self.nodes.insert(name.clone());
-        FakeNode::new(name).label(POOL, &self.pool)
+        // Tainted, so that no pod of another test is there when the node goes.
+        FakeNode::new(name)
+            .label(POOL, &self.pool)
+            .taint(POOL, &self.pool, "NoSchedule")
     }
 
     /// Changes the object's image, and how it is rolled out.
