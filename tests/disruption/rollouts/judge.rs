@@ -24,7 +24,7 @@ use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus};
 use crate::harness::record::Event;
 
 /// An event that is older has been seen.
-const LATEST: TimeDelta = TimeDelta::seconds(3);
+const LATEST: TimeDelta = TimeDelta::seconds(10);
 /// The API server cuts times to the second.
 const SECOND: TimeDelta = TimeDelta::seconds(1);
 /// So many lines of history are shown with a fault.
