@@ -15,7 +15,7 @@ mod transcripts;
 mod webhook;
 
 use chrono::TimeDelta;
-use harness::{Kubectl, Operator, wait_for};
+use harness::{Kubectl, Operator};
 use my_operator_cluster::{Cluster, Options};
 use tokio::sync::OnceCell;
 
@@ -38,26 +38,16 @@ async fn environment() -> &'static Environment {
             harness::install(cluster);
             let grace = format!("--node-not-ready-grace={}s", GRACE.num_seconds());
             let operator = Operator::start(cluster, "operator", &[&grace]).await;
-            until_webhooks_are_called(cluster).await;
+            Kubectl::new(cluster, "default")
+                .until_webhooks_are_called(
+                    "config/samples/bad/cnat_v1alpha1_at.yaml",
+                    "config/samples/cnat_v1alpha1_at.yaml",
+                    ("{.spec.suspend}", "false"),
+                )
+                .await;
             Environment { cluster, operator }
         })
         .await
-}
-
-/// The API server takes a moment to see new webhook configurations, each by itself.
-async fn until_webhooks_are_called(cluster: &'static Cluster) {
-    let kubectl = Kubectl::new(cluster, "default");
-    kubectl
-        .until_refused(
-            "apply -f config/samples/bad/cnat_v1alpha1_at.yaml",
-            "is invalid",
-        )
-        .await;
-    let defaulted = "apply --dry-run=server -f config/samples/cnat_v1alpha1_at.yaml -o jsonpath={.spec.suspend}";
-    wait_for("a sample to be given defaults", || {
-        (kubectl.run(defaulted).out == "false").then_some(())
-    })
-    .await;
 }
 
 /// kubectl in a fresh namespace of that name.

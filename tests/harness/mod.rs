@@ -195,6 +195,19 @@ impl Kubectl {
         .await;
     }
 
+    /// Waits until the API server calls both webhooks: it sees each of the new configurations by itself. The
+    /// bad manifest is refused then, and the good one is given that field's default.
+    pub async fn until_webhooks_are_called(&self, bad: &str, good: &str, default: (&str, &str)) {
+        let apply = format!("apply -f {bad}");
+        self.until_refused(&apply, "is invalid").await;
+        let (path, value) = default;
+        let apply = format!("apply --dry-run=server -f {good} -o jsonpath={path}");
+        wait_for("a sample to be given defaults", || {
+            (self.run(&apply).out == value).then_some(())
+        })
+        .await;
+    }
+
     /// Waits until `kubectl ARGS` would be refused in those words: a new quota or policy is not in force at
     /// once, and a quota that has not counted yet refuses in others.
     pub async fn until_refused(&self, args: &str, words: &str) {

@@ -34,6 +34,13 @@ async fn environment() -> &'static Environment {
             harness::install(cluster);
             harness::install_sample_kinds(cluster);
             let operator = Operator::start(cluster, "operator", &[&harness::every_kind()]).await;
+            Kubectl::new(cluster, "default")
+                .until_webhooks_are_called(
+                    "config/samples/sample-kinds/bad/stable_v1_crontab.yaml",
+                    "config/samples/sample-kinds/stable_v1_crontab.yaml",
+                    ("{.spec.timeZone}", "Etc/UTC"),
+                )
+                .await;
             Environment {
                 cluster,
                 _operator: operator,
