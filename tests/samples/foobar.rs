@@ -85,6 +85,9 @@ async fn a_command_runs_once_for_each_generation() {
         kubectl.namespace
     );
     kubectl.run(&strict).good();
+    kubectl
+        .until_refused("run probe --image=probe:1", "violates PodSecurity")
+        .await;
     let said = kubectl.run(&format!("apply -f {sample}"));
     assert_eq!(said.good(), "foobar.k8s.io/foobar-sample created\n");
     let wait = "wait --for=condition=Complete --timeout=90s foobars/foobar-sample";
