@@ -650,17 +650,18 @@ impl<P: Parent> Look<'_, P> {
             // Versions are numbers that grow (Kubernetes' KEP-5504).
             let version = after.version.parse().ok();
             memory.written = version.map(|version| (after.name.clone(), version));
-            let known = memory.applied.replace((wanted, after.print));
+            let last = memory.applied.replace((wanted, after.print));
+            let again = last.is_some_and(|(last, _)| last == wanted);
             let done = match before {
                 None => Done::Created,
                 Some(_) if P::ONCE => Done::Nothing,
                 Some(before) if before.print == after.print => Done::Nothing,
-                Some(_) if known.is_some_and(|(last, _)| last == wanted) => Done::Restored,
+                Some(_) if again => Done::Restored,
                 Some(_) => Done::Changed,
             };
             // Who deletes what is asked for writes against us too.
-            let again = done == Done::Created && known.is_some_and(|(last, _)| last == wanted);
-            memory.pace.well(again || done == Done::Restored, now);
+            let rival = again && done != Done::Nothing;
+            memory.pace.well(rival, now);
             if done != Done::Nothing {
                 memory.untold = done;
             }
