@@ -9,7 +9,6 @@ mod harness;
 mod at;
 mod figures;
 mod mydaemonset;
-mod policies;
 mod refusals;
 mod transcripts;
 mod webhook;

@@ -11,6 +11,7 @@
 
 pub mod oracle;
 pub mod pods;
+pub mod policies;
 pub mod record;
 
 use std::io::Write as _;

@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use crate::harness::policies::Policy;
 use crate::harness::{Kubectl, PATIENCE, seed, try_wait, wait_for};
-use crate::{Policy, kubectl};
+use crate::kubectl;
 
 /// A Foo that names that Deployment, with as many replicas.
 fn foo(name: &str, deployment: &str, replicas: i32) -> String {
@@ -393,8 +394,7 @@ async fn an_old_deployment_that_may_not_be_deleted_is_told_beside_the_new_one() 
     let kubectl = kubectl("foo-leftover").await;
     kubectl.apply(&foo("x", "one", 1)).good();
     until_available(&kubectl, "x");
-    let policy = Policy::set(&kubectl, "DELETE", ("apps", "deployments"), "false");
-    policy.until_it_refuses("delete deployment/one").await;
+    let policy = Policy::deny(&kubectl, "DELETE", "deployments", "true").await;
     kubectl.apply(&foo("x", "two", 2)).good();
     let of_degraded =
         |field: &str| format!("{{.status.conditions[?(@.type==\"Degraded\")].{field}}}");
@@ -412,7 +412,7 @@ async fn an_old_deployment_that_may_not_be_deleted_is_told_beside_the_new_one() 
         .until_field("foo/x", "{.status.availableReplicas}", "2")
         .await;
     assert_eq!(kubectl.field("foo/x", "{.status.observedGeneration}"), "2");
-    policy.lift();
+    drop(policy);
     kubectl.until_gone("deployment/one").await;
     kubectl
         .until_field("foo/x", &of_degraded("reason"), "AsDesired")

@@ -49,63 +49,6 @@ async fn environment() -> &'static Environment {
         .await
 }
 
-/// A policy of the cluster's administrator for one namespace.
-struct Policy<'a> {
-    kubectl: &'a Kubectl,
-}
-
-impl<'a> Policy<'a> {
-    /// In this namespace an OPERATION on RESOURCES of a group is refused, with "held back by a test", unless
-    /// the EXPRESSION (CEL) holds.
-    fn set(
-        kubectl: &'a Kubectl,
-        operation: &str,
-        (group, resources): (&str, &str),
-        expression: &str,
-    ) -> Self {
-        let namespace = &kubectl.namespace;
-        let policy = format!(
-            r"
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicy
-metadata: {{name: {namespace}}}
-spec:
-  failurePolicy: Fail
-  matchConstraints:
-    resourceRules:
-    - {{apiGroups: [{group}], apiVersions: ['*'], resources: [{resources}], operations: [{operation}]}}
-  validations: [{{expression: '{expression}', message: held back by a test}}]
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
-metadata: {{name: {namespace}}}
-spec:
-  policyName: {namespace}
-  validationActions: [Deny]
-  matchResources: {{namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: {namespace}}}}}}}
-"
-        );
-        kubectl.apply(&policy).good();
-        Self { kubectl }
-    }
-
-    /// Waits until what it forbids is refused: it is not in force at once.
-    async fn until_it_refuses(&self, args: &str) {
-        self.kubectl
-            .until_refused(args, "held back by a test")
-            .await;
-    }
-
-    /// Takes it away.
-    fn lift(self) {
-        let name = &self.kubectl.namespace;
-        let delete = format!(
-            "delete validatingadmissionpolicybinding/{name} validatingadmissionpolicy/{name}"
-        );
-        self.kubectl.run(&delete).good();
-    }
-}
-
 /// kubectl in a fresh namespace of that name.
 async fn kubectl(name: &str) -> Kubectl {
     let cluster = environment().await.cluster;

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::harness::policies::Policy;
 use crate::harness::{Kubectl, Said, wait_for};
-use crate::{Policy, kubectl};
+use crate::kubectl;
 
 const DEGRADED: &str = "{.status.conditions[?(@.type==\"Degraded\")].reason}";
 const MESSAGE: &str = "{.status.conditions[?(@.type==\"Degraded\")].message}";
@@ -514,11 +515,13 @@ async fn what_a_policy_refuses_costs_nobody_a_port() {
         "patch deployment/x -p {{\"spec\":{{\"template\":{{\"spec\":{{\"containers\":[{{\"name\":\"memcached\",\"ports\":[{metrics}]}}]}}}}}}}}"
     );
     kubectl.run(&patch).good();
-    let deployments = ("apps", "deployments");
-    let policy = Policy::set(&kubectl, "UPDATE", deployments, "object.spec.replicas <= 2");
-    policy
-        .until_it_refuses("patch deployment/x -p {\"spec\":{\"replicas\":3}}")
-        .await;
+    let policy = Policy::deny(
+        &kubectl,
+        "UPDATE",
+        "deployments",
+        "object.spec.replicas > 2",
+    )
+    .await;
     let generation = kubectl.field("deployment/x", "{.metadata.generation}");
     kubectl.run("scale memcached/x --replicas=3").good();
     kubectl
@@ -528,7 +531,7 @@ async fn what_a_policy_refuses_costs_nobody_a_port() {
     assert!(message.contains("held back by a test"), "{message}");
     let now = kubectl.field("deployment/x", "{.metadata.generation}");
     assert_eq!(now, generation, "the Deployment was changed");
-    policy.lift();
+    drop(policy);
     until_ready(&kubectl, "x", 3).await;
     let ports = "{.spec.template.spec.containers[0].ports[*].name}";
     assert_eq!(kubectl.field("deployment/x", ports), "metrics memcached");
@@ -610,9 +613,7 @@ async fn in_a_namespace_that_ends_it_waits_for_the_end() {
     ready(&kubectl, "x", 1).await;
     // Something that stays holds up the end; the Memcached stays with it, as in a namespace of very many
     // objects, of which the Deployment went first.
-    let memcacheds = ("cache.example.com", "memcacheds");
-    let policy = Policy::set(&kubectl, "DELETE", memcacheds, "false");
-    policy.until_it_refuses("delete memcached/x").await;
+    let policy = Policy::deny(&kubectl, "DELETE", "memcacheds", "true").await;
     kubectl
         .run(&format!("delete namespace {namespace} --wait=false"))
         .good();
@@ -636,7 +637,7 @@ async fn in_a_namespace_that_ends_it_waits_for_the_end() {
     let now = kubectl.field("memcached/x", "{.metadata.resourceVersion}");
     assert_eq!(now, version);
 
-    policy.lift();
+    drop(policy);
     kubectl.until_gone(&format!("namespace/{namespace}")).await;
 }
 

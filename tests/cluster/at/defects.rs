@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use super::{HOLD, at, at_when, record, set_status, witness};
+use crate::harness::policies::{BY_OPERATOR, Policy};
 use crate::harness::{Kubectl, run, wait_for};
 use crate::kubectl;
-use crate::policies::{BY_OPERATOR, Policy};
 
 /// Runs the At `x`, which goes on until `end` ends its pod, and waits until it is DONE. Nothing
 /// that makes the operator look again brings a second pod.

@@ -3,9 +3,9 @@
 use chrono::Utc;
 
 use super::{HOLD, STARTED_REASON, UID, at, at_when, gated, hold_pod, in_seconds, record, witness};
+use crate::harness::policies::Policy;
 use crate::harness::{Kubectl, time, wait_for};
 use crate::kubectl;
-use crate::policies::Policy;
 
 const CASCADES: [&str; 3] = ["background", "foreground", "orphan"];
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{HOLD, STARTED_REASON, at, record, set_status};
+use crate::harness::policies::Policy;
 use crate::harness::{Kubectl, try_wait, wait_for};
 use crate::kubectl;
-use crate::policies::Policy;
 
 const MESSAGE: &str = "{.status.message}";
 

@@ -4,9 +4,9 @@ use super::{
     GATE, GATES, HOLD, STARTED_REASON, UID, at, at_when, gated, hold_pod, in_seconds, record,
 };
 use crate::harness::pods::Recorder;
+use crate::harness::policies::Policy;
 use crate::harness::{Kubectl, wait_for};
 use crate::kubectl;
-use crate::policies::Policy;
 
 /// Waits until the pod with that UID is gone.
 async fn until_uid_gone(kubectl: &Kubectl, name: &str, uid: &str) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::journal::{Journal, most_alike};
 use super::{Place, Pod, Sight};
-use crate::policies::{BY_OPERATOR, Policy};
+use crate::harness::policies::{BY_OPERATOR, Policy};
 
 const ATTEMPT: &str = "apps.zhongmingmao.io/attempt";
 

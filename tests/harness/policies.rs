@@ -1,14 +1,14 @@
 //! Admission policies that hold back or alter single calls, so that a state which lasts for a
 //! moment only can be looked at, and so that somebody else's webhook can be played.
 
-use crate::harness::{Kubectl, wait_for};
+use super::{Kubectl, wait_for};
 
 /// The operator, in an expression of a policy.
-pub(crate) const BY_OPERATOR: &str =
+pub const BY_OPERATOR: &str =
     "request.userInfo.username.endsWith(':my-operator-controller-manager')";
 
 /// A policy in the namespace of a kubectl; gone when it is dropped.
-pub(crate) struct Policy {
+pub struct Policy {
     kubectl: Kubectl,
     kind: &'static str,
     name: String,
@@ -62,7 +62,7 @@ spec:
     }
 
     /// Denies an operation on a resource where the expression is true; returns when it does.
-    pub(crate) async fn deny(
+    pub async fn deny(
         kubectl: &Kubectl,
         operation: &str,
         resource: &str,
@@ -96,19 +96,19 @@ spec:
     }
 
     /// The operator can make pods of Ats, and commit to none.
-    pub(crate) async fn hold_commit(kubectl: &Kubectl) -> Self {
+    pub async fn hold_commit(kubectl: &Kubectl) -> Self {
         // Before the first status there is no phase.
         let commit = "object.status.phase == 'RUNNING'";
         Self::deny(kubectl, "UPDATE", "ats/status", commit).await
     }
 
     /// The operator can commit to a pod, and not release it.
-    pub(crate) async fn hold_release(kubectl: &Kubectl) -> Self {
+    pub async fn hold_release(kubectl: &Kubectl) -> Self {
         Self::deny(kubectl, "UPDATE", "pods", BY_OPERATOR).await
     }
 
     /// How often the API server has denied a call for it, the probe's included.
-    pub(crate) fn refusals(&self) -> u64 {
+    pub fn refusals(&self) -> u64 {
         let page = self.kubectl.run("get --raw /metrics").good();
         let policy = format!("policy=\"{}\"", self.name);
         page.lines()
@@ -119,7 +119,7 @@ spec:
     }
 
     /// Alters every pod as it is created, with a JSON patch in CEL; returns when it does.
-    pub(crate) async fn alter_pods(kubectl: &Kubectl, patch: &str) -> Self {
+    pub async fn alter_pods(kubectl: &Kubectl, patch: &str) -> Self {
         let policy = format!(
             r#"
   failurePolicy: Fail
