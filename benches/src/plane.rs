@@ -85,7 +85,7 @@ impl Plane {
         self.cluster.stop().await;
     }
 
-    /// Processor time of all its processes so far, in seconds.
+    /// Processor time of all its processes so far, in seconds. The fake kubelet is a thread of the bench and not in it.
     pub(crate) fn cpu(&self) -> Result<f64> {
         let mut total = Duration::ZERO;
         for name in [
@@ -93,7 +93,6 @@ impl Plane {
             "kube-apiserver",
             "kube-controller-manager",
             "kube-scheduler",
-            "kwok",
         ] {
             if let Some(process) = self.cluster.component(name) {
                 total += usage::cpu(process.pid())?;

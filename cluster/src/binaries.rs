@@ -44,18 +44,12 @@ pub(crate) struct Set {
     pub(crate) programs: &'static [Program],
 }
 
-/// Kubernetes and the etcd it wants. Separate from kwok, whose dependencies would move those of Kubernetes.
+/// Kubernetes and the etcd it wants.
 static CONTROL_PLANE: Module = Module {
     name: "controlplane",
     cgo: None,
     go_mod: include_str!("../go/controlplane/go.mod"),
     go_sum: include_str!("../go/controlplane/go.sum"),
-};
-static KWOK: Module = Module {
-    name: "kwok",
-    cgo: None,
-    go_mod: include_str!("../go/kwok/go.mod"),
-    go_sum: include_str!("../go/kwok/go.sum"),
 };
 
 /// The Kubernetes programs of a node, of the control plane's release. Their module is not the control plane's, so that
@@ -81,11 +75,11 @@ static OCI: Module = Module {
     go_sum: include_str!("../go/oci/go.sum"),
 };
 
-/// The programs of a control plane and of its fake nodes.
+/// The programs of a control plane.
 pub(crate) static CONTROL_PLANE_SET: Set = Set {
     name: "control plane",
     duration: "6 minutes",
-    modules: &[&CONTROL_PLANE, &KWOK],
+    modules: &[&CONTROL_PLANE],
     programs: &CONTROL_PLANE_PROGRAMS,
 };
 
@@ -145,7 +139,7 @@ static NODE_PROGRAMS: [Program; 9] = [
     },
 ];
 
-static CONTROL_PLANE_PROGRAMS: [Program; 6] = [
+static CONTROL_PLANE_PROGRAMS: [Program; 5] = [
     Program {
         name: "etcd",
         package: "go.etcd.io/etcd/server/v3",
@@ -170,11 +164,6 @@ static CONTROL_PLANE_PROGRAMS: [Program; 6] = [
         name: "kube-scheduler",
         package: "k8s.io/kubernetes/cmd/kube-scheduler",
         module: &CONTROL_PLANE,
-    },
-    Program {
-        name: "kwok",
-        package: "sigs.k8s.io/kwok/cmd/kwok",
-        module: &KWOK,
     },
 ];
 
@@ -327,7 +316,7 @@ fn key(modules: &[&Module], recipe: &str, os: &str, arch: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTROL_PLANE, KUBELET, KWOK, Module, key, kubernetes_version};
+    use super::{CONTROL_PLANE, KUBELET, Module, OCI, key, kubernetes_version};
 
     #[test]
     fn the_version_is_that_of_the_module() {
@@ -364,10 +353,10 @@ mod tests {
 
     #[test]
     fn the_key_changes_with_everything_that_decides_what_is_built() {
-        let base = key(&[&CONTROL_PLANE, &KWOK], "recipe", "linux", "amd64");
+        let base = key(&[&CONTROL_PLANE, &OCI], "recipe", "linux", "amd64");
         assert_eq!(
             base,
-            key(&[&CONTROL_PLANE, &KWOK], "recipe", "linux", "amd64")
+            key(&[&CONTROL_PLANE, &OCI], "recipe", "linux", "amd64")
         );
         let sum = Module {
             go_sum: "example.org/x v1.0.0 h1:other=\n",
@@ -378,11 +367,11 @@ mod tests {
             ..CONTROL_PLANE
         };
         let others = [
-            key(&[&sum, &KWOK], "recipe", "linux", "amd64"),
-            key(&[&module, &KWOK], "recipe", "linux", "amd64"),
-            key(&[&CONTROL_PLANE, &KWOK], "other recipe", "linux", "amd64"),
-            key(&[&CONTROL_PLANE, &KWOK], "recipe", "darwin", "amd64"),
-            key(&[&CONTROL_PLANE, &KWOK], "recipe", "linux", "arm64"),
+            key(&[&sum, &OCI], "recipe", "linux", "amd64"),
+            key(&[&module, &OCI], "recipe", "linux", "amd64"),
+            key(&[&CONTROL_PLANE, &OCI], "other recipe", "linux", "amd64"),
+            key(&[&CONTROL_PLANE, &OCI], "recipe", "darwin", "amd64"),
+            key(&[&CONTROL_PLANE, &OCI], "recipe", "linux", "arm64"),
         ];
         assert!(
             others.iter().all(|other| *other != base),

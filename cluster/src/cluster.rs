@@ -14,7 +14,8 @@ use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::binaries::Programs;
-use crate::components::{API_SERVER, ETCD, Plan, STAGES};
+use crate::components::{API_SERVER, ETCD, FAKE_KUBELET, Plan};
+use crate::fake_kubelet::FakeKubelet;
 use crate::guard::Guard;
 use crate::nodes::FakeNode;
 use crate::pki::{self, Credentials};
@@ -80,6 +81,8 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     namespaces: AtomicU64,
     kubeconfigs: AtomicU64,
+    // Before the components: it would note in its log that they are gone.
+    fake_kubelet: Mutex<Option<FakeKubelet>>,
     // Before the guard: fields are dropped in this order, and the guard's end removes the directory.
     components: Mutex<BTreeMap<&'static str, Arc<Process>>>,
     guard: Guard,
@@ -139,8 +142,6 @@ impl Cluster {
             &credentials.token,
             "default",
         )?;
-        let stages = directory.join("kwok.yaml");
-        std::fs::write(&stages, STAGES).map_err(Error::file("write", stages))?;
 
         let cluster = Self {
             plan,
@@ -149,6 +150,7 @@ impl Cluster {
             kubeconfig,
             namespaces: AtomicU64::new(0),
             kubeconfigs: AtomicU64::new(0),
+            fake_kubelet: Mutex::default(),
             components: Mutex::default(),
             _namespaces: namespaces,
             guard,
@@ -159,6 +161,10 @@ impl Cluster {
         cluster.until_ready().await?;
         for component in cluster.plan.components() {
             if component == ETCD || component == API_SERVER {
+                continue;
+            }
+            if component == FAKE_KUBELET {
+                cluster.start_fake_kubelet().await?;
                 continue;
             }
             cluster.spawn_component(component)?;
@@ -331,10 +337,13 @@ impl Cluster {
         self.plan.place()
     }
 
-    /// Stops one component (`etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler` or `kwok`; of a real
-    /// node `containerd`, `kubelet` or `kube-proxy`) and returns when it has ended. Containers run on.
+    /// Stops one component (`etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-scheduler` or `fake-kubelet`; of
+    /// a real node `containerd`, `kubelet` or `kube-proxy`) and returns when it has ended. Containers run on.
     pub async fn stop_component(&self, name: &str) -> Result<(), Error> {
-        self.known(name)?;
+        if self.known(name)? == FAKE_KUBELET {
+            drop(self.fake_kubelet().take());
+            return Ok(());
+        }
         let process = self.components().remove(name);
         if let Some(process) = process {
             process.stop(STOP_PATIENCE).await;
@@ -346,6 +355,9 @@ impl Cluster {
     /// Does nothing if it is running.
     pub async fn start_component(&self, name: &str) -> Result<(), Error> {
         let name = self.known(name)?;
+        if name == FAKE_KUBELET {
+            return self.start_fake_kubelet().await;
+        }
         if self
             .components()
             .get(name)
@@ -374,7 +386,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The process of a component, if it was not stopped.
+    /// The process of a component, if it was not stopped. `fake-kubelet` has none: it is a thread of this process.
     pub fn component(&self, name: &str) -> Option<Arc<Process>> {
         self.components().get(name).cloned()
     }
@@ -382,6 +394,7 @@ impl Cluster {
     /// Ends everything in order (the API server before etcd, which it would otherwise wait for) and removes the
     /// directory. Takes less than three seconds.
     pub async fn stop(self) {
+        drop(self.fake_kubelet().take());
         let components = std::mem::take(&mut *self.components());
         let (etcd, others): (Vec<_>, Vec<_>) =
             components.into_iter().partition(|(name, _)| *name == ETCD);
@@ -420,6 +433,10 @@ impl Cluster {
     }
 
     fn check_components(&self) -> Result<(), Error> {
+        let fake_kubelet = self.fake_kubelet();
+        if fake_kubelet.as_ref().is_some_and(|it| !it.is_running()) {
+            return Err(Error::Internal("the fake kubelet panicked".to_owned()));
+        }
         for (name, process) in self.components().iter() {
             if let Some(status) = process.try_wait() {
                 return Err(Error::Died {
@@ -438,6 +455,27 @@ impl Cluster {
             .spawn(name, &mut self.plan.command(name, self.directory()))?;
         self.components().insert(name, Arc::new(process));
         Ok(())
+    }
+
+    async fn start_fake_kubelet(&self) -> Result<(), Error> {
+        let is_running = |found: &Option<FakeKubelet>| {
+            let found = found.as_ref();
+            found.is_some_and(FakeKubelet::is_running)
+        };
+        if is_running(&self.fake_kubelet()) {
+            return Ok(());
+        }
+        let log = self.directory().join(format!("{FAKE_KUBELET}.log"));
+        let started = FakeKubelet::start(&self.kubeconfig, &log).await?;
+        // Should two callers start one, the second replaces the first and thereby ends it.
+        *self.fake_kubelet() = Some(started);
+        Ok(())
+    }
+
+    fn fake_kubelet(&self) -> MutexGuard<'_, Option<FakeKubelet>> {
+        self.fake_kubelet
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn until_ready(&self) -> Result<(), Error> {

@@ -27,13 +27,12 @@ const COMPONENTS: [&str; 5] = [
     API_SERVER,
     "kube-controller-manager",
     "kube-scheduler",
-    "kwok",
+    FAKE_KUBELET,
 ];
 pub(crate) const ETCD: &str = "etcd";
 pub(crate) const API_SERVER: &str = "kube-apiserver";
-
-/// The stages of the fake kubelet, for kwok's `--config`.
-pub(crate) const STAGES: &str = include_str!("../kwok/stages.yaml");
+/// The one component that is no program, but a thread of this process.
+pub(crate) const FAKE_KUBELET: &str = "fake-kubelet";
 
 impl Plan {
     /// A plan with ports that are free now. With a real node, all is to run in its network.
@@ -102,7 +101,7 @@ impl Plan {
             Some(place) => place.network(&program),
             None => Command::new(program),
         };
-        // Nothing of the user's environment: ETCD_* variables, ~/.kwok and the like change what these programs do.
+        // Nothing of the user's environment: ETCD_* variables, GODEBUG and the like change what these programs do.
         command
             .env_clear()
             .env("HOME", directory)
@@ -187,15 +186,6 @@ impl Plan {
                 "--secure-port=0".to_owned(),
                 "--kube-api-qps=2000".to_owned(),
                 "--kube-api-burst=4000".to_owned(),
-            ],
-            "kwok" => vec![
-                kubeconfig,
-                format!("--config={}", file("kwok.yaml")),
-                "--manage-all-nodes=false".to_owned(),
-                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".to_owned(),
-                "--cidr=10.244.0.1/16".to_owned(),
-                // An address of RFC 5737, which is nobody's.
-                "--node-ip=192.0.2.1".to_owned(),
             ],
             _ => Vec::new(),
         };

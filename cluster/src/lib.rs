@@ -1,5 +1,5 @@
 //! A real local Kubernetes control plane for development, tests and benchmarks: etcd, kube-apiserver,
-//! kube-controller-manager and kube-scheduler on loopback ports, with fake nodes whose pods kwok plays.
+//! kube-controller-manager and kube-scheduler on loopback ports, with fake nodes and a fake kubelet.
 //!
 //! - [`binaries`] finds the programs: `KUBEBUILDER_ASSETS`, the user's cache, or (the `go` module) a build with Go;
 //! - `pki`, `kubeconfig`, `ports`, `components`: certificates, identities, ports and flags of one control plane;
@@ -8,7 +8,7 @@
 //!
 //! A cluster can also have a `real_node`, with containers from [`Image`]s; that one needs root.
 //!
-//! What kwok does with the pods of fake nodes is in `kwok/stages.yaml`. The command line is in `main.rs` and `cli`.
+//! What becomes of the pods of fake nodes is in `fake_kubelet`. The command line is in `main.rs` and `cli`.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -25,6 +25,7 @@ pub mod binaries;
 mod cluster;
 mod components;
 mod error;
+mod fake_kubelet;
 mod go;
 mod guard;
 mod image;

@@ -1,4 +1,4 @@
-//! Fake nodes: Node objects that kwok brings up and whose pods it plays.
+//! Fake nodes: Node objects without a machine, for the fake kubelet.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use crate::fake_kubelet::NODE_ANNOTATION;
 use crate::{Cluster, Error};
 
 /// A node without a machine: 64 processors, 256 GiB of memory and room for 500 pods.
@@ -57,7 +58,7 @@ impl FakeNode {
         self
     }
 
-    /// The Node object that makes kwok manage it.
+    /// The Node object, with the annotation that hands it to the fake kubelet.
     fn object(&self) -> Node {
         let mut labels = self.labels.clone();
         for (key, value) in [
@@ -75,11 +76,12 @@ impl FakeNode {
             effect: effect.clone(),
             ..Taint::default()
         });
+        let (key, value) = NODE_ANNOTATION;
         Node {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 labels: Some(labels),
-                annotations: Some([("kwok.x-k8s.io/node".to_owned(), "fake".to_owned())].into()),
+                annotations: Some([(key.to_owned(), value.to_owned())].into()),
                 ..ObjectMeta::default()
             },
             spec: Some(NodeSpec {

@@ -156,14 +156,14 @@ fn programs_of_kubebuilder_assets_are_taken_and_the_rest_is_built() {
     };
     let text = stderr(&with_assets(assets.path()));
     assert!(
-        text.contains("(kube-controller-manager, kube-scheduler, kwok)"),
+        text.contains("(kube-controller-manager, kube-scheduler)"),
         "{text}"
     );
     let go = fake_go("go1.26.0", "echo program >\"$out\"");
     let output = with_assets(go.path());
     let text = stderr(&output);
     assert!(
-        output.status.success() && text.contains("[3 of 3] kwok: done"),
+        output.status.success() && text.contains("[2 of 2] kube-scheduler: done"),
         "{text}"
     );
 }
@@ -203,7 +203,7 @@ fn two_builds_at_once_build_once() {
         stderr(&second)
     );
     assert!(
-        stderr(&first).contains("[6 of 6] kwok: done"),
+        stderr(&first).contains("[5 of 5] kube-scheduler: done"),
         "{}",
         stderr(&first)
     );
@@ -212,7 +212,7 @@ fn two_builds_at_once_build_once() {
         "{}",
         stderr(&second)
     );
-    assert_eq!(std::fs::read_to_string(&count).unwrap(), "x\n".repeat(6));
+    assert_eq!(std::fs::read_to_string(&count).unwrap(), "x\n".repeat(5));
     // And from then on it needs no Go.
     let third = bare(cache.path(), cache.path()).output().unwrap();
     assert!(

@@ -17,7 +17,7 @@ const GATE: &str = "cnat.programming-kubernetes.info/armed";
 pub(super) async fn plane(pods: usize) -> Result<Plane> {
     let plane = Plane::start(pods.div_ceil(250), &[JOB_SYNCS]).await?;
     if pods == 0 {
-        for idler in ["kube-controller-manager", "kube-scheduler", "kwok"] {
+        for idler in ["kube-controller-manager", "kube-scheduler", "fake-kubelet"] {
             plane.cluster.stop_component(idler).await?;
         }
     }

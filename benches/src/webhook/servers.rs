@@ -139,7 +139,7 @@ impl Stage {
         kubectl("apply -k config/crd")?;
         kubectl("wait --for=condition=Established --timeout=60s crd --all")?;
         // Nothing that is measured needs them, and they would take turns with the load.
-        for idler in ["kube-controller-manager", "kube-scheduler", "kwok"] {
+        for idler in ["kube-controller-manager", "kube-scheduler", "fake-kubelet"] {
             stage.cluster.stop_component(idler).await?;
         }
         // A first start makes our authority, which the others find.

@@ -1,0 +1,119 @@
+//! The fake kubelet: it makes fake nodes Ready and reports the statuses of their pods, which run nowhere.
+//!
+//! - `stages` is the pure part: what to do next with an object, and the status to report;
+//! - `table` is the edge: it watches nodes and pods, and makes the writes;
+//! - `addresses` gives pods their addresses.
+//!
+//! It is a thread of the process that owns the [`Cluster`](crate::Cluster), with a runtime of its own: tests with a
+//! runtime each share a cluster, so it must not end with the one that started it. It ends with the cluster, and like
+//! everything of a cluster it does not outlive this process.
+
+mod addresses;
+mod stages;
+mod table;
+
+use std::convert::Infallible;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tokio::sync::oneshot;
+
+use crate::{Error, kubeconfig};
+
+pub(crate) use stages::NODE_ANNOTATION;
+
+/// A running fake kubelet. It stops when this is dropped, and makes no write after that.
+#[derive(Debug)]
+pub(crate) struct FakeKubelet {
+    /// Nothing is sent: the thread ends when this is dropped.
+    stop: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FakeKubelet {
+    /// Starts one that uses the cluster of `kubeconfig` and appends its errors to `log`.
+    pub(crate) async fn start(kubeconfig: &Path, log: &Path) -> Result<Self, Error> {
+        let log = Log::open(log)?;
+        let kubeconfig = kubeconfig.to_owned();
+        let (stop, stopped) = oneshot::channel();
+        let (started, answer) = oneshot::channel();
+        let thread = thread::Builder::new()
+            .name("fake-kubelet".to_owned())
+            .spawn(move || run(&kubeconfig, log, started, stopped))
+            .map_err(cannot_start)?;
+        let this = Self {
+            stop: Some(stop),
+            thread: Some(thread),
+        };
+        let started = answer.await.map_err(cannot_start)?;
+        started.map(|()| this)
+    }
+
+    /// Whether its thread has not ended. It ends by itself only with a panic.
+    pub(crate) fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for FakeKubelet {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        // The thread stops at its next await, which takes it less than a millisecond.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn cannot_start(cause: impl std::fmt::Display) -> Error {
+    Error::Internal(format!("cannot start the fake kubelet: {cause}"))
+}
+
+/// The thread: reports whether there is a client, and then works until it is stopped.
+fn run(
+    kubeconfig: &Path,
+    log: Log,
+    started: oneshot::Sender<Result<(), Error>>,
+    stopped: oneshot::Receiver<Infallible>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return drop(started.send(Err(cannot_start(error)))),
+    };
+    runtime.block_on(async {
+        // Here, because a client belongs to the runtime that it is made in.
+        let client: Client = match kubeconfig::client(kubeconfig).await {
+            Ok(client) => client,
+            Err(error) => return drop(started.send(Err(error))),
+        };
+        let _ = started.send(Ok(()));
+        tokio::select! {
+            () = table::run(client, log) => {}
+            _ = stopped => {}
+        }
+    });
+}
+
+/// The log of the fake kubelet.
+#[derive(Debug)]
+struct Log(File);
+
+impl Log {
+    fn open(path: &Path) -> Result<Self, Error> {
+        let mut options = OpenOptions::new();
+        let file = options.create(true).append(true).open(path);
+        file.map(Self).map_err(Error::file("write", path))
+    }
+
+    fn line(&mut self, text: &str) {
+        // The disk is full, or the directory is gone: there is nowhere else to report that.
+        let _ = writeln!(self.0, "{} {text}", Timestamp::now());
+    }
+}

@@ -1,0 +1,359 @@
+//! The pure part of the fake kubelet: what it does next with an object, and the status that it then reports.
+//!
+//! The statuses of a started pod and of a node, and the idea of stages, come from kustomize/stage/{node,pod}/fast of
+//! sigs.k8s.io/kwok v0.8.0 (Copyright The Kubernetes Authors, Apache-2.0) and were changed. The annotations are listed
+//! in the README.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Node, Pod, PodStatus};
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+/// The address of every fake node. It is one of RFC 5737, which no machine has.
+pub(super) const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+/// The annotation of fake nodes, and its value.
+pub(crate) const NODE_ANNOTATION: (&str, &str) = ("kwok.x-k8s.io/node", "fake");
+
+/// What programs and kernel of a fake node report as their version.
+const VERSION: &str = "fake";
+
+/// How long a pod runs that ends by itself and has no annotation `run-seconds`.
+const DEFAULT_RUN: Duration = Duration::from_secs(1);
+
+/// How long a pod that is deleted with a grace period of 0 may stay before it is deleted again.
+pub(super) const DELETE_AGAIN: Duration = Duration::from_secs(5);
+
+/// The next thing to do with an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step {
+    pub(super) action: Action,
+    /// How long the object must have been unchanged before.
+    pub(super) after: Duration,
+}
+
+/// What the fake kubelet does with an object. All but `Delete` write its status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    /// Makes a new node Ready.
+    Initialize,
+    /// Makes a pod Running, and Ready or not.
+    Start { ready: bool },
+    /// Makes a pod Failed.
+    Fail,
+    /// Ends a pod with its exit code.
+    Complete,
+    /// Ends a deleted pod that a finalizer keeps. A kubelet stops the containers before the object is gone.
+    Stop,
+    /// Deletes a pod with a grace period of 0.
+    Delete,
+}
+
+impl Action {
+    fn at_once(self) -> Step {
+        self.after(Duration::ZERO)
+    }
+
+    fn after(self, after: Duration) -> Step {
+        Step {
+            action: self,
+            after,
+        }
+    }
+}
+
+/// Whether the fake kubelet plays the kubelet of this node.
+pub(super) fn is_fake(node: &Node) -> bool {
+    let annotations = node.metadata.annotations.iter().flatten();
+    annotations
+        .into_iter()
+        .any(|(key, value)| (key.as_str(), value.as_str()) == NODE_ANNOTATION)
+}
+
+/// What to do next with a fake node. One that was Ready before stays as it is: a test may have made it not Ready.
+pub(super) fn next_of_node(node: &Node) -> Option<Step> {
+    let status = node.status.iter();
+    let initialized = status
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| {
+            // With this reason the node controller marks a node whose kubelet never reported.
+            let never_updated = condition.reason.as_deref() == Some("NodeStatusNeverUpdated");
+            condition.type_ == "Ready" && !never_updated
+        });
+    (!initialized).then(|| Action::Initialize.at_once())
+}
+
+/// What to do next with a pod that is bound to a fake node.
+pub(super) fn next_of_pod(pod: &Pod) -> Option<Step> {
+    if pod.metadata.deletion_timestamp.is_some() {
+        return next_of_deleted(pod);
+    }
+    let policy = pod.spec.as_ref()?.restart_policy.as_deref();
+    let wanted_phase = annotation(pod, "phase");
+    let fails = match wanted_phase {
+        Some("Failed") => true,
+        Some("Pending") => false,
+        _ => policy == Some("Always") && has_failing_image(pod),
+    };
+    let ready = annotation(pod, "ready") != Some("false");
+    match phase(pod) {
+        "Pending" | "Running" if fails => Some(Action::Fail.at_once()),
+        "Pending" if wanted_phase != Some("Pending") => Some(Action::Start { ready }.at_once()),
+        "Running" if ready != is_ready(pod) => {
+            (wanted_phase != Some("Pending")).then(|| Action::Start { ready }.at_once())
+        }
+        "Running" if matches!(policy, Some("Never" | "OnFailure")) => {
+            let held = annotation(pod, "exit-code") == Some("hold");
+            (!held).then(|| Action::Complete.after(run_time(pod)))
+        }
+        _ => None,
+    }
+}
+
+fn next_of_deleted(pod: &Pod) -> Option<Step> {
+    let kept = pod.metadata.finalizers.iter().flatten().next().is_some();
+    let grace = pod.metadata.deletion_grace_period_seconds;
+    match phase(pod) {
+        "Pending" | "Running" if kept => Some(Action::Stop.at_once()),
+        // A kubelet deletes a pod whose containers have ended, whether a finalizer keeps it or not: it then goes with
+        // its last finalizer.
+        "Succeeded" | "Failed" if grace != Some(0) => Some(Action::Delete.at_once()),
+        _ if kept => None,
+        _ if grace > Some(0) => Some(Action::Delete.at_once()),
+        // The API server removes such a pod by itself, in two writes. The second may not come when the API server is
+        // busy or its client goes away; a kubelet ends that.
+        _ if grace == Some(0) => Some(Action::Delete.after(DELETE_AGAIN)),
+        _ => None,
+    }
+}
+
+/// The status that `action` reports of a node.
+pub(super) fn status_of_node(node: &Node, now: Timestamp) -> Value {
+    let created = node.metadata.creation_timestamp.as_ref();
+    let since = time(created.map_or(now, |created| created.0));
+    let conditions = [
+        (
+            "Ready",
+            "True",
+            "KubeletReady",
+            "kubelet is posting ready status",
+        ),
+        (
+            "MemoryPressure",
+            "False",
+            "KubeletHasSufficientMemory",
+            "kubelet has sufficient memory available",
+        ),
+        (
+            "DiskPressure",
+            "False",
+            "KubeletHasNoDiskPressure",
+            "kubelet has no disk pressure",
+        ),
+        (
+            "PIDPressure",
+            "False",
+            "KubeletHasSufficientPID",
+            "kubelet has sufficient PID available",
+        ),
+        (
+            "NetworkUnavailable",
+            "False",
+            "RouteCreated",
+            "RouteController created a route",
+        ),
+    ]
+    .map(|(type_, status, reason, message)| {
+        json!({
+            "type": type_, "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": time(now), "lastTransitionTime": since,
+        })
+    });
+    let resources = json!({"cpu": "64", "memory": "256Gi", "pods": "500"});
+    let status = node.status.as_ref();
+    let allocatable = status.and_then(|status| status.allocatable.as_ref());
+    let capacity = status.and_then(|status| status.capacity.as_ref());
+    json!({
+        "conditions": conditions,
+        "addresses": [
+            {"type": "InternalIP", "address": NODE_ADDRESS},
+            {"type": "Hostname", "address": node.metadata.name},
+        ],
+        "allocatable": allocatable.map_or_else(|| resources.clone(), |given| json!(given)),
+        "capacity": capacity.map_or_else(|| resources.clone(), |given| json!(given)),
+        "nodeInfo": {
+            "architecture": "amd64", "operatingSystem": "linux",
+            "kubeletVersion": VERSION, "kubeProxyVersion": VERSION, "kernelVersion": VERSION,
+            "containerRuntimeVersion": VERSION, "osImage": "",
+            "bootID": "", "machineID": "", "systemUUID": "",
+        },
+        "phase": "Running",
+    })
+}
+
+/// The status that `action` reports of a pod; `address` is for a pod that starts without one.
+pub(super) fn status_of_pod(pod: &Pod, action: Action, address: Ipv4Addr, now: Timestamp) -> Value {
+    let started = status(pod).and_then(|status| status.start_time.as_ref());
+    let times = Times {
+        started: time(started.map_or(now, |started| started.0)),
+        now: time(now),
+    };
+    let message = annotation(pod, "message").filter(|message| !message.is_empty());
+    match action {
+        Action::Start { ready } => started_status(pod, ready, address, &times),
+        Action::Fail => ended_status(pod, 1, message, "PodFailed", &times),
+        Action::Complete => {
+            let code = annotation(pod, "exit-code").and_then(|code| code.parse().ok());
+            let code = code.unwrap_or(0);
+            let reason = if code == 0 {
+                "PodCompleted"
+            } else {
+                "PodFailed"
+            };
+            ended_status(pod, code, message, reason, &times)
+        }
+        // 128 and the number of SIGTERM.
+        Action::Stop => ended_status(pod, 143, None, "PodFailed", &times),
+        Action::Initialize | Action::Delete => Value::Null,
+    }
+}
+
+/// Times of a status, as the API has them: cut to the second.
+struct Times {
+    started: String,
+    now: String,
+}
+
+fn started_status(pod: &Pod, ready: bool, address: Ipv4Addr, times: &Times) -> Value {
+    let (truth, reason) = if ready {
+        // Not absent: the patch would leave the reason of before.
+        ("True", "")
+    } else {
+        ("False", "ContainersNotReady")
+    };
+    let mut conditions = vec![
+        condition("Initialized", "True", "", &times.started),
+        condition("Ready", truth, reason, &times.now),
+        condition("ContainersReady", truth, reason, &times.now),
+    ];
+    let spec = pod.spec.as_ref();
+    let gates = spec
+        .iter()
+        .flat_map(|spec| spec.readiness_gates.iter().flatten());
+    conditions.extend(gates.map(|gate| condition(&gate.condition_type, "True", "", &times.now)));
+
+    let running = json!({"running": {"startedAt": times.started}});
+    let ran = json!({"terminated": {
+        "exitCode": 0, "reason": "Completed", "startedAt": times.started, "finishedAt": times.started,
+    }});
+    let containers = containers(pod).map(|container| {
+        json!({
+            "name": container.name, "image": container.image, "imageID": "", "restartCount": 0,
+            "ready": ready, "started": true, "state": running,
+        })
+    });
+    let init_containers = spec
+        .iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten());
+    let init_containers = init_containers.map(|container| {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        json!({
+            "name": container.name, "image": container.image, "imageID": "", "restartCount": 0,
+            "ready": true, "started": is_sidecar.then_some(true),
+            "state": if is_sidecar { &running } else { &ran },
+        })
+    });
+    let mut status = json!({
+        "phase": "Running",
+        "startTime": times.started,
+        "conditions": conditions,
+        "containerStatuses": containers.collect::<Vec<_>>(),
+        "initContainerStatuses": init_containers.collect::<Vec<_>>(),
+        "hostIP": NODE_ADDRESS,
+        "hostIPs": [{"ip": NODE_ADDRESS}],
+    });
+    if pod_address(pod).is_none() {
+        status["podIP"] = json!(address);
+        status["podIPs"] = json!([{"ip": address}]);
+    }
+    status
+}
+
+fn ended_status(pod: &Pod, code: i32, message: Option<&str>, reason: &str, times: &Times) -> Value {
+    let containers = containers(pod).map(|container| {
+        json!({
+            "name": container.name, "image": container.image, "imageID": "", "restartCount": 0,
+            "ready": false, "started": false,
+            "state": {"terminated": {
+                "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" },
+                "message": message, "startedAt": times.started, "finishedAt": times.now,
+            }},
+        })
+    });
+    json!({
+        "phase": if code == 0 { "Succeeded" } else { "Failed" },
+        "startTime": times.started,
+        "conditions": [
+            condition("Initialized", "True", "PodCompleted", &times.started),
+            condition("Ready", "False", reason, &times.now),
+            condition("ContainersReady", "False", reason, &times.now),
+        ],
+        "containerStatuses": containers.collect::<Vec<_>>(),
+    })
+}
+
+fn condition(type_: &str, status: &str, reason: &str, since: &str) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "lastTransitionTime": since})
+}
+
+/// The address of a pod, if it has one.
+pub(super) fn pod_address(pod: &Pod) -> Option<Ipv4Addr> {
+    status(pod)?.pod_ip.as_deref()?.parse().ok()
+}
+
+/// How long a pod runs that ends by itself.
+fn run_time(pod: &Pod) -> Duration {
+    annotation(pod, "run-seconds")
+        .and_then(|seconds| seconds.parse().ok())
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .unwrap_or(DEFAULT_RUN)
+}
+
+/// The value of one of our annotations.
+fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    let value = annotations.get(&format!("kwok.my-operator.dev/{name}"))?;
+    Some(value.as_str())
+}
+
+fn has_failing_image(pod: &Pod) -> bool {
+    containers(pod)
+        .filter_map(|container| container.image.as_deref())
+        .any(|image| image.contains("fail"))
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let status = status(pod).into_iter();
+    status
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+fn phase(pod: &Pod) -> &str {
+    let phase = status(pod).and_then(|status| status.phase.as_deref());
+    phase.unwrap_or_default()
+}
+
+fn status(pod: &Pod) -> Option<&PodStatus> {
+    pod.status.as_ref()
+}
+
+fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    pod.spec.iter().flat_map(|spec| &spec.containers)
+}
+
+fn time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

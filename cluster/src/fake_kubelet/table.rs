@@ -1,0 +1,504 @@
+//! The edge of the fake kubelet: all nodes and bound pods as last seen, what is due for them when, and the writes.
+//!
+//! A decision is only written to the object that it was made from. Every status carries the UID and the resource version
+//! that were decided on, and every delete carries the UID, so that neither reaches a new pod of the same name, however
+//! late the write is. A write that fails for that reason is harmless: the watch brings the state to decide on next.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesUnordered, Stream, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, Preconditions};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::addresses::Addresses;
+use super::stages::{self, Action, DELETE_AGAIN, NODE_ADDRESS, Step};
+use super::{Log, stages::pod_address};
+
+/// How many writes are in flight at a time. Load tests create hundreds of pods at once, and are to measure the operator.
+const MAX_WRITES: usize = 32;
+
+/// A write that has no answer by then has failed. A frozen API server answers none.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The pauses after failed writes of an object: from the first, doubled, to the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(2);
+
+/// The pause after a failed watch. It does not grow: there are two watches, and the API server is on this machine.
+const WATCH_PAUSE: Duration = Duration::from_millis(250);
+
+/// The name of an object.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Key {
+    Node(String),
+    Pod { namespace: String, name: String },
+}
+
+/// The two kinds that are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Node,
+    Pod,
+}
+
+/// An object as last seen.
+#[derive(Debug, Clone)]
+enum Object {
+    Node(Arc<Node>),
+    Pod(Arc<Pod>),
+}
+
+impl Object {
+    fn node(mut node: Node) -> Self {
+        node.metadata.managed_fields = None;
+        Self::Node(Arc::new(node))
+    }
+
+    fn pod(mut pod: Pod) -> Self {
+        pod.metadata.managed_fields = None;
+        Self::Pod(Arc::new(pod))
+    }
+
+    fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Node(node) => &node.metadata,
+            Self::Pod(pod) => &pod.metadata,
+        }
+    }
+
+    fn key(&self) -> Key {
+        match self {
+            Self::Node(node) => Key::Node(node.name_any()),
+            Self::Pod(pod) => Key::Pod {
+                namespace: pod.namespace().unwrap_or_default(),
+                name: pod.name_any(),
+            },
+        }
+    }
+
+    /// The name of a node, and that of a pod's node.
+    fn node_name(&self) -> &str {
+        match self {
+            Self::Node(node) => node.metadata.name.as_deref(),
+            Self::Pod(pod) => pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()),
+        }
+        .unwrap_or_default()
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.metadata().uid == other.metadata().uid
+    }
+
+    fn is_unchanged(&self, other: &Self) -> bool {
+        self.is(other) && self.metadata().resource_version == other.metadata().resource_version
+    }
+}
+
+/// An object, and what the fake kubelet knows of it.
+#[derive(Debug)]
+struct Entry {
+    object: Object,
+    /// When this version of the object was first seen.
+    seen: Instant,
+    /// The address that a pod has or is to get.
+    address: Option<Ipv4Addr>,
+    /// When it is due in `Table::queue`.
+    due: Option<Instant>,
+    writing: bool,
+    /// How often this version could not be written.
+    failures: u32,
+    /// The earliest time of the next write.
+    not_before: Option<Instant>,
+}
+
+impl Entry {
+    fn new(object: Object) -> Self {
+        Self {
+            object,
+            seen: Instant::now(),
+            address: None,
+            due: None,
+            writing: false,
+            failures: 0,
+            not_before: None,
+        }
+    }
+}
+
+/// A write to the API server.
+#[derive(Debug, PartialEq)]
+enum Change {
+    Status(Value),
+    Delete(DeleteParams),
+}
+
+impl Change {
+    /// What `action` writes of `object`.
+    fn new(action: Action, object: &Object, address: Ipv4Addr, now: Timestamp) -> Self {
+        let ObjectMeta {
+            uid,
+            resource_version,
+            ..
+        } = object.metadata();
+        let status = match object {
+            _ if action == Action::Delete => {
+                let preconditions = Preconditions {
+                    uid: uid.clone(),
+                    resource_version: None,
+                };
+                let params = DeleteParams::default().grace_period(0);
+                return Self::Delete(params.preconditions(preconditions));
+            }
+            Object::Node(node) => stages::status_of_node(node, now),
+            Object::Pod(pod) => stages::status_of_pod(pod, action, address, now),
+        };
+        let metadata = json!({"uid": uid, "resourceVersion": resource_version});
+        Self::Status(json!({"metadata": metadata, "status": status}))
+    }
+
+    /// Makes the write. Returns the object that a status was written to.
+    async fn make(self, client: Client, key: &Key) -> kube::Result<Option<Object>> {
+        // A strategic merge patch keeps the conditions that others have set.
+        match (self, key) {
+            (Self::Status(patch), Key::Node(name)) => {
+                let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+                let api: Api<Node> = Api::all(client);
+                let node = api.patch_status(name, &params, &patch).await?;
+                Ok(Some(Object::node(node)))
+            }
+            (Self::Status(patch), Key::Pod { namespace, name }) => {
+                let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+                let api: Api<Pod> = Api::namespaced(client, namespace);
+                let pod = api.patch_status(name, &params, &patch).await?;
+                Ok(Some(Object::pod(pod)))
+            }
+            (Self::Delete(params), Key::Pod { namespace, name }) => {
+                let api: Api<Pod> = Api::namespaced(client, namespace);
+                api.delete(name, &params).await.map(|_| None)
+            }
+            (Self::Delete(_), Key::Node(_)) => Ok(None),
+        }
+    }
+}
+
+/// A write that has ended.
+struct Written {
+    key: Key,
+    /// The object that it was decided on.
+    base: Object,
+    result: Result<Option<Object>, Failure>,
+}
+
+/// Why a write failed.
+enum Failure {
+    /// The object has changed or is gone, and the watch reports that.
+    Outdated,
+    Other(String),
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.is_conflict() || status.is_not_found() => {
+                Self::Outdated
+            }
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+/// Watches and writes for ever.
+pub(super) async fn run(client: Client, log: Log) {
+    let mut events = events(&client);
+    let mut table = Table::new(client, log);
+    loop {
+        let due = table.next_due();
+        tokio::select! {
+            Some(event) = events.next() => match event {
+                Ok((kind, event)) => table.handle(kind, event),
+                Err(error) => table.log.line(&error.to_string()),
+            },
+            Some(written) = table.writes.next() => table.written(written),
+            () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                table.write_first();
+            }
+        }
+    }
+}
+
+/// What happens to nodes and to pods that are bound to a node. A watch that is cut or too old begins again with a list.
+fn events(
+    client: &Client,
+) -> impl Stream<Item = Result<(Kind, Event<Object>), watcher::Error>> + Unpin + use<> {
+    fn convert<K>(event: Event<K>, object: fn(K) -> Object) -> Event<Object> {
+        match event {
+            Event::Apply(found) => Event::Apply(object(found)),
+            Event::Delete(found) => Event::Delete(object(found)),
+            Event::Init => Event::Init,
+            Event::InitApply(found) => Event::InitApply(object(found)),
+            Event::InitDone => Event::InitDone,
+        }
+    }
+    let bound = watcher::Config::default().fields("spec.nodeName!=");
+    let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default())
+        .map_ok(|event| (Kind::Node, convert(event, Object::node)));
+    let pods = watcher(Api::<Pod>::all(client.clone()), bound)
+        .map_ok(|event| (Kind::Pod, convert(event, Object::pod)));
+    let pause = |event: Result<_, _>| async {
+        if event.is_err() {
+            tokio::time::sleep(WATCH_PAUSE).await;
+        }
+        event
+    };
+    futures::stream::select(Box::pin(nodes.then(pause)), Box::pin(pods.then(pause)))
+}
+
+/// A list of all objects of a kind, with which a watch begins.
+#[derive(Debug, Default)]
+struct Listing {
+    /// Whether there has been a complete one.
+    done: bool,
+    /// The objects that were there before and were not listed yet: at its end they are gone.
+    missing: HashSet<Key>,
+}
+
+struct Table {
+    client: Client,
+    log: Log,
+    entries: HashMap<Key, Entry>,
+    /// The pods of each node, fake or not.
+    pods: HashMap<String, HashSet<Key>>,
+    addresses: Addresses,
+    nodes_listing: Listing,
+    pods_listing: Listing,
+    queue: BTreeSet<(Instant, Key)>,
+    writes: FuturesUnordered<BoxFuture<'static, Written>>,
+}
+
+impl Table {
+    fn new(client: Client, log: Log) -> Self {
+        Self {
+            client,
+            log,
+            entries: HashMap::new(),
+            pods: HashMap::new(),
+            addresses: Addresses::new(),
+            nodes_listing: Listing::default(),
+            pods_listing: Listing::default(),
+            queue: BTreeSet::new(),
+            writes: FuturesUnordered::new(),
+        }
+    }
+
+    fn listing(&mut self, kind: Kind) -> &mut Listing {
+        match kind {
+            Kind::Node => &mut self.nodes_listing,
+            Kind::Pod => &mut self.pods_listing,
+        }
+    }
+
+    fn handle(&mut self, kind: Kind, event: Event<Object>) {
+        match event {
+            Event::Apply(object) => self.put(object),
+            Event::Delete(object) => self.remove(&object.key()),
+            Event::Init => {
+                let known = self.entries.keys();
+                let known = known.filter(|key| matches!(key, Key::Node(_)) == (kind == Kind::Node));
+                self.listing(kind).missing = known.cloned().collect();
+            }
+            Event::InitApply(object) => {
+                self.listing(kind).missing.remove(&object.key());
+                self.put(object);
+            }
+            Event::InitDone => {
+                for key in std::mem::take(&mut self.listing(kind).missing) {
+                    self.remove(&key);
+                }
+                self.listing(kind).done = true;
+            }
+        }
+    }
+
+    /// Notes what an object looks like now.
+    fn put(&mut self, object: Object) {
+        let key = object.key();
+        match self.entries.get_mut(&key) {
+            // Our own write, or a list.
+            Some(entry) if entry.object.is_unchanged(&object) => return,
+            Some(entry) if entry.object.is(&object) => {
+                entry.object = object;
+                entry.seen = Instant::now();
+                entry.failures = 0;
+                entry.not_before = None;
+            }
+            _ => {
+                self.remove(&key);
+                if let Object::Pod(_) = object {
+                    let node = object.node_name().to_owned();
+                    self.pods.entry(node).or_default().insert(key.clone());
+                }
+                self.entries.insert(key.clone(), Entry::new(object));
+            }
+        }
+        if let Some(entry) = self.entries.get_mut(&key)
+            && let Object::Pod(pod) = &entry.object
+            && let Some(address) = pod_address(pod)
+            && self.addresses.note(address)
+        {
+            entry.address = Some(address);
+        }
+        self.schedule(&key);
+        if let Key::Node(name) = &key {
+            for pod in self.pods.get(name).cloned().unwrap_or_default() {
+                self.schedule(&pod);
+            }
+        }
+    }
+
+    /// Forgets an object that is gone. The pods of a node stay, for the pod garbage collector or the next node of that
+    /// name.
+    fn remove(&mut self, key: &Key) {
+        let Some(entry) = self.entries.remove(key) else {
+            return;
+        };
+        if let Some(due) = entry.due {
+            self.queue.remove(&(due, key.clone()));
+        }
+        if let Some(address) = entry.address {
+            self.addresses.free(address);
+        }
+        if let Object::Pod(_) = entry.object
+            && let Some(pods) = self.pods.get_mut(entry.object.node_name())
+        {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.pods.remove(entry.object.node_name());
+            }
+        }
+    }
+
+    /// What is to be done next with an object, if it is one of a fake node.
+    fn next(&self, entry: &Entry) -> Option<Step> {
+        let node = Key::Node(entry.object.node_name().to_owned());
+        let Object::Node(node) = &self.entries.get(&node)?.object else {
+            return None;
+        };
+        if !stages::is_fake(node) {
+            return None;
+        }
+        match &entry.object {
+            Object::Node(node) => stages::next_of_node(node),
+            Object::Pod(pod) => stages::next_of_pod(pod),
+        }
+    }
+
+    /// Puts an object into the queue, at another time or not at all.
+    fn schedule(&mut self, key: &Key) {
+        let Some(entry) = self.entries.get(key) else {
+            return;
+        };
+        let step = self.next(entry).filter(|_| !entry.writing);
+        let due =
+            step.map(|step| (entry.seen + step.after).max(entry.not_before.unwrap_or(entry.seen)));
+        if let Some(entry) = self.entries.get_mut(key) {
+            if let Some(due) = std::mem::replace(&mut entry.due, due) {
+                self.queue.remove(&(due, key.clone()));
+            }
+            if let Some(due) = due {
+                self.queue.insert((due, key.clone()));
+            }
+        }
+    }
+
+    /// When the next write may begin. None before the first lists: which addresses are taken is not known.
+    fn next_due(&self) -> Option<Instant> {
+        let listed = self.nodes_listing.done && self.pods_listing.done;
+        let (due, _) = self.queue.first()?;
+        (listed && self.writes.len() < MAX_WRITES).then_some(*due)
+    }
+
+    /// Begins the write that is due first.
+    fn write_first(&mut self) {
+        let Some((_, key)) = self.queue.pop_first() else {
+            return;
+        };
+        let step = self.entries.get(&key).and_then(|entry| self.next(entry));
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return;
+        };
+        entry.due = None;
+        let Some(step) = step else {
+            return;
+        };
+        let address = match &entry.object {
+            Object::Pod(pod) if matches!(step.action, Action::Start { .. }) => {
+                let spec = pod.spec.as_ref();
+                if spec.and_then(|spec| spec.host_network) == Some(true) {
+                    NODE_ADDRESS
+                } else {
+                    *entry.address.get_or_insert_with(|| self.addresses.take())
+                }
+            }
+            _ => NODE_ADDRESS,
+        };
+        entry.writing = true;
+        let base = entry.object.clone();
+        let change = Change::new(step.action, &base, address, Timestamp::now());
+        let client = self.client.clone();
+        let write = async move {
+            let write = change.make(client, &key);
+            let result = tokio::time::timeout(WRITE_TIMEOUT, write).await;
+            let result = result.map_or_else(
+                |_| Err(Failure::Other("no answer".to_owned())),
+                |result| result.map_err(Failure::from),
+            );
+            Written { key, base, result }
+        };
+        self.writes.push(write.boxed());
+    }
+
+    /// Takes note of the end of a write.
+    fn written(&mut self, Written { key, base, result }: Written) {
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return;
+        };
+        if !entry.object.is(&base) {
+            // A new object of that name, which has writes of its own.
+            return;
+        }
+        entry.writing = false;
+        if !entry.object.is_unchanged(&base) {
+            // The watch was quicker than the answer, and knows as much or more.
+            return self.schedule(&key);
+        }
+        let pause = match &result {
+            // The API server is expected to remove it. If not:
+            Ok(None) => DELETE_AGAIN,
+            // The answer to a status is an object that has changed, so that this pause does not come to bear.
+            Ok(Some(_)) | Err(_) => {
+                let doubled = FIRST_PAUSE.saturating_mul(1 << entry.failures.min(10));
+                doubled.min(LAST_PAUSE)
+            }
+        };
+        entry.not_before = Some(Instant::now() + pause);
+        entry.failures += 1;
+        match result {
+            Ok(Some(object)) => self.put(object),
+            Err(Failure::Other(cause)) if entry.failures == 1 => {
+                self.log.line(&format!("cannot write {key:?}: {cause}"));
+            }
+            _ => {}
+        }
+        self.schedule(&key);
+    }
+}
