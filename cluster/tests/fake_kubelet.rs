@@ -1,11 +1,13 @@
 //! What the fake kubelet does with pods on fake nodes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use my_operator_cluster::{Cluster, FakeNode, Options, shared};
 use serde_json::{Value, json};
 
@@ -337,6 +339,79 @@ async fn deleted_pods_vanish_at_once_and_finalizers_keep_them_stopped() {
         .await
         .unwrap();
     assert!(pods.get_opt("kept").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_deleted_pod_makes_room_for_one_of_the_same_name() {
+    let pods = pods("again").await;
+    let mut last = None;
+    for _ in 0..20 {
+        create(
+            &pods,
+            "same",
+            "Always",
+            Value::Null,
+            json!({"nodeName": "node-1"}),
+        )
+        .await;
+        let pod = until(&pods, "same", "Ready", ready).await;
+        assert_ne!(pod.metadata.uid, last);
+        last = pod.metadata.uid;
+        // Without a grace period it is gone at once, while the fake kubelet may still have a delete of its own to make.
+        let half = DeleteParams::default().grace_period(1);
+        pods.delete("same", &half).await.unwrap();
+        let _ = pods
+            .delete("same", &DeleteParams::default().grace_period(0))
+            .await;
+        while pods.get_opt("same").await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    create(
+        &pods,
+        "same",
+        "Always",
+        Value::Null,
+        json!({"nodeName": "node-1"}),
+    )
+    .await;
+    // Longer than a pod may stay that is deleted with a grace period of 0.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(ready(&pods.get("same").await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_burst_of_pods_is_ready_soon_each_with_an_address_of_its_own() {
+    let pods = pods("burst").await;
+    let names: Vec<_> = (1..=200).map(|number| format!("pod-{number}")).collect();
+    let begin = Instant::now();
+    let creations = names.iter().map(|name| {
+        create(
+            &pods,
+            name,
+            "Always",
+            Value::Null,
+            json!({"nodeName": "node-2"}),
+        )
+    });
+    futures::stream::iter(creations)
+        .buffer_unordered(16)
+        .collect::<()>()
+        .await;
+    let created = begin.elapsed();
+    for name in &names {
+        until(&pods, name, "Ready", ready).await;
+    }
+    eprintln!(
+        "200 pods created after {created:?}, Ready after {:?}",
+        begin.elapsed()
+    );
+    let list = pods.list(&ListParams::default()).await.unwrap();
+    let addresses = list
+        .items
+        .into_iter()
+        .map(|pod| pod.status.unwrap().pod_ip.unwrap());
+    assert_eq!(addresses.collect::<BTreeSet<_>>().len(), 200);
 }
 
 #[tokio::test]

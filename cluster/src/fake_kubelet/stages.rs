@@ -357,3 +357,219 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
 fn time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::{Node, Pod};
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::{Value, json};
+
+    use super::{Action, Step, next_of_node, next_of_pod, status_of_node, status_of_pod};
+
+    const START: Option<Step> = step(Action::Start { ready: true }, 0);
+    const START_UNREADY: Option<Step> = step(Action::Start { ready: false }, 0);
+    const FAIL: Option<Step> = step(Action::Fail, 0);
+    const COMPLETE: Option<Step> = step(Action::Complete, 1000);
+    const STOP: Option<Step> = step(Action::Stop, 0);
+    const DELETE: Option<Step> = step(Action::Delete, 0);
+    const DELETE_AGAIN: Option<Step> = step(Action::Delete, 5000);
+
+    #[expect(clippy::unnecessary_wraps, reason = "compared with an option")]
+    const fn step(action: Action, milliseconds: u64) -> Option<Step> {
+        Some(Step {
+            action,
+            after: Duration::from_millis(milliseconds),
+        })
+    }
+
+    /// A pod in a phase, Ready or not, with these of our annotations (`key=value`).
+    fn pod(policy: &str, phase: &str, ready: bool, annotations: &[&str]) -> Pod {
+        let annotations = annotations.iter().map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap();
+            (format!("kwok.my-operator.dev/{key}"), json!(value))
+        });
+        let ready = if ready { "True" } else { "False" };
+        serde_json::from_value(json!({
+            "metadata": {"name": "pod", "annotations": annotations.collect::<serde_json::Map<_, _>>()},
+            "spec": {"restartPolicy": policy, "containers": [{"name": "main", "image": "busybox:1"}]},
+            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_pod_starts_ends_and_fails_as_its_annotations_say() {
+        for (policy, phase, ready, annotations, expected) in [
+            ("Always", "Pending", false, &[][..], START),
+            ("Never", "Pending", false, &[], START),
+            ("Always", "Pending", false, &["ready=false"], START_UNREADY),
+            ("Always", "Pending", false, &["ready=no"], START),
+            ("Always", "Pending", false, &["phase=Pending"], None),
+            ("Always", "Pending", false, &["phase=Failed"], FAIL),
+            ("Never", "Pending", false, &["phase=Failed"], FAIL),
+            ("Always", "Running", true, &[], None),
+            ("Always", "Running", true, &["ready=false"], START_UNREADY),
+            ("Always", "Running", false, &["ready=false"], None),
+            ("Always", "Running", false, &[], START),
+            ("Always", "Running", false, &["phase=Pending"], None),
+            ("Always", "Running", true, &["phase=Failed"], FAIL),
+            ("Always", "Running", true, &["exit-code=3"], None),
+            ("Never", "Running", true, &[], COMPLETE),
+            ("OnFailure", "Running", true, &["exit-code=3"], COMPLETE),
+            ("Never", "Running", true, &["exit-code=hold"], None),
+            ("Never", "Running", true, &["phase=Failed"], FAIL),
+            ("Never", "Running", false, &[], START),
+            ("Never", "Running", false, &["ready=false"], COMPLETE),
+            (
+                "Never",
+                "Running",
+                true,
+                &["run-seconds=2.5"],
+                step(Action::Complete, 2500),
+            ),
+            (
+                "Never",
+                "Running",
+                true,
+                &["run-seconds=0"],
+                step(Action::Complete, 0),
+            ),
+            ("Never", "Running", true, &["run-seconds=-1"], COMPLETE),
+            ("Never", "Running", true, &["run-seconds=soon"], COMPLETE),
+            ("Never", "Succeeded", false, &[], None),
+            ("Never", "Failed", false, &["phase=Failed"], None),
+            ("Always", "Unknown", true, &[], None),
+        ] {
+            let pod = pod(policy, phase, ready, annotations);
+            let found = next_of_pod(&pod);
+            assert_eq!(found, expected, "{policy} {phase} {ready} {annotations:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_running_pod_with_a_failing_image_fails() {
+        for (policy, annotations, expected) in [
+            ("Always", &[][..], FAIL),
+            ("Always", &["phase=Pending"], None),
+            ("Never", &[], START),
+        ] {
+            let mut pod = pod(policy, "Pending", false, annotations);
+            pod.spec.as_mut().unwrap().containers[0].image = Some("example.org/fail:1".to_owned());
+            assert_eq!(next_of_pod(&pod), expected, "{policy} {annotations:?}");
+        }
+    }
+
+    #[test]
+    fn a_deleted_pod_is_stopped_if_a_finalizer_keeps_it_and_deleted_otherwise() {
+        for (phase, finalizers, grace, expected) in [
+            ("Pending", 0, 30, DELETE),
+            ("Running", 0, 30, DELETE),
+            ("Running", 0, 1, DELETE),
+            ("Failed", 0, 30, DELETE),
+            ("Running", 0, 0, DELETE_AGAIN),
+            ("Succeeded", 0, 0, DELETE_AGAIN),
+            ("Pending", 1, 30, STOP),
+            ("Running", 1, 30, STOP),
+            ("Running", 1, 0, STOP),
+            ("Failed", 1, 30, DELETE),
+            ("Succeeded", 1, 30, DELETE),
+            ("Failed", 1, 0, None),
+        ] {
+            let mut pod = pod("Never", phase, true, &["phase=Failed"]);
+            pod.metadata.deletion_timestamp = Some(serde_json::from_value(json!(NOW)).unwrap());
+            pod.metadata.deletion_grace_period_seconds = Some(grace);
+            pod.metadata.finalizers = (finalizers > 0).then(|| vec!["example.org/keep".to_owned()]);
+            assert_eq!(next_of_pod(&pod), expected, "{phase} {finalizers} {grace}");
+        }
+    }
+
+    const NOW: &str = "2026-01-02T03:04:05Z";
+
+    fn status(pod: &Pod, action: Action) -> Value {
+        status_of_pod(pod, action, [10, 244, 1, 0].into(), NOW.parse().unwrap())
+    }
+
+    #[test]
+    fn a_started_pod_keeps_its_address_and_has_its_readiness_gates() {
+        let mut pod = pod("Always", "Pending", false, &[]);
+        let gate = json!([{"conditionType": "example.org/gate"}]);
+        pod.spec.as_mut().unwrap().readiness_gates = serde_json::from_value(gate).unwrap();
+        let started = status(&pod, Action::Start { ready: true });
+        assert_eq!(started["podIP"], json!("10.244.1.0"));
+        assert_eq!(started["hostIP"], json!("192.0.2.1"));
+        assert_eq!(started["startTime"], json!(NOW));
+        let types = started["conditions"].as_array().unwrap().iter();
+        let types: Vec<_> = types.map(|condition| condition["type"].as_str()).collect();
+        let gate = Some("example.org/gate");
+        assert_eq!(
+            types,
+            [
+                Some("Initialized"),
+                Some("Ready"),
+                Some("ContainersReady"),
+                gate
+            ]
+        );
+
+        pod.status.as_mut().unwrap().pod_ip = Some("10.244.9.9".to_owned());
+        assert_eq!(
+            status(&pod, Action::Start { ready: true })["podIP"],
+            Value::Null
+        );
+        let unready = status(&pod, Action::Start { ready: false });
+        assert_eq!(unready["containerStatuses"][0]["ready"], json!(false));
+        assert_eq!(unready["phase"], json!("Running"));
+    }
+
+    #[test]
+    fn an_ended_pod_reports_exit_code_and_message() {
+        for (annotations, action, phase, code, message) in [
+            (&[][..], Action::Complete, "Succeeded", 0, Value::Null),
+            (
+                &["exit-code=3", "message=no"],
+                Action::Complete,
+                "Failed",
+                3,
+                json!("no"),
+            ),
+            (
+                &["exit-code=x"],
+                Action::Complete,
+                "Succeeded",
+                0,
+                Value::Null,
+            ),
+            (&["message=no"], Action::Fail, "Failed", 1, json!("no")),
+            (&["message=no"], Action::Stop, "Failed", 143, Value::Null),
+        ] {
+            let status = status(&pod("Never", "Running", true, annotations), action);
+            let end = &status["containerStatuses"][0]["state"]["terminated"];
+            assert_eq!(status["phase"], json!(phase), "{status}");
+            assert_eq!(
+                (&end["exitCode"], &end["message"]),
+                (&json!(code), &message),
+                "{status}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_node_becomes_ready_once() {
+        let mut node: Node = serde_json::from_value(json!({"metadata": {"name": "node"}})).unwrap();
+        assert_eq!(next_of_node(&node), step(Action::Initialize, 0));
+        let status = status_of_node(&node, Timestamp::UNIX_EPOCH);
+        assert_eq!(status["allocatable"]["pods"], json!("500"));
+        node.status = serde_json::from_value(status).unwrap();
+        assert_eq!(next_of_node(&node), None);
+        let ready = json!({"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]});
+        node.status = serde_json::from_value(ready).unwrap();
+        assert_eq!(next_of_node(&node), None, "a test made it not Ready");
+        let unknown = json!({"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusNeverUpdated"}]});
+        node.status = serde_json::from_value(unknown).unwrap();
+        assert_eq!(next_of_node(&node), step(Action::Initialize, 0));
+    }
+}

@@ -481,14 +481,13 @@ impl Table {
             // The watch was quicker than the answer, and knows as much or more.
             return self.schedule(&key);
         }
-        let pause = match &result {
-            // The API server is expected to remove it. If not:
-            Ok(None) => DELETE_AGAIN,
-            // The answer to a status is an object that has changed, so that this pause does not come to bear.
-            Ok(Some(_)) | Err(_) => {
-                let doubled = FIRST_PAUSE.saturating_mul(1 << entry.failures.min(10));
-                doubled.min(LAST_PAUSE)
-            }
+        let pause = if let Ok(None) = result {
+            // A deleted pod is gone or changed by then.
+            DELETE_AGAIN
+        } else {
+            // Also after a status that changed nothing; one that changed the object is a new version without a pause.
+            let doubled = FIRST_PAUSE.saturating_mul(1 << entry.failures.min(10));
+            doubled.min(LAST_PAUSE)
         };
         entry.not_before = Some(Instant::now() + pause);
         entry.failures += 1;
@@ -500,5 +499,168 @@ impl Table {
             _ => {}
         }
         self.schedule(&key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use std::time::Duration;
+
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::api::{Api, DeleteParams, PostParams};
+    use kube::runtime::watcher::Event;
+    use serde_json::{Value, json};
+    use tokio::time::Instant;
+
+    use super::{
+        Action, Change, Failure, Kind, Log, NODE_ADDRESS, Object, Table, Timestamp, Written,
+    };
+    use crate::{Cluster, Options};
+
+    fn node(name: &str) -> Object {
+        let node = json!({
+            "metadata": {"name": name, "uid": name, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        Object::node(serde_json::from_value(node).unwrap())
+    }
+
+    fn pod(uid: &str, version: &str, phase: &str, deleted: bool) -> Object {
+        let mut pod = json!({
+            "metadata": {"name": "pod", "namespace": "default", "uid": uid, "resourceVersion": version},
+            "spec": {"nodeName": "node", "restartPolicy": "Always", "containers": []},
+            "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        if deleted {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+            pod["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+        }
+        Object::pod(serde_json::from_value(pod).unwrap())
+    }
+
+    /// A table whose writes reach nothing.
+    fn table() -> Table {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let log = Log(tempfile::tempfile().unwrap());
+        Table::new(kube::Client::try_from(config).unwrap(), log)
+    }
+
+    fn list(table: &mut Table, kind: Kind, objects: impl IntoIterator<Item = Object>) {
+        table.handle(kind, Event::Init);
+        for object in objects {
+            table.handle(kind, Event::InitApply(object));
+        }
+        table.handle(kind, Event::InitDone);
+    }
+
+    #[tokio::test]
+    async fn a_pod_is_due_when_all_is_listed_and_its_node_is_known() {
+        let mut table = table();
+        list(&mut table, Kind::Pod, [pod("a", "1", "Pending", false)]);
+        assert_eq!(table.next_due(), None, "nodes are not listed");
+        list(&mut table, Kind::Node, []);
+        assert_eq!(table.next_due(), None, "its node is not known");
+        table.handle(Kind::Node, Event::Apply(node("node")));
+        assert!(table.next_due().unwrap() <= Instant::now());
+        list(&mut table, Kind::Pod, []);
+        assert_eq!(
+            table.next_due(),
+            None,
+            "gone, as the list after a cut watch shows"
+        );
+        assert!(table.entries.len() == 1 && table.pods.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_pod_whose_write_failed_is_tried_again_after_growing_pauses_and_at_once_when_it_changes()
+     {
+        let mut table = table();
+        list(&mut table, Kind::Node, [node("node")]);
+        list(&mut table, Kind::Pod, [pod("a", "1", "Pending", false)]);
+        for pause in [50, 100, 200] {
+            table.write_first();
+            assert_eq!(table.next_due(), None, "one write at a time");
+            let (key, base) = (pod("a", "1", "", false).key(), pod("a", "1", "", false));
+            let result = Err(Failure::Other("refused".to_owned()));
+            let before = Instant::now();
+            table.written(Written { key, base, result });
+            let due = table.next_due().unwrap();
+            let pause = Duration::from_millis(pause);
+            assert!(before + pause <= due && due <= Instant::now() + pause);
+        }
+        table.handle(Kind::Pod, Event::Apply(pod("a", "2", "Pending", false)));
+        assert!(table.next_due().unwrap() <= Instant::now());
+    }
+
+    #[tokio::test]
+    async fn a_new_pod_of_the_same_name_is_independent_of_the_write_of_the_old_one() {
+        let mut table = table();
+        list(&mut table, Kind::Node, [node("node")]);
+        list(&mut table, Kind::Pod, [pod("old", "1", "Running", true)]);
+        table.write_first();
+        table.handle(Kind::Pod, Event::Delete(pod("old", "2", "Running", true)));
+        table.handle(Kind::Pod, Event::Apply(pod("new", "3", "Pending", false)));
+        let due = table.next_due().expect("the new pod starts at once");
+        let base = pod("old", "1", "Running", true);
+        table.written(Written {
+            key: base.key(),
+            base,
+            result: Ok(None),
+        });
+        assert_eq!(table.next_due(), Some(due));
+    }
+
+    #[tokio::test]
+    async fn late_writes_do_not_reach_a_new_pod_of_the_same_name() {
+        let cluster = Cluster::start(Options::default()).await.unwrap();
+        let pods: Api<Pod> = Api::namespaced(cluster.client().await.unwrap(), "default");
+        let pod = json!({
+            "metadata": {"name": "pod"},
+            "spec": {"nodeName": "none", "containers": [{"name": "main", "image": "busybox:1"}]},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let old = pods.create(&PostParams::default(), &pod).await.unwrap();
+        let now = DeleteParams::default().grace_period(0);
+        pods.delete("pod", &now).await.unwrap();
+        let new = pods.create(&PostParams::default(), &pod).await.unwrap();
+
+        let old = Object::pod(old);
+        for action in [Action::Delete, Action::Start { ready: true }] {
+            let change = Change::new(action, &old, NODE_ADDRESS, Timestamp::now());
+            let result = change
+                .make(cluster.client().await.unwrap(), &old.key())
+                .await;
+            let failure = result.map_err(Failure::from).unwrap_err();
+            assert!(matches!(failure, Failure::Outdated), "{action:?}");
+        }
+        let found = pods.get("pod").await.unwrap();
+        assert_eq!(found.metadata.uid, new.metadata.uid);
+        assert_eq!(
+            found.metadata.resource_version,
+            new.metadata.resource_version
+        );
+        cluster.stop().await;
+    }
+
+    #[tokio::test]
+    async fn every_write_names_what_it_was_decided_on() {
+        let pod = pod("a", "7", "Pending", false);
+        let change = |action| Change::new(action, &pod, NODE_ADDRESS, Timestamp::UNIX_EPOCH);
+        let Change::Delete(params) = change(Action::Delete) else {
+            unreachable!("a delete is no status");
+        };
+        let params: Value = serde_json::to_value(params).unwrap();
+        assert_eq!(params["preconditions"], json!({"uid": "a"}));
+        assert_eq!(params["gracePeriodSeconds"], json!(0));
+        let Change::Status(patch) = change(Action::Start { ready: true }) else {
+            unreachable!("a status is no delete");
+        };
+        assert_eq!(
+            patch["metadata"],
+            json!({"uid": "a", "resourceVersion": "7"})
+        );
     }
 }
