@@ -40,6 +40,11 @@ pub struct Options {
     pub nodes: Vec<FakeNode>,
     /// Further flags of the API server, such as `--feature-gates=...`.
     pub api_server_args: Vec<String>,
+    /// Keeps every version of every object for as long as the cluster runs, for a test that reads the history of objects
+    /// later. By default the API server has etcd compact its history every five minutes, and a watch or list from an
+    /// older version then fails with 410 Gone. Not for a cluster that runs for days: the history only grows, and etcd
+    /// takes no writes beyond 8 GiB.
+    pub keep_history: bool,
     /// Further flags of the controller manager, such as `--concurrent-job-syncs=...`.
     pub controller_manager_args: Vec<String>,
     /// The name of a real node, which runs containers; none by default. It needs root and more: without, the error says

@@ -16,6 +16,7 @@ pub(crate) struct Plan {
     etcd: u16,
     etcd_peer: u16,
     api_server: u16,
+    keep_history: bool,
     extra_api_server_args: Vec<String>,
     extra_controller_manager_args: Vec<String>,
     real_node: Option<(Place, String)>,
@@ -47,6 +48,7 @@ impl Plan {
             etcd,
             etcd_peer,
             api_server,
+            keep_history: options.keep_history,
             extra_api_server_args: options.api_server_args.clone(),
             extra_controller_manager_args: options.controller_manager_args.clone(),
             real_node: place.zip(options.real_node.clone()),
@@ -159,6 +161,9 @@ impl Plan {
                     // Loopback addresses cannot be endpoints of the kubernetes Service.
                     args.push("--endpoint-reconciler-type=none".to_owned());
                 }
+                if self.keep_history {
+                    args.push("--etcd-compaction-interval=0".to_owned());
+                }
                 args.extend(self.extra_api_server_args.iter().cloned());
                 args
             }
@@ -174,8 +179,8 @@ impl Plan {
                 "--secure-port=0".to_owned(),
                 "--kube-api-qps=2000".to_owned(),
                 "--kube-api-burst=4000".to_owned(),
-                // Fake nodes send no heartbeats.
-                "--node-monitor-grace-period=1h".to_owned(),
+                // Ten years, because fake nodes send no heartbeats, and a cluster in the background may run for days.
+                "--node-monitor-grace-period=87600h".to_owned(),
             ]
             .into_iter()
             .chain(self.extra_controller_manager_args.iter().cloned())

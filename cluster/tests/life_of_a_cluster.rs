@@ -19,9 +19,11 @@ fn kubectl(cluster: &Cluster, arguments: &[&str]) -> (bool, String) {
 #[tokio::test]
 async fn a_cluster_starts_serves_survives_restarts_and_leaves_nothing() {
     let begin = Instant::now();
-    let cluster = Cluster::start(Options::with_nodes(&["node-1", "node-2"]))
-        .await
-        .unwrap();
+    let options = Options {
+        keep_history: true,
+        ..Options::with_nodes(&["node-1", "node-2"])
+    };
+    let cluster = Cluster::start(options).await.unwrap();
     eprintln!("ready after {:?}", begin.elapsed());
     let directory = cluster.directory().to_owned();
     assert!(
@@ -29,6 +31,9 @@ async fn a_cluster_starts_serves_survives_restarts_and_leaves_nothing() {
         "{:?}",
         leftovers::processes(&directory)
     );
+    let flag = "--etcd-compaction-interval=0";
+    let has_flag = |line: &String| line.contains(flag);
+    assert!(leftovers::processes(&directory).iter().any(has_flag));
 
     // kubectl: the right version, its caches in our directory, fake nodes, the built-in documentation.
     let (success, version) = kubectl(&cluster, &["version"]);
@@ -101,6 +106,32 @@ async fn a_cluster_starts_serves_survives_restarts_and_leaves_nothing() {
     cluster.stop_component("etcd").await.unwrap();
     cluster.start_component("etcd").await.unwrap();
     assert!(kubectl(&cluster, &["create", "configmap", "after-etcd"]).0);
+
+    // The fake kubelet went on by itself after these, and takes up what it missed while it was stopped.
+    let run = ["run", "--image=busybox:1", "--restart=Always"];
+    let wait = ["wait", "--for=condition=Ready", "--timeout=30s"];
+    assert!(kubectl(&cluster, &[&run[..], &["early"]].concat()).0);
+    let (ready, text) = kubectl(&cluster, &[&wait[..], &["pod/early"]].concat());
+    assert!(ready, "{text}");
+    cluster.stop_component("fake-kubelet").await.unwrap();
+    assert!(kubectl(&cluster, &[&run[..], &["late"]].concat()).0);
+    let scheduled = ["wait", "--for=condition=PodScheduled", "--timeout=30s"];
+    assert!(kubectl(&cluster, &[&scheduled[..], &["pod/late"]].concat()).0);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let get = ["get", "pods", "-o", "jsonpath={.items[*].status.phase}"];
+    assert_eq!(kubectl(&cluster, &get).1, "Running Pending");
+    cluster.start_component("fake-kubelet").await.unwrap();
+    let (ready, text) = kubectl(&cluster, &[&wait[..], &["pod/late"]].concat());
+    assert!(ready, "{text}");
+    let get = ["get", "pods", "-o", "jsonpath={.items[*].status.podIP}"];
+    let (_, addresses) = kubectl(&cluster, &get);
+    let (early, late) = addresses.split_once(' ').unwrap();
+    assert_ne!(early, late);
+    assert!(
+        early.starts_with("10.244.") && late.starts_with("10.244."),
+        "{addresses}"
+    );
+
     let unknown = cluster.stop_component("kubelet").await.unwrap_err();
     assert!(
         matches!(unknown, Error::UnknownComponent { .. }),
