@@ -44,6 +44,9 @@ pub struct Options {
     /// later. By default the API server has etcd compact its history every five minutes, and a watch or list from an
     /// older version then fails with 410 Gone. Not for a cluster that runs for days: the history only grows, and etcd
     /// takes no writes beyond 8 GiB.
+    ///
+    /// A watch can still fail with 410 Gone when it begins further back than the API server's watch cache reaches, which
+    /// is more than a minute; a list of an exact version cannot.
     pub keep_history: bool,
     /// Further flags of the controller manager, such as `--concurrent-job-syncs=...`.
     pub controller_manager_args: Vec<String>,
