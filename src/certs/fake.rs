@@ -14,6 +14,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
+use crate::clock::simulated::Machine;
+
 const BASE: &str = "/apis/admissionregistration.k8s.io/v1";
 
 /// What answers a request in place of the server, if it does.
@@ -27,6 +29,8 @@ pub(super) struct Fake {
     fault: Mutex<Option<Fault>>,
     /// Every request that was not a watch: method and path.
     pub(super) log: Mutex<Vec<String>>,
+    /// The clock of whoever calls.
+    pub(super) machine: Machine,
 }
 
 pub(super) fn configuration_path(kind: &str, name: &str) -> String {
@@ -62,6 +66,7 @@ impl Fake {
             changes: broadcast::channel(100).0,
             fault: Mutex::default(),
             log: Mutex::default(),
+            machine: Machine::boot(),
         });
         let router = Router::new().fallback(answer).with_state(fake.clone());
         (fake, Client::new(router, "default"))

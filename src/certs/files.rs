@@ -22,6 +22,7 @@ use super::Error;
 use super::authority::{self, Anchor, Authority, validity_of};
 use super::bundle::{BundleTarget, Writer};
 use super::served::{self, ServedCertificate, State};
+use crate::clock::Clock;
 
 /// The certificate chain, leaf first.
 const CERTIFICATE: &str = "tls.crt";
@@ -30,7 +31,7 @@ const KEY: &str = "tls.key";
 /// Whom to trust, if the folder says so.
 const AUTHORITY: &str = "ca.crt";
 
-/// How often the files are read. The kubelet swaps a symbolic link of a folder further up, which no
+/// How often the files are read by default. The kubelet swaps a symbolic link of a folder further up, which no
 /// file watch sees; a few kilobytes every few seconds cost nothing.
 const TICK: Duration = Duration::from_secs(5);
 
@@ -44,6 +45,8 @@ const DEVELOPMENT_VALIDITY: TimeDelta = TimeDelta::days(365);
 pub struct Files {
     what: &'static str,
     folder: PathBuf,
+    tick: Duration,
+    clock: Clock,
     writer: Option<Writer>,
     provider: CryptoProvider,
     served: Arc<ServedCertificate>,
@@ -61,16 +64,27 @@ impl Files {
         what: &'static str,
         folder: PathBuf,
         target: &BundleTarget,
+        clock: Clock,
     ) -> Self {
         Self {
             what,
             folder,
+            tick: TICK,
+            clock,
             writer: Writer::new(client, target),
             provider: rustls::crypto::aws_lc_rs::default_provider(),
             served: Arc::default(),
             state: watch::Sender::default(),
             taken: None,
         }
+    }
+
+    /// Reads the files every `tick` instead of every 5 s. The bundle is compared with the cluster every
+    /// 12 ticks.
+    #[must_use]
+    pub fn with_tick(mut self, tick: Duration) -> Self {
+        self.tick = tick;
+        self
     }
 
     /// What the TLS listener presents. Empty until the first good pair is read.
@@ -117,10 +131,10 @@ impl Files {
                     }
                 };
             }
-            self.conclude(Utc::now(), problems, &bundle, published.is_some());
+            self.conclude((self.clock)(), problems, &bundle, published.is_some());
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
-                () = tokio::time::sleep(TICK) => ticks += 1,
+                () = tokio::time::sleep(self.tick) => ticks += 1,
                 Some(()) = changes.next() => published = None,
             }
         }
@@ -133,7 +147,7 @@ impl Files {
             return Ok(());
         }
         let (key, not_after) = parse_pair(&pair.0, &pair.1, &self.provider)?;
-        let (now, served) = (Utc::now(), self.state.borrow().leaf_not_after);
+        let (now, served) = ((self.clock)(), self.state.borrow().leaf_not_after);
         if not_after <= now && served.is_some_and(|end| end > now) {
             return Err(authority::Error::PairExpired(not_after).into());
         }
@@ -290,17 +304,20 @@ mod tests {
 
     use super::*;
     use crate::certs::fake::{Fake, configuration, configuration_path};
+    use crate::clock::simulated::second;
 
     const KIND: &str = "ValidatingWebhookConfiguration";
 
     fn make(folder: &Path) -> Development {
-        development(folder, &["localhost".to_owned()], Utc::now()).unwrap()
+        development(folder, &["localhost".to_owned()], second(0)).unwrap()
     }
 
     fn files(folder: &TempDir, target: &BundleTarget) -> (Files, Arc<Fake>) {
         let (fake, client) = Fake::start();
         let folder = folder.path().to_owned();
-        (Files::new(&client, "webhook", folder, target), fake)
+        let clock = fake.machine.clock();
+        let files = Files::new(&client, "webhook", folder, target, clock);
+        (files, fake)
     }
 
     fn served(files: &Files) -> Arc<CertifiedKey> {
@@ -316,7 +333,7 @@ mod tests {
         let read = |path: &Path| fs::read(path).unwrap();
         let (_, not_after) =
             parse_pair(&read(&made.certificate), &read(&made.key), &provider).unwrap();
-        assert!(not_after > Utc::now() + TimeDelta::days(364));
+        assert!(not_after > second(0) + TimeDelta::days(364));
         assert_eq!(Anchor::read_all(&read(&made.authority)).len(), 1);
         let permissions = fs::metadata(&made.key).unwrap().permissions();
         assert_eq!(permissions.mode() & 0o777, 0o600);
@@ -339,7 +356,7 @@ mod tests {
         );
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_pair_is_taken_only_if_it_matches_and_the_last_good_one_is_kept() {
         let folder = TempDir::new().unwrap();
         let (mut files, _fake) = files(&folder, &BundleTarget::None);
@@ -380,27 +397,27 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_pair_that_has_expired_does_not_replace_a_good_one() {
         let folder = TempDir::new().unwrap();
         let (mut files, _fake) = files(&folder, &BundleTarget::None);
         make(folder.path());
         files.take_pair().await.unwrap();
         let good = served(&files);
-        let then = Utc::now() - TimeDelta::days(1000);
+        let then = second(0) - TimeDelta::days(1000);
         development(folder.path(), &["localhost".to_owned()], then).unwrap();
         let error = files.take_pair().await.unwrap_err();
         assert_eq!(error.category(), "certificate_expired");
         assert!(Arc::ptr_eq(&good, &served(&files)));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_pair_that_has_expired_says_what_to_do() {
         let folder = TempDir::new().unwrap();
         let (mut files, _fake) = files(&folder, &BundleTarget::None);
         make(folder.path());
         files.take_pair().await.unwrap();
-        let at = |days| Utc::now() + TimeDelta::days(days);
+        let at = |days| second(0) + TimeDelta::days(days);
         files.conclude(at(1), Vec::new(), &[], true);
         assert!(files.state().borrow().leaf_ready);
         files.conclude(at(1000), Vec::new(), &[], true);
@@ -413,7 +430,7 @@ mod tests {
         );
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn configurations_of_our_own_get_the_folders_ca_or_none() {
         for with_authority in [true, false] {
             let folder = TempDir::new().unwrap();
@@ -436,6 +453,31 @@ mod tests {
             let object = fake.get(&configuration_path(KIND, "ours")).unwrap();
             let bundle = object.pointer("/webhooks/0/clientConfig/caBundle");
             assert_eq!(bundle.is_some(), with_authority);
+            shutdown.cancel();
+            task.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_pair_is_served_within_one_tick() {
+        for tick in [TICK, Duration::from_millis(500)] {
+            let folder = TempDir::new().unwrap();
+            make(folder.path());
+            let (files, _fake) = files(&folder, &BundleTarget::None);
+            let files = files.with_tick(tick);
+            let (resolver, mut state) = (files.resolver(), files.state());
+            let shutdown = CancellationToken::new();
+            let task = tokio::spawn(files.run(shutdown.clone()));
+            state.wait_for(|state| state.leaf_ready).await.unwrap();
+            let first = resolver.get().unwrap();
+            make(folder.path());
+            tokio::time::sleep(tick.saturating_sub(Duration::from_millis(1))).await;
+            assert!(Arc::ptr_eq(&first, &resolver.get().unwrap()));
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            // The files are read on another thread.
+            while Arc::ptr_eq(&first, &resolver.get().unwrap()) {
+                tokio::task::yield_now().await;
+            }
             shutdown.cancel();
             task.await.unwrap().unwrap();
         }

@@ -19,6 +19,7 @@ use super::rotation::{self, Authorities, Change, Held, Observed, Periods};
 use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};
 use crate::client::call;
+use crate::clock::Clock;
 
 /// How often the wall clock is looked at. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(5);
@@ -44,6 +45,7 @@ pub struct Settings {
 /// Keeps the CA, this process's leaf and the published bundle as they should be.
 pub struct Keeper {
     settings: Settings,
+    clock: Clock,
     store: Store,
     writer: Option<Writer>,
     recorder: Recorder,
@@ -63,7 +65,7 @@ impl Keeper {
     ///
     /// # Errors
     /// When the periods cannot work together.
-    pub fn new(client: Client, settings: Settings) -> Result<Self, Error> {
+    pub fn new(client: Client, settings: Settings, clock: Clock) -> Result<Self, Error> {
         settings.periods.check()?;
         Ok(Self {
             store: Store::new(
@@ -81,6 +83,7 @@ impl Keeper {
             told_expiry: None,
             trusted: BTreeMap::new(),
             settings,
+            clock,
         })
     }
 
@@ -112,7 +115,7 @@ impl Keeper {
             };
             let pause = pace.after(&round);
             let look_again = self.conclude(round);
-            self.tell_of_expiry(Utc::now()).await;
+            self.tell_of_expiry((self.clock)()).await;
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 () = tokio::time::sleep(pause) => {}
@@ -128,7 +131,7 @@ impl Keeper {
     /// Sleeps until the wall clock says `until`.
     async fn wait_until(&self, until: DateTime<Utc>) {
         loop {
-            let now = Utc::now();
+            let now = (self.clock)();
             self.refresh(now);
             let Ok(rest) = (until - now).to_std() else {
                 return;
@@ -144,7 +147,7 @@ impl Keeper {
     async fn round(&mut self) -> Result<Round, Error> {
         // Decisions and leaves carry the time before anything was read, writes the time after: so
         // whatever happens in between, this process included, every wait is long enough.
-        let now = Utc::now();
+        let now = (self.clock)();
         // The configurations come first: see `bundle`.
         let mut snapshot = self.snapshot().await;
         let found = self.store.read().await?;
@@ -162,7 +165,7 @@ impl Keeper {
                 return Err(error.into());
             }
         };
-        self.note_trust(snapshot.as_ref(), Utc::now());
+        self.note_trust(snapshot.as_ref(), (self.clock)());
 
         let current = match &found.held {
             Held::Authorities(authorities) => Some(authorities),
@@ -231,7 +234,7 @@ impl Keeper {
         change: Change,
         found: &Found,
     ) -> Result<Result<(), call::Error>, Error> {
-        let loss = self.loss(&found.held, Utc::now());
+        let loss = self.loss(&found.held, (self.clock)());
         let begins = matches!(change, Change::Begin { .. });
         let what = format!("{change:?}");
         let what = what
@@ -239,7 +242,8 @@ impl Keeper {
             .next()
             .unwrap_or_default()
             .to_owned();
-        let Some(authorities) = change.apply(&found.held, Utc::now(), &self.settings.periods)?
+        let Some(authorities) =
+            change.apply(&found.held, (self.clock)(), &self.settings.periods)?
         else {
             return Ok(Ok(()));
         };
@@ -366,7 +370,7 @@ impl Keeper {
     fn conclude(&self, round: Result<Round, Error>) -> DateTime<Utc> {
         let (problem, look_again) = match &round {
             Ok(round) => (round.problem.clone(), round.look_again),
-            Err(error) => (Some(error.to_string()), Utc::now()),
+            Err(error) => (Some(error.to_string()), (self.clock)()),
         };
         served::update(&self.state, "webhook", |state| {
             state.problem = problem;

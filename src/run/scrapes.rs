@@ -48,7 +48,13 @@ pub(super) fn serve(
     }
     let until = stop.serving.clone();
     let certificate = if let Some(folder) = &flags.metrics_cert_path {
-        let files = Files::new(client, "metrics", folder.clone(), &BundleTarget::None);
+        let files = Files::new(
+            client,
+            "metrics",
+            folder.clone(),
+            &BundleTarget::None,
+            clock::system(),
+        );
         let certificate = files.resolver();
         tasks.spawn(async move {
             let result = files.run(until).await;

@@ -55,6 +55,7 @@ impl Certificates {
                 "webhook",
                 folder.clone(),
                 &target,
+                clock::system(),
             ))));
         }
         let namespace = operator_namespace(flags);
@@ -67,6 +68,7 @@ impl Certificates {
                 periods: flags.certificate_periods(),
                 target,
             },
+            clock::system(),
         )?;
         Ok(Self::Kept(Box::new(keeper)))
     }

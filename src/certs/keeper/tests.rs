@@ -1,4 +1,4 @@
-//! The keeper against a small API server.
+//! The keeper against a small API server, in tokio's paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Mutex;
@@ -66,8 +66,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(client: Client, settings: Settings) -> Self {
-        let keeper = Keeper::new(client, settings).unwrap();
+    fn start(fake: &Fake, client: Client, settings: Settings) -> Self {
+        let keeper = Keeper::new(client, settings, fake.machine.clock()).unwrap();
         let (state, resolver) = (keeper.state(), keeper.resolver());
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(keeper.run(shutdown.clone()));
@@ -126,15 +126,15 @@ async fn eventually(condition: impl Fn() -> bool) {
     assert!(condition(), "did not come true");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_first_start_makes_namespace_and_secret_signs_and_publishes_to_every_entry() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
-    let mut keeper = Running::start(client, settings(patch()));
+    let mut keeper = Running::start(&fake, client, settings(patch()));
     let state = keeper.ready().await;
     assert_eq!(state.problem, None);
-    assert!(state.ca_not_after.unwrap() - Utc::now() > TimeDelta::days(364));
-    assert!(state.leaf_not_after.unwrap() - Utc::now() > TimeDelta::days(6));
+    assert!(state.ca_not_after.unwrap() - fake.machine.now() > TimeDelta::days(364));
+    assert!(state.leaf_not_after.unwrap() - fake.machine.now() > TimeDelta::days(6));
     assert!(keeper.resolver.get().is_some());
     let secret = fake.get(&secret_path(NAMESPACE)).unwrap();
     assert_eq!(secret["type"], "Opaque");
@@ -154,15 +154,15 @@ async fn a_first_start_makes_namespace_and_secret_signs_and_publishes_to_every_e
     keeper.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn two_replicas_share_one_ca_and_a_later_one_adopts_it() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
-    let mut one = Running::start(client.clone(), settings(patch()));
-    let mut two = Running::start(client.clone(), settings(patch()));
+    let mut one = Running::start(&fake, client.clone(), settings(patch()));
+    let mut two = Running::start(&fake, client.clone(), settings(patch()));
     let (first, second) = (one.ready().await, two.ready().await);
     let secret = fake.get(&secret_path(NAMESPACE)).unwrap();
-    let mut three = Running::start(client, settings(patch()));
+    let mut three = Running::start(&fake, client, settings(patch()));
     let third = three.ready().await;
     assert_eq!(first.ca_not_after, second.ca_not_after);
     assert_eq!(first.ca_not_after, third.ca_not_after);
@@ -171,11 +171,11 @@ async fn two_replicas_share_one_ca_and_a_later_one_adopts_it() {
     assert_ne!(leaf(&one), leaf(&two), "each has its own leaf");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_emptied_bundle_is_written_again_within_seconds() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
-    let mut keeper = Running::start(client, settings(patch()));
+    let mut keeper = Running::start(&fake, client, settings(patch()));
     keeper.ready().await;
     let before = bundles(&fake.get(&paths()[0]).unwrap());
     eventually(|| watches(&fake, "configurations") >= 2).await;
@@ -184,11 +184,11 @@ async fn an_emptied_bundle_is_written_again_within_seconds() {
     eventually(|| bundles(&fake.get(&paths()[0]).unwrap()) == before).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_quiet_keeper_writes_nothing() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
-    let mut keeper = Running::start(client, settings(patch()));
+    let mut keeper = Running::start(&fake, client, settings(patch()));
     keeper.ready().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     fake.log.lock().unwrap().clear();
@@ -210,12 +210,12 @@ fn put_labelled(fake: &Fake) {
     fake.put(&paths()[0], object);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_missing_is_reported_and_not_created() {
     let (fake, client) = Fake::start();
     let [mutating, validating] = paths();
     fake.put(&mutating, configuration(MUTATING, "ours", &["a.x"]));
-    let mut keeper = Running::start(client, settings(patch()));
+    let mut keeper = Running::start(&fake, client, settings(patch()));
     let state = keeper
         .until(|state| state.leaf_ready && state.problem.is_some())
         .await;
@@ -234,7 +234,7 @@ async fn what_is_missing_is_reported_and_not_created() {
     assert_eq!(keeper.ready().await.problem, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn configurations_of_our_own_are_applied_with_the_bundle_in_them() {
     let (fake, client) = Fake::start();
     let [mutating, validating] = paths();
@@ -242,7 +242,7 @@ async fn configurations_of_our_own_are_applied_with_the_bundle_in_them() {
         configuration(MUTATING, "ours", &["a.x", "b.x"]),
         configuration(VALIDATING, "ours", &["c.x"]),
     ]);
-    let mut keeper = Running::start(client, settings(own));
+    let mut keeper = Running::start(&fake, client, settings(own));
     assert_eq!(keeper.ready().await.problem, None);
     for path in [&mutating, &validating] {
         assert!(
@@ -257,12 +257,12 @@ async fn configurations_of_our_own_are_applied_with_the_bundle_in_them() {
     eventually(|| fake.get(&mutating).is_some()).await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn trouble_with_the_api_server_is_told_once_and_waited_out() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
     fake.fail(|_, _| Some((500, "down")));
-    let mut keeper = Running::start(client, settings(patch()));
+    let mut keeper = Running::start(&fake, client, settings(patch()));
     let state = keeper.until(|state| state.problem.is_some()).await;
     assert!(!state.leaf_ready);
     fake.heal();
@@ -270,7 +270,7 @@ async fn trouble_with_the_api_server_is_told_once_and_waited_out() {
     keeper.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_missing_right_is_named() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
@@ -281,23 +281,23 @@ async fn a_missing_right_is_named() {
     fake.fail(|method, path| {
         (method == axum::http::Method::POST && path.contains("secrets")).then_some((403, "no"))
     });
-    let mut keeper = Running::start(client, settings(patch()));
+    let mut keeper = Running::start(&fake, client, settings(patch()));
     let state = keeper.until(|state| state.problem.is_some()).await;
     let words = "not allowed to create secrets in namespace operator: no";
     assert_eq!(state.problem.unwrap(), words);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn where_the_bundle_cannot_be_read_a_leaf_is_signed_all_the_same() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
-    let mut one = Running::start(client.clone(), settings(patch()));
+    let mut one = Running::start(&fake, client.clone(), settings(patch()));
     one.ready().await;
     fake.fail(|_, path| {
         path.contains("webhookconfigurations")
             .then_some((403, "no"))
     });
-    let mut two = Running::start(client, settings(patch()));
+    let mut two = Running::start(&fake, client, settings(patch()));
     let state = two
         .until(|state| state.leaf_ready && state.problem.is_some())
         .await;
@@ -308,11 +308,11 @@ async fn where_the_bundle_cannot_be_read_a_leaf_is_signed_all_the_same() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn garbage_in_the_secret_is_replaced_beside_the_old_certificate() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
-    let mut keeper = Running::start(client, settings(patch()));
+    let mut keeper = Running::start(&fake, client, settings(patch()));
     keeper.ready().await;
     let old = bundles(&fake.get(&paths()[0]).unwrap())[0].clone();
     let mut secret = fake.get(&secret_path(NAMESPACE)).unwrap();
@@ -335,8 +335,8 @@ async fn garbage_in_the_secret_is_replaced_beside_the_old_certificate() {
     );
 }
 
-#[tokio::test]
-async fn a_year_of_certificates_passes_in_seconds_and_no_instant_is_untrusted() {
+#[tokio::test(start_paused = true)]
+async fn through_several_authorities_every_served_leaf_is_trusted() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
     let mut quick = settings(patch());
@@ -346,14 +346,14 @@ async fn a_year_of_certificates_passes_in_seconds_and_no_instant_is_untrusted() 
         propagation: TimeDelta::seconds(1),
     };
     let mut keepers = [
-        Running::start(client.clone(), quick.clone()),
-        Running::start(client, quick),
+        Running::start(&fake, client.clone(), quick.clone()),
+        Running::start(&fake, client, quick),
     ];
     for keeper in &mut keepers {
         keeper.ready().await;
     }
     let seen = Mutex::new(std::collections::BTreeSet::new());
-    let start = std::time::Instant::now();
+    let start = tokio::time::Instant::now();
     while start.elapsed() < Duration::from_secs(17) {
         for keeper in &keepers {
             let leaf = keeper.resolver.get().unwrap().cert[0].clone();
@@ -372,17 +372,17 @@ async fn a_year_of_certificates_passes_in_seconds_and_no_instant_is_untrusted() 
     assert!(signers >= 3, "{signers} CAs have signed");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_leaf_that_expires_makes_unready_and_is_told_of_once_when_that_is_possible() {
     let (fake, client) = Fake::start();
     put_configurations(&fake);
     let mut quick = settings(patch());
     quick.periods.leaf_validity = TimeDelta::seconds(2);
-    let mut keeper = Running::start(client, quick);
+    let mut keeper = Running::start(&fake, client, quick);
     keeper.ready().await;
     fake.fail(|_, _| Some((500, "down")));
     let state = keeper.until(|state| !state.leaf_ready).await;
-    assert!(state.leaf_not_after.unwrap() <= Utc::now());
+    assert!(state.leaf_not_after.unwrap() <= fake.machine.now());
     fake.heal();
     keeper.ready().await;
     let told = || {
