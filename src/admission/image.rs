@@ -336,11 +336,11 @@ fn is_hex(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::print_stdout)]
+    #![allow(clippy::unwrap_used)]
 
+    use my_operator_rounds::{lengths, proptest_config};
     use oci_spec::distribution::Reference as Oracle;
     use proptest::prelude::*;
-    use proptest::test_runner::RngSeed;
 
     use super::*;
 
@@ -586,29 +586,8 @@ mod tests {
         prop::collection::vec(piece, 1..8).prop_map(|pieces| pieces.concat())
     }
 
-    /// Another seed each time; a failing test's output names it.
-    fn config() -> ProptestConfig {
-        let mut config = ProptestConfig {
-            cases: 4096,
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        };
-        if config.rng_seed == RngSeed::Random {
-            config.rng_seed = RngSeed::Fixed(rand_seed());
-        }
-        if let RngSeed::Fixed(seed) = config.rng_seed {
-            println!("replay with PROPTEST_RNG_SEED={seed}");
-        }
-        config
-    }
-
-    fn rand_seed() -> u64 {
-        use std::hash::{BuildHasher as _, RandomState};
-        RandomState::new().hash_one(())
-    }
-
     proptest! {
-        #![proptest_config(config())]
+        #![proptest_config(proptest_config(lengths::image_references()))]
 
         #[test]
         fn it_agrees_with_the_oracle_on_references_made_of_pieces(text in pieces()) {

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use my_operator_rounds::{lengths, proptest_config};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -623,6 +624,8 @@ fn escaped(value: &Value) -> String {
 }
 
 proptest! {
+    #![proptest_config(proptest_config(lengths::documents()))]
+
     #[test]
     fn json_is_read_as_json(value in any_json()) {
         let object = json!({ "a": value });

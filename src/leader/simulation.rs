@@ -3,16 +3,15 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
+use my_operator_rounds::{cases, given_seed, lengths};
 
 use super::Periods;
 use super::decision::{Decision, Election, Record};
 
-const SCHEDULES: u64 = 2_000;
 /// So long things go wrong, in milliseconds of the true time.
 const TROUBLE: u64 = 300_000;
 /// So long nothing does, at the end.
@@ -409,6 +408,14 @@ impl World {
         self.server.store(record);
     }
 
+    /// Panics with the end of what happened, if something went wrong.
+    fn tell(&self, seed: u64) {
+        if let Some(wrong) = &self.wrong {
+            let from = self.log.len().saturating_sub(60);
+            panic!("SEED={seed}: {wrong}\n{}", self.log[from..].join("\n"));
+        }
+    }
+
     fn check(&mut self, now: u64) {
         let leaders = self.replicas.iter().filter(|r| r.leads(now));
         let leaders: Vec<&str> = leaders.map(|r| r.name.as_str()).collect();
@@ -429,15 +436,9 @@ fn record(holder: &str, seconds: i64, transitions: i64) -> Record {
 
 #[test]
 fn never_do_two_replicas_lead_at_the_same_instant() {
-    let given = std::env::var("SEED").ok();
-    let seeds: Vec<u64> = match &given {
-        Some(seed) => vec![seed.parse().unwrap()],
-        None => std::iter::repeat_with(|| fastrand::u64(..))
-            .take(usize::try_from(SCHEDULES).unwrap())
-            .collect(),
-    };
-    let mut terms = Vec::new();
-    for seed in seeds {
+    let schedules = lengths::elections();
+    let mut terms = 0;
+    cases(schedules, |seed| {
         let mut world = World::new(seed);
         world.run();
         let now = TROUBLE + PEACE;
@@ -445,15 +446,10 @@ fn never_do_two_replicas_lead_at_the_same_instant() {
         if world.wrong.is_none() && leaders != 1 {
             world.wrong = Some(format!("{leaders} lead in the end"));
         }
-        if let Some(wrong) = &world.wrong {
-            let from = world.log.len().saturating_sub(60);
-            panic!("SEED={seed}: {wrong}\n{}", world.log[from..].join("\n"));
-        }
-        terms.push(Reverse(world.terms));
-    }
-    terms.sort_unstable();
-    let all: u64 = terms.iter().map(|Reverse(terms)| terms).sum();
-    println!("{} schedules, {all} terms", terms.len());
+        world.tell(seed);
+        terms += world.terms;
+    });
+    println!("{schedules} schedules, {terms} terms");
     // Else nothing much happened.
-    assert!(given.is_some() || all > 5 * SCHEDULES, "{all}");
+    assert!(given_seed().is_some() || terms > 5 * schedules, "{terms}");
 }

@@ -3,9 +3,11 @@
 //! Each replica does what the keeper does, cut into the single steps between which anything may
 //! happen: read the configuration, read the Secret, sign, publish, write. An observer checks after
 //! every step what must hold at every instant.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};
+
+use my_operator_rounds::{lengths, parallel_cases};
 
 use super::*;
 
@@ -195,7 +197,6 @@ impl Mishaps {
 
 /// Runs it, and returns how many CAs have signed.
 fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) -> usize {
-    println!("seed {seed}");
     periods.check().unwrap();
     let mut random = fastrand::Rng::with_seed(seed);
     let start: DateTime<Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
@@ -302,14 +303,14 @@ fn through_years_with_crashes_every_served_leaf_is_trusted_at_every_instant() {
         propagation: TimeDelta::minutes(30),
         ..Periods::default()
     };
-    for seed in 0..20 {
+    parallel_cases(lengths::certificate_rotations(), |seed| {
         let crashes = Mishaps {
             crash_one_in: Some(200),
             ..Mishaps::default()
         };
         let signers = simulate(seed, &periods, TimeDelta::days(365 * 3), &crashes);
         assert_eq!(signers, 5, "one, and four changes in three years");
-    }
+    });
 }
 
 #[test]
@@ -319,14 +320,14 @@ fn with_short_periods_and_many_crashes_every_served_leaf_is_trusted_at_every_ins
         ca_validity: TimeDelta::hours(7),
         propagation: TimeDelta::seconds(60),
     };
-    for seed in 100..150 {
+    parallel_cases(lengths::certificate_rotations(), |seed| {
         let crashes = Mishaps {
             crash_one_in: Some(60),
             ..Mishaps::default()
         };
         let signers = simulate(seed, &periods, TimeDelta::days(4), &crashes);
         assert!(signers >= 12, "{signers}");
-    }
+    });
 }
 
 #[test]
@@ -336,7 +337,7 @@ fn when_the_secret_is_lost_again_and_again_every_served_leaf_stays_trusted() {
         ca_validity: TimeDelta::hours(7),
         propagation: TimeDelta::seconds(60),
     };
-    for seed in 200..250 {
+    parallel_cases(lengths::certificate_rotations(), |seed| {
         // Without crashes: a replica that lost both its leaf and the Secret has nothing old to show.
         let losses = Mishaps {
             secret_lost_every: Some(TimeDelta::minutes(40)),
@@ -344,7 +345,7 @@ fn when_the_secret_is_lost_again_and_again_every_served_leaf_stays_trusted() {
         };
         let signers = simulate(seed, &periods, TimeDelta::days(2), &losses);
         assert!(signers >= 30, "{signers}");
-    }
+    });
 }
 
 #[test]
@@ -353,7 +354,7 @@ fn with_one_clock_an_hour_off_every_served_leaf_is_trusted_at_every_instant() {
         propagation: TimeDelta::minutes(30),
         ..Periods::default()
     };
-    for seed in 300..308 {
+    parallel_cases(lengths::certificate_rotations(), |seed| {
         for hours in [-1, 1] {
             let wrong = Mishaps {
                 crash_one_in: Some(200),
@@ -363,7 +364,7 @@ fn with_one_clock_an_hour_off_every_served_leaf_is_trusted_at_every_instant() {
             let signers = simulate(seed, &periods, TimeDelta::days(365 * 2), &wrong);
             assert!(signers >= 3, "{signers}");
         }
-    }
+    });
 }
 
 #[test]
@@ -377,7 +378,7 @@ fn with_two_versions_at_once_every_served_leaf_is_trusted_at_every_instant() {
         ca_validity: TimeDelta::days(90),
         propagation: TimeDelta::minutes(10),
     };
-    for seed in 400..410 {
+    parallel_cases(lengths::certificate_rotations(), |seed| {
         let two = Mishaps {
             crash_one_in: Some(200),
             others: Some(others),
@@ -385,7 +386,7 @@ fn with_two_versions_at_once_every_served_leaf_is_trusted_at_every_instant() {
         };
         let signers = simulate(seed, &periods, TimeDelta::days(365), &two);
         assert!(signers >= 2, "{signers}");
-    }
+    });
 }
 
 #[test]
@@ -396,12 +397,12 @@ fn with_the_shortest_periods_allowed_every_served_leaf_is_trusted_at_every_insta
         leaf_validity,
         propagation,
     };
-    for seed in 500..520 {
+    parallel_cases(lengths::certificate_rotations(), |seed| {
         let crashes = Mishaps {
             crash_one_in: Some(60),
             ..Mishaps::default()
         };
         let signers = simulate(seed, &periods, TimeDelta::days(4), &crashes);
         assert!(signers >= 12, "{signers}");
-    }
+    });
 }

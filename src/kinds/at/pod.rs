@@ -499,6 +499,7 @@ fn may_restart(spec: &RawSpec) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use my_operator_rounds::{lengths, proptest_config};
     use proptest::prelude::*;
 
     use super::*;
@@ -866,6 +867,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(proptest_config(lengths::texts()))]
+
         #[test]
         fn every_command_arrives_as_it_was_written(text in "[$()A-Z ä\n]{0,24}") {
             prop_assert_eq!(arrives(&text), text.as_bytes());

@@ -293,6 +293,7 @@ pub fn ceil_to_millisecond(instant: DateTime<Utc>) -> DateTime<Utc> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use chrono::{SecondsFormat, TimeZone};
+    use my_operator_rounds::{lengths, proptest_config};
     use proptest::prelude::*;
 
     use super::*;
@@ -423,6 +424,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(proptest_config(lengths::texts()))]
+
         /// What chrono writes is read back, whatever the offset and the digits.
         #[test]
         fn what_chrono_writes_is_read_as_the_same_instant(

@@ -29,13 +29,19 @@ const fn budget(seconds: u64, at_least: usize) -> Budget {
 // Pure logic (`make unit`): numbers of seeds.
 lengths! {
     /// `kinds::at::step`: histories of an At in the model of the API server.
-    at_model: u64 = 200, 20_000;
+    at_model: u64 = 400, 20_000;
     /// `kinds::mydaemonset::rollout`: histories of a roll-out in the model of a cluster.
-    rollout_model: u64 = 600, 20_000;
+    rollout_model: u64 = 1_500, 20_000;
     /// `leader::simulation`: schedules of an election.
-    elections: u64 = 400, 20_000;
+    elections: u64 = 1_000, 20_000;
+    /// `certs::rotation`: histories of each kind of mishap.
+    certificate_rotations: u64 = 8, 500;
     /// `admission::image`: image references of each kind.
     image_references: u32 = 1_000, 100_000;
+    /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.
+    texts: u32 = 250, 100_000;
+    /// `admit`: files of each kind that are judged.
+    documents: u32 = 100, 10_000;
     /// `tests/offline/admission`: random objects of each kind.
     random_objects: u64 = 1_500, 50_000;
 }

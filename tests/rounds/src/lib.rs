@@ -12,6 +12,7 @@ pub mod lengths;
 use std::time::{Duration, Instant};
 
 pub use lengths::is_soak;
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 /// The number in `SEED`, if it is set.
 ///
@@ -31,6 +32,17 @@ pub fn seed(what: &str) -> u64 {
     let seed = given_seed().unwrap_or_else(|| fastrand::u64(..));
     println!("SEED={seed} replays {what}");
     seed
+}
+
+/// The configuration of a test with proptest: so many cases from [`seed`]. Nothing is written into the source
+/// tree.
+pub fn proptest_config(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        rng_seed: RngSeed::Fixed(seed("this")),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 /// Runs `case` with `count` fresh seeds, in the calling thread; or, if `SEED` is set, with that seed alone. A case

@@ -854,6 +854,8 @@ fn a_settled_cluster_is_left_in_peace() {
 
 /// A model of a cluster, driven at random.
 mod model {
+    use my_operator_rounds::{lengths, parallel_cases};
+
     use super::*;
 
     fn one_in(random: &mut fastrand::Rng, n: u32) -> bool {
@@ -879,9 +881,6 @@ mod model {
         told: BTreeMap<String, Sight>,
         placement: Placement,
     }
-
-    /// So many random roll-outs.
-    const RUNS: u64 = 10_000;
 
     /// What a board is told of a node.
     type Sight = (Option<NodeView>, Vec<PodView>, Option<Last>);
@@ -1211,19 +1210,7 @@ mod model {
         tainted("x", key, "NoSchedule").taints
     }
 
-    /// Tells how a failed run is replayed.
-    struct Replay(u64);
-
-    impl Drop for Replay {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                println!("replay with MY_OPERATOR_TEST_SEED={}", self.0);
-            }
-        }
-    }
-
     fn run(seed: u64) {
-        let _replay = Replay(seed);
         let mut model = Model::new(seed);
         for _ in 0..40 {
             for _ in 0..model.random.u32(0..3) {
@@ -1264,15 +1251,6 @@ mod model {
 
     #[test]
     fn whatever_happens_the_limits_hold_and_the_cluster_converges() {
-        match std::env::var("MY_OPERATOR_TEST_SEED") {
-            Ok(seed) => run(seed.parse().unwrap()),
-            Err(_) => std::thread::scope(|scope| {
-                let threads = std::thread::available_parallelism().map_or(1, usize::from);
-                for first in 1..=threads {
-                    let seeds = (first as u64..=RUNS).step_by(threads);
-                    scope.spawn(move || seeds.for_each(run));
-                }
-            }),
-        }
+        parallel_cases(lengths::rollout_model(), run);
     }
 }
