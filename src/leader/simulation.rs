@@ -1,5 +1,8 @@
-//! Thousands of random schedules of replicas that elect a leader: slow, lost and late calls, processes
-//! that are stopped and go on, die, start and give up, clocks of their own, leases edited by hand.
+//! Random schedules of replicas that elect a leader: slow, lost and late calls, processes that are stopped and
+//! go on, die, start and give up, clocks of their own, leases edited by hand. Never may two of them lead.
+//!
+//! And schedules in which the API server answers and watches deliver, while leaders die or are told to end:
+//! the next one must lead as soon as docs/operations/high-availability.md promises.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
@@ -17,11 +20,22 @@ const TROUBLE: u64 = 300_000;
 /// So long nothing does, at the end.
 const PEACE: u64 = 60_000;
 
-const PERIODS: Periods = Periods {
-    lease_duration: Duration::from_secs(15),
-    renew_deadline: Duration::from_secs(10),
-    retry_period: Duration::from_secs(2),
-};
+const PERIODS: Periods = periods(15_000, 10_000, 2_000);
+
+const fn periods(lease: u64, renew: u64, retry: u64) -> Periods {
+    Periods {
+        lease_duration: Duration::from_millis(lease),
+        renew_deadline: Duration::from_millis(renew),
+        retry_period: Duration::from_millis(retry),
+    }
+}
+
+/// The longest time that a message takes to or from an API server that is well, in milliseconds.
+const WELL: u64 = 50;
+/// How many leaders die or are told to end in one schedule with an API server that is well.
+const CHANGES: u32 = 12;
+/// How often a leader tries to give the lease up.
+const ATTEMPTS_TO_GIVE_UP: u32 = 3;
 
 /// The Lease as the API server has it: versions, and refused writes over any but the last.
 #[derive(Clone, Default)]
@@ -76,6 +90,10 @@ enum What {
     GiveUpWaiting,
     /// The replica is told to end.
     Terminate,
+    /// The watch of a replica delivers that the lease was written.
+    Ring,
+    /// A leader dies or is told to end, where the API server is well.
+    Change,
 }
 
 /// A process, and the clock of its machine.
@@ -93,6 +111,11 @@ struct Replica {
     known: Option<(u64, Record)>,
     leads_until: Option<Duration>,
     ending: bool,
+    attempts_to_give_up: u32,
+    /// It does nothing until it has waited, or the watch delivers.
+    pausing: bool,
+    /// What the watch has delivered while it did something else.
+    rings: u32,
     /// It does nothing before, in true time.
     stopped_until: u64,
 }
@@ -108,8 +131,24 @@ impl Replica {
     }
 }
 
+/// Nobody leads, because of something that is followed by another leader in time.
+#[derive(Clone, Copy)]
+struct Vacancy {
+    since: u64,
+    /// The latest time at which another must lead.
+    until: u64,
+    what: &'static str,
+}
+
 struct World {
     random: Rng,
+    periods: Periods,
+    /// The API server answers, watches deliver, and nobody is stopped or edits the lease.
+    well: bool,
+    vacancy: Option<Vacancy>,
+    changes: u32,
+    /// How long it took until another led after one died, and after one was told to end.
+    longest: [u64; 2],
     server: Server,
     replicas: Vec<Replica>,
     born: usize,
@@ -128,9 +167,37 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    /// Everything goes wrong for a while.
+    fn in_trouble(seed: u64) -> Self {
+        let mut world = Self::new(seed, PERIODS, false);
+        if world.random.bool() {
+            let holder = ["", "gone"][world.random.usize(0..2)];
+            world.server.store(record(holder, 15, 7));
+        }
+        world
+    }
+
+    /// Leaders die or are told to end, and nothing else goes wrong. The promises hold for all periods.
+    fn well(seed: u64) -> Self {
+        let all = [
+            PERIODS,
+            periods(3_000, 2_000, 500),
+            periods(120_000, 80_000, 20_000),
+        ];
+        let periods = all[usize::try_from(seed % 3).unwrap()];
+        let mut world = Self::new(seed, periods, true);
+        world.plan_change(0);
+        world
+    }
+
+    fn new(seed: u64, periods: Periods, well: bool) -> Self {
         let mut world = Self {
             random: Rng::with_seed(seed),
+            periods,
+            well,
+            vacancy: None,
+            changes: 0,
+            longest: [0, 0],
             server: Server::default(),
             replicas: Vec::new(),
             born: 0,
@@ -144,10 +211,6 @@ impl World {
         for _ in 0..world.random.usize(2..5) {
             world.give_birth(0);
         }
-        if world.random.bool() {
-            let holder = ["", "gone"][world.random.usize(0..2)];
-            world.server.store(record(holder, 15, 7));
-        }
         world
     }
 
@@ -155,15 +218,20 @@ impl World {
         let name = format!("r{}", self.born);
         self.born += 1;
         let offset = Duration::from_secs(self.random.u64(0..10_000_000));
+        // No clock that is kept by NTP is faster or slower than by 1 in 2,000.
+        let drift = if self.well { 0.0005 } else { 0.02 };
         self.replicas.push(Replica {
-            election: Election::new(name.clone(), PERIODS),
+            election: Election::new(name.clone(), self.periods),
             offset,
-            rate: 0.98 + self.random.f64() * 0.04,
+            rate: 1.0 - drift + self.random.f64() * 2.0 * drift,
             step: 0,
             sent: Duration::ZERO,
             known: None,
             leads_until: None,
             ending: false,
+            attempts_to_give_up: 0,
+            pausing: false,
+            rings: 0,
             stopped_until: 0,
             name: name.clone(),
         });
@@ -185,8 +253,16 @@ impl World {
         self.log.push(format!("{now} {text}"));
     }
 
+    /// Whether everything works at that time.
+    fn is_well(&self, now: u64) -> bool {
+        self.well || now >= TROUBLE
+    }
+
     /// How long a message is on its way.
-    fn delay(&mut self) -> u64 {
+    fn delay(&mut self, now: u64) -> u64 {
+        if self.is_well(now) {
+            return self.random.u64(0..=WELL);
+        }
         match self.random.u32(0..20) {
             0 => self.random.u64(0..30_000),
             1..4 => self.random.u64(0..6_000),
@@ -194,17 +270,49 @@ impl World {
         }
     }
 
+    /// Whether a message is lost.
+    fn loses(&mut self, now: u64) -> bool {
+        !self.is_well(now) && self.random.u32(0..30) == 0
+    }
+
+    /// A pause, up to a fifth longer.
+    fn jittered(&mut self, pause: Duration) -> u64 {
+        let pause = milliseconds(pause);
+        pause + self.random.u64(0..=pause / 5)
+    }
+
+    fn is_over(&mut self, now: u64) -> bool {
+        if let Some(vacancy) = self.vacancy.filter(|vacancy| now > vacancy.until) {
+            let Vacancy { since, what, .. } = vacancy;
+            let late = now - since;
+            self.wrong = Some(format!("{late} ms after {what} nobody leads, at {now}"));
+        }
+        let done = if self.well {
+            self.changes == CHANGES && self.vacancy.is_none()
+        } else {
+            now > TROUBLE + PEACE
+        };
+        done || self.wrong.is_some()
+    }
+
     fn run(&mut self) {
         while let Some(((now, _), (name, step, what))) = self.events.pop_first() {
-            if now > TROUBLE + PEACE || self.wrong.is_some() {
+            if self.is_over(now) {
                 return;
             }
-            if now < TROUBLE && self.random.u32(0..60) == 0 {
+            if !self.is_well(now) && self.random.u32(0..60) == 0 {
                 self.disturb(now);
             }
-            if let What::Arrive(request) = what {
-                self.serve(now, &name, step, request);
-                continue;
+            match what {
+                What::Arrive(request) => {
+                    self.serve(now, &name, step, request);
+                    continue;
+                }
+                What::Change => {
+                    self.change(now);
+                    continue;
+                }
+                _ => {}
             }
             let Some(index) = self.replica(&name) else {
                 continue;
@@ -226,23 +334,33 @@ impl World {
                 let answer = self.server.write(over, record);
                 let done = matches!(answer, Answer::Written(..));
                 self.note(now, &format!("{name} writes holder {holder:?}: {done}"));
+                if done {
+                    self.ring(now);
+                }
                 answer
             }
         };
-        let lost = now < TROUBLE && self.random.u32(0..30) == 0;
+        let lost = self.loses(now);
         if let Some(index) = self.replica(name).filter(|_| !lost) {
-            let at = now + if now < TROUBLE { self.delay() } else { 5 };
+            let at = now + self.delay(now);
             let sent = self.replicas[index].sent;
             self.plan(at, name, step, What::Return { answer, sent });
         }
     }
 
+    /// The lease was written: the watches deliver it.
+    fn ring(&mut self, now: u64) {
+        let names: Vec<_> = self.replicas.iter().map(|r| r.name.clone()).collect();
+        for name in names {
+            if !self.loses(now) {
+                let at = now + self.delay(now);
+                self.plan(at, &name, 0, What::Ring);
+            }
+        }
+    }
+
     fn send(&mut self, now: u64, index: usize, request: Request) {
-        let (at, lost) = if now < TROUBLE {
-            (now + self.delay(), self.random.u32(0..30) == 0)
-        } else {
-            (now + 5, false)
-        };
+        let (at, lost) = (now + self.delay(now), self.loses(now));
         let replica = &mut self.replicas[index];
         replica.step += 1;
         replica.sent = replica.clock(now);
@@ -250,14 +368,20 @@ impl World {
         if !lost {
             self.plan(at, &name, step, What::Arrive(request));
         }
-        let patience = now + milliseconds(PERIODS.call());
+        let patience = now + milliseconds(self.periods.call());
         self.plan(patience, &name, step, What::GiveUpWaiting);
     }
 
     fn pause(&mut self, now: u64, index: usize, pause: u64) {
         let replica = &mut self.replicas[index];
         replica.step += 1;
+        // Who leads or ends has no watch.
+        let waits = replica.leads_until.is_none() && !replica.ending;
+        let rung = waits && replica.rings > 0;
+        replica.rings -= u32::from(rung);
+        replica.pausing = waits && !rung;
         let (name, step) = (replica.name.clone(), replica.step);
+        let pause = if rung { 0 } else { pause };
         self.plan(now + pause, &name, step, What::Wake);
     }
 
@@ -269,9 +393,10 @@ impl World {
     }
 
     fn advance(&mut self, now: u64, index: usize, step: u64, what: What) {
-        let retry = milliseconds(PERIODS.retry_period);
-        if matches!(what, What::Terminate) {
-            return self.terminate(now, index);
+        match what {
+            What::Terminate => return self.terminate(now, index),
+            What::Ring => return self.rung(now, index),
+            _ => {}
         }
         if step != self.replicas[index].step {
             return;
@@ -279,13 +404,14 @@ impl World {
         match what {
             What::Wake => {
                 let replica = &mut self.replicas[index];
+                replica.pausing = false;
                 match replica.known.take() {
                     Some(known) => self.act(now, index, Some(known)),
                     None => self.send(now, index, Request::Get),
                 }
             }
             What::Return { answer, sent } => match answer {
-                _ if self.replicas[index].ending => self.end(now, index, "gave it up"),
+                answer if self.replicas[index].ending => self.give_up(now, index, answer),
                 Answer::Found(found) => {
                     let replica = &mut self.replicas[index];
                     let clock = replica.clock(now);
@@ -298,16 +424,26 @@ impl World {
                     let until = replica.election.won(&record, sent, replica.clock(now));
                     replica.known = Some((version, record));
                     let before = replica.leads_until.replace(until);
-                    self.terms += u64::from(before.is_none());
+                    replica.rings = 0;
+                    if before.is_none() {
+                        self.terms += 1;
+                        self.fill(now);
+                    }
                     self.check(now);
-                    self.pause(now, index, retry);
+                    self.pause(now, index, milliseconds(self.periods.retry_period));
                 }
-                Answer::LostRace => self.pause(now, index, 50),
+                Answer::LostRace => {
+                    let pause = self.jittered(Duration::from_millis(50));
+                    self.pause(now, index, pause);
+                }
             },
             What::GiveUpWaiting if self.replicas[index].ending => {
                 self.end(now, index, "could not give it up");
             }
-            What::GiveUpWaiting => self.pause(now, index, retry),
+            What::GiveUpWaiting => {
+                let pause = self.jittered(self.periods.retry_period);
+                self.pause(now, index, pause);
+            }
             What::Send { over, record } => {
                 let replica = &mut self.replicas[index];
                 if replica.election.may_send(replica.clock(now)) {
@@ -316,24 +452,38 @@ impl World {
                     self.end(now, index, "late");
                 }
             }
-            What::Arrive(_) | What::Terminate => {}
+            What::Arrive(_) | What::Terminate | What::Ring | What::Change => {}
+        }
+    }
+
+    /// What the watch delivers ends the pause of one who waits.
+    fn rung(&mut self, now: u64, index: usize) {
+        let replica = &mut self.replicas[index];
+        if replica.pausing {
+            replica.pausing = false;
+            let (name, step) = (replica.name.clone(), replica.step);
+            self.plan(now, &name, step, What::Wake);
+        } else if replica.leads_until.is_none() {
+            replica.rings += 1;
         }
     }
 
     fn act(&mut self, now: u64, index: usize, found: Option<(u64, Record)>) {
         let replica = &self.replicas[index];
-        let clock = replica.clock(now);
+        let (clock, rate) = (replica.clock(now), replica.rate);
         let record_found = found.as_ref().map(|(_, record)| record);
         let transitions = match replica.election.decide(record_found, clock) {
             Decision::Wait { until } => {
-                let left = until.saturating_sub(clock).div_f64(replica.rate);
-                let pause = milliseconds(left.min(PERIODS.retry_period)) + 1;
+                let left = until.saturating_sub(clock).div_f64(rate);
+                let retry = self.jittered(self.periods.retry_period);
+                let pause = (milliseconds(left) + 1).min(retry);
                 return self.pause(now, index, pause);
             }
             Decision::Lost(loss) => return self.end(now, index, &format!("{loss:?}")),
             Decision::Acquire { transitions } | Decision::Renew { transitions } => transitions,
         };
-        let seconds = i64::try_from(PERIODS.lease_seconds()).unwrap();
+        let replica = &self.replicas[index];
+        let seconds = i64::try_from(self.periods.lease_seconds()).unwrap();
         let record = record(&replica.name, seconds, transitions);
         let over = found.map(|(version, _)| version);
         let (name, step) = (replica.name.clone(), replica.step);
@@ -348,15 +498,94 @@ impl World {
         let replica = &mut self.replicas[index];
         replica.leads_until = None;
         replica.ending = true;
-        // From what it last wrote; else it just ends.
         match replica.known.take() {
-            Some((version, mut record)) => {
-                record.holder = String::new();
-                record.seconds = Some(1);
-                let over = Some(version);
-                self.send(now, index, Request::Write { over, record });
+            Some((version, record)) => self.send_empty(now, index, version, record),
+            // A renewal is under way, and may yet arrive.
+            None => self.send(now, index, Request::Get),
+        }
+    }
+
+    fn give_up(&mut self, now: u64, index: usize, answer: Answer) {
+        let replica = &mut self.replicas[index];
+        match answer {
+            Answer::Found(Some((version, record))) if record.holder == replica.name => {
+                self.send_empty(now, index, version, record);
             }
-            None => self.end(now, index, "told to while it renewed"),
+            Answer::LostRace if replica.attempts_to_give_up < ATTEMPTS_TO_GIVE_UP => {
+                let pause = self.jittered(Duration::from_millis(50));
+                self.pause(now, index, pause);
+            }
+            _ => self.end(now, index, "gave it up"),
+        }
+    }
+
+    fn send_empty(&mut self, now: u64, index: usize, version: u64, mut record: Record) {
+        let replica = &mut self.replicas[index];
+        replica.attempts_to_give_up += 1;
+        if !replica.election.may_send(replica.clock(now)) {
+            return self.end(now, index, "too late to give it up");
+        }
+        record.holder = String::new();
+        record.seconds = Some(1);
+        let over = Some(version);
+        self.send(now, index, Request::Write { over, record });
+    }
+
+    fn plan_change(&mut self, now: u64) {
+        // Whoever is started after a change has seen the lease by then.
+        let at = now + 4_000 + self.random.u64(0..40_000);
+        self.plan(at, "", 0, What::Change);
+    }
+
+    /// A leader dies, or is told to end; or one dies who waits, if there is yet another.
+    fn change(&mut self, now: u64) {
+        let leader = self.replicas.iter().position(|r| r.leads(now));
+        let Some(leader) = leader.filter(|_| self.vacancy.is_none()) else {
+            return self.plan_change(now);
+        };
+        if self.changes == CHANGES {
+            return;
+        }
+        let lease = milliseconds(self.periods.lease_duration);
+        match self.random.u32(0..5) {
+            0 if self.replicas.len() > 2 => {
+                let other = (leader + 1) % self.replicas.len();
+                self.end(now, other, "killed");
+            }
+            0..3 => {
+                self.changes += 1;
+                self.vacancy = Some(Vacancy {
+                    since: now,
+                    until: now + lease + 2_000,
+                    what: "the leader died",
+                });
+                self.end(now, leader, "killed");
+            }
+            _ => {
+                self.changes += 1;
+                self.vacancy = Some(Vacancy {
+                    since: now,
+                    until: now + 999,
+                    what: "the leader was told to end",
+                });
+                self.note(now, "the leader is told to end");
+                self.terminate(now, leader);
+            }
+        }
+        self.plan_change(now);
+    }
+
+    /// Somebody leads again.
+    fn fill(&mut self, now: u64) {
+        if let Some(vacancy) = self.vacancy.take() {
+            let longest = &mut self.longest[usize::from(vacancy.what.contains("told"))];
+            let lease = milliseconds(self.periods.lease_duration);
+            let beyond = if vacancy.what.contains("told") {
+                0
+            } else {
+                lease
+            };
+            *longest = (*longest).max((now - vacancy.since).saturating_sub(beyond));
         }
     }
 
@@ -387,7 +616,7 @@ impl World {
         let everybody_knows = self.replicas.iter().all(known);
         let kind = self.random.u32(0..5);
         if kind > 2 && everybody_knows {
-            self.no_birth_until = now + milliseconds(PERIODS.lease_duration);
+            self.no_birth_until = now + milliseconds(self.periods.lease_duration);
         }
         match kind {
             0 => record.holder = "garbage".to_owned(),
@@ -439,7 +668,7 @@ fn never_do_two_replicas_lead_at_the_same_instant() {
     let schedules = lengths::elections();
     let mut terms = 0;
     cases(schedules, |seed| {
-        let mut world = World::new(seed);
+        let mut world = World::in_trouble(seed);
         world.run();
         let now = TROUBLE + PEACE;
         let leaders = world.replicas.iter().filter(|r| r.leads(now)).count();
@@ -452,4 +681,20 @@ fn never_do_two_replicas_lead_at_the_same_instant() {
     println!("{schedules} schedules, {terms} terms");
     // Else nothing much happened.
     assert!(given_seed().is_some() || terms > 5 * schedules, "{terms}");
+}
+
+#[test]
+fn after_a_leader_died_or_was_told_to_end_another_leads_in_the_promised_time() {
+    let mut longest = [0, 0];
+    cases(lengths::changes_of_the_leader(), |seed| {
+        let mut world = World::well(seed);
+        world.run();
+        world.tell(seed);
+        assert_eq!(world.changes, CHANGES, "SEED={seed}");
+        for (all, one) in longest.iter_mut().zip(world.longest) {
+            *all = one.max(*all);
+        }
+    });
+    let [killed, told] = longest;
+    println!("at the longest: {killed} ms beyond the lease duration, {told} ms after the signal");
 }

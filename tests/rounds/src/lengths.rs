@@ -34,6 +34,8 @@ lengths! {
     rollout_model: u64 = 1_500, 20_000;
     /// `leader::simulation`: schedules of an election.
     elections: u64 = 1_000, 20_000;
+    /// `leader::simulation`: schedules in which leaders die or end, and the next must lead in time.
+    changes_of_the_leader: u64 = 400, 50_000;
     /// `certs::rotation`: histories of each kind of mishap.
     certificate_rotations: u64 = 8, 500;
     /// `admission::image`: image references of each kind.

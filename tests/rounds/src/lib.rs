@@ -41,6 +41,8 @@ pub fn proptest_config(cases: u32) -> ProptestConfig {
         cases,
         rng_seed: RngSeed::Fixed(seed("this")),
         failure_persistence: None,
+        // Of what a test assumes away, there is the more the longer it runs.
+        max_global_rejects: cases.max(1024),
         ..ProptestConfig::default()
     }
 }
