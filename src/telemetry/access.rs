@@ -270,6 +270,7 @@ mod tests {
     struct ApiServer {
         asked: Arc<AtomicUsize>,
         revoked: Arc<AtomicBool>,
+        away: Arc<AtomicBool>,
     }
 
     impl ApiServer {
@@ -284,6 +285,9 @@ mod tests {
                 async move {
                     this.asked.fetch_add(1, Ordering::SeqCst);
                     tokio::time::sleep(Duration::from_millis(50)).await;
+                    if this.away.load(Ordering::SeqCst) {
+                        return Err("connection refused".to_owned());
+                    }
                     match token.as_str() {
                         "good" if !this.revoked.load(Ordering::SeqCst) => Ok(Verdict::Allowed),
                         "known" => Ok(Verdict::Forbidden("some\none".to_owned())),
@@ -399,6 +403,62 @@ mod tests {
         tokio::time::sleep(REFUSED_FOR).await;
         assert_eq!(with(&router, "good").await, 200);
         assert_eq!(server.asked(), 3);
+    }
+
+    /// What docs and dashboards rely on: a revoked token is refused after a minute at the latest, however often
+    /// it is used, and a right that was just given counts after 10 s at the latest.
+    #[tokio::test(start_paused = true)]
+    async fn a_verdict_is_never_older_than_its_time_however_often_it_is_used() {
+        let second = Duration::from_secs(1);
+        let server = ApiServer::default();
+        let router = server.guarded();
+        let count = |statuses: &[u16], status| statuses.iter().filter(|s| **s == status).count();
+
+        assert_eq!(with(&router, "good").await, 200);
+        // The answer came now. The token is revoked right after it, and its owner goes on to scrape.
+        server.revoked.store(true, Ordering::SeqCst);
+        let mut statuses = Vec::new();
+        for _ in 0..600 {
+            tokio::time::sleep(second / 10).await;
+            statuses.push(with(&router, "good").await);
+        }
+        // Uses of a verdict do not lengthen it: 59.9 s after the answer it is good, after 60 s it is not.
+        assert_eq!((count(&statuses, 200), statuses[599]), (599, 401));
+        assert_eq!(server.asked(), 2);
+
+        // Refused without another question, until that verdict is over, too.
+        server.revoked.store(false, Ordering::SeqCst);
+        let mut statuses = Vec::new();
+        for _ in 0..100 {
+            tokio::time::sleep(second / 10).await;
+            statuses.push(with(&router, "good").await);
+        }
+        assert_eq!((count(&statuses, 401), statuses[99]), (99, 200));
+        assert_eq!(server.asked(), 3);
+
+        // One token's verdict is nobody else's, and one who is known but may not is refused for as long.
+        assert_eq!(with(&router, "known").await, 403);
+        tokio::time::sleep(REFUSED_FOR.saturating_sub(second / 10)).await;
+        assert_eq!(with(&router, "known").await, 403);
+        assert_eq!((with(&router, "good").await, server.asked()), (200, 4));
+        tokio::time::sleep(second / 10).await;
+        assert_eq!((with(&router, "known").await, server.asked()), (403, 5));
+    }
+
+    /// A verdict that is over is not used again because the API server does not answer.
+    #[tokio::test(start_paused = true)]
+    async fn an_old_verdict_does_not_outlive_its_time_while_the_api_server_is_away() {
+        let server = ApiServer::default();
+        let router = server.guarded();
+        assert_eq!(with(&router, "good").await, 200);
+        server.away.store(true, Ordering::SeqCst);
+        tokio::time::sleep(ALLOWED_FOR.saturating_sub(Duration::from_millis(1))).await;
+        assert_eq!(with(&router, "good").await, 200);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(with(&router, "good").await, 503);
+        server.revoked.store(true, Ordering::SeqCst);
+        server.away.store(false, Ordering::SeqCst);
+        assert_eq!(with(&router, "good").await, 401);
     }
 
     #[tokio::test(start_paused = true)]
