@@ -284,15 +284,15 @@ impl Board {
 
     fn is_auto_paused(&self, limits: &Limits, terms: &Terms<'_>) -> bool {
         let tripped = self.count(Mark::Culprit) >= limits.unavailable.max(1);
-        // Once it stands still, it does so until every node has the revision: an outdated pod that is
-        // away for a moment is no end of it.
-        let left = if terms.auto_paused {
-            Mark::Incomplete
+        // Once it stands still, it does so until its end: an outdated pod that is away for a moment is none,
+        // nor is that all nodes are cordoned or lost for a while.
+        let is_left = if terms.auto_paused {
+            !self.is_complete()
         } else {
-            Mark::Outdated
+            self.count(Mark::Outdated) > 0
         };
         let under_way = terms.revisions.update != terms.revisions.current
-            && self.count(left) > 0
+            && is_left
             && !terms.strategy.on_delete;
         under_way && !terms.resumed && (terms.auto_paused || tripped)
     }
@@ -378,10 +378,15 @@ impl Board {
             failing: named(Mark::Failing, &with_cause),
             culprits: named(Mark::Culprit, &with_cause),
             auto_paused,
-            // That no node can be reached is no success.
-            complete: self.count(Mark::Incomplete) == 0
-                && (self.count(Mark::Outdated) == 0 || self.count(Mark::Updated) > 0),
+            complete: self.is_complete(),
         }
+    }
+
+    /// Whether every node that can be reached has an available pod of the newest revision. That none can be
+    /// reached is no success.
+    fn is_complete(&self) -> bool {
+        self.count(Mark::Incomplete) == 0
+            && (self.count(Mark::Outdated) == 0 || self.count(Mark::Updated) > 0)
     }
 
     /// Replaces old pods by new ones within the limits.

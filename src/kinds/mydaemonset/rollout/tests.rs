@@ -709,6 +709,20 @@ fn a_stopped_roll_out_stays_so_while_its_last_old_pod_is_away() {
 }
 
 #[test]
+fn a_stopped_roll_out_stays_so_while_no_node_can_be_reached() {
+    let both = |node: fn(&str) -> NodeView| vec![node("a"), node("b")];
+    let lost = |name: &str| not_ready(name, 100);
+    let mut world = world(both(cordoned), vec![ready("a", "old"), ready("b", "old")]);
+    world.auto_paused = true;
+    assert!(world.decide().facts.auto_paused);
+    world.nodes = both(lost);
+    assert!(world.decide().facts.auto_paused);
+    // Nothing goes when they are back.
+    world.nodes = both(node);
+    assert_eq!(deleted(&world.decide()), NOTHING);
+}
+
+#[test]
 fn a_roll_out_is_not_complete_because_no_node_can_be_reached() {
     let all = vec![not_ready("a", 100), not_ready("b", 100)];
     let mut world = world(all, vec![ready("a", "old"), ready("b", "old")]);
