@@ -36,39 +36,48 @@ async fn a_peer_that_sends_its_head_too_slowly_is_cut_and_counted() {
 #[tokio::test]
 async fn a_connection_that_asked_in_time_lives_on_until_it_is_idle_for_too_long() {
     let limits = Limits {
-        first_request: Duration::from_millis(100),
-        idle: Duration::from_millis(600),
+        first_request: Duration::from_millis(300),
+        idle: Duration::from_millis(900),
         ..Limits::default()
     };
     let server = Server::start(limits).await;
     let mut client = server.connect().await;
     client.get("/").await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
     client.get("/").await;
     client.closed().await;
     assert_eq!(server.counters.rejected(Rejection::FirstRequestTimeout), 0);
 }
 
 #[tokio::test]
-async fn a_silent_peer_blocks_nobody_and_is_cut() {
-    let limits = Limits {
-        handshake: Duration::from_secs(3),
-        ..Limits::default()
-    };
-    let server = Server::start(limits).await;
-    let mut silent = Vec::new();
-    for _ in 0..20 {
-        silent.push(TcpStream::connect(server.address).await.unwrap());
-    }
+async fn a_silent_peer_blocks_nobody() {
+    let server = Server::start(Limits::default()).await;
+    let _silent = silent_peers(&server).await;
     server.connect().await.get("/").await;
     let cut = server.counters.rejected(Rejection::HandshakeTimeout);
     assert_eq!(
         cut, 0,
         "answered while the silent ones were still waited for"
     );
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_cut() {
+    let limits = Limits {
+        handshake: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let mut silent = silent_peers(&server).await;
     server.rejected(Rejection::HandshakeTimeout, 20).await;
     let n = silent[0].read(&mut [0; 1]).await.unwrap();
     assert_eq!(n, 0);
+}
+
+/// Connections on which nothing is ever said.
+async fn silent_peers(server: &Server) -> Vec<TcpStream> {
+    let peers = (0..20).map(|_| TcpStream::connect(server.address));
+    futures::future::try_join_all(peers).await.unwrap()
 }
 
 #[tokio::test]
