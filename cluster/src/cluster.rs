@@ -402,6 +402,12 @@ impl Cluster {
     /// Ends everything in order (the API server before etcd, which it would otherwise wait for) and removes the
     /// directory. Takes less than three seconds.
     pub async fn stop(self) {
+        self.stop_components().await;
+    }
+
+    /// Ends all components in the same order, for a cluster that is borrowed for the rest of the process. The directory
+    /// stays.
+    pub async fn stop_components(&self) {
         drop(self.fake_kubelet().take());
         let components = std::mem::take(&mut *self.components());
         let (etcd, others): (Vec<_>, Vec<_>) =

@@ -2,28 +2,37 @@
 //!
 //! A port is free until somebody binds it, so a choice can always be stale: `Cluster::start` tries again with other
 //! ports when a component finds its port taken. Two things make that rare: the ports come from below the kernel's
-//! ephemeral range (32768 and up on Linux), where no outgoing connection can take them meanwhile, and every call
-//! starts at a random place, so clusters that start at the same time do not choose alike.
+//! ephemeral range (32768 and up on Linux), where no outgoing connection can take them meanwhile, and one process never
+//! returns a port twice, before it has been through all of them, beginning at a random place: neither clusters nor
+//! programs that start at the same time choose alike.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Error;
 
 const FIRST: u16 = 20_000;
 const LAST: u16 = 31_999;
 
+/// Where this process begins, and how many ports it has tried since.
+static START: LazyLock<u64> =
+    LazyLock::new(|| RandomState::new().hash_one(std::process::id()) % 1_000_000);
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// `N` different ports that were free on 127.0.0.1 a moment ago.
 pub fn free_ports<const N: usize>() -> Result<[u16; N], Error> {
     let span = u64::from(LAST - FIRST) + 1;
-    let start = RandomState::new().hash_one(std::process::id()) % span;
+    let start = LazyLock::force(&START);
     let mut ports = [0; N];
     let mut held = Vec::with_capacity(N);
-    for offset in 0..span {
+    for _ in 0..span {
         if held.len() == N {
             return Ok(ports);
         }
-        let Ok(port) = u16::try_from(u64::from(FIRST) + (start + offset) % span) else {
+        let offset = NEXT.fetch_add(1, Ordering::Relaxed);
+        let Ok(port) = u16::try_from(u64::from(FIRST) + start.wrapping_add(offset) % span) else {
             continue;
         };
         // Held until all are found, so that one call never returns a port twice.
@@ -50,5 +59,14 @@ mod tests {
             .map(|port| std::net::TcpListener::bind(("127.0.0.1", *port)))
             .collect();
         assert!(listeners.iter().all(Result::is_ok), "{ports:?}");
+    }
+
+    #[test]
+    fn no_port_is_returned_twice() {
+        let all: Vec<u16> = (0..100)
+            .flat_map(|_| super::free_ports::<3>().unwrap())
+            .collect();
+        let different: std::collections::BTreeSet<u16> = all.iter().copied().collect();
+        assert_eq!(different.len(), all.len());
     }
 }

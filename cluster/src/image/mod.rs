@@ -196,8 +196,10 @@ impl Image {
         fs::write(archive, tar.finish()).map_err(Error::file("write", archive))
     }
 
+    /// Adds an entry, which replaces an earlier one of the same path.
     fn add(&mut self, path: &str, content: Content) {
         let path = path.trim_start_matches('/').to_owned();
+        self.entries.retain(|entry| entry.path != path);
         self.entries.push(Entry { path, content });
     }
 
