@@ -352,6 +352,8 @@ fn what_is_logged_of_a_request_stays_within_its_line() {
             Ok(())
         }
     }
+    // Else a test on another thread, which has no subscriber, may decide that nobody wants this line.
+    let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry());
     let hostile = format!("a\n\u{1b}[2J\u{9b}\u{202e}{}", "x".repeat(1 << 16));
     for operation in [hostile.as_str(), "CREATE"] {
         let request = json!({ "uid": hostile, "namespace": hostile, "operation": operation,
