@@ -4,7 +4,7 @@
 
 // Not all that the tests need is needed here.
 #[allow(dead_code)]
-#[path = "../../tests/admission/wire.rs"]
+#[path = "../../tests/offline/admission/wire.rs"]
 mod wire;
 
 use libfuzzer_sys::fuzz_target;

@@ -14,14 +14,11 @@ fn phases(log: &std::path::Path, name: &str) -> Vec<String> {
 }
 
 /// Waits until the At has ended well.
-pub(crate) fn until_complete(kubectl: &Kubectl, name: &str) {
-    let said = kubectl.run(&format!(
-        "wait --for=condition=Complete --timeout=90s at/{name}"
-    ));
-    if !said.ok {
-        let story = kubectl.run("get at,pods,events -o wide");
-        panic!("{}{}", said.err, story.out);
-    }
+pub(crate) async fn until_complete(kubectl: &Kubectl, name: &str) {
+    let status = "{.status.conditions[?(@.type=='Complete')].status}";
+    kubectl
+        .until_field(&format!("at/{name}"), status, "True")
+        .await;
 }
 
 #[tokio::test]
@@ -37,25 +34,26 @@ async fn a_command_runs_at_its_time_and_its_pod_has_what_it_printed() {
         "get at --watch --output-watch-events=false -o jsonpath={.metadata.name}={.status.phase}{\"\\n\"}",
         "at-phases",
     );
-    wait_for("the watch to show what is there", || {
+    wait_for("the watch to show what is there", async || {
         (!phases(watch.log(), "earlier").is_empty()).then_some(())
     })
     .await;
     kubectl
         .run("apply -f config/samples/cnat_v1alpha1_at.yaml")
+        .await
         .good();
-    until_complete(&kubectl, "example-at");
-    assert_eq!(kubectl.run("logs example-at-pod").good(), "YAY\n");
+    until_complete(&kubectl, "example-at").await;
+    assert_eq!(kubectl.run("logs example-at-pod").await.good(), "YAY\n");
     let expected = ["PENDING", "RUNNING", "DONE"];
-    wait_for("the watch to show the last phase", || {
+    wait_for("the watch to show the last phase", async || {
         (phases(watch.log(), "example-at") == expected).then_some(())
     })
     .await;
     assert_eq!(
-        kubectl.field("pod/example-at-pod", "{.status.phase}"),
+        kubectl.field("pod/example-at-pod", "{.status.phase}").await,
         "Succeeded"
     );
-    let row = kubectl.run("get at example-at --no-headers").good();
+    let row = kubectl.run("get at example-at --no-headers").await.good();
     let words: Vec<_> = row.split_whitespace().collect();
     assert!(
         words.contains(&"DONE") && words.contains(&"Succeeded"),
@@ -82,12 +80,15 @@ spec:
     kubectl
         .until_field("at/fails", "{.status.phase}", "DONE")
         .await;
-    let row = kubectl.run("get at fails --no-headers -o wide").good();
+    let row = kubectl
+        .run("get at fails --no-headers -o wide")
+        .await
+        .good();
     assert!(
         row.contains("Failed") && row.contains("out of luck"),
         "{row}"
     );
-    assert_eq!(kubectl.field("at/fails", "{.status.exitCode}"), "3");
+    assert_eq!(kubectl.field("at/fails", "{.status.exitCode}").await, "3");
 }
 
 #[tokio::test]
@@ -95,12 +96,14 @@ async fn a_bad_object_is_refused_through_the_service_with_every_fault() {
     let kubectl = kubectl("bad").await;
     let said = kubectl
         .run("apply -f config/samples/bad/cnat_v1alpha1_at.yaml")
+        .await
         .bad();
     for fault in ["spec.schedule", "spec.command", "restartPolicy"] {
         assert!(said.contains(fault), "{fault}: {said}");
     }
     let said = kubectl
         .run("apply -f config/samples/bad/apps_v1beta1_mydaemonset.yaml")
+        .await
         .bad();
     assert!(said.contains("is invalid"), "{said}");
 }
@@ -112,9 +115,9 @@ async fn the_restricted_sample_runs_where_pod_security_enforces_it() {
         "label namespace {} pod-security.kubernetes.io/enforce=restricted",
         kubectl.namespace
     );
-    kubectl.run(&label).good();
+    kubectl.run(&label).await.good();
     let sample = "apply -f config/samples/cnat_v1alpha1_at_restricted.yaml";
-    kubectl.run(sample).good();
-    until_complete(&kubectl, "restricted-at");
-    assert_eq!(kubectl.run("logs restricted-at-pod").good(), "YAY\n");
+    kubectl.run(sample).await.good();
+    until_complete(&kubectl, "restricted-at").await;
+    assert_eq!(kubectl.run("logs restricted-at-pod").await.good(), "YAY\n");
 }

@@ -1,4 +1,4 @@
-//! Evicted by the drain of a node: one replica at a time, and no call is refused.
+//! Eviction as in the drain of a node: one replica at a time, and no webhook call fails.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -14,14 +14,14 @@ const BUDGET: &str = "poddisruptionbudget/my-operator-controller-manager";
 #[tokio::test(flavor = "multi_thread")]
 async fn one_replica_at_a_time_is_evicted_and_no_call_is_refused() {
     let (kubectl, own) = (kubectl("evicted").await, own().await);
-    until_rolled_out(&own);
+    until_rolled_out(&own).await;
     until_alone(&own).await;
     let allowed = async || {
         own.until_field(BUDGET, "{.status.disruptionsAllowed}", "1")
             .await;
     };
     allowed().await;
-    let replicas = ready_pods(&own, PODS);
+    let replicas = ready_pods(&own, PODS).await;
     let [first, second] = &replicas[..] else {
         panic!("not two replicas: {replicas:?}");
     };
@@ -46,12 +46,11 @@ spec: {schedule: now + 5 seconds, command: echo meanwhile}
     evict(second).await.unwrap();
     allowed().await;
     // One of the two was the leader.
-    until_complete(&kubectl, "meanwhile");
+    until_complete(&kubectl, "meanwhile").await;
     // The evicted still answer.
     until_alone(&own).await;
-    until_rolled_out(&own);
+    until_rolled_out(&own).await;
 
-    let answered = load.end_without_a_failure().await;
+    let answered = load.end_without_a_failure(100).await;
     println!("both replicas evicted: {answered} calls answered, none failed");
-    assert!(answered > 100, "{answered} calls are no load");
 }

@@ -12,14 +12,16 @@ use rustls::pki_types::ServerName;
 use serde_json::json;
 use tokio::net::TcpStream;
 
-use crate::harness::{Kubectl, NAMESPACE, try_wait, wait_for};
-use crate::{DEPLOYMENT, IMAGE, PODS, deploy, kubectl, own, pods, until_alone, until_rolled_out};
+use crate::harness::{Kubectl, NAMESPACE, try_wait};
+use crate::{
+    DEPLOYMENT, IMAGE, PODS, deploy, kubectl, own, pods, until_alone, until_pods, until_rolled_out,
+};
 
 /// The Secret of `config/components/cert-manager`.
 const SECRET: &str = "webhook-server-cert";
 /// How soon after the kubelet has put it there a new certificate is to be served.
 const NOTICED: Duration = Duration::from_secs(15);
-/// For the kubelet: it watches Secrets, and looks at each pod again after about a minute at most.
+/// The kubelet syncs each pod at least this often.
 const PROJECTED: Duration = Duration::from_mins(2);
 
 fn host() -> String {
@@ -33,7 +35,7 @@ fn issue(authority: &Authority) -> Leaf {
 }
 
 /// Creates or changes the Secret.
-fn publish(own: &Kubectl, leaf: &Leaf) {
+async fn publish(own: &Kubectl, leaf: &Leaf) {
     let data = json!({
         "tls.crt": leaf.certificate_pem(),
         "tls.key": leaf.key_pem(),
@@ -45,7 +47,7 @@ fn publish(own: &Kubectl, leaf: &Leaf) {
         "type": "kubernetes.io/tls",
         "stringData": data,
     });
-    own.apply(&secret.to_string()).good();
+    own.apply(&secret.to_string()).await.good();
 }
 
 /// The certificate that a pod of the operator serves; none while it does not answer.
@@ -78,19 +80,21 @@ async fn a_certificate_in_a_mounted_secret_is_served_and_its_change_noticed_with
     let (kubectl, own) = (kubectl("files").await, own().await);
     let authority = Authority::generate(Utc::now(), TimeDelta::hours(1)).unwrap();
     let (first, second) = (issue(&authority), issue(&authority));
-    publish(&own, &first);
+    publish(&own, &first).await;
 
     // What the component does, but for what needs cert-manager: the Certificate and the CA's injection.
     let component = "config/components/cert-manager";
     own.run(&format!(
         "patch {DEPLOYMENT} --type=strategic --patch-file={component}/volume.yaml"
     ))
+    .await
     .good();
     own.run(&format!(
         "patch {DEPLOYMENT} --type=json --patch-file={component}/arguments.yaml"
     ))
+    .await
     .good();
-    until_rolled_out(&own);
+    until_rolled_out(&own).await;
     until_alone(&own).await;
     let bundle = STANDARD.encode(authority.certificate_pem());
     for kind in ["mutating", "validating"] {
@@ -103,6 +107,7 @@ async fn a_certificate_in_a_mounted_secret_is_served_and_its_change_noticed_with
         own.run(&format!(
             "patch {configuration} --type=json --patch={patch}"
         ))
+        .await
         .good();
     }
     // Through the API server, with the certificate of the files.
@@ -118,7 +123,7 @@ spec: {{schedule: now, command: echo {name}}}
     };
     kubectl.until_applied(&at("first")).await;
 
-    let pod = pods(&own, PODS).swap_remove(0);
+    let pod = pods(&own, PODS).await.swap_remove(0);
     let field = |name: &str| pod["metadata"][name].as_str().unwrap().to_owned();
     let (_forwarding, port) = forward(&own, &field("name"));
     let serves = async |leaf: &Leaf, patience: Duration| {
@@ -152,9 +157,16 @@ spec: {{schedule: now, command: echo {name}}}
         "{} is not the volume",
         mounted.display()
     );
-    publish(&own, &second);
+    publish(&own, &second).await;
+    // The kubelet updates the volumes of a pod only when it syncs the pod: about once a minute, and after each change.
+    own.run(&format!(
+        "annotate pod/{} example.com/sync=now",
+        field("name")
+    ))
+    .await
+    .good();
     let begin = Instant::now();
-    let projected = try_wait(PROJECTED, || has(&second)).await;
+    let projected = try_wait(PROJECTED, async || has(&second)).await;
     assert!(
         projected.is_some(),
         "the kubelet did not project the new Secret"
@@ -172,12 +184,11 @@ spec: {{schedule: now, command: echo {name}}}
     kubectl.until_applied(&at("second")).await;
 
     // Back to the operator's own authority, which puts its bundle back.
-    own.run(&format!("delete {DEPLOYMENT} --wait=true")).good();
-    wait_for("the operator to be gone", || {
-        pods(&own, PODS).is_empty().then_some(())
-    })
-    .await;
-    deploy(own.cluster, IMAGE).good();
-    own.run(&format!("delete secret {SECRET}")).good();
+    own.run(&format!("delete {DEPLOYMENT} --wait=true"))
+        .await
+        .good();
+    until_pods(&own, "0").await;
+    deploy(own.cluster, IMAGE).await.good();
+    own.run(&format!("delete secret {SECRET}")).await.good();
     kubectl.until_applied(&at("third")).await;
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use my_operator_cluster::Image;
 
 use crate::IMAGE;
-use crate::harness::{checkout, run};
+use crate::harness::{checkout, operator_program, run};
 
 /// What the image of a later release is called.
 pub(crate) const NEXT: &str = "my-operator:e2e-next";
@@ -15,10 +15,9 @@ pub(crate) const NEXT: &str = "my-operator:e2e-next";
 /// What the image of a Memcached is called.
 pub(crate) const MEMCACHED: &str = "memcached:debian";
 
-/// The static binary: what the Dockerfile's build stage makes, or that of `OPERATOR`.
-pub(crate) fn operator() -> PathBuf {
-    let default = || checkout().join("target/release/my-operator");
-    std::env::var_os("OPERATOR").map_or_else(default, PathBuf::from)
+/// The path of the static release binary, which `make soak` builds and passes in `OPERATOR`.
+pub(crate) fn release() -> Option<PathBuf> {
+    std::env::var_os("OPERATOR").map(PathBuf::from)
 }
 
 /// All images.
@@ -37,7 +36,7 @@ pub(crate) fn all() -> Vec<Image> {
 /// # Panics
 ///
 /// If the machine lacks it or one of the libraries, with a line that says how to get them.
-pub(crate) fn memcached() -> (Image, String) {
+pub(crate) async fn memcached() -> (Image, String) {
     const WAY: &str = "memcached is of the Debian package memcached; .ci/run takes it out of there, and installs its libraries";
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).map(|folder| folder.join("memcached"));
@@ -45,23 +44,20 @@ pub(crate) fn memcached() -> (Image, String) {
     let program = program.unwrap_or_else(|| panic!("no memcached on PATH: {WAY}"));
     let image = Image::new(MEMCACHED).program("/usr/bin/memcached", &program);
     let image = image.unwrap_or_else(|error| panic!("{error}: {WAY}"));
-    let said = run(Command::new(&program).arg("-V"), "").good();
+    let said = run(Command::new(&program).arg("-V"), "").await.good();
     let version = said.trim().trim_start_matches("memcached ");
     (image, version.to_owned())
 }
 
-/// The operator's image.
+/// The operator's image as its Dockerfile describes it. It contains the release binary if there is one, and otherwise
+/// the development binary with the shared libraries that it needs.
 pub(crate) fn own(reference: &str, version: &str) -> Image {
     let text = std::fs::read_to_string(checkout().join("Dockerfile")).unwrap();
-    let built = [("/my-operator", operator())];
-    Image::from_dockerfile(
-        reference,
-        &text,
-        checkout(),
-        &built,
-        &[("VERSION", version)],
-    )
-    .unwrap()
+    let binary = release().unwrap_or_else(operator_program);
+    let built = [("/my-operator", binary.clone())];
+    let arguments = [("VERSION", version)];
+    let image = Image::from_dockerfile(reference, &text, checkout(), &built, &arguments);
+    image.unwrap().program("/my-operator", binary).unwrap()
 }
 
 /// The image of an At whose template names none.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Killed, checkout, wait_for};
+use crate::harness::{Killed, operator_program, wait_for};
 
 /// Mounts, interfaces, processes and control groups of the cluster in that directory.
 fn left(directory: &Path, interface: &str, container: &str) -> Vec<String> {
@@ -54,8 +54,7 @@ echo "$KUBECONFIG $address ${id#containerd://}" >"$1.new"
 mv "$1.new" "$1"
 sleep 1000
 "#;
-    let program = checkout().join("target/debug/my-operator-cluster");
-    let cluster = Command::new(program)
+    let cluster = Command::new(operator_program().with_file_name("my-operator-cluster"))
         .args([
             "exec",
             "--nodes",
@@ -71,7 +70,7 @@ sleep 1000
         .stdin(Stdio::null())
         .spawn();
     let mut cluster = Killed(cluster.unwrap());
-    let words = wait_for("a pod in a second cluster", || {
+    let words = wait_for("a pod in a second cluster", async || {
         let text = std::fs::read_to_string(told.path()).unwrap_or_default();
         let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
         <[String; 3]>::try_from(words).ok()
@@ -84,7 +83,7 @@ sleep 1000
     cluster.0.kill().unwrap();
     cluster.0.wait().unwrap();
     let rest = std::cell::RefCell::new(Vec::new());
-    let gone = crate::harness::try_wait(std::time::Duration::from_secs(20), || {
+    let gone = crate::harness::try_wait(std::time::Duration::from_secs(20), async || {
         *rest.borrow_mut() = left(directory, &interface, &container);
         rest.borrow().is_empty().then_some(())
     });

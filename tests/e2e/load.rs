@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::harness::{self, Kubectl};
+use crate::harness::{self, Kubectl, wait_for};
 
 /// So many clients call at a time.
 const CLIENTS: usize = 8;
@@ -35,7 +35,7 @@ impl Load {
         let cluster = own.cluster;
         let mut load = Self {
             own: own.clone(),
-            failed_before: failed_calls(own),
+            failed_before: failed_calls(own).await,
             stop: Arc::default(),
             answered: Arc::default(),
             failures: Arc::default(),
@@ -58,15 +58,20 @@ impl Load {
         load
     }
 
-    /// How many calls were answered. None failed, by the clients' account and by the API server's.
-    pub(crate) async fn end_without_a_failure(mut self) -> usize {
+    /// Ends the load after at least that many answered calls, and returns their number. Neither a client nor the API
+    /// server counted a failure.
+    pub(crate) async fn end_without_a_failure(mut self, least: usize) -> usize {
+        wait_for(&format!("{least} answered calls"), async || {
+            (self.answered.load(Ordering::Relaxed) >= least).then_some(())
+        })
+        .await;
         self.stop.store(true, Ordering::Relaxed);
         while let Some(ended) = self.clients.join_next().await {
             ended.unwrap();
         }
         let failures = std::mem::take(&mut *self.failures.lock().unwrap());
         assert_eq!(failures, Vec::<String>::new());
-        let failed = failed_calls(&self.own) - self.failed_before;
+        let failed = failed_calls(&self.own).await - self.failed_before;
         assert!(
             failed.abs() < 0.5,
             "the API server counted {failed} failed calls"
@@ -76,8 +81,8 @@ impl Load {
 }
 
 /// How many calls of webhooks the API server itself has counted as failed.
-fn failed_calls(own: &Kubectl) -> f64 {
-    let page = own.run("get --raw /metrics").good();
+async fn failed_calls(own: &Kubectl) -> f64 {
+    let page = own.raw("/metrics").await;
     let failed = page.lines().filter(|line| {
         line.starts_with("apiserver_admission_webhook_rejection_count{")
             && line.contains(r#"error_type="calling_webhook_error""#)

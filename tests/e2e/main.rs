@@ -11,8 +11,7 @@
     clippy::print_stdout
 )]
 
-#[path = "../harness/mod.rs"]
-mod harness;
+use my_operator_harness as harness;
 
 mod at;
 mod evicted;
@@ -28,8 +27,11 @@ mod roll;
 mod upgrade;
 mod walk;
 
+use std::panic::AssertUnwindSafe;
 use std::process::Command;
+use std::time::Instant;
 
+use futures::FutureExt as _;
 use serde_json::Value;
 
 use harness::{Kubectl, NAMESPACE, Said, checkout, wait_for};
@@ -46,19 +48,43 @@ const DEPLOYMENT: &str = "deployment/my-operator-controller-manager";
 const PODS: &str = "control-plane=controller-manager";
 
 /// The cluster with the operator installed.
+///
+/// # Panics
+///
+/// Panics if the installation failed. It is tried once: the first test shows the cause, and the others fail at once.
 async fn cluster() -> &'static Cluster {
-    static INSTALLED: OnceCell<&Cluster> = OnceCell::const_new();
-    INSTALLED
-        .get_or_init(|| async {
-            let cluster = my_operator_cluster::shared(Options::with_real_node(NODE)).await;
-            for image in images::all() {
-                cluster.load_image(&image).await.unwrap();
-            }
-            deploy(cluster, IMAGE).good();
-            until_reached(cluster).await;
-            cluster
-        })
-        .await
+    static INSTALLED: OnceCell<Option<&Cluster>> = OnceCell::const_new();
+    // A cell whose initialization panics stays empty, and the next test would install again.
+    let install = || async { AssertUnwindSafe(install()).catch_unwind().await.ok() };
+    let installed = INSTALLED.get_or_init(install).await;
+    installed.expect("the operator is not installed; the first test that failed shows why")
+}
+
+async fn install() -> &'static Cluster {
+    let step = Step::start();
+    let cluster = my_operator_cluster::shared(Options::with_real_node(NODE)).await;
+    step.done("the cluster was started");
+    for image in images::all() {
+        cluster.load_image(&image).await.unwrap();
+    }
+    step.done("the images were loaded");
+    deploy(cluster, IMAGE).await.good();
+    until_reached(cluster).await;
+    step.done("the operator was installed");
+    cluster
+}
+
+/// Prints when each step of a long test was done.
+struct Step(Instant);
+
+impl Step {
+    fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    fn done(&self, what: &str) {
+        println!("{what} after {:.1} s", self.0.elapsed().as_secs_f64());
+    }
 }
 
 /// kubectl in a fresh namespace of that name, with the operator installed.
@@ -74,14 +100,14 @@ async fn own() -> Kubectl {
 }
 
 /// `make deploy` with that image; returns when the operator serves.
-fn deploy(cluster: &Cluster, image: &str) -> Said {
-    make(cluster, &["deploy", &format!("IMG={image}")])
+async fn deploy(cluster: &Cluster, image: &str) -> Said {
+    make(cluster, &["deploy", &format!("IMG={image}")]).await
 }
 
 /// The same with the kinds that are off by default.
-fn deploy_every_kind(cluster: &Cluster) -> Said {
+async fn deploy_every_kind(cluster: &Cluster) -> Said {
     let image = format!("IMG={IMAGE}");
-    make(cluster, &["deploy", &image, "COMPONENTS=sample-kinds"])
+    make(cluster, &["deploy", &image, "COMPONENTS=sample-kinds"]).await
 }
 
 /// Waits until the API server reaches the webhooks through their Service: a busy node takes a moment to
@@ -89,14 +115,14 @@ fn deploy_every_kind(cluster: &Cluster) -> Said {
 async fn until_reached(cluster: &'static Cluster) {
     let kubectl = Kubectl::new(cluster, "default");
     let create = "create --dry-run=server -f config/samples/cnat_v1alpha1_at.yaml";
-    wait_for("the webhooks to be reached", || {
-        kubectl.run(create).ok.then_some(())
+    wait_for("the webhooks to be reached", async || {
+        kubectl.run(create).await.ok.then_some(())
     })
     .await;
 }
 
 /// `make` with these arguments, on that cluster.
-fn make(cluster: &Cluster, args: &[&str]) -> Said {
+async fn make(cluster: &Cluster, args: &[&str]) -> Said {
     let kubectl = cluster.kubectl();
     let mut make = Command::new("make");
     make.current_dir(checkout())
@@ -109,48 +135,76 @@ fn make(cluster: &Cluster, args: &[&str]) -> Said {
     for (name, value) in kubectl.get_envs() {
         make.env(name, value.unwrap_or_default());
     }
-    harness::run(&mut make, "")
+    harness::run(&mut make, "").await
 }
 
-/// The pods with these labels, or all.
-fn pods(kubectl: &Kubectl, labels: &str) -> Vec<Value> {
-    let said = kubectl.run(&format!("get pods --selector={labels} -o json"));
-    let mut list: Value = serde_json::from_str(&said.good()).unwrap();
-    match list["items"].take() {
-        Value::Array(pods) => pods,
-        _ => Vec::new(),
-    }
+/// The pods with these labels (`a=b,c=d`), or all.
+async fn pods(kubectl: &Kubectl, labels: &str) -> Vec<Value> {
+    with_labels(&kubectl.object("pods").await, labels)
+}
+
+fn with_labels(list: &Value, labels: &str) -> Vec<Value> {
+    let has = |pod: &Value, label: &str| {
+        let (key, value) = label.split_once('=').unwrap();
+        pod["metadata"]["labels"][key] == value
+    };
+    let labels: Vec<&str> = labels
+        .split(',')
+        .filter(|label| !label.is_empty())
+        .collect();
+    let pods = list["items"].as_array().unwrap().iter();
+    let pods = pods.filter(|pod| labels.iter().all(|label| has(pod, label)));
+    pods.cloned().collect()
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && conditions.any(|it| it["type"] == "Ready" && it["status"] == "True")
+}
+
+fn name(pod: &Value) -> String {
+    pod["metadata"]["name"].as_str().unwrap().to_owned()
 }
 
 /// The names of the pods with these labels that are ready and not ending.
-fn ready_pods(kubectl: &Kubectl, labels: &str) -> Vec<String> {
-    let ready = |pod: &Value| {
-        let conditions = pod["status"]["conditions"].as_array();
-        pod["metadata"]["deletionTimestamp"].is_null()
-            && conditions
-                .into_iter()
-                .flatten()
-                .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+async fn ready_pods(kubectl: &Kubectl, labels: &str) -> Vec<String> {
+    let pods = pods(kubectl, labels).await;
+    pods.iter().filter(|pod| is_ready(pod)).map(name).collect()
+}
+
+/// Waits for a ready pod and returns its name.
+async fn ready_pod(kubectl: &Kubectl) -> String {
+    let ready = |list: Option<&Value>| {
+        list?["items"]
+            .as_array()?
+            .iter()
+            .find(|pod| is_ready(pod))
+            .map(name)
     };
-    let pods = pods(kubectl, labels);
-    let names = pods.iter().filter(|pod| ready(pod));
-    names
-        .filter_map(|pod| pod["metadata"]["name"].as_str())
-        .map(str::to_owned)
-        .collect()
+    kubectl
+        .until("pods", "to have one that is ready", ready)
+        .await
 }
 
 /// Waits until every replica is ready and no pod of an earlier revision serves.
-fn until_rolled_out(own: &Kubectl) {
+async fn until_rolled_out(own: &Kubectl) {
     own.run(&format!("rollout status {DEPLOYMENT} --timeout=120s"))
+        .await
         .good();
 }
 
 /// Waits until pods of the operator that were told to end are gone.
 async fn until_alone(own: &Kubectl) {
-    let replicas = own.field(DEPLOYMENT, "{.spec.replicas}");
-    wait_for("the operator's earlier pods to be gone", || {
-        (pods(own, PODS).len().to_string() == replicas).then_some(())
-    })
-    .await;
+    let replicas = own.field(DEPLOYMENT, "{.spec.replicas}").await;
+    until_pods(own, &replicas).await;
+}
+
+/// Waits until the operator has that many pods, those that are ending included.
+async fn until_pods(own: &Kubectl, count: &str) {
+    let what = format!("to be {count} of the operator");
+    let counted =
+        |list: Option<&Value>| (with_labels(list?, PODS).len().to_string() == count).then_some(());
+    own.until("pods", &what, counted).await;
 }

@@ -7,12 +7,16 @@ use crate::{IMAGE, deploy, deploy_every_kind, images, kubectl, ready_pods, until
 const QUESTION: &str = "version\r\nstats settings\r\nquit\r\n";
 
 /// Waits until a condition of the Memcached is as given.
-fn until(kubectl: &Kubectl, condition: &str) {
-    let said = kubectl.run(&format!(
-        "wait --for=condition={condition} --timeout=90s memcached/cache"
-    ));
+async fn until(kubectl: &Kubectl, condition: &str) {
+    let said = kubectl
+        .run(&format!(
+            "wait --for=condition={condition} --timeout=90s memcached/cache"
+        ))
+        .await;
     if !said.ok {
-        let story = kubectl.run("get memcached,deployment,pods,events -o wide");
+        let story = kubectl
+            .run("get memcached,deployment,pods,events -o wide")
+            .await;
         panic!("{}{}", said.err, story.out);
     }
 }
@@ -20,7 +24,7 @@ fn until(kubectl: &Kubectl, condition: &str) {
 /// The ready pods must be as many, be those that the status names, and answer from their addresses.
 /// `first` is their first line; `memory` is in MiB.
 async fn all_answer(kubectl: &Kubectl, client: &Kubectl, size: usize, first: &str, memory: u64) {
-    let mut pods = ready_pods(kubectl, "app=memcached,memcached_cr=cache");
+    let mut pods = ready_pods(kubectl, "app=memcached,memcached_cr=cache").await;
     pods.sort();
     assert_eq!(pods.len(), size, "{pods:?}");
     let nodes = serde_json::to_string(&pods).unwrap();
@@ -28,11 +32,13 @@ async fn all_answer(kubectl: &Kubectl, client: &Kubectl, size: usize, first: &st
         .until_field("memcached/cache", "{.status.nodes}", &nodes)
         .await;
     for pod in pods {
-        let address = kubectl.field(&format!("pod/{pod}"), "{.status.podIP}");
+        let address = kubectl
+            .field(&format!("pod/{pod}"), "{.status.podIP}")
+            .await;
         let ask = format!("exec --stdin client -- busybox nc -w 10 {address} 11211");
         // Without a probe a pod is ready before the program in it listens.
-        let answer = wait_for(&format!("{pod} to answer"), || {
-            let said = client.with(&ask, QUESTION);
+        let answer = wait_for(&format!("{pod} to answer"), async || {
+            let said = client.with(&ask, QUESTION).await;
             said.ok.then_some(said.out)
         })
         .await;
@@ -46,21 +52,22 @@ async fn all_answer(kubectl: &Kubectl, client: &Kubectl, size: usize, first: &st
 
 #[tokio::test]
 async fn its_pods_answer_on_the_port_of_memcached() {
-    let (image, version) = images::memcached();
+    let (image, version) = images::memcached().await;
     let first = format!("VERSION {version}");
     let (kubectl, client) = (
         kubectl("memcached").await,
         kubectl("memcached-client").await,
     );
     kubectl.cluster.load_image(&image).await.unwrap();
-    deploy_every_kind(kubectl.cluster).good();
+    deploy_every_kind(kubectl.cluster).await.good();
     let restricted = format!(
         "label namespace {} pod-security.kubernetes.io/enforce=restricted",
         kubectl.namespace
     );
-    kubectl.run(&restricted).good();
+    kubectl.run(&restricted).await.good();
     client
         .run("run client --image=bash:5.3 --image-pull-policy=IfNotPresent -- sleep infinity")
+        .await
         .good();
 
     let cache = format!(
@@ -73,30 +80,37 @@ spec: {{size: 2, image: {}}}
         images::MEMCACHED
     );
     kubectl.until_applied(&cache).await;
-    until(&kubectl, "Available");
-    until(&kubectl, "Progressing=False");
+    until(&kubectl, "Available").await;
+    until(&kubectl, "Progressing=False").await;
     client
         .run("wait --for=condition=Ready --timeout=90s pod/client")
+        .await
         .good();
     all_answer(&kubectl, &client, 2, &first, 64).await;
 
-    kubectl.run("scale memcached/cache --replicas=3").good();
-    until(&kubectl, "Progressing=False");
+    kubectl
+        .run("scale memcached/cache --replicas=3")
+        .await
+        .good();
+    until(&kubectl, "Progressing=False").await;
     all_answer(&kubectl, &client, 3, &first, 64).await;
 
     // Other pods in the place of all.
     let patch = r#"patch memcached/cache --type=merge --patch {"spec":{"memory":48}}"#;
-    kubectl.run(patch).good();
-    until(&kubectl, "Progressing=False");
+    kubectl.run(patch).await.good();
+    until(&kubectl, "Progressing=False").await;
     all_answer(&kubectl, &client, 3, &first, 48).await;
-    println!("{}", kubectl.run("get memcached,pods -o wide").good());
+    println!("{}", kubectl.run("get memcached,pods -o wide").await.good());
 
-    client.run("delete pod/client --now").good();
-    kubectl.run("delete memcached/cache").good();
+    client.run("delete pod/client --now").await.good();
+    kubectl.run("delete memcached/cache").await.good();
     kubectl.until_gone("pods").await;
 
     // For the other tests, as it was.
-    deploy(kubectl.cluster, IMAGE).good();
-    kubectl.run("delete -k config/crd/sample-kinds").good();
+    deploy(kubectl.cluster, IMAGE).await.good();
+    kubectl
+        .run("delete -k config/crd/sample-kinds")
+        .await
+        .good();
     until_reached(kubectl.cluster).await;
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::at::until_complete;
-use crate::harness::{Kubectl, try_wait, wait_for};
-use crate::{NODE, kubectl, own, pods, ready_pods, until_rolled_out};
+use crate::harness::{Kubectl, try_wait};
+use crate::{NODE, kubectl, own, pods, ready_pod, until_rolled_out};
 
 /// A MyDaemonSet of that name with a web server that ends at once.
 fn web(name: &str) -> String {
@@ -24,7 +24,7 @@ async fn until_ready(kubectl: &Kubectl, name: &str) -> String {
     kubectl
         .until_field(&format!("mydaemonset/{name}"), "{.status.numberReady}", "1")
         .await;
-    wait_for("its pod", || ready_pods(kubectl, "").pop()).await
+    ready_pod(kubectl).await
 }
 
 #[tokio::test]
@@ -32,24 +32,28 @@ async fn a_drained_node_loses_its_pod_until_it_is_uncordoned() {
     let kubectl = kubectl("drain").await;
     kubectl.until_applied(&web("web")).await;
     let first = until_ready(&kubectl, "web").await;
-    let uid = |pod: &str| kubectl.field(&format!("pod/{pod}"), "{.metadata.uid}");
-    let drained = uid(&first);
+    let uid = async |pod: &str| {
+        kubectl
+            .field(&format!("pod/{pod}"), "{.metadata.uid}")
+            .await
+    };
+    let drained = uid(&first).await;
 
     // The operator itself stays: there is no other node for it, and its budget would say so.
     let drain = "drain --pod-selector=control-plane!=controller-manager \
                  --delete-emptydir-data --timeout=60s";
-    kubectl.run(&format!("{drain} {NODE}")).good();
+    kubectl.run(&format!("{drain} {NODE}")).await.good();
     kubectl.until_gone(&format!("pod/{first}")).await;
-    let came_back = try_wait(Duration::from_secs(5), || {
-        (!pods(&kubectl, "").is_empty()).then_some(())
+    let came_back = try_wait(Duration::from_secs(5), async || {
+        (!pods(&kubectl, "").await.is_empty()).then_some(())
     });
     assert!(came_back.await.is_none(), "a pod on a drained node");
 
-    kubectl.run(&format!("uncordon {NODE}")).good();
+    kubectl.run(&format!("uncordon {NODE}")).await.good();
     let second = until_ready(&kubectl, "web").await;
     // Its name may be the same: it tells the node and the revision.
-    assert_ne!(uid(&second), drained);
-    kubectl.run("delete mydaemonset/web").good();
+    assert_ne!(uid(&second).await, drained);
+    kubectl.run("delete mydaemonset/web").await.good();
 }
 
 #[tokio::test]
@@ -79,11 +83,13 @@ spec:
             place.display()
         ))
         .await;
-    until_complete(&kubectl, "once");
+    until_complete(&kubectl, "once").await;
     let ran = || std::fs::read_to_string(place.join("once")).unwrap_or_default();
     assert_eq!(ran(), "once-pod\n");
     let web = until_ready(&kubectl, "web").await;
-    let uid = kubectl.field(&format!("pod/{web}"), "{.metadata.uid}");
+    let uid = kubectl
+        .field(&format!("pod/{web}"), "{.metadata.uid}")
+        .await;
 
     for component in ["kubelet", "containerd", "kube-proxy"] {
         cluster.stop_component(component).await.unwrap();
@@ -97,8 +103,8 @@ spec:
     let restarts = "{.status.containerStatuses[0].restartCount}";
     kubectl.until_field(&restarted, restarts, "1").await;
     assert_eq!(until_ready(&kubectl, "web").await, web);
-    assert_eq!(kubectl.field(&restarted, "{.metadata.uid}"), uid);
-    until_rolled_out(&own().await);
+    assert_eq!(kubectl.field(&restarted, "{.metadata.uid}").await, uid);
+    until_rolled_out(&own().await).await;
 
     // The operator is back as well: it starts what is new, and nothing that has run.
     let after = "
@@ -108,8 +114,8 @@ metadata: {name: after}
 spec: {schedule: now, command: echo after}
 ";
     kubectl.until_applied(after).await;
-    until_complete(&kubectl, "after");
+    until_complete(&kubectl, "after").await;
     assert_eq!(ran(), "once-pod\n", "a command that had run ran again");
-    assert_eq!(kubectl.field("at/once", "{.status.phase}"), "DONE");
-    kubectl.run("delete mydaemonset/web").good();
+    assert_eq!(kubectl.field("at/once", "{.status.phase}").await, "DONE");
+    kubectl.run("delete mydaemonset/web").await.good();
 }

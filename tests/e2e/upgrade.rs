@@ -25,18 +25,21 @@ metadata: {name: before}
 spec: {schedule: now, command: echo before}
 ";
     kubectl.until_applied(objects).await;
-    until_complete(&kubectl, "before");
+    until_complete(&kubectl, "before").await;
     kubectl
         .until_field("mydaemonset/web", "{.status.numberReady}", "1")
         .await;
-    let pod = wait_for("its pod", || {
+    let pod = wait_for("its pod", async || {
         ready_pods(&kubectl, "")
+            .await
             .into_iter()
             .find(|name| name.starts_with(NODE))
     })
     .await;
-    let uid = kubectl.field(&format!("pod/{pod}"), "{.metadata.uid}");
-    let before = kubectl.field("at/before", "{.status}");
+    let uid = kubectl
+        .field(&format!("pod/{pod}"), "{.metadata.uid}")
+        .await;
+    let before = kubectl.field("at/before", "{.status}").await;
 
     // Due while one is put in the place of the other.
     let across = "
@@ -47,24 +50,31 @@ spec: {schedule: now + 15 seconds, command: echo across}
 ";
     kubectl.until_applied(across).await;
     let began = Utc::now();
-    deploy(own.cluster, NEXT).good();
+    deploy(own.cluster, NEXT).await.good();
     until_alone(&own).await;
-    let image = own.field(DEPLOYMENT, "{.spec.template.spec.containers[0].image}");
+    let image = own
+        .field(DEPLOYMENT, "{.spec.template.spec.containers[0].image}")
+        .await;
     assert_eq!(image, NEXT);
 
-    until_complete(&kubectl, "across");
-    let started = kubectl.field("at/across", "{.status.startTime}");
+    until_complete(&kubectl, "across").await;
+    let started = kubectl.field("at/across", "{.status.startTime}").await;
     assert!(time(&started) > began, "before the upgrade: {started}");
-    assert_eq!(kubectl.run("logs across-pod").good(), "across\n");
+    assert_eq!(kubectl.run("logs across-pod").await.good(), "across\n");
     // Neither run again nor rolled, and still looked after.
-    assert_eq!(kubectl.field("at/before", "{.status}"), before);
-    assert_eq!(kubectl.field(&format!("pod/{pod}"), "{.metadata.uid}"), uid);
-    kubectl.run(&format!("delete pod/{pod}")).good();
+    assert_eq!(kubectl.field("at/before", "{.status}").await, before);
+    assert_eq!(
+        kubectl
+            .field(&format!("pod/{pod}"), "{.metadata.uid}")
+            .await,
+        uid
+    );
+    kubectl.run(&format!("delete pod/{pod}")).await.good();
     kubectl
         .until_field("mydaemonset/web", "{.status.numberReady}", "1")
         .await;
-    kubectl.run("delete mydaemonset/web").good();
+    kubectl.run("delete mydaemonset/web").await.good();
 
-    deploy(own.cluster, IMAGE).good();
+    deploy(own.cluster, IMAGE).await.good();
     until_alone(&own).await;
 }

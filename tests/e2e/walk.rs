@@ -10,12 +10,12 @@ use crate::{DEPLOYMENT, NODE, images, make};
 /// The image of `dist/install.yaml`.
 const PUBLISHED: &str = "my-operator:latest";
 
-fn kubectl(cluster: &Cluster, args: &str) -> Said {
+async fn kubectl(cluster: &Cluster, args: &str) -> Said {
     let mut command = cluster.kubectl();
     command
         .current_dir(checkout())
         .args(args.split_whitespace());
-    run(&mut command, "")
+    run(&mut command, "").await
 }
 
 #[tokio::test]
@@ -28,18 +28,19 @@ async fn a_stranger_has_the_samples_running_and_then_nothing_left() {
         .load_image(&images::own(PUBLISHED, "latest"))
         .await
         .unwrap();
-    let before = everything(&cluster);
+    let before = everything(&cluster).await;
 
     let begin = Instant::now();
     let step = |what: &str| println!("{what} after {:.1} s", begin.elapsed().as_secs_f64());
-    kubectl(&cluster, "apply -f dist/install.yaml").good();
+    kubectl(&cluster, "apply -f dist/install.yaml").await.good();
     step("applied");
     let status = format!("rollout status {DEPLOYMENT} --namespace={NAMESPACE} --timeout=120s");
-    kubectl(&cluster, &status).good();
+    kubectl(&cluster, &status).await.good();
     step("serving");
     // The configurations were there before the operator, which adds what API servers trust it by.
-    let applied = try_wait(Duration::from_secs(30), || {
+    let applied = try_wait(Duration::from_secs(30), async || {
         kubectl(&cluster, "apply -k config/samples")
+            .await
             .ok
             .then_some(())
     });
@@ -49,18 +50,22 @@ async fn a_stranger_has_the_samples_running_and_then_nothing_left() {
         &cluster,
         "wait --for=condition=Complete --timeout=90s at/example-at",
     )
+    .await
     .good();
-    assert_eq!(kubectl(&cluster, "logs example-at-pod").good(), "YAY\n");
+    assert_eq!(
+        kubectl(&cluster, "logs example-at-pod").await.good(),
+        "YAY\n"
+    );
     step("YAY");
     let wait = "wait --for=condition=Available --timeout=90s mydaemonset --all";
-    kubectl(&cluster, wait).good();
+    kubectl(&cluster, wait).await.good();
     step("web servers available");
 
-    make(&cluster, &["undeploy", "FORCE=1"]).good();
+    make(&cluster, &["undeploy", "FORCE=1"]).await.good();
     step("undeployed");
     let mut after = Vec::new();
-    let gone = try_wait(Duration::from_mins(1), || {
-        after = everything(&cluster);
+    let gone = try_wait(Duration::from_mins(1), async || {
+        after = everything(&cluster).await;
         (after == before).then_some(())
     });
     let gone = gone.await.is_some();
@@ -70,14 +75,15 @@ async fn a_stranger_has_the_samples_running_and_then_nothing_left() {
 }
 
 /// The names of what an installation may leave: objects of the whole cluster, and pods.
-fn everything(cluster: &Cluster) -> Vec<String> {
+async fn everything(cluster: &Cluster) -> Vec<String> {
     let kinds = "get namespaces,crd,clusterroles,clusterrolebindings,mutatingwebhookconfigurations,\
                  validatingwebhookconfigurations,validatingadmissionpolicies,priorityclasses -o name";
-    let mut names = kubectl(cluster, kinds).good();
+    let mut names = kubectl(cluster, kinds).await.good();
     names += &kubectl(
         cluster,
         "get pods,services,leases,secrets -n default -o name",
     )
+    .await
     .good();
     names.lines().map(str::to_owned).collect()
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use my_operator_rounds::lengths::hostile_arrival;
 use rustls::{ClientConfig, ClientConnection};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -27,10 +28,6 @@ pub(crate) enum Habit {
     /// Resets its connections, before the handshake or in the middle of it.
     Reconnecting,
 }
-
-/// Peers come over this time: that they come in one instant is not what is measured. It is also how
-/// long the listener bears most of them, so that later, too, they come evenly.
-const ARRIVAL: Duration = Duration::from_secs(5);
 
 /// An attack that goes on.
 pub(crate) struct Attack {
@@ -57,6 +54,9 @@ impl Attack {
             hello: Arc::new(hello(server)),
             off: off.clone(),
         };
+        // Peers do not arrive in one instant. In a soak they take as long as the listener waits for a handshake, so
+        // that they keep arriving evenly.
+        let arrival = hostile_arrival();
         let mut peers = Vec::new();
         gather(&mut peers);
         // One thread for all: they shall not win by using up the machine that the server is on.
@@ -73,7 +73,7 @@ impl Attack {
                     // A step that has no common divisor with the total mixes the habits.
                     let turn = (n * 7919) % total;
                     tasks.spawn(async move {
-                        tokio::time::sleep(ARRIVAL * turn / total).await;
+                        tokio::time::sleep(arrival * turn / total).await;
                         target.molest(habit, from).await;
                     });
                 }
@@ -91,7 +91,7 @@ impl Attack {
 
     /// Waits until every peer has come.
     pub(crate) fn at_full_strength(&self) {
-        let rest = ARRIVAL + Duration::from_millis(500);
+        let rest = hostile_arrival() + Duration::from_millis(500);
         std::thread::sleep(rest.saturating_sub(self.start.elapsed()));
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The API server and the CronJob controller read a schedule with `ParseStandard` of the Go module
 //! `github.com/robfig/cron/v3`. What that accepts is accepted here and means the same, so this
-//! parser and the search in [`next`] follow its source; `tests/cron.rs` holds both against it. Crates
+//! parser and the search in [`next`] follow its source; `tests/oracle/cron.rs` holds both against it. Crates
 //! that read cron differ from it in what they take and in what becomes of the hour that a change of
 //! the clocks skips or repeats, and a NEXT that differs from what the controller does is worse than
 //! none.

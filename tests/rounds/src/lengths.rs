@@ -29,27 +29,92 @@ const fn budget(seconds: u64, at_least: usize) -> Budget {
 // Pure logic (`make unit`): numbers of seeds.
 lengths! {
     /// `kinds::at::step`: histories of an At in the model of the API server.
-    at_model: u64 = 400, 20_000;
+    at_model: u64 = 400, 5_000;
     /// `kinds::mydaemonset::rollout`: histories of a roll-out in the model of a cluster.
-    rollout_model: u64 = 1_500, 20_000;
+    rollout_model: u64 = 1_500, 10_000;
     /// `leader::simulation`: schedules of an election.
-    elections: u64 = 1_000, 20_000;
+    elections: u64 = 1_000, 5_000;
     /// `leader::simulation`: schedules in which leaders die or end, and the next must lead in time.
-    changes_of_the_leader: u64 = 400, 50_000;
+    changes_of_the_leader: u64 = 400, 5_000;
     /// `certs::rotation`: histories of each kind of mishap.
-    certificate_rotations: u64 = 8, 500;
+    certificate_rotations: u64 = 8, 100;
     /// `admission::image`: image references of each kind.
-    image_references: u32 = 1_000, 100_000;
+    image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.
-    texts: u32 = 250, 100_000;
+    texts: u32 = 250, 3_000;
     /// `admit`: files of each kind that are judged.
-    documents: u32 = 100, 10_000;
+    documents: u32 = 100, 2_000;
     /// `tests/offline/admission`: random objects of each kind.
-    random_objects: u64 = 1_500, 50_000;
+    random_objects: u64 = 1_500, 10_000;
+    /// `tests/offline/admission`: damaged reviews, each sent to the webhooks of every kind.
+    random_reviews: u64 = 800, 8_000;
+    /// `tests/offline/admission`: schedules, each read by two parsers.
+    random_schedules: u64 = 10_000, 100_000;
+    /// `tests/offline/admission`: hostile texts that are put in every place of an object of each kind.
+    hostile_texts: usize = 4, usize::MAX;
+    /// `tests/offline/admission`: kinds whose webhooks are sent bodies of megabytes.
+    expensive_kinds: usize = 1, usize::MAX;
+}
+
+// Compared with the Go code of Kubernetes (`make test`): numbers of random cases.
+lengths! {
+    /// `oracle::cron`: cron schedules.
+    cron_schedules: usize = 2_000, 20_000;
+    /// `oracle::placement`: pairs of a node and a pod.
+    placements: usize = 5_000, 50_000;
 }
 
 // On a control plane (`make test`): seconds and rounds.
 lengths! {
     /// `disruption::killed`: an operator of Ats is killed at random.
-    kills: Budget = budget(20, 8), budget(240, 100);
+    kills: Budget = budget(15, 8), budget(240, 200);
+    /// `disruption::killed`: Ats that become due meanwhile, four at a time.
+    kills_ats: usize = 40, 200;
+    /// `disruption::killed`: further Ats whose pods are deleted at random.
+    kills_spoiled_ats: usize = 12, 40;
+    /// `disruption::kinds`: kills while the objects are changed. Each kind adds one at its deletion.
+    kinds_kills: usize = 4, 15;
+    /// `disruption::rollouts::killed`: one operator at a time is killed during roll-outs.
+    rollouts_killed: Budget = budget(12, 6), budget(150, 100);
+    /// `disruption::rollouts::killed`: the same, with two operators at a time in some of the rounds.
+    rollouts_two_operators: Budget = budget(10, 4), budget(60, 24);
+    /// `disruption::rollouts::disturbed`: objects that are rolled out side by side.
+    disturbed_fleets: usize = 6, 20;
+    /// `disruption::rollouts::disturbed`: roll-outs of each of them, one after the other.
+    disturbed_roll_outs: Budget = budget(10, 1), budget(30, 5);
+    /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
+    leader_stopped: Budget = budget(15, 3), budget(120, 20);
+    /// `disruption::leader`: the periods of an election with a slow API server, in percent of the default ones.
+    slow_leader_percent: u32 = 60, 100;
+    /// `disruption::leader`: how late the answers of that API server are.
+    slow_leader_lateness: Duration = Duration::from_secs(2), Duration::from_secs(5);
+    /// `disruption::rotation`: how long certificates are replaced under load, in each of the two tests.
+    rotation: Duration = Duration::from_secs(30), Duration::from_secs(150);
+    /// `disruption::rotation`: how often the authority changes at least meanwhile.
+    rotation_changes: usize = 1, 4;
+    /// `disruption::certificates`: how often files with a certificate are replaced under load.
+    replaced_files: usize = 1, 3;
+    /// `disruption::damage`: how long the API server does not answer: longer than the 20 s after which a call fails.
+    silence: Duration = Duration::from_secs(22), Duration::from_mins(1);
+    /// `disruption::damage`: how late the answers of a slow API server are.
+    lateness: Duration = Duration::from_secs(1), Duration::from_secs(5);
+    /// `disruption::cold_start`: how long the Lease lasts that a dead leader has left behind, in seconds.
+    stale_lease: u64 = 5, 15;
+}
+
+// Hostile peers of the webhook listener (`make test`). Latencies are judged only in a soak: they need a machine that does
+// nothing else.
+lengths! {
+    /// `hostile`: how long honest callers call in each phase.
+    hostile_phase: Duration = Duration::from_millis(1_500), Duration::from_secs(6);
+    /// `hostile`: the time over which hostile peers arrive.
+    hostile_arrival: Duration = Duration::from_secs(2), Duration::from_secs(5);
+    /// `hostile`: measurements, of which one must be within the limits.
+    hostile_rounds: usize = 1, 3;
+}
+
+// On a real node (`make e2e`).
+lengths! {
+    /// `roll`: rolling restarts of the operator under load.
+    restarts: usize = 5, 20;
 }

@@ -1,0 +1,606 @@
+//! The judge itself: histories written by hand. Each one that it must reject is one step away from one that it must
+//! accept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use my_operator::kinds::mydaemonset::crd::MyDaemonSetStatus;
+use my_operator::reconcile::condition::Condition;
+
+use super::{
+    History, Moment, NodeState, ObjectState, PodState, Rules, Spec, Verdict, What, judge, saved,
+};
+
+const OLD: &str = "app:1";
+const NEW: &str = "app:2";
+const LATEST: TimeDelta = TimeDelta::seconds(1);
+const GRACE: TimeDelta = TimeDelta::seconds(3);
+
+/// A history that is being written.
+struct Story {
+    history: History,
+    rules: Rules,
+    version: u64,
+    now: DateTime<Utc>,
+    object: ObjectState,
+    nodes: BTreeMap<&'static str, NodeState>,
+    /// By node and image.
+    pods: BTreeMap<(&'static str, &'static str), PodState>,
+    uids: usize,
+}
+
+impl Story {
+    /// Three nodes with a pod each, all of which the operator knows. By default one node at a time may be without a pod.
+    fn new() -> Self {
+        let mut story = Self {
+            history: History::default(),
+            rules: Rules {
+                pool: "ours".to_owned(),
+                by_test: BTreeSet::new(),
+                grace: GRACE,
+                latest: LATEST,
+                two_operators: false,
+            },
+            version: 100,
+            now: DateTime::from_timestamp(1_800_000_000, 0).unwrap(),
+            object: ObjectState {
+                spec: Spec {
+                    generation: 0,
+                    image: String::new(),
+                    max_unavailable: IntOrString::Int(1),
+                    max_surge: IntOrString::Int(0),
+                    partition: 0,
+                    paused: false,
+                    min_ready: TimeDelta::zero(),
+                },
+                status: MyDaemonSetStatus::default(),
+                resumed: None,
+            },
+            nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            uids: 0,
+        };
+        for name in ["n1", "n2", "n3"] {
+            story.node(name, |node| node.pool = Some("ours".to_owned()));
+        }
+        story.change(|spec| OLD.clone_into(&mut spec.image));
+        story.observe();
+        for name in ["n1", "n2", "n3"] {
+            story.create(name, OLD);
+            story.ready(name, OLD);
+        }
+        story.pass(LATEST * 2);
+        story
+    }
+
+    /// The same with a roll-out to [`NEW`] that the operator has begun.
+    fn rolling(change: impl FnOnce(&mut Spec)) -> Self {
+        let mut story = Self::new();
+        story.change(|spec| {
+            NEW.clone_into(&mut spec.image);
+            change(spec);
+        });
+        story.observe();
+        story
+    }
+
+    fn pass(&mut self, time: TimeDelta) {
+        self.now += time;
+    }
+
+    fn add(&mut self, name: &str, gone: bool, what: What) {
+        self.version += 1;
+        self.now += TimeDelta::milliseconds(10);
+        self.history.0.push(Moment {
+            version: self.version,
+            seen: self.now,
+            name: name.to_owned(),
+            gone,
+            what,
+        });
+    }
+
+    /// Somebody changes the object.
+    fn change(&mut self, change: impl FnOnce(&mut Spec)) {
+        change(&mut self.object.spec);
+        self.object.spec.generation += 1;
+        self.add("x", false, What::Object(self.object.clone()));
+    }
+
+    /// The operator writes that it has seen the last change.
+    fn observe(&mut self) {
+        let generation = self.object.spec.generation;
+        self.status(|status| status.observed_generation = Some(generation));
+    }
+
+    fn status(&mut self, change: impl FnOnce(&mut MyDaemonSetStatus)) {
+        change(&mut self.object.status);
+        self.add("x", false, What::Object(self.object.clone()));
+    }
+
+    fn node(&mut self, name: &'static str, change: impl FnOnce(&mut NodeState)) {
+        let node = self.nodes.entry(name).or_default();
+        change(node);
+        let node = node.clone();
+        self.add(name, false, What::Node(node));
+    }
+
+    fn remove_node(&mut self, name: &'static str) {
+        let node = self.nodes.remove(name).unwrap();
+        self.add(name, true, What::Node(node));
+    }
+
+    fn create(&mut self, node: &'static str, image: &'static str) {
+        self.uids += 1;
+        let pod = PodState {
+            name: format!("{node}-{image}-{}", self.uids),
+            uid: self.uids.to_string(),
+            node: node.to_owned(),
+            image: image.to_owned(),
+            ready_since: None,
+            ended: false,
+            deleting: false,
+        };
+        self.pods.insert((node, image), pod);
+        self.show(node, image);
+    }
+
+    fn show(&mut self, node: &'static str, image: &'static str) {
+        let pod = self.pods[&(node, image)].clone();
+        self.add(&pod.name.clone(), false, What::Pod(pod));
+    }
+
+    fn pod(&mut self, node: &'static str, image: &'static str) -> &mut PodState {
+        self.pods.get_mut(&(node, image)).unwrap()
+    }
+
+    fn ready(&mut self, node: &'static str, image: &'static str) {
+        self.pod(node, image).ready_since = Some(self.now);
+        self.show(node, image);
+    }
+
+    fn unready(&mut self, node: &'static str, image: &'static str) {
+        self.pod(node, image).ready_since = None;
+        self.show(node, image);
+    }
+
+    /// The pod is deleted, and is terminating.
+    fn terminate(&mut self, node: &'static str, image: &'static str) {
+        self.pod(node, image).deleting = true;
+        self.show(node, image);
+    }
+
+    /// The pod is deleted, and goes.
+    fn delete(&mut self, node: &'static str, image: &'static str) {
+        self.terminate(node, image);
+        self.go(node, image);
+    }
+
+    fn go(&mut self, node: &'static str, image: &'static str) {
+        let pod = self.pods.remove(&(node, image)).unwrap();
+        self.add(&pod.name.clone(), true, What::Pod(pod));
+    }
+
+    /// Not the operator deletes the pod.
+    fn delete_by_test(&mut self, node: &'static str, image: &'static str) {
+        let uid = self.pod(node, image).uid.clone();
+        self.rules.by_test.insert(uid);
+        self.delete(node, image);
+    }
+
+    /// A node gets its new pod.
+    fn replace(&mut self, node: &'static str) {
+        self.delete(node, OLD);
+        self.create(node, NEW);
+        self.ready(node, NEW);
+    }
+
+    fn start_operator(&mut self) {
+        self.version += 1;
+        self.history.started(self.version, self.now);
+    }
+
+    fn judge(&self) -> Verdict {
+        judge(&self.history, &self.rules)
+    }
+}
+
+/// Asserts that the judge accepts the story without its wrong step, and with it rejects it in those words, among others.
+fn assert_rejected(words: &str, story: impl Fn(bool) -> Story) {
+    let good = story(false).judge();
+    assert!(good.wrong.is_empty(), "without the step: {}", good.wrong[0]);
+    let bad = story(true).judge();
+    let found = bad.wrong.iter().any(|wrong| wrong.contains(words));
+    assert!(found, "{words}: {:#?}", bad.wrong);
+}
+
+#[test]
+fn a_whole_roll_out_is_accepted() {
+    let mut story = Story::rolling(|_| ());
+    for node in ["n3", "n1", "n2"] {
+        story.replace(node);
+    }
+    let verdict = story.judge();
+    assert!(verdict.wrong.is_empty(), "{:?}", verdict.wrong);
+    assert_eq!((verdict.held_against_limit, verdict.at_limit), (3, 3));
+    assert!(verdict.excused.is_empty() && verdict.surges == 0);
+}
+
+#[test]
+fn two_nodes_at_once_are_one_too_many() {
+    assert_rejected("2 nodes unavailable after the deletion on n2", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.delete("n1", OLD);
+        story.create("n1", NEW);
+        if !wrong {
+            story.ready("n1", NEW);
+        }
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+#[test]
+fn a_percentage_of_the_nodes_is_rounded_up() {
+    assert_rejected("the limit is 1", |wrong| {
+        let percent = if wrong { "33%" } else { "34%" };
+        let limit = IntOrString::String(percent.to_owned());
+        let mut story = Story::rolling(|spec| spec.max_unavailable = limit);
+        story.delete("n1", OLD);
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+#[test]
+fn a_pod_that_is_not_yet_available_leaves_its_node_unavailable() {
+    assert_rejected("2 nodes unavailable", |wrong| {
+        let mut story = Story::rolling(|spec| spec.min_ready = TimeDelta::seconds(5));
+        story.pass(TimeDelta::seconds(6));
+        story.replace("n1");
+        story.pass(TimeDelta::seconds(if wrong { 4 } else { 6 }));
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+#[test]
+fn an_unready_pod_counts_when_the_operator_must_know_it() {
+    assert_rejected("2 nodes unavailable", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.unready("n1", OLD);
+        story.pass(if wrong { LATEST } else { LATEST / 2 });
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+#[test]
+fn an_operator_knows_all_that_was_before_its_start() {
+    assert_rejected("2 nodes unavailable", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        if !wrong {
+            story.start_operator();
+        }
+        story.unready("n1", OLD);
+        if wrong {
+            story.start_operator();
+        }
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+#[test]
+fn an_operator_that_creates_a_pod_knows_what_happened_before_the_old_one_went() {
+    assert_rejected("2 nodes unavailable", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.unready("n1", OLD);
+        story.delete_by_test("n3", OLD);
+        if wrong {
+            story.create("n3", NEW);
+            story.ready("n3", NEW);
+        }
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+#[test]
+fn a_pod_of_a_revision_comes_when_the_one_before_has_gone() {
+    assert_rejected("two pods of one revision on a node", |wrong| {
+        let mut story = Story::new();
+        story.unready("n1", OLD);
+        story.terminate("n1", OLD);
+        let old = story.pods[&("n1", OLD)].clone();
+        if !wrong {
+            story.add(&old.name, true, What::Pod(old.clone()));
+        }
+        story.create("n1", OLD);
+        story
+    });
+}
+
+#[test]
+fn a_second_new_pod_is_one_too_many() {
+    assert_rejected("two pods of one revision on a node", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.replace("n1");
+        if wrong {
+            story.create("n1", NEW);
+        }
+        story
+    });
+}
+
+#[test]
+fn the_newest_revision_is_not_deleted() {
+    let text = "a Ready pod of the newest revision is deleted";
+    assert_rejected(text, |wrong| {
+        let mut story = Story::new();
+        if !wrong {
+            story.change(|spec| NEW.clone_into(&mut spec.image));
+        }
+        story.delete("n1", OLD);
+        story
+    });
+    // Unless the test did it.
+    assert_rejected(text, |wrong| {
+        let mut story = Story::new();
+        if wrong {
+            story.delete("n1", OLD);
+        } else {
+            story.delete_by_test("n1", OLD);
+        }
+        story
+    });
+}
+
+#[test]
+fn a_paused_roll_out_deletes_nothing() {
+    assert_rejected("a paused roll-out deletes a Ready pod", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.change(|spec| spec.paused = true);
+        // Until then it may not know.
+        if wrong {
+            story.observe();
+        }
+        story.delete("n1", OLD);
+        story
+    });
+}
+
+#[test]
+fn a_roll_out_that_paused_itself_deletes_nothing() {
+    let stopped = || {
+        let mut story = Story::rolling(|_| ());
+        let now = story.now;
+        story.status(|status| {
+            status.update_revision = Some("new".to_owned());
+            status.conditions.push(Condition {
+                type_: "Progressing".to_owned(),
+                status: "False".to_owned(),
+                reason: "AutoPaused".to_owned(),
+                message: String::new(),
+                last_transition_time: now,
+                observed_generation: status.observed_generation,
+            });
+        });
+        story
+    };
+    let text = "a roll-out that stopped by itself deletes a Ready pod";
+    assert_rejected(text, |wrong| {
+        let mut story = stopped();
+        if !wrong {
+            story.object.resumed = Some("new".to_owned());
+            story.status(|_| ());
+        }
+        story.delete("n1", OLD);
+        story
+    });
+    // Another image is another roll-out.
+    assert_rejected(text, |wrong| {
+        let mut story = stopped();
+        let image = if wrong { NEW } else { "app:3" };
+        story.change(|spec| image.clone_into(&mut spec.image));
+        story.delete("n1", OLD);
+        story
+    });
+}
+
+#[test]
+fn a_partition_holds_the_last_nodes() {
+    assert_rejected("the partition holds this node", |wrong| {
+        let mut story = Story::rolling(|spec| spec.partition = if wrong { 3 } else { 2 });
+        story.delete("n1", OLD);
+        story
+    });
+}
+
+#[test]
+fn nothing_is_deleted_on_a_cordoned_node() {
+    assert_rejected("a Ready pod is deleted on a cordoned node", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.node("n1", |node| node.cordoned = true);
+        story.pass(if wrong { LATEST } else { LATEST / 2 });
+        story.delete("n1", OLD);
+        story
+    });
+}
+
+#[test]
+fn nothing_is_created_on_a_cordoned_node() {
+    assert_rejected("a pod is made on a cordoned node", |wrong| {
+        let mut story = Story::new();
+        story.delete_by_test("n1", OLD);
+        story.node("n1", |node| node.cordoned = true);
+        story.pass(if wrong { LATEST } else { LATEST / 2 });
+        story.create("n1", OLD);
+        story
+    });
+}
+
+#[test]
+fn a_surge_keeps_its_limit() {
+    let surging = |limit| {
+        Story::rolling(|spec| {
+            spec.max_unavailable = IntOrString::Int(0);
+            spec.max_surge = IntOrString::Int(limit);
+        })
+    };
+    assert_rejected("2 nodes with two pods, the limit is 1", |wrong| {
+        let mut story = surging(1);
+        story.create("n1", NEW);
+        story.ready("n1", NEW);
+        if !wrong {
+            story.delete("n1", OLD);
+        }
+        story.create("n2", NEW);
+        story
+    });
+    assert_rejected("1 nodes with two pods, the limit is 0", |wrong| {
+        let mut story = Story::rolling(|spec| spec.max_surge = IntOrString::Int((!wrong).into()));
+        story.create("n1", NEW);
+        story
+    });
+    let mut story = surging(1);
+    story.create("n1", NEW);
+    story.ready("n1", NEW);
+    story.delete("n1", OLD);
+    assert_eq!(story.judge().surges, 1);
+}
+
+#[test]
+fn there_is_no_third_pod_on_a_node() {
+    assert_rejected("3 pods on a node", |wrong| {
+        let mut story = Story::rolling(|spec| spec.max_surge = IntOrString::Int(2));
+        story.create("n1", NEW);
+        if wrong {
+            story.create("n1", "app:0");
+        }
+        story
+    });
+}
+
+#[test]
+fn two_operators_have_twice_the_limit() {
+    assert_rejected("3 nodes unavailable after the deletion on n3", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.rules.two_operators = true;
+        story.delete("n1", OLD);
+        story.delete("n2", OLD);
+        if wrong {
+            story.delete("n3", OLD);
+        }
+        story
+    });
+}
+
+/// Asserts that a deletion on n2 is accepted because of that excuse, while n1 has no pod and the limit is 1, and that it
+/// is rejected without.
+fn assert_excused(excuse: &str, prepare: impl Fn(&mut Story)) {
+    assert_rejected("2 nodes unavailable after the deletion on n2", |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.delete("n1", OLD);
+        if !wrong {
+            prepare(&mut story);
+        }
+        story.delete("n2", OLD);
+        if !wrong {
+            let verdict = story.judge();
+            let found: Vec<_> = verdict.excused.keys().copied().collect();
+            assert_eq!(found, [excuse]);
+        }
+        story
+    });
+}
+
+#[test]
+fn deletions_that_cost_nothing_are_excused() {
+    assert_excused("pod not ready", |story| story.unready("n2", OLD));
+    assert_excused("pod ready just now", |story| {
+        story.unready("n2", OLD);
+        story.ready("n2", OLD);
+    });
+    assert_excused("node not eligible", |story| story.remove_node("n2"));
+    assert_excused("node not eligible", |story| {
+        story.node("n2", |node| node.pool = Some("other".to_owned()));
+    });
+    assert_excused("node not ready for long", |story| {
+        let since = story.now;
+        story.node("n2", |node| node.not_ready_since = Some(since));
+        story.pass(GRACE);
+    });
+    assert_excused("node ready just now", |story| {
+        let since = story.now;
+        story.node("n2", |node| node.not_ready_since = Some(since));
+        story.node("n2", |node| node.not_ready_since = None);
+    });
+}
+
+#[test]
+fn an_excuse_needs_its_time() {
+    let text = "2 nodes unavailable";
+    assert_rejected(text, |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.delete("n1", OLD);
+        story.unready("n2", OLD);
+        story.ready("n2", OLD);
+        story.pass(if wrong { LATEST } else { LATEST / 2 });
+        story.delete("n2", OLD);
+        story
+    });
+    assert_rejected(text, |wrong| {
+        let mut story = Story::rolling(|_| ());
+        story.delete("n1", OLD);
+        let since = story.now;
+        story.node("n2", |node| node.not_ready_since = Some(since));
+        story.pass(if wrong { GRACE / 2 } else { GRACE });
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+#[test]
+fn a_successor_excuses_when_it_is_available() {
+    assert_rejected("2 nodes unavailable", |wrong| {
+        let mut story = Story::rolling(|spec| spec.max_surge = IntOrString::Int(1));
+        story.delete("n1", OLD);
+        story.create("n2", NEW);
+        if wrong {
+            story.pass(LATEST);
+        } else {
+            story.ready("n2", NEW);
+        }
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+/// `HISTORY=<file>` judges the history of a failed run again.
+#[test]
+fn a_saved_history_is_judged_again() {
+    if let Some(path) = std::env::var_os("HISTORY") {
+        let saved = saved::read(path.as_ref());
+        println!("SEED={} {:?}", saved.seed, saved.rules);
+        let verdict = judge(&saved.history, &saved.rules);
+        assert!(verdict.wrong.is_empty(), "{}", verdict.wrong.join("\n\n"));
+        return;
+    }
+    let mut story = Story::rolling(|spec| spec.min_ready = TimeDelta::seconds(2));
+    story.start_operator();
+    story.delete_by_test("n3", OLD);
+    story.replace("n1");
+    story.delete("n2", OLD);
+    let verdict = story.judge();
+    assert_eq!(verdict.wrong.len(), 1);
+
+    let path = saved::save("round-trip", 7, &story.rules, &story.history);
+    let read = saved::read(&path);
+    std::fs::remove_file(path).unwrap();
+    let again = judge(&read.history, &read.rules);
+    assert_eq!(read.seed, 7);
+    assert_eq!(again.wrong, verdict.wrong);
+    assert_eq!(again.held_against_limit, verdict.held_against_limit);
+}

@@ -1,0 +1,54 @@
+//! What a platform team does, on a real API server: `make deploy` and its like, and the components of
+//! `config/components`.
+
+mod components;
+mod deploy;
+
+use std::process::Command;
+
+use crate::harness::{Said, checkout, run};
+use my_operator_cluster::Cluster;
+
+/// Lets a program run in the checkout, against that cluster.
+async fn environment<'a>(cluster: &Cluster, command: &'a mut Command) -> &'a mut Command {
+    let kubectl = cluster.kubectl();
+    command
+        .current_dir(checkout())
+        .env("KUBECTL", kubectl.get_program());
+    for (name, value) in kubectl.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command
+}
+
+/// A script of `hack/` against that cluster.
+async fn script(cluster: &Cluster, line: &str) -> Command {
+    let mut words = line.split_whitespace();
+    let mut command = Command::new(checkout().join(words.next().unwrap()));
+    environment(cluster, command.args(words)).await;
+    command
+}
+
+/// The same, run to its end, without a terminal.
+async fn hack(cluster: &Cluster, line: &str) -> Said {
+    run(&mut script(cluster, line).await, "").await
+}
+
+/// What `hack/render` prints.
+async fn rendered(cluster: &Cluster, components: &str) -> String {
+    hack(
+        cluster,
+        &format!("hack/render example.com/my-operator:1 {components}"),
+    )
+    .await
+    .good()
+}
+
+/// `kubectl ARGS` with objects of several namespaces on its standard input.
+async fn kubectl(cluster: &Cluster, args: &str, input: &str) -> Said {
+    let mut command = cluster.kubectl();
+    command
+        .current_dir(checkout())
+        .args(args.split_whitespace());
+    run(&mut command, input).await
+}

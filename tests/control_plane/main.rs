@@ -1,0 +1,18 @@
+//! The operator on real control planes. One executable, so that the tests of all suites overlap: most of their time
+//! they wait.
+//!
+//! - `cluster`: At and MyDaemonSet with their webhooks, driven with kubectl. One control plane, one operator.
+//! - `samples`: the kinds that are off by default. One control plane, one operator.
+//! - `install`: `make deploy` and its like, and the components of `config/components`.
+//! - `disruption`: the operator killed, absent or damaged. Each test runs operators of its own.
+//! - `start_up`: what is missing when the operator starts.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use my_operator_harness as harness;
+
+mod cluster;
+mod disruption;
+mod install;
+mod samples;
+mod start_up;

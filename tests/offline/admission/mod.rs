@@ -1,0 +1,12 @@
+//! Admission as a whole, over every kind of the registry: what the API server would send goes in as
+//! bytes, and the answer is judged as bytes.
+
+mod corpus;
+mod defaulting;
+mod hostile;
+mod images;
+mod objects;
+mod random;
+mod schedules;
+mod text;
+mod wire;

@@ -1,0 +1,390 @@
+//! `my-operator admit` as a program: files, streams, exit codes, and the transcripts of its page.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const GOOD: &str = "\
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: good}
+spec: {schedule: now, command: x}
+";
+const BAD: &str = "\
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: bad}
+spec: {schedule: now}
+";
+const OTHER: &str = "apiVersion: v1\nkind: Secret\n";
+
+fn checkout() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn admit(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_my-operator"));
+    command.arg("admit").args(args).current_dir(checkout());
+    command
+}
+
+/// The exit code, standard output and standard error.
+fn said(output: Output) -> (i32, String, String) {
+    (
+        output.status.code().expect("ended by a signal"),
+        String::from_utf8(output.stdout).unwrap(),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
+fn run(args: &[&str]) -> (i32, String, String) {
+    said(admit(args).stdin(Stdio::null()).output().unwrap())
+}
+
+fn with_input(args: &[&str], input: &[u8]) -> (i32, String, String) {
+    let mut command = admit(args);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // A program that has read enough closes its end.
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    let _ = writer.join().unwrap();
+    said(output)
+}
+
+/// A folder with these files.
+fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn good_samples_are_accepted_and_each_bad_one_is_refused() {
+    let (code, out, err) = run(&["-f", "config/samples"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(
+        out.ends_with("4 accepted, 0 refused, 1 passed over, 0 unreadable\n"),
+        "{out}"
+    );
+    for entry in fs::read_dir(checkout().join("config/samples/bad")).unwrap() {
+        let path = entry.unwrap().path();
+        let (code, out, err) = run(&["-f", path.to_str().unwrap()]);
+        assert_eq!((code, err.as_str()), (1, ""), "{out}");
+        assert!(out.lines().count() >= 3, "{out}");
+    }
+}
+
+#[test]
+fn every_source_is_judged_and_the_worst_end_is_the_exit_code() {
+    let folder = folder(&[
+        ("a.yaml", GOOD),
+        ("b.yml", BAD),
+        (
+            "c.json",
+            &format!(
+                "{}{}",
+                json!({"apiVersion": "v1", "kind": "Secret"}),
+                json!({"kind": "x", "apiVersion": "v1"})
+            ),
+        ),
+        ("d.txt", "not: [a manifest"),
+        ("e/a.yaml", "broken: ["),
+    ]);
+    let path = folder.path().to_str().unwrap();
+    let (code, out, err) = run(&["-f", path]);
+    assert_eq!((code, err.as_str()), (1, ""), "{out}");
+    assert!(out.contains(&format!("{path}/b.yml:4: document 1: At \"bad\": spec.command: Required value: command is required\n")), "{out}");
+    assert!(
+        out.contains(&format!(
+            "{path}/c.json: note: passed over: Secret (1), x (1)\n"
+        )),
+        "{out}"
+    );
+    assert!(out.ends_with("1 accepted, 1 refused, 2 passed over, 0 unreadable\n"));
+    let (code, out, err) = run(&["--filename", path, "--recursive"]);
+    assert_eq!(code, 2);
+    assert!(
+        err.starts_with(&format!("error: {path}/e/a.yaml:1:9: document 1: "))
+            && err.lines().count() == 1,
+        "{err}"
+    );
+    assert!(out.ends_with("1 accepted, 1 refused, 2 passed over, 1 unreadable\n"));
+    // A file that is named is read, whatever it is called; the others are judged all the same.
+    let (code, out, err) = run(&[
+        "-f",
+        &format!("{path}/d.txt"),
+        "-f",
+        &format!("{path}/a.yaml"),
+    ]);
+    assert_eq!((code, err.lines().count()), (2, 1), "{err}");
+    assert_eq!(out, "1 accepted, 0 refused, 0 passed over, 1 unreadable\n");
+}
+
+#[test]
+fn standard_input_is_a_source() {
+    let stream = format!("{GOOD}---\n# nothing\n---\n{OTHER}---\n{BAD}");
+    let (code, out, err) = with_input(&["-f", "-"], stream.as_bytes());
+    assert_eq!((code, err.as_str()), (1, ""));
+    assert_eq!(
+        out,
+        "-:14: document 3: At \"bad\": spec.command: Required value: command is required\n\
+         -: note: passed over: Secret (1)\n\
+         1 accepted, 1 refused, 1 passed over, 0 unreadable\n"
+    );
+}
+
+#[test]
+fn nothing_to_judge_is_an_error() {
+    for input in ["", "---\n", "# a comment\n---\n---\n", "null\n"] {
+        let (code, out, err) = with_input(&["-f", "-"], input.as_bytes());
+        assert_eq!(code, 2, "{input:?}: {out}");
+        assert_eq!(err, "error: no objects passed to admit\n", "{input:?}");
+    }
+    let (code, _, err) = run(&[]);
+    assert_eq!(code, 2);
+    assert!(err.contains("--filename <PATH>..."), "{err}");
+    // A closed standard input is an empty one.
+    let closed = Command::new("sh")
+        .args([
+            "-c",
+            "exec \"$0\" admit -f - <&-",
+            env!("CARGO_BIN_EXE_my-operator"),
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(said(closed).0, 2);
+}
+
+#[test]
+fn what_cannot_be_read_is_one_line_and_code_2() {
+    let folder = folder(&[
+        ("empty/readme.md", ""),
+        ("bin.yaml", ""),
+        ("pipes/x.yaml", GOOD),
+    ]);
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(at("bin.yaml"), b"a: 1\nb: \xff\n").unwrap();
+    fs::write(at("nul.yaml"), b"a: 1\nb: \0\n").unwrap();
+    fs::write(at("tab.yaml"), "a:\n\tb: c\n").unwrap();
+    fs::write(
+        at("template.yaml"),
+        "kind: At\nmetadata:\n  name: {{ .Release.Name }}\n",
+    )
+    .unwrap();
+    fs::write(at("twice.yaml"), "kind: At\nkind: At\n").unwrap();
+    fs::write(at("deep.yaml"), "[".repeat(1 << 20)).unwrap();
+    fs::write(at("cut.json"), "{\"kind\": \"At\",").unwrap();
+    std::os::unix::fs::symlink("/nonexistent", at("broken.yaml")).unwrap();
+    let made = Command::new("mkfifo")
+        .arg(at("pipes/pipe.yaml"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    for (path, words) in [
+        (at("missing.yaml"), "No such file"),
+        (
+            at("empty"),
+            "recognized file extensions are .json .yaml .yml",
+        ),
+        (at("bin.yaml"), "not valid UTF-8, in line 2"),
+        (
+            at("nul.yaml"),
+            "nul.yaml:2: document 1: control characters are not allowed",
+        ),
+        (at("tab.yaml"), "tab.yaml:2:"),
+        (
+            at("template.yaml"),
+            "template.yaml:3:10: document 1: a list or an object cannot be a key (is this a template that must be rendered first?)",
+        ),
+        (
+            at("twice.yaml"),
+            "twice.yaml:2:1: document 1: key \"kind\" already set in map",
+        ),
+        (at("deep.yaml"), "recursion limit exceeded"),
+        (at("cut.json"), "cut.json:1:"),
+        (at("broken.yaml"), "No such file"),
+        (at("pipes"), "not a regular file"),
+        ("/dev/zero".to_owned(), "longer than 16 MiB"),
+        (format!("{}/x", at("bin.yaml")), "Not a directory"),
+    ] {
+        let (code, _, err) = run(&["-f", &path]);
+        assert_eq!(code, 2, "{path}: {err}");
+        assert!(
+            err.contains(words) && err.lines().count() == 1,
+            "{path}: {err}"
+        );
+    }
+}
+
+#[test]
+fn a_pipe_that_is_named_is_read() {
+    let script = format!("exec \"$0\" admit -f <(printf '%s' '{GOOD}')");
+    let output = Command::new("bash")
+        .args(["-c", &script, env!("CARGO_BIN_EXE_my-operator")])
+        .output()
+        .unwrap();
+    let (code, out, err) = said(output);
+    assert_eq!(code, 0, "{out}{err}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_it_quietly() {
+    let many = format!("{BAD}---\n").repeat(1_500);
+    let folder = folder(&[("many.yaml", &many)]);
+    let path = folder.path().join("many.yaml");
+    for output in ["text", "json"] {
+        let mut command = admit(&["-f", path.to_str().unwrap(), "-o", output]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut first = [0; 10];
+        let mut stdout = child.stdout.take().unwrap();
+        stdout.read_exact(&mut first).unwrap();
+        drop(stdout);
+        let (code, _, err) = said(child.wait_with_output().unwrap());
+        assert_eq!((code, err.as_str()), (1, ""), "{output}");
+    }
+    let full = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = admit(&["-f", path.to_str().unwrap()])
+        .stdout(full)
+        .output()
+        .unwrap();
+    let (code, _, err) = said(output);
+    assert_eq!(code, 2);
+    assert!(
+        err.starts_with("error: cannot write the report: ") && err.lines().count() == 1,
+        "{err}"
+    );
+}
+
+#[test]
+fn the_json_has_the_shape_that_its_page_tells() {
+    let stream = format!("{GOOD}---\n{BAD}---\n{OTHER}---\na: [\n");
+    let args = ["-f", "-", "-f", "/nonexistent.yaml", "-o", "json"];
+    let (code, out, err) = with_input(&args, stream.as_bytes());
+    assert_eq!((code, err.lines().count()), (2, 2), "{err}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        report["summary"],
+        json!({"accepted": 1, "refused": 1, "passedOver": 1, "unreadable": 2})
+    );
+    let result = |i: usize| report["results"][i].clone();
+    let mut bad = result(1);
+    let faults = bad["faults"].take();
+    assert_eq!(
+        bad,
+        json!({
+            "file": "-", "document": 2, "item": null, "line": 6, "column": null,
+            "apiVersion": "cnat.programming-kubernetes.info/v1alpha1", "kind": "At",
+            "namespace": null, "name": "bad", "result": "refused", "error": null,
+            "faults": null, "warnings": [],
+        })
+    );
+    let fault = json!({"field": "spec.command", "line": 9, "reason": "FieldValueRequired", "message": "Required value: command is required"});
+    assert_eq!(faults, json!([fault]));
+    assert_eq!(result(0)["result"], "accepted");
+    assert_eq!(result(2)["result"], "passedOver");
+    assert_eq!(
+        (&result(3)["result"], &result(3)["column"]),
+        (&json!("unreadable"), &json!(4))
+    );
+    assert_eq!(
+        (&result(4)["file"], &result(4)["document"]),
+        (&json!("/nonexistent.yaml"), &Value::Null)
+    );
+    assert!(
+        result(4)["error"]
+            .as_str()
+            .unwrap()
+            .contains("No such file")
+    );
+
+    let (_, out, _) = with_input(&["-f", "-", "-o", "json", "--show-patch"], GOOD.as_bytes());
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let image = json!({"op": "add", "path": "/spec/image", "value": "bash:5.3"});
+    assert!(
+        report["results"][0]["patch"]
+            .as_array()
+            .unwrap()
+            .contains(&image),
+        "{out}"
+    );
+    let (_, out, _) = with_input(&["-f", "-", "--show-patch"], GOOD.as_bytes());
+    assert!(
+        out.contains("-:1: document 1: At \"good\": default: add /spec/image \"bash:5.3\"\n"),
+        "{out}"
+    );
+}
+
+#[test]
+fn what_kubectl_calls_a_list_is_judged() {
+    let items: Vec<Value> = [GOOD, BAD]
+        .iter()
+        .map(|text| serde_saphyr::from_str(text).unwrap())
+        .collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let (code, out, _) = with_input(&["-f", "-"], list.as_bytes());
+    assert_eq!(code, 1);
+    assert!(
+        out.contains("-:1: document 1, items[1]: At \"bad\": spec.command: "),
+        "{out}"
+    );
+}
+
+/// The blocks of the page: commands behind `$`, their next lines behind `>`, and what they print.
+fn transcripts(page: &str) -> Vec<(String, String)> {
+    let mut transcripts: Vec<(String, String)> = Vec::new();
+    for block in page.split("```").skip(1).step_by(2) {
+        let mut inside = false;
+        for line in block.lines().skip(1) {
+            if let Some(command) = line.strip_prefix("$ ") {
+                transcripts.push((command.to_owned(), String::new()));
+                inside = true;
+            } else if let (Some(more), Some((command, _))) =
+                (line.strip_prefix("> "), transcripts.last_mut())
+            {
+                command.push('\n');
+                command.push_str(more);
+            } else if let (true, Some((_, output))) = (inside, transcripts.last_mut()) {
+                output.push_str(line);
+                output.push('\n');
+            }
+        }
+    }
+    transcripts
+}
+
+#[test]
+fn the_page_tells_the_truth() {
+    let page = fs::read_to_string(checkout().join("docs/admit.md")).unwrap();
+    let transcripts = transcripts(&page);
+    assert!(transcripts.len() >= 4, "{transcripts:?}");
+    let binaries = PathBuf::from(env!("CARGO_BIN_EXE_my-operator"));
+    let path = format!(
+        "{}:{}",
+        binaries.parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    for (command, expected) in transcripts {
+        let output = Command::new("bash")
+            .args(["-c", &format!("exec 2>&1; {command}")])
+            .env("PATH", &path)
+            .current_dir(checkout())
+            .output()
+            .unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(out, expected, "{command}");
+    }
+}

@@ -1,0 +1,92 @@
+//! What can be said of the image without a container engine: the Dockerfile and its context.
+
+use std::path::Path;
+
+fn text(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The instructions of a Dockerfile: comments gone, continued lines joined, blanks single.
+fn instructions(file: &str) -> Vec<String> {
+    let lines = text(file).replace("\\\n", " ");
+    let lines = lines.lines().filter(|line| !line.starts_with('#'));
+    let words = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    words.filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn the_image_is_built_with_the_toolchain_of_the_checkout() {
+    let toolchain = text("rust-toolchain.toml");
+    let channel = toolchain
+        .lines()
+        .find_map(|line| line.strip_prefix("channel = "))
+        .unwrap()
+        .trim_matches('"');
+    let file = instructions("Dockerfile");
+    assert_eq!(file[0], format!("ARG RUST_VERSION={channel}"));
+    assert!(file[1].contains("/rust:${RUST_VERSION}-"), "{}", file[1]);
+}
+
+#[test]
+fn the_image_holds_the_program_and_its_licence_and_runs_as_nobody() {
+    let file = instructions("Dockerfile");
+    let last = file.iter().rposition(|line| line.starts_with("FROM "));
+    let stage = &file[last.unwrap()..];
+    assert_eq!(stage[0], "FROM scratch", "no shell, no packages");
+    let copies: Vec<_> = stage
+        .iter()
+        .filter(|line| line.starts_with("COPY"))
+        .collect();
+    assert_eq!(
+        copies,
+        [
+            "COPY LICENSE /LICENSE",
+            "COPY --from=build /my-operator /my-operator"
+        ]
+    );
+    assert!(stage.contains(&"USER 65532:65532".to_owned()), "{stage:?}");
+    assert!(
+        stage.contains(&r#"ENTRYPOINT ["/my-operator"]"#.to_owned()),
+        "{stage:?}"
+    );
+    let labels = stage.iter().find(|line| line.starts_with("LABEL "));
+    for name in ["title", "description", "licenses", "source", "version"] {
+        let label = format!("org.opencontainers.image.{name}=");
+        assert!(labels.unwrap().contains(&label), "{name}");
+    }
+    // An instruction that runs something would need a shell.
+    for line in stage {
+        let word = line.split(' ').next().unwrap();
+        assert!(
+            ["FROM", "ARG", "LABEL", "COPY", "USER", "ENTRYPOINT"].contains(&word),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn the_build_sees_every_member_of_the_workspace_and_no_more() {
+    let ignore = text(".dockerignore");
+    let mut lines = ignore.lines().filter(|line| !line.starts_with('#'));
+    assert_eq!(lines.next(), Some("*"), "all is left out but for a list");
+    let seen: Vec<&str> = lines.map(|line| line.strip_prefix('!').unwrap()).collect();
+    for path in &seen {
+        let there = Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists();
+        assert!(there, "{path} is not there");
+    }
+    let manifest = text("Cargo.toml");
+    let members = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("members = "));
+    let members: Vec<String> = serde_json::from_str(members.unwrap()).unwrap();
+    for member in members.iter().filter(|member| *member != ".") {
+        for needed in ["Cargo.toml", "src"] {
+            let path = format!("{member}/{needed}");
+            assert!(seen.contains(&path.as_str()), "{path}");
+        }
+    }
+    for needed in ["Cargo.toml", "Cargo.lock", "src", "LICENSE"] {
+        assert!(seen.contains(&needed), "{needed}");
+    }
+}

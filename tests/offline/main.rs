@@ -1,0 +1,16 @@
+//! Everything that needs no control plane and no Go: the webhooks as a whole, the command line, and what is committed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    unreachable_pub
+)]
+
+mod admission;
+mod admit;
+mod architecture;
+mod image;
+mod manifests;
+mod start_up;

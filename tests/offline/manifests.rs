@@ -1,0 +1,416 @@
+//! The generated manifests: what is committed is what the types give, and it keeps its promises.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use my_operator::admission::review::Request;
+use my_operator::kinds::Permission;
+use my_operator::{kinds, manifests};
+use serde_json::Value;
+
+fn checkout() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn committed_files_are_what_make_manifests_writes() {
+    for (folder, files) in [
+        ("config", manifests::files(kinds::REGISTRY).unwrap()),
+        ("docs", manifests::pages(kinds::REGISTRY).unwrap()),
+    ] {
+        for file in files {
+            let path = Path::new(folder).join(file.path);
+            let committed = std::fs::read_to_string(checkout().join(&path)).unwrap_or_default();
+            // Not shown: the difference is what git tells after that.
+            let (path, stale) = (path.display(), committed != file.text);
+            assert!(!stale, "{path} is stale: run `make manifests`");
+        }
+    }
+}
+
+#[test]
+fn no_generated_file_was_left_behind() {
+    let config = manifests::files(kinds::REGISTRY).unwrap().into_iter();
+    let docs = manifests::pages(kinds::REGISTRY).unwrap().into_iter();
+    let wanted: BTreeSet<_> = config
+        .map(|file| checkout().join("config").join(file.path))
+        .chain(docs.map(|file| checkout().join("docs").join(file.path)))
+        .collect();
+    for folder in [
+        "config/components/namespaced",
+        "config/components/policy",
+        "config/components/sample-kinds",
+        "config/crd/bases",
+        "config/crd/sample-kinds",
+        "config/rbac",
+        "config/samples",
+        "config/samples/bad",
+        "config/samples/sample-kinds",
+        "config/samples/sample-kinds/bad",
+        "docs/reference",
+    ] {
+        // There is no folder for kinds that are off by default where there is no such kind.
+        let Ok(entries) = std::fs::read_dir(checkout().join(folder)) else {
+            assert!(folder.contains("sample-kinds"), "{folder} is missing");
+            continue;
+        };
+        for entry in entries {
+            let path = entry.unwrap().path();
+            let known = path.is_dir() || wanted.contains(&path);
+            assert!(known, "{} is not generated any more", path.display());
+        }
+    }
+}
+
+/// Every schema below a property, with its path.
+fn properties<'a>(path: &str, schema: &'a Value, found: &mut Vec<(String, &'a Value)>) {
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        properties(&path, property, found);
+        found.push((path, property));
+    }
+    for below in ["items", "additionalProperties"] {
+        if schema[below].is_object() {
+            properties(&format!("{path}[]"), &schema[below], found);
+        }
+    }
+}
+
+#[test]
+fn crds_are_small_and_describe_every_field() {
+    for kind in kinds::REGISTRY {
+        let crd = serde_json::to_value((kind.crd)()).unwrap();
+        let yaml = serde_saphyr::to_string(&crd).unwrap();
+        assert!(
+            yaml.len() < 64 * 1024,
+            "{}: {} bytes",
+            kind.name,
+            yaml.len()
+        );
+        let version = &crd["spec"]["versions"][0];
+        let schema = &version["schema"]["openAPIV3Schema"];
+        assert!(schema["description"].is_string(), "{}", kind.name);
+        assert!(
+            schema["required"].is_null(),
+            "{}: a required field in the schema hides the webhook's complete list",
+            kind.name
+        );
+        assert!(version["subresources"]["status"].is_object());
+        assert!(
+            !version["additionalPrinterColumns"]
+                .as_array()
+                .unwrap()
+                .is_empty()
+        );
+        let mut found = Vec::new();
+        properties("", schema, &mut found);
+        for part in [".spec.", ".status."] {
+            let holds = found.iter().any(|(path, _)| path.starts_with(part));
+            assert!(holds, "{}: {part} is empty", kind.name);
+        }
+        for (path, property) in found {
+            let described = property["description"]
+                .as_str()
+                .is_some_and(|d| d.len() > 10);
+            assert!(
+                described || path == ".apiVersion" || path == ".kind" || path == ".metadata",
+                "{}{path} has no description",
+                kind.name
+            );
+        }
+    }
+}
+
+#[test]
+fn the_age_is_the_last_column_of_a_plain_get() {
+    for kind in kinds::REGISTRY {
+        let crd = serde_json::to_value((kind.crd)()).unwrap();
+        let columns = &crd["spec"]["versions"][0]["additionalPrinterColumns"];
+        let plain = columns.as_array().unwrap().iter();
+        let mut plain = plain.filter(|column| column["priority"].as_i64().unwrap_or(0) == 0);
+        let last = plain.next_back().unwrap();
+        assert_eq!(last["name"], "AGE", "{}", kind.name);
+    }
+}
+
+#[test]
+fn a_crd_in_a_group_of_kubernetes_says_that_it_is_not_approved() {
+    // The API server does not serve it otherwise.
+    for kind in kinds::REGISTRY {
+        let crd = (kind.crd)();
+        let group = format!(".{}", crd.spec.group);
+        if [".k8s.io", ".kubernetes.io"]
+            .iter()
+            .any(|end| group.ends_with(end))
+        {
+            let annotations = crd.metadata.annotations.unwrap_or_default();
+            let words = annotations.get("api-approved.kubernetes.io");
+            let said = words.is_some_and(|words| words.starts_with("unapproved"));
+            assert!(said, "{}: {words:?}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn webhook_rules_name_only_our_groups_and_never_a_subresource() {
+    let groups: BTreeSet<String> = kinds::REGISTRY
+        .iter()
+        .map(|kind| (kind.admission.resource)().group)
+        .collect();
+    let reach = manifests::Reach::Url("https://x".into());
+    for configuration in manifests::configurations(kinds::REGISTRY, &reach, &["ns".into()]) {
+        let webhooks = configuration["webhooks"].as_array().unwrap();
+        assert_eq!(webhooks.len(), kinds::REGISTRY.len());
+        for webhook in webhooks {
+            assert_eq!(webhook["failurePolicy"], "Fail");
+            assert_eq!(
+                webhook["namespaceSelector"]["matchExpressions"][0]["values"][0],
+                "ns"
+            );
+            for rule in webhook["rules"].as_array().unwrap() {
+                for group in rule["apiGroups"].as_array().unwrap() {
+                    assert!(groups.contains(group.as_str().unwrap()), "{group}");
+                }
+                for resource in rule["resources"].as_array().unwrap() {
+                    assert!(
+                        !resource.as_str().unwrap().contains(['/', '*']),
+                        "{resource}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Whether these rules allow that.
+fn give(rules: &[Value], permission: &Permission) -> bool {
+    rules.iter().any(|rule| {
+        words(&rule["apiGroups"]).contains(&permission.group)
+            && words(&rule["resources"]).contains(&permission.resource)
+            && permission
+                .verbs
+                .iter()
+                .all(|verb| words(&rule["verbs"]).contains(verb))
+    })
+}
+
+#[test]
+fn each_kind_has_its_rights_where_it_is_installed_and_nowhere_else() {
+    let all = roles();
+    let of = |role: &str| -> &[Value] {
+        let found = all.iter().find(|(_, name, _)| name == role);
+        found.map_or(&[], |(_, _, rules)| rules)
+    };
+    let default = of("/my-operator-manager-role");
+    let others = of("/my-operator-sample-kinds-role");
+    for kind in kinds::REGISTRY {
+        let (its, not_its) = if kind.by_default {
+            (default, others)
+        } else {
+            (others, default)
+        };
+        for permission in kind.permissions.iter().chain(kind.cluster_permissions) {
+            assert!(give(its, permission), "{} lacks {permission:?}", kind.name);
+        }
+        let resource = (kind.admission.resource)();
+        for rule in not_its {
+            let of_group = words(&rule["apiGroups"]).contains(&resource.group.as_str());
+            let of_kind = words(&rule["resources"])
+                .into_iter()
+                .any(|name| name.split('/').next() == Some(&resource.plural));
+            assert!(!(of_group && of_kind), "{}: {rule}", kind.name);
+        }
+    }
+}
+
+#[test]
+fn what_is_installed_by_default_names_no_other_kind() {
+    let installed: Vec<manifests::File> = manifests::files(kinds::REGISTRY)
+        .unwrap()
+        .into_iter()
+        .filter(|file| {
+            let apart = file
+                .path
+                .iter()
+                .any(|part| part == "sample-kinds" || part == "policy");
+            !apart
+        })
+        .collect();
+    let stream = manifests::stream(&manifests::files(kinds::REGISTRY).unwrap());
+    for kind in kinds::REGISTRY {
+        let resource = (kind.admission.resource)();
+        // As a CRD is named, and as a webhook is.
+        for name in [
+            format!("{}.{}", resource.plural, resource.group),
+            kind.admission.path("validate"),
+        ] {
+            let mut texts = installed.iter().map(|file| &file.text);
+            assert_eq!(texts.any(|text| text.contains(&name)), kind.by_default);
+            assert_eq!(stream.contains(&name), kind.by_default, "{name}");
+        }
+    }
+}
+
+#[test]
+fn who_may_edit_a_kind_that_scales_may_scale_it() {
+    for kind in kinds::REGISTRY {
+        let versions = (kind.crd)().spec.versions;
+        let scales = versions[0].subresources.as_ref().unwrap().scale.is_some();
+        let plural = (kind.admission.resource)().plural;
+        let role = format!("/my-operator-{}-editor-role", kind.name);
+        let all = roles();
+        let (_, _, rules) = all.iter().find(|(_, name, _)| *name == role).unwrap();
+        let may = rules.iter().any(|rule| {
+            words(&rule["resources"]).contains(&format!("{plural}/scale").as_str())
+                && words(&rule["verbs"]).contains(&"patch")
+        });
+        assert_eq!(may, scales, "{}", kind.name);
+    }
+}
+
+/// Every role among the generated files: (kind, namespace and name, rules).
+fn roles() -> Vec<(String, String, Vec<Value>)> {
+    let mut found = Vec::new();
+    for file in manifests::files(kinds::REGISTRY).unwrap() {
+        for text in file.text.split("---\n") {
+            let object: Value = serde_saphyr::from_str(text).unwrap();
+            let kind = object["kind"].as_str().unwrap_or_default();
+            if kind == "Role" || kind == "ClusterRole" {
+                let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+                let name = format!("{}/{}", text("namespace"), text("name"));
+                let rules = object["rules"].as_array().unwrap().clone();
+                found.push((kind.to_owned(), name, rules));
+            }
+        }
+    }
+    found
+}
+
+fn words(value: &Value) -> Vec<&str> {
+    let items = value.as_array().into_iter().flatten();
+    items.filter_map(Value::as_str).collect()
+}
+
+#[test]
+fn roles_have_no_wildcards_and_confine_to_names_what_is_not_theirs_alone() {
+    let roles = roles();
+    assert!(roles.len() >= 8, "{}", roles.len());
+    for (kind, name, rules) in roles {
+        for rule in rules {
+            assert!(!rule.to_string().contains('*'), "{name}: {rule}");
+            let verbs = words(&rule["verbs"]);
+            let groups = words(&rule["apiGroups"]);
+            for resource in words(&rule["resources"]) {
+                let named = !words(&rule["resourceNames"]).is_empty();
+                match resource {
+                    // A create cannot be confined to a name.
+                    "secrets" => assert!(
+                        kind == "Role" && (named || verbs == ["create"]),
+                        "{name}: {rule}"
+                    ),
+                    _ if groups == ["admissionregistration.k8s.io"] => {
+                        assert!(named && !verbs.contains(&"create"), "{name}: {rule}");
+                    }
+                    "clusterroles"
+                    | "clusterrolebindings"
+                    | "roles"
+                    | "rolebindings"
+                    | "serviceaccounts"
+                    | "pods/exec" => panic!("{name}: {rule}"),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_operator_may_own_what_it_makes_where_that_is_enforced() {
+    // With OwnerReferencesPermissionEnforcement, as OpenShift has it, blockOwnerDeletion needs this.
+    let may = |role: &str, plural: &str| {
+        roles().iter().any(|(_, name, rules)| {
+            name == role
+                && rules.iter().any(|rule| {
+                    words(&rule["resources"]).contains(&format!("{plural}/finalizers").as_str())
+                        && words(&rule["verbs"]).contains(&"update")
+                })
+        })
+    };
+    let makes = |kind: &kinds::Kind| {
+        let mut made = kind.permissions.iter();
+        made.any(|p| p.resource != "events" && p.verbs.contains(&"create"))
+    };
+    for kind in kinds::REGISTRY.iter().filter(|kind| makes(kind)) {
+        let plural = (kind.admission.resource)().plural;
+        let roles: &[&str] = if kind.by_default {
+            &[
+                "/my-operator-manager-role",
+                "default/my-operator-namespace-role",
+            ]
+        } else {
+            &["/my-operator-sample-kinds-role"]
+        };
+        for role in roles {
+            assert!(may(role, &plural), "{role} lacks {plural}/finalizers");
+        }
+    }
+}
+
+#[test]
+fn an_operator_of_some_namespaces_has_the_same_rights_there_and_only_reads_elsewhere() {
+    let file = |name: &str| {
+        let files = manifests::namespaced(kinds::REGISTRY, &["a".into(), "b".into()]).unwrap();
+        let path = Path::new("components/namespaced").join(name);
+        files.into_iter().find(|f| f.path == path).unwrap().text
+    };
+    let everywhere: Value = serde_saphyr::from_str(&file("cluster_role.yaml")).unwrap();
+    for rule in everywhere["rules"].as_array().unwrap() {
+        let reads = ["get", "list", "watch"];
+        let foreign = words(&rule["verbs"])
+            .iter()
+            .any(|verb| !reads.contains(verb));
+        let named = !words(&rule["resourceNames"]).is_empty();
+        assert!(!foreign || named, "{rule}");
+    }
+    let roles: Vec<Value> = file("roles.yaml")
+        .split("---\n")
+        .map(|text| serde_saphyr::from_str(text).unwrap())
+        .collect();
+    let namespaces = roles
+        .iter()
+        .map(|role| role["metadata"]["namespace"].clone());
+    assert_eq!(namespaces.collect::<Vec<_>>(), ["a", "a", "b", "b"]);
+    for permission in kinds::REGISTRY.iter().flat_map(|kind| kind.permissions) {
+        let given = |role: &Value| give(role["rules"].as_array().unwrap(), permission);
+        assert!(given(&roles[0]) && given(&roles[2]), "{permission:?}");
+    }
+    let arguments = file("arguments.yaml");
+    for namespace in ["--namespace=a", "--namespace=b"] {
+        assert!(arguments.contains(namespace), "{arguments}");
+    }
+}
+
+#[test]
+fn good_samples_obey_the_rules_and_bad_ones_break_several() {
+    let now = chrono::DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+    for kind in kinds::REGISTRY {
+        let names = (kind.admission.resource)();
+        for sample in kind.samples {
+            let object: Value = serde_saphyr::from_str(sample.text).unwrap();
+            let request = serde_json::json!({
+                "uid": "u",
+                "kind": { "group": names.group, "version": names.version, "kind": names.kind },
+                "operation": "CREATE",
+                "object": object,
+            })
+            .to_string();
+            let request = Request::read(&request).unwrap();
+            let verdict = (kind.admission.validate)(&request, now);
+            let bad = sample.file.starts_with("bad/");
+            assert_eq!(verdict.response.allowed, !bad, "{}", sample.file);
+            let faults = verdict.faults.len();
+            let expected = if bad { faults >= 2 } else { faults == 0 };
+            assert!(expected, "{}: {:?}", sample.file, verdict.faults);
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What the program says when something is wrong: one line that says what to do, no hang, no hot loop.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+use my_operator::kinds::REGISTRY;
+use my_operator_cluster::free_ports;
+use my_operator_harness::{Killed, TIMEOUT, http_get, run};
+use tokio::io::AsyncReadExt as _;
+
+/// `my-operator ARGS` with no cluster configured.
+fn operator(args: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_my-operator"));
+    command
+        .args(args.split_whitespace())
+        .env_remove("KUBECONFIG")
+        .env("HOME", "/nonexistent");
+    command
+}
+
+fn code(mut command: Command) -> (i32, String) {
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap_or(-1), text)
+}
+
+/// A kubeconfig for a server that speaks plain HTTP.
+fn kubeconfig(folder: &tempfile::TempDir, server: &str) -> PathBuf {
+    let path = folder.path().join("kubeconfig");
+    let text = format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], clusters: [{{name: c, cluster: {{server: '{server}'}}}}], users: [{{name: u, user: {{}}}}]}}"
+    );
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn wrong_flags_end_with_code_2_and_say_what_is_right() {
+    for (args, words) in [
+        ("run --no-such-flag", "--no-such-flag"),
+        ("run --metrics-bind-address=nowhere", "127.0.0.1:8080"),
+        ("run --kinds=cron", "the kinds are"),
+        ("run --kinds=at,at", "--kinds names at twice"),
+        ("run --leader-elect=perhaps", "true, false"),
+        (
+            "run --leader-election-lease-duration=10s",
+            "--leader-election-lease-duration (10s) must be longer than --leader-election-renew-deadline (10s)",
+        ),
+        (
+            "run --leader-election-retry-period=9s",
+            "longer than 1.2 times --leader-election-retry-period (9s)",
+        ),
+        ("run --webhook-leaf-validity=soon", "7d"),
+        ("run --max-concurrent-reconciles=0", "1..=1000"),
+        ("run --log-level=chatty", "a level is error, warn"),
+        ("run --log-level=info,inof", "a level is error, warn"),
+        ("fly", "fly"),
+    ] {
+        let (code, text) = code(operator(args));
+        assert_eq!(code, 2, "{args}: {text}");
+        assert!(text.contains(words), "{args}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn help_shows_every_flag_with_its_variable() {
+    let text = run(&mut operator("run --help"), "").await.good();
+    let flags = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("--"))
+        .count();
+    assert_eq!(text.matches("[env: MY_OPERATOR_").count(), flags, "{text}");
+    for kind in REGISTRY {
+        assert!(text.contains(kind.name), "{}: {text}", kind.name);
+    }
+}
+
+#[test]
+fn no_cluster_is_one_line() {
+    let quiet = "--health-probe-bind-address=0 --metrics-bind-address=0 --webhooks=false";
+    let (status, text) = code(operator(&format!("run {quiet}")));
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("no cluster is configured") && text.lines().count() == 1,
+        "{text}"
+    );
+
+    let mut missing = operator(&format!("run {quiet}"));
+    missing.env("KUBECONFIG", "/nonexistent/kubeconfig");
+    let (status, text) = code(missing);
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("/nonexistent/kubeconfig") && text.lines().count() == 1,
+        "{text}"
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let garbage = folder.path().join("kubeconfig");
+    std::fs::write(&garbage, "clusters: [").unwrap();
+    let mut unreadable = operator(&format!("run {quiet}"));
+    unreadable.env("KUBECONFIG", &garbage);
+    let (status, text) = code(unreadable);
+    assert_eq!(status, 1, "{text}");
+    assert!(
+        text.contains("cannot use the kubeconfig") && text.lines().count() == 1,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_one_line_that_names_the_flag() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for flag in [
+        "metrics-bind-address",
+        "health-probe-bind-address",
+        "webhook-bind-address",
+    ] {
+        let others = ["metrics-bind-address", "health-probe-bind-address"]
+            .into_iter()
+            .filter(|other| *other != flag)
+            .map(|other| format!("--{other}=0"))
+            .collect::<Vec<_>>()
+            .join(" ");
+        let (status, text) = code(operator(&format!("run --{flag}={address} {others}")));
+        assert_eq!(status, 1, "{text}");
+        assert!(
+            text.contains(&format!("--{flag}")) && text.contains("in use"),
+            "{text}"
+        );
+        assert_eq!(text.lines().count(), 1, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_old_server_is_one_line() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let version = serde_json::json!({
+        "major": "1", "minor": "32+", "gitVersion": "v1.32.9", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+    });
+    let router = axum::Router::new().route(
+        "/version",
+        axum::routing::get(move || async move { version.to_string() }),
+    );
+    let stop = tokio_util::sync::CancellationToken::new();
+    let serving = tokio::spawn(my_operator::serving::serve_plain(
+        listener,
+        router,
+        stop.clone(),
+    ));
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig(&folder, &server);
+    let (status, text) = tokio::task::spawn_blocking(move || {
+        let mut command = operator("run --health-probe-bind-address=0 --metrics-bind-address=0 --webhooks=false --log-level=error");
+        command.env("KUBECONFIG", kubeconfig);
+        code(command)
+    })
+    .await
+    .unwrap();
+    assert_eq!(status, 1, "{text}");
+    assert_eq!(
+        text,
+        "error: the API server is Kubernetes 1.32; my-operator needs 1.33 or newer\n"
+    );
+    stop.cancel();
+    serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_reached_is_reported_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let kubeconfig = kubeconfig(&folder, &format!("http://{}", server.local_addr().unwrap()));
+    let [probes] = free_ports().unwrap();
+    let probes = format!("127.0.0.1:{probes}");
+    let mut command =
+        operator("run --metrics-bind-address=0 --webhooks=false --health-probe-bind-address");
+    command
+        .args([&probes, "--log-format=json"])
+        .env("KUBECONFIG", kubeconfig)
+        .stderr(std::process::Stdio::piped());
+    let mut child = Killed(command.spawn().unwrap());
+    // With the third attempt the second has failed for certain.
+    for attempt in 1..=3 {
+        let accepted = tokio::time::timeout(TIMEOUT, server.accept()).await;
+        let (mut stream, _) = accepted.expect("no further attempt").unwrap();
+        let request = stream.read(&mut [0; 4096]).await.unwrap();
+        assert!(request > 0, "attempt {attempt} sent nothing");
+    }
+    let (status, page) = http_get(&probes, "/readyz").unwrap();
+    assert_eq!(status, 503);
+    assert!(page.contains("[-]api-server failed: "), "{page}");
+    let pid = rustix::process::Pid::from_child(&child.0);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let status = child.0.wait().unwrap();
+    let mut log = String::new();
+    std::io::Read::read_to_string(&mut child.0.stderr.take().unwrap(), &mut log).unwrap();
+    assert!(status.success(), "{log}");
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
+        .collect();
+    let is_report = |line: &&serde_json::Value| {
+        let message = line["message"].as_str().unwrap_or_default();
+        message.starts_with("cannot reach the API server")
+    };
+    assert_eq!(lines.iter().filter(is_report).count(), 1, "{log}");
+}
+
+#[tokio::test]
+async fn certs_writes_a_pair_that_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("certs");
+    let mut command = operator("certs --host localhost --out");
+    command.arg(&out);
+    let text = run(&mut command, "").await.good();
+    assert_eq!(text.lines().count(), 3, "{text}");
+    for name in ["ca.crt", "tls.crt", "tls.key"] {
+        let pem = std::fs::read_to_string(out.join(name)).unwrap();
+        assert!(pem.starts_with("-----BEGIN "), "{name}: {pem}");
+    }
+}
+
+#[tokio::test]
+async fn manifests_are_printed_as_one_stream() {
+    let text = run(&mut operator("manifests"), "").await.good();
+    for kind in [
+        "kind: CustomResourceDefinition",
+        "kind: ValidatingWebhookConfiguration",
+        "kind: MutatingWebhookConfiguration",
+        "kind: ClusterRole",
+    ] {
+        assert!(text.contains(kind), "{kind} is not in it");
+    }
+}

@@ -1,0 +1,15 @@
+//! Our code held against programs of others on fresh random input: Kubernetes' own Go modules (the programs in this
+//! folder) and Prometheus's promtool.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
+
+use my_operator_harness as harness;
+
+mod alerts;
+mod cron;
+mod placement;
