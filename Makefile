@@ -15,36 +15,62 @@ export KUBECTL FORCE
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE ?= unknown
 
-# What the Dockerfile builds: the image that `make e2e` tests holds what is shipped.
+# One selection of packages for every cargo command of the working day: another one (-p, or without the tests) would
+# resolve other features, and so compile tokio, kube and the operator again.
+BUILD := $(CARGO) build --workspace --locked --bins --tests
+# --tests and --all-targets leave out e2e, which a plain `cargo test` is not to run (test = false).
+CLIPPY = $(CARGO) clippy --workspace --all-targets --locked -- -D warnings && \
+	$(CARGO) clippy --workspace --bins --test e2e --locked -- -D warnings
+# Part of the name of the tests to run.
+T ?=
+# What the Dockerfile builds: the image of `make soak` holds what is shipped.
 STATIC := $(CARGO) rustc --release --locked --package my-operator --bin my-operator -- -C target-feature=+crt-static
 
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt lint test e2e bench build run install uninstall docker-build docker-push \
+.PHONY: help manifests fmt check lint unit test e2e soak bench build run install uninstall docker-build docker-push \
 	deploy undeploy build-installer
 
 help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 manifests: ## Write the generated part of config/, and docs/reference/, from the Rust types.
-	$(CARGO) run --quiet -- manifests --out config --docs docs
+	$(CARGO) build --quiet --workspace --bins
+	@$$(./hack/built)/my-operator manifests --out config --docs docs
 
 fmt: ## Format the code.
 	$(CARGO) fmt --all
 
+check: ## Format, lints and unit tests: before every commit.
+	$(CARGO) fmt --all --check
+	$(CLIPPY)
+	@$(MAKE) --no-print-directory unit
+
 lint: ## Check format, lints and licences.
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CLIPPY)
 	./hack/deny
 
-test: ## Run every test that needs no root, with a real control plane on loopback.
-	$(CARGO) build --workspace --locked
-	$(CARGO) run --quiet --locked -p my-operator-cluster -- build
-	$(CARGO) test --workspace --locked --no-fail-fast
+unit: ## Run the tests that need no cluster and no Go, in a minute (T=part-of-a-name for some).
+	./hack/test --lib --bins --test offline $(T)
+
+test: ## Run every test that needs no root, with real control planes on loopback (T=part-of-a-name for some).
+	$(BUILD)
+	@$$(./hack/built)/my-operator-cluster build
+	./hack/test --lib --bins --tests $(T)
 
 e2e: ## Run the tests on a real node with containers of the image (root; cluster/README.md says what it needs).
-	$(CARGO) run --quiet --locked -p my-operator-cluster -- build --real-node
+	$(CARGO) build --workspace --locked --bins --test e2e
+	@$$(./hack/built)/my-operator-cluster build --real-node
+	$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
+
+soak: ## Run the long versions of all tests, and e2e with the image that is shipped (root; half an hour; prints seeds and figures).
+	$(BUILD)
+	@$$(./hack/built)/my-operator-cluster build
+	@$$(./hack/built)/my-operator-cluster build --real-node
+	SOAK=1 TEST_LIMIT=7200 ./hack/test --lib --bins --tests $(T) -- --show-output
 	$(STATIC)
-	$(CARGO) test --locked --test e2e -- --test-threads=1 --nocapture
+	SOAK=1 OPERATOR=$$(./hack/built release)/my-operator \
+		$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 
 build: ## Build the release binary, target/release/my-operator.
 	$(CARGO) build --release --locked --bin my-operator
