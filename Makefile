@@ -15,7 +15,7 @@ export KUBECTL FORCE
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE ?= unknown
 
-# One selection of packages for every cargo command of the working day: another one (-p, or without the tests) would
+# One selection of packages for every cargo command of the working day: another one (-p, or one crate alone) would
 # resolve other features, and so compile tokio, kube and the operator again.
 BUILD := $(CARGO) build --workspace --locked --bins --tests
 # --tests and --all-targets leave out e2e, which a plain `cargo test` is not to run (test = false).
@@ -35,7 +35,7 @@ help: ## Show this list.
 
 manifests: ## Write the generated part of config/, and docs/reference/, from the Rust types.
 	$(CARGO) build --quiet --workspace --bins
-	@$$(./hack/built)/my-operator manifests --out config --docs docs
+	@"$$(./hack/built)"/my-operator manifests --out config --docs docs
 
 fmt: ## Format the code.
 	$(CARGO) fmt --all
@@ -55,21 +55,22 @@ unit: ## Run the tests that need no cluster and no Go, in a minute (T=part-of-a-
 
 test: ## Run every test that needs no root, with real control planes on loopback (T=part-of-a-name for some).
 	$(BUILD)
-	@$$(./hack/built)/my-operator-cluster build
+	@"$$(./hack/built)"/my-operator-cluster build
+	$(CARGO) test --workspace --locked --quiet --doc
 	./hack/test --lib --bins --tests $(T)
 
 e2e: ## Run the tests on a real node with containers of the image (root; cluster/README.md says what it needs).
 	$(CARGO) build --workspace --locked --bins --test e2e
-	@$$(./hack/built)/my-operator-cluster build --real-node
+	@"$$(./hack/built)"/my-operator-cluster build --real-node
 	$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 
 soak: ## Run the long versions of all tests, and e2e with the image that is shipped (root; half an hour; prints seeds and figures).
 	$(BUILD)
-	@$$(./hack/built)/my-operator-cluster build
-	@$$(./hack/built)/my-operator-cluster build --real-node
+	@"$$(./hack/built)"/my-operator-cluster build
+	@"$$(./hack/built)"/my-operator-cluster build --real-node
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --lib --bins --tests $(T) -- --show-output
 	$(STATIC)
-	SOAK=1 OPERATOR=$$(./hack/built release)/my-operator \
+	SOAK=1 OPERATOR="$$(./hack/built release)/my-operator" \
 		$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 
 build: ## Build the release binary, target/release/my-operator.

@@ -18,7 +18,7 @@
 //! [`admit`] judges files by the same rules, with no cluster.
 //!
 //! Arrows point one way: main -> cli -> {run, admit} -> kinds -> {admission, reconcile} -> libraries. The rooms
-//! beside `kinds` know no kind, and no kind knows another; `tests/architecture.rs` holds that.
+//! beside `kinds` know no kind, and no kind knows another; `tests/offline/architecture.rs` holds that.
 
 pub mod admission;
 pub mod admit;
