@@ -81,8 +81,9 @@ impl Files {
 
     /// Reads the files every `tick` instead of every 5 s. The bundle is compared with the cluster every
     /// 12 ticks.
+    #[cfg(test)]
     #[must_use]
-    pub fn with_tick(mut self, tick: Duration) -> Self {
+    fn with_tick(mut self, tick: Duration) -> Self {
         self.tick = tick;
         self
     }

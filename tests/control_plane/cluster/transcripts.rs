@@ -258,7 +258,7 @@ fn commands_and_what_they_print_are_found_in_a_page() {
 
 /// Types the commands of a page in that directory, and compares what they print.
 async fn is_what_happens(page: &str, kubectl: &Kubectl, directory: &Path) {
-    let program = kubectl.cluster.program("kubectl");
+    let program = harness::counting_kubectl(kubectl.cluster);
     let typed = async |command: &str| {
         let mut bash = std::process::Command::new("bash");
         bash.arg("-c")

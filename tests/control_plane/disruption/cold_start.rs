@@ -36,7 +36,7 @@ async fn after_a_cold_start_with_nothing_left_the_webhooks_serve_within_ten_seco
     // A candidate waits for as long as the Lease says, or as its own flag says if that is longer.
     let periods = [
         format!("--leader-election-lease-duration={stale}s"),
-        format!("--leader-election-renew-deadline={}s", stale * 2 / 3),
+        format!("--leader-election-renew-deadline={}s", stale * 3 / 4),
         "--leader-election-retry-period=1s".to_owned(),
     ];
     let mut flags = vec!["--leader-elect", "--namespace", &namespace];

@@ -120,6 +120,8 @@ impl WebhookPlane {
             "delete mutatingwebhookconfigurations,validatingwebhookconfigurations --all",
             "delete secret my-operator-webhook-ca --ignore-not-found",
             "delete lease my-operator --ignore-not-found",
+            // A test waits for Events of its own operator.
+            "delete events --all",
         ]
         .iter()
         .all(|delete| kubectl.run_blocking(delete).ok)

@@ -47,9 +47,9 @@ async fn a_stored_invalid_object_is_reported_and_can_always_be_deleted() {
         let message = if object == "at/deep" {
             // It nests too deeply to be read in this process.
             let path = format!("{}:{}", accepted("status"), accepted("message"));
-            let mut get = kubectl.command(&format!("get {object} -o"));
-            get.arg(format!("jsonpath={path}"));
             wait_for("condition Accepted of at/deep", async || {
+                let mut get = kubectl.command(&format!("get {object} -o"));
+                get.arg(format!("jsonpath={path}"));
                 let said = crate::harness::run(&mut get, "").await.good();
                 said.strip_prefix("False:").map(str::to_owned)
             })

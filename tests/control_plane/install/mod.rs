@@ -6,7 +6,7 @@ mod deploy;
 
 use std::process::Command;
 
-use crate::harness::{Said, checkout, run};
+use crate::harness::{self, Said, checkout, run};
 use my_operator_cluster::Cluster;
 
 /// Lets a program run in the checkout, against that cluster.
@@ -14,7 +14,7 @@ async fn environment<'a>(cluster: &Cluster, command: &'a mut Command) -> &'a mut
     let kubectl = cluster.kubectl();
     command
         .current_dir(checkout())
-        .env("KUBECTL", kubectl.get_program());
+        .env("KUBECTL", harness::counting_kubectl(cluster));
     for (name, value) in kubectl.get_envs() {
         command.env(name, value.unwrap_or_default());
     }
@@ -46,9 +46,7 @@ async fn rendered(cluster: &Cluster, components: &str) -> String {
 
 /// `kubectl ARGS` with objects of several namespaces on its standard input.
 async fn kubectl(cluster: &Cluster, args: &str, input: &str) -> Said {
-    let mut command = cluster.kubectl();
-    command
-        .current_dir(checkout())
-        .args(args.split_whitespace());
+    let mut command = Command::new(harness::counting_kubectl(cluster));
+    environment(cluster, command.args(args.split_whitespace())).await;
     run(&mut command, input).await
 }

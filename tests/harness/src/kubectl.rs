@@ -1,6 +1,5 @@
 //! kubectl, and what a test reads of objects without it.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use my_operator_cluster::{Cluster, Process};
@@ -257,16 +256,6 @@ impl Kubectl {
         self.until_field(&object, reason, "NewReplicaSetAvailable")
             .await;
         self.run(&format!("get {object} -o yaml")).await.good()
-    }
-
-    /// The path of the kubectl that these calls use.
-    pub fn program(&self) -> PathBuf {
-        self.cluster.program("kubectl")
-    }
-
-    /// The administrator's kubeconfig.
-    pub fn kubeconfig(&self) -> &Path {
-        self.cluster.kubeconfig()
     }
 }
 

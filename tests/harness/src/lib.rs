@@ -42,6 +42,7 @@ pub use install::{
     operator_kubeconfig, rights, sample_path,
 };
 pub use kubectl::Kubectl;
+pub use kubectl_calls::counting_kubectl;
 pub use my_operator_rounds::seed;
 pub use operator::{Operator, operator_program};
 pub use planes::{OwnPlane, shared_plane};

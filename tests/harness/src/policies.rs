@@ -39,6 +39,11 @@ impl Drop for Policy {
     }
 }
 
+/// Policies are cluster-wide, and each holds in one namespace.
+fn name_in(kubectl: &Kubectl, short: &str) -> String {
+    format!("{}-{short}", kubectl.namespace)
+}
+
 impl Policy {
     async fn start(
         kubectl: &Kubectl,
@@ -47,7 +52,7 @@ impl Policy {
         mut binding: Value,
         probe: Probe,
     ) -> Self {
-        let name = format!("{}-{short}", kubectl.namespace);
+        let name = name_in(kubectl, short);
         let api = "admissionregistration.k8s.io/v1";
         spec["failurePolicy"] = "Fail".into();
         let policy =
@@ -85,7 +90,6 @@ impl Policy {
             Probe::Rejects => {
                 let probe = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}});
                 let answer = self.kubectl.dry_run("configmaps", probe).await;
-                // Another policy of the same test may reject the probe, too.
                 answer.is_err_and(|error| error.contains(&format!("'{}'", self.name)))
             }
             Probe::Labels => {
@@ -118,13 +122,17 @@ impl Policy {
             operation.to_lowercase(),
             resource.replace('/', "-")
         );
+        let name = name_in(kubectl, &short);
         let spec = json!({
             "matchConstraints": {"resourceRules": [
                 {"apiGroups": ["*"], "apiVersions": ["*"], "resources": [resource], "operations": [operation]},
                 {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]},
             ]},
             "validations": [{
-                "expression": format!("request.resource.resource != 'configmaps' && !({expression})"),
+                // It denies the probe of its own name besides, and nothing else of that kind.
+                "expression": format!(
+                    "request.resource.resource == 'configmaps' ? request.name != '{name}' : !({expression})"
+                ),
                 "message": "held back by a test",
             }],
         });

@@ -150,7 +150,11 @@ impl Reader {
     async fn discover(&self) -> Vec<Resource> {
         let core = self.client.list_core_api_versions_aggregated().await;
         let groups = self.client.list_api_groups_aggregated().await;
-        let all = [core.unwrap().items, groups.unwrap().items].concat();
+        // The caller tries again.
+        let (Ok(core), Ok(groups)) = (core, groups) else {
+            return Vec::new();
+        };
+        let all = [core.items, groups.items].concat();
         let mut resources = Vec::new();
         for group in all {
             let name = group.metadata.and_then(|m| m.name).unwrap_or_default();

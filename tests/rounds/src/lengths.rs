@@ -99,7 +99,7 @@ lengths! {
     /// `disruption::damage`: how late the answers of a slow API server are.
     lateness: Duration = Duration::from_secs(1), Duration::from_secs(5);
     /// `disruption::cold_start`: how long the Lease lasts that a dead leader has left behind, in seconds.
-    stale_lease: u64 = 5, 15;
+    stale_lease: u64 = 8, 15;
 }
 
 // Hostile peers of the webhook listener (`make test`). Latencies are judged only in a soak: they need a machine that does
@@ -110,7 +110,7 @@ lengths! {
     /// `hostile`: the time over which hostile peers arrive.
     hostile_arrival: Duration = Duration::from_secs(2), Duration::from_secs(5);
     /// `hostile`: measurements, of which one must be within the limits.
-    hostile_rounds: usize = 1, 3;
+    hostile_rounds: usize = 2, 3;
 }
 
 // On a real node (`make e2e`).

@@ -24,7 +24,7 @@ const NAME: &str = "canary";
 const PERIOD: Duration = Duration::from_millis(200);
 /// Beyond twice what was measured: an operator is another process with other work, and there are only a few
 /// measurements in a second.
-const MARGIN: TimeDelta = TimeDelta::seconds(1);
+const MARGIN: TimeDelta = TimeDelta::seconds(3);
 
 /// By the version that it made, when a request was begun.
 type Begun = Arc<Mutex<BTreeMap<u64, DateTime<Utc>>>>;
