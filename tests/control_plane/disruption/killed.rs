@@ -100,7 +100,9 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
     // Some must start under the kills, or else no kill struck anything.
     let started = loop {
         let started = count(&kubectl, &["DONE", "RUNNING"]).await;
-        assert!(begin.elapsed() < budget.time() + TIMEOUT, "{started}");
+        // A slow machine does its least number of rounds, however long that takes it.
+        let most = budget.time() * 2 + TIMEOUT;
+        assert!(begin.elapsed() < most, "{started} Ats started in {most:?}");
         if !spending.another() && started >= ats / 4 {
             break started;
         }

@@ -67,7 +67,7 @@ lengths! {
 // On a control plane (`make test`): seconds and rounds.
 lengths! {
     /// `disruption::killed`: an operator of Ats is killed at random.
-    kills: Budget = budget(15, 8), budget(240, 200);
+    kills: Budget = budget(15, 8), budget(300, 140);
     /// `disruption::killed`: Ats that become due meanwhile, four at a time.
     kills_ats: usize = 40, 200;
     /// `disruption::killed`: further Ats whose pods are deleted at random.
