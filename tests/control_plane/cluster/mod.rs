@@ -31,7 +31,6 @@ async fn environment() -> &'static Environment {
             let nodes = Options::with_nodes(&["node-1", "node-2", "node-3"]);
             let cluster = harness::shared_plane("cluster", nodes).await;
             harness::install(cluster).await;
-            harness::install::restart_controller_manager(cluster).await;
             let grace = format!("--node-not-ready-grace={}s", GRACE.num_seconds());
             let operator = Operator::start(cluster, "operator", &[&grace]).await;
             Kubectl::new(cluster, "default")

@@ -33,7 +33,6 @@ pub(crate) async fn cluster() -> &'static Cluster {
             let cluster = start(audited(Options::with_nodes(&["node-1"]))).await;
             harness::install(cluster).await;
             harness::install_sample_kinds(cluster).await;
-            harness::install::restart_controller_manager(cluster).await;
             cluster
         })
         .await
@@ -57,7 +56,6 @@ pub(crate) async fn webhook_plane() -> WebhookPlane {
     } else {
         let cluster = start(Options::with_nodes(&["node-1"])).await;
         harness::install(cluster).await;
-        harness::install::restart_controller_manager(cluster).await;
         cluster
     };
     WebhookPlane {

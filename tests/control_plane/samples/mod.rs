@@ -33,7 +33,6 @@ async fn environment() -> &'static Environment {
             let cluster = harness::shared_plane("samples", options).await;
             harness::install(cluster).await;
             harness::install_sample_kinds(cluster).await;
-            harness::install::restart_controller_manager(cluster).await;
             let operator = Operator::start(cluster, "operator", &[&harness::every_kind()]).await;
             Kubectl::new(cluster, "default")
                 .until_webhooks_are_called(

@@ -40,6 +40,7 @@ pub async fn install(cluster: &'static Cluster) {
         .await
         .good();
     rights(cluster).await;
+    restart_controller_manager(cluster).await;
 }
 
 /// Installs the CRDs of the kinds that are off by default, and what the operator may do for them: what the
@@ -58,6 +59,7 @@ pub async fn install_sample_kinds(cluster: &'static Cluster) {
         .run("wait --for=condition=Established --timeout=60s crd --all")
         .await
         .good();
+    restart_controller_manager(cluster).await;
 }
 
 /// Restarts the controller manager after CRDs were installed. The garbage collector knows the kinds that there are when it

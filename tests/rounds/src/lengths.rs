@@ -75,13 +75,13 @@ lengths! {
     /// `disruption::kinds`: kills while the objects are changed. Each kind adds one at its deletion.
     kinds_kills: usize = 4, 15;
     /// `disruption::rollouts::killed`: one operator at a time is killed during roll-outs.
-    rollouts_killed: Budget = budget(12, 6), budget(150, 100);
+    rollouts_killed: Budget = budget(8, 6), budget(150, 100);
     /// `disruption::rollouts::killed`: the same, with two operators at a time in some of the rounds.
-    rollouts_two_operators: Budget = budget(10, 4), budget(60, 24);
+    rollouts_two_operators: Budget = budget(8, 4), budget(60, 24);
     /// `disruption::rollouts::disturbed`: objects that are rolled out side by side.
-    disturbed_fleets: usize = 6, 20;
+    disturbed_fleets: usize = 5, 20;
     /// `disruption::rollouts::disturbed`: roll-outs of each of them, one after the other.
-    disturbed_roll_outs: Budget = budget(10, 1), budget(30, 5);
+    disturbed_roll_outs: Budget = budget(6, 1), budget(30, 5);
     /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
     leader_stopped: Budget = budget(15, 3), budget(120, 20);
     /// `disruption::leader`: the periods of an election with a slow API server, in percent of the default ones.
@@ -89,7 +89,7 @@ lengths! {
     /// `disruption::leader`: how late the answers of that API server are.
     slow_leader_lateness: Duration = Duration::from_secs(2), Duration::from_secs(5);
     /// `disruption::rotation`: how long certificates are replaced under load, in each of the two tests.
-    rotation: Duration = Duration::from_secs(30), Duration::from_secs(150);
+    rotation: Duration = Duration::from_secs(24), Duration::from_secs(150);
     /// `disruption::rotation`: how often the authority changes at least meanwhile.
     rotation_changes: usize = 1, 4;
     /// `disruption::certificates`: how often files with a certificate are replaced under load.
