@@ -1,7 +1,7 @@
 //! Random schedules of replicas that elect a leader: slow, lost and late calls, processes that are stopped and
 //! go on, die, start and give up, clocks of their own, leases edited by hand. Never may two of them lead.
 //!
-//! And schedules in which the API server answers and watches deliver, while leaders die or are told to end:
+//! And schedules in which the API server answers and watches deliver, while leaders die or are terminated:
 //! the next one must lead as soon as docs/operations/high-availability.md promises.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
@@ -32,7 +32,7 @@ const fn periods(lease: u64, renew: u64, retry: u64) -> Periods {
 
 /// The longest time that a message takes to or from an API server that is well, in milliseconds.
 const WELL: u64 = 50;
-/// How many leaders die or are told to end in one schedule with an API server that is well.
+/// How many leaders die or are terminated in one schedule with a healthy API server.
 const CHANGES: u32 = 12;
 /// How often a leader tries to give the lease up.
 const ATTEMPTS_TO_GIVE_UP: u32 = 3;
@@ -92,7 +92,7 @@ enum What {
     Terminate,
     /// The watch of a replica delivers that the lease was written.
     Ring,
-    /// A leader dies or is told to end, where the API server is well.
+    /// A leader dies or is terminated, with a healthy API server.
     Change,
 }
 

@@ -48,7 +48,7 @@ async fn plain_text_on_the_tls_port_is_closed_counted_and_not_logged() {
         .with_writer(move || writer.clone())
         .finish();
     // The test's runtime has one thread, this one.
-    // Else a test on another thread, which has no subscriber, may decide that nobody wants these lines.
+    // Without it, a test on another thread without a subscriber may disable these log lines for all threads.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry());
     let _guard = tracing::subscriber::set_default(subscriber);
     let server = Server::webhooks().await;

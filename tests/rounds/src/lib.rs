@@ -1,7 +1,7 @@
 //! How long the random and repeated tests run, and how they are seeded.
 //!
 //! A test that repeats something at random has two lengths: a short one for every run, and a long one for
-//! `make soak`. Both stand in [`lengths`], so that one page shows what a normal run covers and what only a soak
+//! `make soak`. Both are in [`lengths`], so that one page shows what a normal run covers and what only a soak
 //! covers. The oracle is the same for both.
 //!
 //! Every run draws fresh seeds, so that a hundred short runs cover more than one long run. One variable replays a
