@@ -1,6 +1,6 @@
 //! What must be in a cluster before the operator starts: CRDs and rights. And who reads it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -17,15 +17,11 @@ pub const NAMESPACE: &str = "my-operator-system";
 /// A client of the administrator that tries nothing twice, as [`Cluster::client`] does after a 429,
 /// 503 or 504: what fails is to be seen.
 pub async fn client(cluster: &Cluster) -> Client {
-    client_of(cluster.kubeconfig(), false).await
-}
-
-pub(crate) async fn client_of(kubeconfig: &Path, retries: bool) -> Client {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.unwrap();
-    config.default_retry = retries;
+    config.default_retry = false;
     // A proxy of the environment leads nowhere from the loopback interface.
     config.proxy_url = None;
     Client::try_from(config).unwrap()

@@ -4,7 +4,7 @@
 //! field. They slowed down the very operator that the tests waited for.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -67,15 +67,15 @@ pub(crate) struct Reader {
 }
 
 /// The reader of a control plane: one for all tests.
-pub(crate) async fn reader(cluster: &Cluster) -> Arc<Reader> {
+pub(crate) async fn reader(cluster: &'static Cluster) -> Arc<Reader> {
     type Cell = Arc<OnceCell<Arc<Reader>>>;
     static READERS: LazyLock<Mutex<HashMap<PathBuf, Cell>>> = LazyLock::new(Mutex::default);
     let path = cluster.kubeconfig().to_owned();
     let cell = {
         let mut readers = READERS.lock().unwrap();
-        Arc::clone(readers.entry(path.clone()).or_default())
+        Arc::clone(readers.entry(path).or_default())
     };
-    let make = || in_background(async move { Arc::new(Reader::new(&path).await) });
+    let make = || in_background(async move { Arc::new(Reader::new(cluster).await) });
     Arc::clone(cell.get_or_init(make).await)
 }
 
@@ -88,10 +88,9 @@ pub(crate) struct Target {
 }
 
 impl Reader {
-    async fn new(kubeconfig: &Path) -> Self {
-        let client = crate::install::client_of(kubeconfig, true).await;
+    async fn new(cluster: &Cluster) -> Self {
         Self {
-            client,
+            client: cluster.client().await.unwrap(),
             resources: RwLock::default(),
         }
     }
