@@ -67,7 +67,9 @@ impl Admission {
 /// One version of an object, read as far as judges look at it.
 struct Version<'a, S> {
     object: &'a Object<'a>,
-    /// Those that the webhook records.
+    /// Whether the object has annotations, be it an empty map.
+    has_annotations: bool,
+    /// The annotations that the webhook records.
     annotations: BTreeMap<String, String>,
     spec: Result<S, Fault>,
 }
@@ -79,12 +81,12 @@ impl<'a, S: DeserializeOwned + Default> Version<'a, S> {
         let object = object.as_ref().map_err(ToString::to_string)?;
         let spec = rules::read("spec", object.spec.map(RawValue::get))
             .map_err(|error| error.to_string())?;
-        let annotations = object.annotations().into_iter().flat_map(|all| {
-            let of = |key: &&str| Some(((*key).to_owned(), all.get(*key)?.read()));
-            recorded.iter().filter_map(of)
-        });
+        let annotations = object
+            .annotations(recorded)
+            .map_err(|error| error.to_string())?;
         Ok(Self {
-            annotations: annotations.collect(),
+            has_annotations: annotations.is_some(),
+            annotations: annotations.unwrap_or_default(),
             spec,
             object,
         })
@@ -196,7 +198,7 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         }
     }
     if !changes.is_empty()
-        && let Ok(operations) = operations(new.object, &changes)
+        && let Ok(operations) = operations(&new, &changes)
     {
         verdict.response = verdict.response.with_patch(operations);
     }
@@ -224,14 +226,20 @@ fn outline<R: Rules>(spec: &mut R::Spec) -> serde_json::Result<String> {
 }
 
 /// The patch that makes those changes.
-fn operations(object: &Object<'_>, changes: &[Change]) -> serde_json::Result<Vec<Operation>> {
-    let annotations = object.annotations().map(|all| {
-        let there = |key: &String| (key.clone(), Value::Bool(true));
-        all.keys().map(there).collect::<Map<_, _>>()
-    });
-    let metadata = object.metadata.as_ref();
+fn operations<S>(
+    version: &Version<'_, S>,
+    changes: &[Change],
+) -> serde_json::Result<Vec<Operation>> {
+    // Only what the changes can touch: a copy of the whole object would multiply a large review.
+    let there = |key: &String| (key.clone(), Value::Bool(true));
+    let annotations = version.annotations.keys().map(there);
+    let annotations = version
+        .has_annotations
+        .then(|| annotations.collect::<Map<_, _>>());
+    let metadata = version.object.metadata.as_ref();
     let metadata = metadata.map(|_| json!({ "annotations": annotations }));
-    let spec = object
+    let spec = version
+        .object
         .spec
         .map(|spec| patch::sketch("spec", spec.get(), changes));
     let looked_at = json!({ "metadata": metadata, "spec": spec.transpose()? });
@@ -244,7 +252,11 @@ fn examine<R: Rules>(version: &mut Version<'_, R::Spec>, now: DateTime<Utc>) -> 
         R::default(spec);
     }
     match &version.spec {
-        Ok(spec) => R::check(&version.subject(spec), now),
+        Ok(spec) => {
+            let mut findings = R::check(&version.subject(spec), now);
+            findings.extend(R::check_limits(spec));
+            findings
+        }
         Err(fault) => Findings {
             faults: vec![fault.clone()],
             warnings: Vec::new(),
@@ -277,10 +289,10 @@ fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
             found.warn(format!("already stored: {fault}"));
         }
         let status = rules::read("status", old.object.status.map(RawValue::get));
-        let status: R::Status = status.ok().and_then(Result::ok).unwrap_or_default();
+        let status: Option<R::Status> = status.ok().and_then(Result::ok);
         if let (Ok(old_spec), Ok(new_spec)) = (&old.spec, &new.spec) {
             let (old, new) = (old.subject(old_spec), new.subject(new_spec));
-            found.extend(R::check_update(&old, &status, &new));
+            found.extend(R::check_update(&old, status.as_ref(), &new));
         }
     }
     let Findings { faults, warnings } = found;

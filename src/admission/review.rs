@@ -12,12 +12,12 @@ use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;
 use chrono::{DateTime, Utc};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::de::{self, SliceRead, StrRead};
 use serde_json::value::RawValue;
 
-use super::faults::{self, Fault, Reason, line};
+use super::faults::{self, Fault, Reason, cut, line};
 use super::patch::Operation;
 
 /// The version of the review that is understood.
@@ -30,6 +30,9 @@ const LONGEST_WARNING: usize = 256;
 
 /// A name is no longer than this; no more of one is shown, whatever was sent.
 pub(super) const LONGEST_NAME: usize = 253;
+
+/// The longest list of faults in the audit log and in ours, in characters: the answer has more of them.
+const MAX_AUDIT_LEN: usize = 4096;
 
 /// The longest message about what is no review or no object: it may repeat a part of either.
 pub(super) const LONGEST_MESSAGE: usize = 512;
@@ -239,33 +242,70 @@ pub struct Metadata<'a> {
     /// The beginning of the name to be.
     #[serde(borrow, default)]
     pub generate_name: Cow<'a, str>,
-    /// Annotations; `null` when the client wrote that.
+    /// The annotations as JSON text, `null` being none: [`Object::annotations`] reads them.
     #[serde(borrow)]
-    pub annotations: Option<BTreeMap<String, Text<'a>>>,
+    annotations: Option<&'a RawValue>,
     /// Absent in the mutating review of a CREATE.
     pub creation_timestamp: Option<DateTime<Utc>>,
 }
 
-/// A JSON string as it was written. Most annotations are never looked at, and that of `kubectl apply`
-/// is as long as the object.
-#[derive(Debug)]
-pub struct Text<'a>(&'a RawValue);
+/// The annotations of an object, of which only those with certain keys are kept. A review may hold
+/// hundreds of thousands, and a map of them takes ten times the memory of their text.
+struct Selected<'k>(&'k [&'k str]);
 
-impl Text<'_> {
-    /// What it says: nothing, if there is an escape in it that means no character.
-    pub fn read(&self) -> String {
-        serde_json::from_str(self.0.get()).unwrap_or_default()
+impl<'de> DeserializeSeed<'de> for Selected<'_> {
+    type Value = BTreeMap<String, String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
+        reader.deserialize_map(self)
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        let raw = <&RawValue>::deserialize(reader)?;
-        if raw.get().starts_with('"') {
-            Ok(Self(raw))
-        } else {
-            Err(D::Error::custom("an annotation must be a string"))
+impl<'de> Visitor<'de> for Selected<'_> {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut all: A) -> Result<Self::Value, A::Error> {
+        let mut selected = BTreeMap::new();
+        while let Some(key) = all.next_key_seed(OneOf(self.0))? {
+            let value: &RawValue = all.next_value()?;
+            if !value.get().starts_with('"') {
+                return Err(A::Error::custom("an annotation must be a string"));
+            }
+            if let Some(key) = key {
+                // Empty, if there is an escape in it that means no character.
+                let value = serde_json::from_str(value.get()).unwrap_or_default();
+                // Where a key occurs twice, the last one counts, as for the API server.
+                selected.insert(key.to_owned(), value);
+            }
         }
+        Ok(selected)
+    }
+}
+
+/// A key, if it is one of these. Others are not copied.
+struct OneOf<'k>(&'k [&'k str]);
+
+impl<'de, 'k> DeserializeSeed<'de> for OneOf<'k> {
+    type Value = Option<&'k str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Self::Value, D::Error> {
+        reader.deserialize_str(self)
+    }
+}
+
+impl<'k> Visitor<'_> for OneOf<'k> {
+    type Value = Option<&'k str>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.0.iter().copied().find(|wanted| *wanted == key))
     }
 }
 
@@ -279,9 +319,17 @@ impl Object<'_> {
         }
     }
 
-    /// The annotations, where there are any.
-    pub fn annotations(&self) -> Option<&BTreeMap<String, Text<'_>>> {
-        self.metadata.as_ref()?.annotations.as_ref()
+    /// The annotations with these keys; `None` where the object has no annotations at all.
+    ///
+    /// # Errors
+    /// When the annotations are not an object of strings, which the API server never sends.
+    pub fn annotations(&self, keys: &[&str]) -> Read<Option<BTreeMap<String, String>>> {
+        let text = self.metadata.as_ref().and_then(|m| m.annotations);
+        text.map(|text| {
+            let mut reader = serde_json::Deserializer::from_str(text.get());
+            Selected(keys).deserialize(&mut reader)
+        })
+        .transpose()
     }
 }
 
@@ -381,7 +429,7 @@ impl Response {
                     causes: causes.chain(others).collect(),
                 }),
             }),
-            audit_annotations: BTreeMap::from([("faults", joined)]),
+            audit_annotations: BTreeMap::from([("faults", cut(&joined, MAX_AUDIT_LEN))]),
             ..Self::default()
         }
     }

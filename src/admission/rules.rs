@@ -143,10 +143,17 @@ pub trait Rules: 'static {
     /// Judges one version of an object by itself. Only warnings may depend on `now`.
     fn check(subject: &Subject<'_, Self::Spec>, now: DateTime<Utc>) -> Findings;
 
-    /// Judges a change: immutability. Both versions are defaulted.
+    /// Rules that only the webhook applies: limits that came after objects beyond them may have been
+    /// stored, and that the reconciler holds by other means.
+    fn check_limits(_spec: &Self::Spec) -> Findings {
+        Findings::default()
+    }
+
+    /// Judges a change: immutability. Both versions are defaulted. The status is `None` when it
+    /// cannot be read: a kind that forbids changes from some point on takes that point as reached.
     fn check_update(
         _old: &Subject<'_, Self::Spec>,
-        _status: &Self::Status,
+        _status: Option<&Self::Status>,
         _new: &Subject<'_, Self::Spec>,
     ) -> Findings {
         Findings::default()

@@ -85,9 +85,13 @@ impl Rules for Thing {
         findings
     }
 
-    fn check_update(old: &Subject<'_, Spec>, status: &Status, new: &Subject<'_, Spec>) -> Findings {
+    fn check_update(
+        old: &Subject<'_, Spec>,
+        status: Option<&Status>,
+        new: &Subject<'_, Spec>,
+    ) -> Findings {
         let mut findings = Findings::default();
-        if status.started && old.spec.size != new.spec.size {
+        if status.is_none_or(|status| status.started) && old.spec.size != new.spec.size {
             findings.fault(Fault::forbidden("spec.size", "it has started"));
         }
         findings
@@ -354,7 +358,7 @@ fn what_is_logged_of_a_request_stays_within_its_line() {
     }
     // Without it, a test on another thread without a subscriber may disable this log line for all threads.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry());
-    let hostile = format!("a\n\u{1b}[2J\u{9b}\u{202e}{}", "x".repeat(1 << 16));
+    let hostile = format!("a\n\u{1b}[2J\u{9b}\u{202e}{}", "x".repeat(1 << 13));
     for operation in [hostile.as_str(), "CREATE"] {
         let request = json!({ "uid": hostile, "namespace": hostile, "operation": operation,
             "object": { "metadata": { "name": hostile }, "spec": { "color": hostile } } });
@@ -378,6 +382,22 @@ fn what_is_logged_of_a_request_stays_within_its_line() {
             assert!(log.contains("[2J") && log.len() < 4096, "{log}");
             assert!(!log.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{log}");
         }
+    }
+}
+
+#[tokio::test]
+async fn an_unreadable_status_counts_as_one_that_forbids_changes() {
+    let object = |size| json!({"metadata": {"name": "x"}, "spec": {"color": "red", "size": size}});
+    for (status, allowed) in [
+        (json!({"started": false}), true),
+        (json!({"started": true}), false),
+        (json!({"started": "maybe"}), false),
+    ] {
+        let mut old = object(1);
+        old["status"] = status.clone();
+        let request = json!({"operation": "UPDATE", "object": object(2), "oldObject": old});
+        let answer = judged(VALIDATE, &request).await;
+        assert_eq!(answer["allowed"], allowed, "{status}");
     }
 }
 

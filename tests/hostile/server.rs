@@ -127,6 +127,11 @@ impl Server {
         }
     }
 
+    /// The most resident memory that the server ever had, in bytes.
+    pub(crate) fn peak(&self) -> usize {
+        my_operator_harness::peak_memory(self.process.id())
+    }
+
     /// The server's resident memory in bytes (field 2 of `/proc/PID/statm`, in pages: proc(5)).
     pub(crate) fn resident(&self) -> usize {
         let statm = format!("/proc/{}/statm", self.process.id());

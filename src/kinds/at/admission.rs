@@ -107,12 +107,16 @@ impl Rules for AtRules {
 
     fn check_update(
         old: &Subject<'_, AtSpec>,
-        status: &AtStatus,
+        status: Option<&AtStatus>,
         new: &Subject<'_, AtSpec>,
     ) -> Findings {
         let mut findings = Findings::default();
         let (old, new) = (old.spec, new.spec);
-        if status.phase.unwrap_or_default() == Phase::Pending && status.pod_uid.is_none() {
+        // A status that cannot be read may be that of a command that has started.
+        let is_idle = |status: &AtStatus| {
+            status.phase.unwrap_or_default() == Phase::Pending && status.pod_uid.is_none()
+        };
+        if status.is_some_and(is_idle) {
             return findings;
         }
         let fixed = [
@@ -681,7 +685,7 @@ mod tests {
             phase,
             ..AtStatus::default()
         };
-        let found = AtRules::check_update(&of(&old), &status, &of(&new));
+        let found = AtRules::check_update(&of(&old), Some(&status), &of(&new));
         let faults = found.faults.iter().map(ToString::to_string).collect();
         (faults, found.warnings)
     }

@@ -20,6 +20,8 @@ pub const ON_DELETE: &str = "OnDelete";
 /// The name becomes a label value of every pod.
 const LONGEST_NAME: usize = 63;
 const TEMPLATE: &str = "spec.template";
+/// The most revisions that `spec.revisionHistoryLimit` may keep: each may be as large as a spec.
+pub const MAX_HISTORY: i64 = 100;
 const ROLLING: &str = "spec.updateStrategy.rollingUpdate";
 
 /// The rules of the kind.
@@ -68,6 +70,14 @@ impl Rules for MyDaemonSetRules {
         ] {
             findings.check_number(field, value, least..=i64::MAX);
         }
+        findings
+    }
+
+    fn check_limits(spec: &Self::Spec) -> Findings {
+        let mut findings = Findings::default();
+        let limit = spec.revision_history_limit.filter(|limit| *limit > 0);
+        let field = "spec.revisionHistoryLimit";
+        findings.check_number(field, limit, 1..=MAX_HISTORY);
         findings
     }
 }
@@ -291,7 +301,9 @@ mod tests {
             created: None,
             spec: &spec,
         };
-        MyDaemonSetRules::check(&subject, DateTime::UNIX_EPOCH)
+        let mut findings = MyDaemonSetRules::check(&subject, DateTime::UNIX_EPOCH);
+        findings.extend(MyDaemonSetRules::check_limits(&spec));
+        findings
     }
 
     fn faults(spec: &Value) -> Vec<String> {
@@ -462,6 +474,10 @@ mod tests {
             (
                 json!({"image": "a:1", "minReadySeconds": -1}),
                 "spec.minReadySeconds: Invalid value: -1: must be greater than or equal to 0".to_owned(),
+            ),
+            (
+                json!({"image": "a:1", "revisionHistoryLimit": 101}),
+                "spec.revisionHistoryLimit: Invalid value: 101: must be less than or equal to 100".to_owned(),
             ),
             (
                 json!({"image": "a:1", "revisionHistoryLimit": 0}),

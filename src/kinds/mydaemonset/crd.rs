@@ -105,7 +105,7 @@ pub struct MyDaemonSetSpec {
     /// Default: 0, available as soon as it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
-    /// How many revisions are kept that no pod uses any more, 1 or more. Default: 10.
+    /// How many revisions are kept that no pod uses any more, 1 to 100. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
 }

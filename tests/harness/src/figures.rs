@@ -26,3 +26,11 @@ pub fn http_get(address: &str, path: &str) -> Option<(u16, String)> {
     let status = head.split(' ').nth(1)?.parse().ok()?;
     Some((status, body.to_owned()))
 }
+
+/// The most resident memory that a process ever had, in bytes (`VmHWM` of `/proc/PID/status`: proc(5)).
+pub fn peak_memory(process: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.unwrap().trim().strip_suffix(" kB").unwrap();
+    kilobytes.parse::<usize>().unwrap() * 1024
+}

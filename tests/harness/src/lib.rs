@@ -36,7 +36,7 @@ use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
 
-pub use figures::{figure, http_get};
+pub use figures::{figure, http_get, peak_memory};
 pub use install::{
     NAMESPACE, SERVICE_ACCOUNT, client, every_kind, install, install_sample_kinds,
     operator_kubeconfig, rights, sample_path,

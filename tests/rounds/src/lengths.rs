@@ -98,6 +98,14 @@ lengths! {
     silence: Duration = Duration::from_secs(22), Duration::from_mins(1);
     /// `disruption::damage`: how late the answers of a slow API server are.
     lateness: Duration = Duration::from_secs(1), Duration::from_secs(5);
+    /// `disruption::memory`: `MyDaemonSets` of the largest size.
+    worst_daemon_sets: usize = 10, 50;
+    /// `disruption::memory`: how often each of them is changed, which leaves a revision behind.
+    worst_changes: usize = 3, 11;
+    /// `disruption::memory`: Ats of the largest size that become due at once.
+    worst_ats: usize = 40, 200;
+    /// `disruption::memory`: how soon they become due.
+    worst_ats_due: Duration = Duration::from_secs(15), Duration::from_mins(1);
     /// `disruption::cold_start`: how long the Lease lasts that a dead leader has left behind, in seconds.
     stale_lease: u64 = 8, 15;
 }
@@ -109,6 +117,8 @@ lengths! {
     hostile_phase: Duration = Duration::from_millis(1_500), Duration::from_secs(6);
     /// `hostile`: the time over which hostile peers arrive.
     hostile_arrival: Duration = Duration::from_secs(2), Duration::from_secs(5);
+    /// `hostile::memory`: operations, and half of the shapes, of the largest reviews.
+    large_reviews: usize = 1, 5;
     /// `hostile`: measurements, of which one must be within the limits.
     hostile_rounds: usize = 2, 3;
 }
