@@ -1,6 +1,7 @@
 //! The client of the API server: which one, with what patience, and how its calls are counted.
 
 pub mod call;
+pub mod pages;
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -20,6 +21,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use prometheus_client::registry::Registry;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
+
+use pages::PageLimit;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -84,7 +87,7 @@ fn kubeconfig_paths() -> Vec<PathBuf> {
 /// When the TLS settings of the configuration cannot be used.
 pub fn connect(config: Config, metrics: &Metrics) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("cannot make a client")?;
-    Ok(builder.with_layer(metrics).build())
+    Ok(builder.with_layer(metrics).with_layer(&PageLimit).build())
 }
 
 /// Like [`connect`], over connections that `wire` makes: bytes on their way to the API server pass
@@ -115,7 +118,7 @@ where
     };
     let stack = stack().context("cannot make a client")?;
     let builder = ClientBuilder::new(stack, config.default_namespace.clone());
-    Ok(builder.with_layer(metrics).build())
+    Ok(builder.with_layer(metrics).with_layer(&PageLimit).build())
 }
 
 /// An error and its causes as one line: of each only the first line, and nothing twice.

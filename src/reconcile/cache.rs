@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use futures::{TryStreamExt, pin_mut};
+use futures::TryStreamExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::utils::Backoff;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::Key;
 use super::health::Health;
-use crate::client;
+use crate::client::{self, pages};
 
 /// A failing watch fails again sooner than this: [`Pauses::LONGEST`] and the time-out of a connection.
 const HEALED_AFTER: Duration = Duration::from_secs(30);
@@ -174,10 +174,11 @@ pub struct Touched<'a, V> {
 /// Watches objects for ever, keeps their views in the cache and tells of each change.
 ///
 /// A watch that fails is taken up again with a growing pause; `health` holds the reason meanwhile
-/// (a missing CRD or permission, most often), and each new reason is logged once.
+/// (a missing CRD or permission, most often), and each new reason is logged once. A list whose pages
+/// are too large is repeated with smaller ones.
 pub async fn follow<K, V>(
     api: Api<K>,
-    config: watcher::Config,
+    mut config: watcher::Config,
     cache: Arc<Cache<V>>,
     health: Health,
     view: impl Fn(K) -> V,
@@ -216,8 +217,10 @@ pub async fn follow<K, V>(
     let mut seen = HashSet::new();
     let mut first = true;
     let mut ill = false;
-    let events = watcher(api, config).backoff(Pauses::default());
-    pin_mut!(events);
+    let watch = |config: &watcher::Config| {
+        Box::pin(watcher(api.clone(), config.clone()).backoff(Pauses::default()))
+    };
+    let mut events = watch(&config);
     loop {
         let event = if ill {
             let Ok(event) = tokio::time::timeout(HEALED_AFTER, events.try_next()).await else {
@@ -266,6 +269,13 @@ pub async fn follow<K, V>(
             Err(watcher::Error::WatchError(status)) if status.code == 410 => {
                 // Too old to go on from, as after a CRD was made anew: the next attempt lists again.
                 tracing::debug!(source, "the watch begins anew: {}", status.message);
+            }
+            Err(error) if pages::is_too_large(&error) => {
+                // A page of one object has no limit.
+                let page = config.page_size.map_or(1, |page| (page / 4).max(1));
+                config.page_size = Some(page);
+                tracing::info!(source, page, "large objects: listing fewer at a time");
+                events = watch(&config);
             }
             Err(error) => {
                 ill = true;

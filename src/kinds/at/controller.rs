@@ -65,7 +65,14 @@ async fn run(context: Context) -> anyhow::Result<()> {
         };
         let (cache, health) = (reconciler.ats.clone(), context.health.clone());
         let config = watcher::Config::default();
-        watches.spawn(follow(api, config, cache, health, StoredAt::of, touched));
+        let view = {
+            let cache = cache.clone();
+            move |object: AtObject| {
+                let before = cache.get(&Key::of(&object.metadata));
+                StoredAt::of(object).sharing(before.as_deref())
+            }
+        };
+        watches.spawn(follow(api, config, cache, health, view, touched));
     }
     for api in pod_apis {
         let touched = {
@@ -216,15 +223,14 @@ impl AtReconciler {
             self.memory().remove(key);
             return Ok(None);
         }
-        let Some(stored) = self.own_ats.newer(key, cached, StoredAt::version) else {
+        let Some(mut stored) = self.own_ats.newer(key, cached, StoredAt::version) else {
             return Ok(None);
         };
-        let mut at = stored.read(key, (self.clock)())?;
-        self.metrics
-            .overdue(key, step::is_overdue(&at, (self.clock)()));
-        let mut sight = self.cached_pod(&at);
+        let mut sight = self.cached_pod(key);
         for _ in 0..MOST_STEPS {
             let now = (self.clock)();
+            let at = stored.read(key, now)?;
+            self.metrics.overdue(key, step::is_overdue(&at, now));
             let memory = self.memory().get(key).cloned().unwrap_or_default();
             let seen = Seen {
                 pod: sight.pod.as_deref(),
@@ -234,10 +240,14 @@ impl AtReconciler {
                 hold: memory.hold.filter(|hold| *hold - now <= LONGEST_HOLD),
             };
             let mut step = step::step(&at, seen, now);
-            match std::mem::replace(&mut step.act, Act::Nothing) {
+            let act = std::mem::replace(&mut step.act, Act::Nothing);
+            // A template takes many times the memory of its text, and a call may take long: no
+            // worker holds one across a call.
+            let at = at.without_template();
+            match act {
                 Act::Nothing => {}
                 Act::Look => sight = self.look_around(&at).await?,
-                Act::Create(pod) => match self.create(&at, &pod).await? {
+                Act::Create(pod) => match self.create(&at, text_of(pod)).await? {
                     Created::Is(pod) => {
                         sight = Sight::live(Some(*pod));
                         work.did.push("created the pod".to_owned());
@@ -293,7 +303,7 @@ impl AtReconciler {
                         .push("deleted it, its time to live being over".to_owned());
                 }
             }
-            let Some(next) = self.conclude(&mut at, step, work).await? else {
+            let Some(next) = self.conclude(&at, &mut stored, step, work).await? else {
                 continue;
             };
             // Our own answer may be of a pod that is gone: the watch told of that before, and tells
@@ -310,22 +320,23 @@ impl AtReconciler {
     /// Writes the status of a step; when to look again, or `None` for at once.
     async fn conclude(
         &self,
-        at: &mut AtView,
+        at: &AtView,
+        stored: &mut Arc<StoredAt>,
         step: Step,
         work: &mut Work,
     ) -> Result<Option<Option<DateTime<Utc>>>, Error> {
         if let Some(status) = step.status {
-            let before = at.phase();
-            *at = self.write(at, &status).await?;
-            if at.phase() != before {
-                if let Some(result) = at.status.result {
+            *stored = self.write(at, &status).await?;
+            let phase = stored.phase;
+            if phase != at.phase() {
+                if let Some(result) = status.result {
                     self.metrics.over(result);
                 }
-                let result = at.status.result.map(|result| format!(": {result:?}"));
-                let phase = format!("{:?}", at.phase()).to_uppercase();
+                let result = status.result.map(|result| format!(": {result:?}"));
+                let phase_text = format!("{phase:?}").to_uppercase();
                 work.did
-                    .push(format!("{phase}{}", result.unwrap_or_default()));
-                self.settled(at);
+                    .push(format!("{phase_text}{}", result.unwrap_or_default()));
+                self.settled(&at.key, phase);
             }
         }
         let about = event::about::<At>(&at.key, &at.uid);
@@ -335,18 +346,18 @@ impl AtReconciler {
     }
 
     /// The phase changed: the attempts were not in vain.
-    fn settled(&self, at: &AtView) {
+    fn settled(&self, key: &Key, phase: Phase) {
         let mut all = self.memory();
-        if at.phase() == Phase::Done {
-            all.remove(&at.key);
-        } else if let Some(memory) = all.get_mut(&at.key) {
+        if phase == Phase::Done {
+            all.remove(key);
+        } else if let Some(memory) = all.get_mut(key) {
             (memory.vain, memory.hold) = (0, None);
         }
     }
 
     /// The pod as the watch has it, or as our own last call left it.
-    fn cached_pod(&self, at: &AtView) -> Sight {
-        let key = Key::new(&at.key.namespace, pod::name(&at.key.name));
+    fn cached_pod(&self, key: &Key) -> Sight {
+        let key = Key::new(&key.namespace, pod::name(&key.name));
         let cached = self.pods.get(&key);
         let version = cached.as_deref().map(PodView::version).map(str::to_owned);
         let pod = self.own_pods.newer(&key, cached, PodView::version);
@@ -407,9 +418,13 @@ impl AtReconciler {
         view
     }
 
-    async fn create(&self, at: &AtView, pod: &Value) -> Result<Created, Error> {
+    async fn create(
+        &self,
+        at: &AtView,
+        body: serde_json::Result<Vec<u8>>,
+    ) -> Result<Created, Error> {
         let request = async {
-            let body = serde_json::to_vec(pod).map_err(kube::Error::SerdeError)?;
+            let body = body.map_err(kube::Error::SerdeError)?;
             write::create::<PodObject, PodObject>(&self.client, &at.key.namespace, body).await
         };
         match call("create the pod", &at.key, request).await {
@@ -465,7 +480,7 @@ impl AtReconciler {
     }
 
     /// Writes the status, if the At is as it was looked at, and returns it as it is then.
-    async fn write(&self, at: &AtView, status: &AtStatus) -> Result<AtView, Error> {
+    async fn write(&self, at: &AtView, status: &AtStatus) -> Result<Arc<StoredAt>, Error> {
         let request = write::status::<AtObject, _>(
             &self.client,
             &at.key,
@@ -474,11 +489,16 @@ impl AtReconciler {
             status,
         );
         let stored = StoredAt::of(call("write the status", &at.key, request).await?);
-        let view = stored.read(&at.key, (self.clock)())?;
-        self.own_ats
-            .put(&at.key, &view.resource_version, Arc::new(stored));
-        Ok(view)
+        let stored = Arc::new(stored.sharing(self.ats.get(&at.key).as_deref()));
+        self.own_ats.put(&at.key, stored.version(), stored.clone());
+        Ok(stored)
     }
+}
+
+/// The pod as text, the tree of its values being gone.
+#[allow(clippy::needless_pass_by_value)]
+fn text_of(pod: Value) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec(&pod)
 }
 
 /// What came of a create.

@@ -1,6 +1,7 @@
 //! What the operator keeps of an At while it waits, and what it makes of it when it looks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -8,6 +9,7 @@ use serde::Deserialize;
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
 use super::crd::{AtObject, AtSpec, AtStatus, Phase};
 use super::{pod, schedule};
+use crate::admission::bounds;
 use crate::admission::faults::Fault;
 use crate::admission::rules::settle;
 use crate::reconcile::raw::Raw;
@@ -26,7 +28,8 @@ pub struct StoredAt {
     schedule_set_at: Option<Box<str>>,
     /// Where it is in its life, as far as its status can be read.
     pub phase: Phase,
-    spec: Raw,
+    /// The spec as JSON text, or why it is not even kept.
+    spec: Result<Arc<str>, Box<Fault>>,
     status: Raw,
 }
 
@@ -57,9 +60,24 @@ impl StoredAt {
                 .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
             schedule_set_at: set_at.map(String::into_boxed_str),
             phase: phase_of(object.status.text()),
-            spec: object.spec,
+            spec: match bounds::exceeded("spec", object.spec.text()) {
+                None => Ok(object.spec.text().into()),
+                Some(fault) => Err(Box::new(fault)),
+            },
             status: object.status,
         }
+    }
+
+    /// The same with the text of the spec shared with what was kept before, where it is the same: a
+    /// write of the status brings the whole object again.
+    #[must_use]
+    pub fn sharing(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before
+            && before.spec == self.spec
+        {
+            self.spec = before.spec.clone();
+        }
+        self
     }
 
     /// `metadata.resourceVersion`.
@@ -91,7 +109,10 @@ impl StoredAt {
             generation: self.generation,
             deleting: self.deleting,
             base: self.created.map(|created| base(&annotations, created)),
-            spec: settle::<AtRules>(&key.name, &annotations, self.spec.text(), now),
+            spec: match &self.spec {
+                Ok(text) => settle::<AtRules>(&key.name, &annotations, text, now),
+                Err(fault) => Err(vec![(**fault).clone()]),
+            },
             status: status.unwrap_or_default(),
         })
     }
@@ -119,6 +140,16 @@ pub struct AtView {
 }
 
 impl AtView {
+    /// The same without the pod template, of which only a pod is made and its hash: a tree of values
+    /// takes many times the memory of its text.
+    #[must_use]
+    pub fn without_template(mut self) -> Self {
+        if let Ok(spec) = &mut self.spec {
+            spec.template = None;
+        }
+        self
+    }
+
     /// The instant of the schedule; none for an invalid spec, and beyond the year 9999.
     pub fn instant(&self) -> Option<DateTime<Utc>> {
         let text = self.spec.as_ref().ok()?.schedule.as_deref()?;

@@ -9,8 +9,8 @@ use kube::Api;
 use kube::runtime::watcher;
 use tokio::task::JoinSet;
 
-use super::admission::MyDaemonSetRules;
-use super::crd::{MyDaemonSetStatus, RawMyDaemonSet};
+use super::admission::{MAX_HISTORY, MyDaemonSetRules};
+use super::crd::{MyDaemonSetSpec, MyDaemonSetStatus, RawMyDaemonSet};
 use super::memory::Memory;
 use super::metrics::Metrics;
 use super::placement::{Fate, Placement};
@@ -58,8 +58,9 @@ struct Settled {
     strategy: Strategy,
     placement: Placement,
     history: usize,
-    content: Content,
-    canonical: String,
+    /// The content of the revision, as text: a tree of values takes many times the memory, and is
+    /// needed only while a pod is built.
+    canonical: Arc<str>,
     hash: String,
 }
 
@@ -74,25 +75,30 @@ impl ObjectView {
             generation: metadata.generation,
             version: metadata.resource_version.unwrap_or_default(),
             deleting: metadata.deletion_timestamp.is_some(),
-            resume: annotations.get(RESUME_ANNOTATION).cloned(),
+            resume: annotations
+                .get(RESUME_ANNOTATION)
+                .filter(|hash| hash.len() == revision::HASH_LEN)
+                .cloned(),
             settled: settled.map(|spec| {
-                let content = Content::of(&spec);
-                let canonical = content.canonical();
+                let canonical = Content::of(&spec).canonical();
                 Settled {
                     strategy: Strategy::of(&spec),
                     placement: Placement::of(spec.template.as_ref()),
-                    history: spec
-                        .revision_history_limit
-                        .and_then(|limit| usize::try_from(limit).ok())
-                        .unwrap_or(10),
+                    history: history(&spec),
                     hash: revision::hash(&canonical),
-                    canonical,
-                    content,
+                    canonical: canonical.into(),
                 }
             }),
             status: status::read(&object.status),
         }
     }
+}
+
+/// How many revisions are kept that no pod uses. An object from before the limit had a maximum may
+/// ask for more.
+fn history(spec: &MyDaemonSetSpec) -> usize {
+    let limit = spec.revision_history_limit.map_or(10, i64::from);
+    usize::try_from(limit.clamp(1, MAX_HISTORY)).unwrap_or(1)
 }
 
 /// Runs the reconciler until the context says stop.

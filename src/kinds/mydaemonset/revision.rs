@@ -16,8 +16,9 @@ use sha2::{Digest, Sha256};
 use super::crd::MyDaemonSetSpec;
 use super::pod::{NAME_LABEL, Owner, REVISION_LABEL};
 use super::views::controller;
+use crate::admission::bounds;
 use crate::kinds::template::PodTemplate;
-use crate::reconcile::raw;
+use crate::reconcile::raw::{self, Raw};
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -36,6 +37,14 @@ pub struct Content {
 }
 
 impl Content {
+    /// Reads a content back from its canonical form.
+    ///
+    /// # Errors
+    /// Never for what [`Content::canonical`] returned.
+    pub fn read(canonical: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(canonical)
+    }
+
     /// The content of a spec.
     pub fn of(spec: &MyDaemonSetSpec) -> Self {
         Self {
@@ -63,9 +72,12 @@ impl Content {
     }
 }
 
+/// The length of the hash that names a revision.
+pub const HASH_LEN: usize = 10;
+
 /// The hash that names a revision: 50 bits of the SHA-256 of its content, in base 32.
 pub fn hash(canonical: &str) -> String {
-    base32(&Sha256::digest(canonical.as_bytes()), 10)
+    base32(&Sha256::digest(canonical.as_bytes()), HASH_LEN)
 }
 
 /// The first `length` base-32 digits (RFC 4648, lower case) of the bytes.
@@ -163,7 +175,7 @@ fn write_number(number: &Number, out: &mut String) {
 }
 
 /// A `ControllerRevision` as it is watched.
-#[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(kube::Resource, Clone, Debug, Default, Deserialize)]
 #[resource(inherit = "k8s_openapi::api::apps::v1::ControllerRevision")]
 #[serde(default)]
 pub struct WatchedRevision {
@@ -171,12 +183,13 @@ pub struct WatchedRevision {
     #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
     /// Its content.
-    pub data: Value,
+    pub data: Raw,
     /// Its place in the history: the newest has the highest.
     pub revision: i64,
 }
 
-/// What is kept of a revision.
+/// What is kept of a revision: its hash and not its content, which may be as large as a spec, is
+/// needed only to replace a pod that is held at an old revision, and is then read from the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RevisionView {
     /// `metadata.name`.
@@ -193,13 +206,30 @@ pub struct RevisionView {
     pub number: i64,
     /// Since when it is, or was last, the newest.
     pub since: DateTime<Utc>,
-    /// The content.
-    pub content: Content,
+}
+
+impl WatchedRevision {
+    /// The content in its canonical form; `None` of one beyond the limits of a spec, which this
+    /// operator did not make and does not read.
+    pub fn canonical(&self) -> Option<String> {
+        let text = self.data.text();
+        if bounds::exceeded("data", text).is_some() {
+            return None;
+        }
+        let data: Value = serde_json::from_str(text).ok()?;
+        let content = Content {
+            image: data.get("image").and_then(Value::as_str).map(str::to_owned),
+            template: data.get("template").cloned().map(PodTemplate),
+        };
+        Some(content.canonical())
+    }
 }
 
 impl RevisionView {
     /// The view of a watched revision.
     pub fn of(revision: WatchedRevision) -> Self {
+        // A revision that was tampered with is one whose hash no pod and no spec asks for.
+        let canonical = revision.canonical();
         let metadata = revision.metadata;
         let owner = controller(metadata.owner_references.as_deref());
         let annotations = metadata.annotations.as_ref();
@@ -208,15 +238,6 @@ impl RevisionView {
             .and_then(|text| DateTime::parse_from_rfc3339(text).ok())
             .map(|time| time.to_utc())
             .or_else(|| super::views::utc(metadata.creation_timestamp.as_ref()));
-        // A revision that was tampered with is one whose hash no pod and no spec asks for.
-        let content = Content {
-            image: revision
-                .data
-                .get("image")
-                .and_then(Value::as_str)
-                .map(str::to_owned),
-            template: revision.data.get("template").cloned().map(PodTemplate),
-        };
         let label = metadata.labels.as_ref().and_then(|l| l.get(NAME_LABEL));
         Self {
             owner: owner
@@ -225,10 +246,9 @@ impl RevisionView {
                 .cloned()
                 .unwrap_or_default(),
             owner_uid: owner.map(|o| o.uid.clone()).unwrap_or_default(),
-            hash: hash(&content.canonical()),
+            hash: canonical.as_deref().map(hash).unwrap_or_default(),
             number: revision.revision,
             since: since.unwrap_or_default(),
-            content,
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
         }
@@ -390,10 +410,13 @@ mod tests {
             text.contains(&format!("\"data\":{},", content.canonical())),
             "{text}"
         );
-        let view = RevisionView::of(serde_json::from_str(&text).unwrap());
+        let stored: WatchedRevision = serde_json::from_str(&text).unwrap();
+        let canonical = stored.canonical().unwrap();
+        assert_eq!(Content::read(&canonical).unwrap(), content);
+        let view = RevisionView::of(stored);
         assert_eq!(view.name, format!("web-{}", view.hash));
         assert_eq!((view.owner.as_str(), view.owner_uid.as_str()), ("web", "u"));
-        assert_eq!((view.number, view.since, &view.content), (7, now, &content));
+        assert_eq!((view.number, view.since), (7, now));
         assert_eq!(view.hash, hash(&content.canonical()));
     }
 

@@ -10,6 +10,7 @@ mod kills;
 mod kinds;
 mod leader;
 mod load;
+mod memory;
 mod planes;
 mod proxy;
 mod records;

@@ -45,6 +45,8 @@ pub(super) struct Look<'a> {
     pub(super) owner: Owner<'a>,
     pub(super) now: DateTime<Utc>,
     memory: Arc<Mutex<Memory>>,
+    /// The old revision that was read last for this pass, by its hash.
+    pub(super) old_content: tokio::sync::Mutex<Option<(String, Arc<str>)>>,
 }
 
 impl<'a> Look<'a> {
@@ -65,6 +67,7 @@ impl<'a> Look<'a> {
             },
             now,
             memory: this.memory(key),
+            old_content: tokio::sync::Mutex::default(),
         };
         let mut memory = look.memory();
         if memory.uid != object.uid {

@@ -17,7 +17,7 @@ use super::look::Look;
 use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
 use crate::kinds::mydaemonset::memory::Refused;
 use crate::kinds::mydaemonset::pod::{self, Plan};
-use crate::kinds::mydaemonset::revision::{Content, RevisionView};
+use crate::kinds::mydaemonset::revision::{self, Content, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::rollout::{Claim, Create, Decision, Delete, Why};
 use crate::kinds::mydaemonset::status::{DELETE_REFUSED, Refusal};
 use crate::kinds::mydaemonset::views::{
@@ -338,21 +338,38 @@ impl Look<'_> {
         self.memory().flowing = done.more;
     }
 
-    /// The content of a revision; none of one that is not known, and such a one is not asked for.
-    fn content<'b>(
-        settled: &'b Settled,
-        revisions: &'b [Arc<RevisionView>],
+    /// The content of a revision in its canonical form; `None` when there is no such revision, or no
+    /// more.
+    async fn content(
+        &self,
+        settled: &Settled,
+        revisions: &[Arc<RevisionView>],
         hash: &str,
-    ) -> Option<&'b Content> {
+    ) -> Result<Option<Arc<str>>, Error> {
         if hash == settled.hash {
-            return Some(&settled.content);
+            return Ok(Some(settled.canonical.clone()));
         }
-        let revision = revisions.iter().find(|r| r.hash == hash)?;
-        Some(&revision.content)
+        let Some(revision) = revisions.iter().find(|r| r.hash == hash) else {
+            return Ok(None);
+        };
+        // One reader at a time: the pods of a pass are mostly of one revision.
+        let mut last = self.old_content.lock().await;
+        if let Some((kept, content)) = &*last
+            && *kept == hash
+        {
+            return Ok(Some(content.clone()));
+        }
+        let api = self.api::<WatchedRevision>();
+        let there = call("read a revision", self.key, api.get_opt(&revision.name)).await?;
+        let content = there.and_then(|there| there.canonical());
+        let content = content.filter(|content| revision::hash(content) == hash);
+        let content: Option<Arc<str>> = content.map(Into::into);
+        *last = content.clone().map(|content| (hash.to_owned(), content));
+        Ok(content)
     }
 
     /// The name of a pod to make, and its JSON.
-    fn build(&self, create: &Create, content: &Content) -> (String, Vec<u8>) {
+    fn build(&self, create: &Create, content: &str) -> (String, Vec<u8>) {
         let plan = Plan {
             owner: self.owner,
             node: &create.node,
@@ -361,7 +378,8 @@ impl Look<'_> {
             attempt: create.attempt,
         };
         let name = pod::name(plan.node, plan.node_uid, self.owner.uid, plan.revision);
-        (name, pod::build(&plan, content).to_string().into_bytes())
+        let content = Content::read(content).unwrap_or_default();
+        (name, pod::build(&plan, &content).to_string().into_bytes())
     }
 
     async fn create(
@@ -370,10 +388,12 @@ impl Look<'_> {
         revisions: &[Arc<RevisionView>],
         create: &Create,
     ) -> Made {
-        let Some(content) = Self::content(settled, revisions, &create.revision) else {
-            return Made::Nothing;
+        let content = self.content(settled, revisions, &create.revision).await;
+        let (name, body) = match content {
+            Ok(Some(content)) => self.build(create, &content),
+            Ok(None) => return Made::Nothing,
+            Err(error) => return Made::Failed(error),
         };
-        let (name, body) = self.build(create, content);
         let expected = PodView {
             name: name.clone(),
             owner: self.key.name.to_string(),
@@ -482,7 +502,7 @@ impl Look<'_> {
 
     /// Asks whether a pod of the newest revision would be taken.
     async fn prove(&self, settled: &Settled, create: &Create, done: &mut Done) {
-        let (name, body) = self.build(create, &settled.content);
+        let (name, body) = self.build(create, &settled.canonical);
         let client = &self.this.context.client;
         let request = write::would_create::<WatchedPod>(client, &self.key.namespace, body);
         let made = match call("try to create a pod", self.key, request).await {

@@ -1,0 +1,122 @@
+//! A bound on the memory that one page of a list takes.
+//!
+//! The size of a page is a number of objects, and an object is anything from 1 kB to 3 MB: five
+//! hundred large ones would be more than the process may have. So a page that turns out to be too
+//! large is given up while it comes, and asked for again with fewer objects
+//! (`crate::reconcile::cache` does that).
+
+use std::error::Error;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::http::{Request, Response};
+use http_body_util::{LengthLimitError, Limited};
+use tower::{Layer, Service};
+
+/// Bytes of a page. Of ordinary objects, of 1 to 8 kB, whole pages of 500 fit in. The client holds
+/// two copies while it reads one.
+pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// Gives up the pages of lists that are too large. A page of one object has no limit.
+#[derive(Clone, Copy, Debug)]
+pub struct PageLimit;
+
+impl<S> Layer<S> for PageLimit {
+    type Service = LimitedPages<S>;
+
+    fn layer(&self, inner: S) -> LimitedPages<S> {
+        LimitedPages { inner }
+    }
+}
+
+/// A service whose pages are limited.
+#[derive(Clone, Debug)]
+pub struct LimitedPages<S> {
+    inner: S,
+}
+
+impl<S, A, B> Service<Request<A>> for LimitedPages<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Limited<B>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        let most = if is_page(request.uri().query().unwrap_or_default()) {
+            MAX_BYTES
+        } else {
+            usize::MAX
+        };
+        let answer = self.inner.call(request);
+        Box::pin(async move { Ok(answer.await?.map(|body| Limited::new(body, most))) })
+    }
+}
+
+/// Whether a query asks for several objects at most. A watch has no such parameter.
+fn is_page(query: &str) -> bool {
+    let mut parameters = query.split('&');
+    parameters.any(|parameter| {
+        let limit = parameter.strip_prefix("limit=");
+        limit.is_some_and(|limit| limit != "1")
+    })
+}
+
+/// Whether a list failed because its page was too large.
+pub fn is_too_large(error: &(dyn Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(cause) = next {
+        if cause.is::<LengthLimitError>() {
+            return true;
+        }
+        next = cause.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::api::ListParams;
+    use kube::client::Body;
+    use kube::{Api, Client};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A server with one object of so many bytes, however many are asked for.
+    fn objects(bytes: usize) -> Api<ConfigMap> {
+        let server = tower::service_fn(move |_: Request<Body>| async move {
+            let list = json!({
+                "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {},
+                "items": [{"metadata": {"name": "a"}, "data": {"a": "x".repeat(bytes)}}],
+            });
+            let body = Body::from(list.to_string().into_bytes());
+            Ok::<_, Infallible>(Response::new(body))
+        });
+        Api::all(Client::new(PageLimit.layer(server), "default"))
+    }
+
+    #[tokio::test]
+    async fn a_page_that_is_too_large_is_given_up_and_one_object_never() {
+        let (small, large) = (objects(1_000), objects(MAX_BYTES));
+        let page = ListParams::default().limit(500);
+        assert_eq!(small.list(&page).await.unwrap().items.len(), 1);
+        let error = large.list(&page).await.unwrap_err();
+        assert!(is_too_large(&error), "{error:?}");
+        let one = ListParams::default().limit(1);
+        assert_eq!(large.list(&one).await.unwrap().items.len(), 1);
+        // A caller that asks for no pages wants everything at once.
+        let all = ListParams::default();
+        assert_eq!(large.list(&all).await.unwrap().items.len(), 1);
+    }
+}
