@@ -109,6 +109,7 @@ fn run(flags: Flags) -> anyhow::Result<()> {
         .unwrap_or_else(|| "info".to_owned());
     logs::start(flags.log_format, &level)?;
     tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(flags.worker_threads())
         .enable_all()
         .build()
         .context("cannot start the runtime")?

@@ -1,6 +1,7 @@
 //! The flags of `my-operator run`, and how their values are written.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use clap::{ArgAction, Args};
 use crate::certs;
 use crate::kinds::{self, Kind};
 use crate::telemetry::logs;
+
+/// So many worker threads at most, unless a flag says otherwise.
+const MAX_DEFAULT_THREADS: usize = 4;
 
 /// Flags of `run`. Each may be given as an environment variable too; a flag wins.
 #[derive(Args, Clone, Debug)]
@@ -116,6 +120,11 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_MAX_CONCURRENT_RECONCILES", value_name = "N", default_value = "96", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub max_concurrent_reconciles: u16,
 
+    /// How many threads answer reviews and reconcile. The leader election and the probes have threads of
+    /// their own. Default: one per CPU, at most 4.
+    #[arg(long, env = "MY_OPERATOR_WORKER_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub worker_threads: Option<u16>,
+
     /// How long a node may be NotReady before the roll-out of a MyDaemonSet leaves it out: it is
     /// then neither counted nor waited for. At most 365d.
     #[arg(long, env = "MY_OPERATOR_NODE_NOT_READY_GRACE", value_name = "DURATION", default_value = "60s", value_parser = grace)]
@@ -166,6 +175,14 @@ impl Flags {
             );
         }
         Ok(())
+    }
+
+    /// How many threads answer reviews and reconcile. Without a limit, a node with a hundred cores would
+    /// read a hundred large reviews at once, and each thread keeps memory of its own.
+    pub fn worker_threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.worker_threads
+            .map_or_else(|| cores().min(MAX_DEFAULT_THREADS), usize::from)
     }
 
     /// How long the certificates of the operator's own authority are good for.

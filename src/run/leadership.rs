@@ -6,8 +6,12 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Config};
 use prometheus_client::registry::Registry;
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::flags::Flags;
+use super::thread::Thread;
 use super::webhooks::operator_namespace;
 use crate::leader::{Elector, LEASE, Periods, Settings};
 use crate::reconcile::event::{Events, News, Severity};
@@ -16,12 +20,39 @@ use crate::telemetry::metrics;
 use crate::telemetry::probes::{Note, Notes};
 use crate::{client, clock};
 
-/// Who takes part in the election, and who leads.
+/// This process in the leader election.
 pub(super) struct Leadership {
     /// None when there is no election: then this process leads.
-    pub(super) elector: Option<Elector>,
+    pub(super) candidate: Option<Candidate>,
     /// The client of the reconcilers. It sends nothing when the time to lead is over.
     pub(super) client: Client,
+}
+
+/// A replica that waits to lead. It renews its lease on a thread of its own, with connections of its
+/// own: no amount of reviews and reconciles makes it lose the leadership.
+pub(super) struct Candidate {
+    elector: Elector,
+    thread: Thread,
+}
+
+impl Candidate {
+    /// Leads as [`Elector::lead`] does. The work runs where this is called, not on the thread.
+    pub(super) async fn lead<F, W>(self, retire: CancellationToken, work: F) -> anyhow::Result<()>
+    where
+        F: FnOnce(ObjectReference, String) -> W + Send + 'static,
+        W: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let Self { elector, thread } = self;
+        let here = Handle::current();
+        let lead = async move {
+            let lead = elector.lead(&retire, async |lease, identity| {
+                let work = here.spawn(work(lease, identity));
+                AbortOnDropHandle::new(work).await.context("a task died")?
+            });
+            lead.await
+        };
+        thread.run(lead).await?
+    }
 }
 
 impl Leadership {
@@ -38,12 +69,13 @@ impl Leadership {
             let client = client.clone();
             count(registry, || true);
             return Ok(Self {
-                elector: None,
+                candidate: None,
                 client,
             });
         }
+        let thread = Thread::start("leader-election")?;
         let elector = Elector::new(Settings {
-            client: client.clone(),
+            client: thread.within(|| client::connect(config.clone(), figures))?,
             namespace: operator_namespace(flags),
             periods: flags.leader_election_periods(),
             clock: clock::system(),
@@ -54,14 +86,15 @@ impl Leadership {
         let client = client::connect_over(config, figures, fence.wire())?;
         count(registry, move || fence.is_open());
         Ok(Self {
-            elector: Some(elector),
+            candidate: Some(Candidate { elector, thread }),
             client,
         })
     }
 
     /// Those notes, and who leads.
     pub(super) fn notes(&self, health: &Health) -> Notes {
-        let state = self.elector.as_ref().map(Elector::state);
+        let candidate = self.candidate.as_ref();
+        let state = candidate.map(|candidate| candidate.elector.state());
         let health = health.clone();
         Arc::new(move || {
             let leader = state.as_ref().map(|state| {

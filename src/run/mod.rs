@@ -4,6 +4,7 @@ mod api_server;
 pub mod flags;
 mod leadership;
 mod scrapes;
+mod thread;
 mod webhooks;
 
 use std::net::SocketAddr;
@@ -21,11 +22,11 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use flags::Flags;
-use leadership::Leadership;
+use leadership::{Candidate, Leadership};
+use thread::Thread;
 use webhooks::{CertificateGates, Certificates};
 
 use crate::kinds::{self, Kind};
-use crate::leader::Elector;
 use crate::reconcile::event::{self, Teller};
 use crate::reconcile::health::Health;
 use crate::telemetry::probes::{Gate, Gates};
@@ -100,7 +101,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let api_server = gates.add("api-server", "not reached yet");
     if let Some(listener) = probes_listener {
         let router = probes::router(gates.clone(), leadership.notes(&health));
-        serve_plain(&mut tasks, "probes", listener, router, &stop);
+        serve_probes(&mut tasks, listener, router, &stop)?;
     }
     let kinds: Vec<&'static Kind> = match flags.kinds.as_slice() {
         [] => kinds::by_default(),
@@ -141,7 +142,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         client,
         api_server,
         certificates,
-        elector: leadership.elector,
+        candidate: leadership.candidate,
         retire: stop.draining.clone(),
         context: reconcile::Context {
             namespaces: flags.namespaces.clone(),
@@ -292,18 +293,22 @@ async fn bind(flag: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<
         .with_context(|| format!("cannot listen on {address} (choose another with --{flag})"))
 }
 
-fn serve_plain(
+/// Serves probes on a thread of their own: the kubelet restarts a pod that does not answer within a
+/// second, however much the webhooks have to do.
+fn serve_probes(
     tasks: &mut Tasks,
-    name: &'static str,
     listener: TcpListener,
     router: Router,
     stop: &Stop,
-) {
+) -> anyhow::Result<()> {
+    let thread = Thread::start("probes")?;
+    let listener = thread.adopt(listener)?;
     let stop = stop.serving.clone();
     tasks.spawn(async move {
-        serving::serve_plain(listener, router, stop).await;
-        (name, Ok(()))
+        let served = thread.run(serving::serve_plain(listener, router, stop));
+        ("probes", served.await)
     });
+    Ok(())
 }
 
 /// All that needs the API server.
@@ -313,7 +318,7 @@ struct Operate {
     client: Client,
     api_server: Gate,
     certificates: Option<(Certificates, CertificateGates)>,
-    elector: Option<Elector>,
+    candidate: Option<Candidate>,
     /// Cancelled when a replica that does not lead is not to begin with it any more.
     retire: CancellationToken,
     context: reconcile::Context,
@@ -340,12 +345,12 @@ impl Operate {
             });
         }
         let (context, kinds, teller) = (self.context, self.kinds, self.teller);
-        match self.elector {
+        match self.candidate {
             None => start_reconcilers(&mut tasks, context, kinds, teller),
-            Some(elector) => {
+            Some(candidate) => {
                 let (stop, retire) = (stop.clone(), self.retire);
                 tasks.spawn(async move {
-                    let lead = elector.lead(&retire, async |lease, identity| {
+                    let lead = candidate.lead(retire, async move |lease, identity| {
                         leadership::tell(&context.events, lease, &identity);
                         let mut tasks = Tasks::new();
                         let stop = context.stop.clone();

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use super::flags::{Flags, OptionalAddress};
 use super::webhooks::{operator_namespace, service_names};
-use super::{Stop, Tasks, serve_plain};
+use super::{Stop, Tasks};
 use crate::certs::{BundleTarget, Files, SelfSigned};
 use crate::client::call::{self, Call};
 use crate::telemetry::access::{self, Ask, Verdict};
@@ -43,7 +43,11 @@ pub(super) fn serve(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     if !flags.metrics_secure.unwrap_or_else(client::in_cluster) {
-        serve_plain(tasks, "metrics", listener, router, stop);
+        let stop = stop.serving.clone();
+        tasks.spawn(async move {
+            serving::serve_plain(listener, router, stop).await;
+            ("metrics", Ok(()))
+        });
         return Ok(());
     }
     let until = stop.serving.clone();

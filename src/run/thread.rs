@@ -1,0 +1,70 @@
+//! A thread with a runtime of its own, for the few tasks that must not wait for any other: a review of
+//! 8 MB occupies a worker thread for a tenth of a second, and a lease that is renewed too late ends
+//! the process.
+
+use std::future::Future;
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::AbortOnDropHandle;
+
+/// A thread of its own, until dropped.
+pub(super) struct Thread {
+    handle: Handle,
+    _end: DropGuard,
+}
+
+impl Thread {
+    /// Starts a thread with that name.
+    ///
+    /// # Errors
+    /// When the system has no thread left.
+    pub(super) fn start(name: &str) -> anyhow::Result<Self> {
+        let what = || format!("cannot start the thread {name}");
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.with_context(what)?;
+        let handle = runtime.handle().clone();
+        let end = CancellationToken::new();
+        let ended = end.clone();
+        // The runtime belongs to the thread: it must not be dropped among the tasks of another.
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || runtime.block_on(ended.cancelled()))
+            .with_context(what)?;
+        Ok(Self {
+            handle,
+            _end: end.drop_guard(),
+        })
+    }
+
+    /// Runs a future on the thread. It ends with the future that is returned.
+    ///
+    /// # Errors
+    /// When it panics.
+    pub(super) async fn run<F>(&self, future: F) -> anyhow::Result<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        let task = AbortOnDropHandle::new(self.handle.spawn(future));
+        task.await.context("a task died")
+    }
+
+    /// Calls a function that starts tasks: they run on the thread.
+    pub(super) fn within<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _entered = self.handle.enter();
+        call()
+    }
+
+    /// Has the thread wait for the listener's connections, and not the runtime that bound it.
+    ///
+    /// # Errors
+    /// When the system refuses to move it.
+    pub(super) fn adopt(&self, listener: TcpListener) -> anyhow::Result<TcpListener> {
+        let adopted = listener
+            .into_std()
+            .and_then(|listener| self.within(|| TcpListener::from_std(listener)));
+        adopted.context("cannot move a listener to its thread")
+    }
+}
