@@ -5,6 +5,7 @@ mod balancer;
 mod certificates;
 mod cold_start;
 mod damage;
+mod flooded;
 mod killed;
 mod kills;
 mod kinds;

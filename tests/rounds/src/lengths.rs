@@ -98,6 +98,12 @@ lengths! {
     silence: Duration = Duration::from_secs(22), Duration::from_mins(1);
     /// `disruption::damage`: how late the answers of a slow API server are.
     lateness: Duration = Duration::from_secs(1), Duration::from_secs(5);
+    /// `disruption::flooded`: how long reviews of 8 MB are sent to the webhooks.
+    flood: Duration = Duration::from_secs(8), Duration::from_mins(1);
+    /// `disruption::flooded`: dry runs at once of objects with very many annotations.
+    large_dry_runs: usize = 4, 200;
+    /// `disruption::flooded`: annotations of each. The larger number makes a request of almost 3 MiB.
+    large_annotations: usize = 40_000, 165_000;
     /// `disruption::memory`: `MyDaemonSets` of the largest size.
     worst_daemon_sets: usize = 10, 50;
     /// `disruption::memory`: how often each of them is changed, which leaves a revision behind.
