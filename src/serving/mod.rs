@@ -1,18 +1,20 @@
 //! The listeners: HTTPS for the API server, plain HTTP for probes and metrics.
 //!
-//! The way of a connection: accepted ([`listener`]) -> given a place, perhaps another's ([`places`])
+//! The path of a connection: accepted ([`listener`]) -> let in, perhaps in place of another ([`limiter`])
 //! -> TLS handshake, if it is that listener -> requests one after another ([`connection`]), each read
 //! as a whole ([`body`], within a [`budget`]), then answered by the router ([`answer`]). Every wait on
 //! the way is bounded, for what is written too ([`writes`]), and every connection is a task of its
-//! own, so one silent, slow or resetting peer never delays others.
+//! own, so one silent, slow or resetting peer never delays others. Whatever is short is shared by one
+//! rule ([`fairness`]).
 
 mod answer;
 mod body;
 mod budget;
 mod connection;
 mod counters;
+mod fairness;
+mod limiter;
 mod listener;
-mod places;
 mod writes;
 
 use std::sync::Arc;
@@ -48,13 +50,12 @@ pub struct Limits {
     /// Requests at once whose body is there and whose answer is not. Beyond it, requests are told to
     /// come again.
     pub in_work: usize,
-    /// Connections at once, those in the handshake included. Beyond it, the oldest unproven one (on
-    /// which no request was answered with success yet) is closed for the newcomer; see [`places`].
+    /// Connections at once, those in the handshake included. Beyond it, the source that has most of
+    /// them gives up one for the newcomer; see [`limiter`].
     pub connections: usize,
-    /// Unproven connections at once from one address (IPv4) or one /64 (IPv6). No API server needs
-    /// more proven ones either, and an address that has more gives way first.
-    pub unproven_per_address: usize,
-    /// What a connection has before it can be closed for another from its address.
+    /// Connections at once from one address (IPv4) or one /64 (IPv6).
+    pub connections_per_source: usize,
+    /// What a connection has before it can be closed for another.
     pub fair_chance: Duration,
     /// For the requests in work when the listener stops.
     pub drain: Duration,
@@ -77,7 +78,7 @@ impl Default for Limits {
             connections: 1000,
             // An API server lets 200 changes be in work at once (--max-mutating-requests-inflight), and
             // each may be a new connection when the operator has just started.
-            unproven_per_address: 256,
+            connections_per_source: 256,
             fair_chance: Duration::from_secs(1),
             drain: Duration::from_secs(20),
         }
@@ -89,12 +90,11 @@ impl Limits {
     pub fn of_pages() -> Self {
         Self {
             connections: 100,
-            unproven_per_address: 50,
+            connections_per_source: 25,
             // Nothing that is asked here has a body.
             body_bytes: 64 * 1024,
             bodies_bytes: 1024 * 1024,
-            // As many as there are connections, so that a full house is a matter of places alone: there
-            // a peer that was answered once keeps its own.
+            // As many as there are connections: the limit of connections is the one that is fair.
             in_work: 100,
             drain: Duration::from_secs(1),
             ..Self::default()

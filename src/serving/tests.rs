@@ -8,6 +8,7 @@ mod requests;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -40,12 +41,17 @@ struct Server {
     certificate: Arc<ServedCertificate>,
     shutdown: Shutdown,
     counters: Arc<Counters>,
+    /// Requests for `/endless` that have come, where the router has it.
+    endless: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Server {
     async fn start(limits: Limits) -> Self {
-        Self::of(router(), limits).await
+        let endless = Arc::new(AtomicUsize::new(0));
+        let mut server = Self::of(router(&endless), limits).await;
+        server.endless = endless;
+        server
     }
 
     /// The real webhooks.
@@ -80,6 +86,7 @@ impl Server {
             certificate,
             shutdown,
             counters,
+            endless: Arc::default(),
             task,
         };
         server.new_leaf();
@@ -144,7 +151,8 @@ async fn panics() -> &'static str {
     panic!("on purpose")
 }
 
-fn router() -> Router {
+fn router(endless: &Arc<AtomicUsize>) -> Router {
+    let endless = endless.clone();
     Router::new()
         .route("/", get(|| async { "hello" }))
         .route(
@@ -160,7 +168,13 @@ fn router() -> Router {
                 "slow"
             }),
         )
-        .route("/endless", get(std::future::pending::<&str>))
+        .route(
+            "/endless",
+            get(async move || {
+                endless.fetch_add(1, Ordering::Relaxed);
+                std::future::pending::<&str>().await
+            }),
+        )
         .layer(DefaultBodyLimit::disable())
 }
 
