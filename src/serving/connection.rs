@@ -77,7 +77,7 @@ impl Connections {
             waiting.end();
             permit.begin_request();
             let mut response = (self.requests)
-                .answer(request, &self.limits, &self.counters)
+                .answer(request, permit.source(), &self.limits, &self.counters)
                 .await;
             if self.shutdown.draining.is_cancelled() {
                 answer::close(&mut response);

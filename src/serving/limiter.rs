@@ -16,7 +16,6 @@
 //! without one, the newcomer is turned away.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
@@ -80,8 +79,7 @@ impl<H> ConnectionLimiter<H> {
     }
 
     /// Lets a newcomer in, perhaps at the cost of another, or says why not.
-    pub(super) fn enter(&mut self, peer: IpAddr, now: Instant) -> Result<Entered<H>, Rejection> {
-        let source = Source::from(peer);
+    pub(super) fn enter(&mut self, source: Source, now: Instant) -> Result<Entered<H>, Rejection> {
         let instead_of = if self.holdings.of_network(source) >= self.max_per_source {
             let victim = self.victim(source, Short::Network, now);
             Some((Rejection::PerAddress, victim.ok_or(Rejection::PerAddress)?))

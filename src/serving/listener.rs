@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::answer::Requests;
 use super::connection::Connections;
 use super::counters::{Counters, Rejection};
+use super::fairness::Source;
 use super::limiter::{ConnectionLimiter, Entered, Id};
 use super::{Limits, Shutdown};
 
@@ -107,12 +108,14 @@ struct Permits {
 /// A connection's permit to be open, until dropped.
 pub(super) struct Permit {
     id: Id,
+    source: Source,
     permits: Arc<Permits>,
 }
 
 impl Permits {
     fn admit(permits: &Arc<Self>, peer: SocketAddr) -> Option<Permit> {
-        let entered = permits.locked().enter(peer.ip(), Instant::now());
+        let source = Source::from(peer.ip());
+        let entered = permits.locked().enter(source, Instant::now());
         let entered = entered.inspect_err(|reason| permits.counters.reject(*reason));
         let Entered { id, instead_of } = entered.ok()?;
         if let Some((reason, connection)) = instead_of {
@@ -122,6 +125,7 @@ impl Permits {
         permits.counters.accept();
         Some(Permit {
             id,
+            source,
             permits: permits.clone(),
         })
     }
@@ -132,6 +136,10 @@ impl Permits {
 }
 
 impl Permit {
+    pub(super) fn source(&self) -> Source {
+        self.source
+    }
+
     /// The head of a request is there.
     pub(super) fn begin_request(&self) {
         self.permits.locked().begin_request(self.id);

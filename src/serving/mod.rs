@@ -44,8 +44,8 @@ pub struct Limits {
     pub write: Duration,
     /// Size of a request's body.
     pub body_bytes: usize,
-    /// What all bodies hold together, from their coming to the answer. (Not counted is a small part
-    /// of each, see [`body`].) Beyond it, requests are told to come again.
+    /// What all bodies hold together, from their coming to the answer, of which a source may hold a quarter.
+    /// (Not counted is a small part of each, see [`body`].) Beyond it, requests are rejected with `Retry-After`.
     pub bodies_bytes: usize,
     /// Requests at once whose body is there and whose answer is not. Beyond it, requests are told to
     /// come again.

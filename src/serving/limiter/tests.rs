@@ -27,7 +27,7 @@ impl Listener {
     }
 
     fn enter(&mut self, peer: &str) -> Outcome {
-        let entered = self.limiter.enter(peer.parse().unwrap(), self.now)?;
+        let entered = self.limiter.enter(source(peer), self.now)?;
         self.limiter.attach(entered.id, entered.id);
         Ok((entered.id, entered.instead_of))
     }
@@ -55,6 +55,10 @@ impl Listener {
             && self.limiter.sources.is_empty()
             && self.limiter.holdings.is_empty()
     }
+}
+
+fn source(peer: &str) -> Source {
+    peer.parse::<std::net::IpAddr>().unwrap().into()
 }
 
 fn evicted(id: Id, victim: Id) -> Outcome {

@@ -40,6 +40,8 @@ lengths! {
     certificate_rotations: u64 = 8, 100;
     /// `serving::limiter`: steps of the limiter of connections and its naive model.
     limiter_steps: usize = 1_000_000, 10_000_000;
+    /// `serving::budget`: steps of the ledger of the memory for bodies.
+    body_steps: usize = 100_000, 1_000_000;
     /// `admission::image`: image references of each kind.
     image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.

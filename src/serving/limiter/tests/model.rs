@@ -3,6 +3,7 @@
 use my_operator_rounds::{lengths, seed};
 
 use super::super::*;
+use super::source;
 
 /// Few enough that the same sources meet again and again.
 const PEERS: [&str; 9] = [
@@ -207,7 +208,7 @@ fn a_million_random_steps_are_those_of_the_naive_model() {
                 (0..5, _) | (_, None) => {
                     let peer = PEERS[random.usize(..peers)];
                     let at = start + Duration::from_millis(now);
-                    let entered = limiter.enter(peer.parse().unwrap(), at);
+                    let entered = limiter.enter(source(peer), at);
                     let before = model.clone();
                     let expected = model.enter(peer, now);
                     let entered = entered.map(|entered| {
