@@ -8,6 +8,7 @@
 //! rule ([`fairness`]).
 
 mod answer;
+mod bind;
 mod body;
 mod budget;
 mod connection;
@@ -25,6 +26,7 @@ use rustls::server::ResolvesServerCert;
 use rustls::version::{TLS12, TLS13};
 use tokio_util::sync::CancellationToken;
 
+pub use bind::bind;
 pub use counters::{Counters, Rejection};
 pub use listener::{serve, serve_plain};
 

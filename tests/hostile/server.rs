@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use chrono::{TimeDelta, Utc};
 use my_operator::certs::ServedCertificate;
 use my_operator::certs::authority::Authority;
-use my_operator::serving::{Counters, Limits, Rejection, Shutdown, serve, serve_plain, tls_config};
+use my_operator::serving::{
+    Counters, Limits, Rejection, Shutdown, bind, serve, serve_plain, tls_config,
+};
 use my_operator::telemetry::probes;
 use my_operator::{admission, clock, kinds};
 use prometheus_client::registry::Registry;
@@ -61,7 +63,7 @@ async fn start() -> (SocketAddr, Authority, Arc<Counters>) {
     let certificate = Arc::new(ServedCertificate::default());
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     certificate.set(leaf.unwrap().certified_key(&provider).unwrap());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     let counters = Arc::new(Counters::default());
     tokio::spawn(serve(
@@ -78,7 +80,7 @@ async fn start() -> (SocketAddr, Authority, Arc<Counters>) {
 /// The probes, on a plain listener as in production.
 async fn start_probes() -> SocketAddr {
     let router = probes::router(probes::Gates::default(), Arc::new(Vec::new));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_plain(listener, router, CancellationToken::new()));
     address
