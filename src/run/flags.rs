@@ -56,6 +56,21 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_WEBHOOK_CERT_PATH", value_name = "DIR")]
     pub webhook_cert_path: Option<PathBuf>,
 
+    /// A file with the CAs that sign client certificates, in PEM. With it, only callers that have a
+    /// valid one get further than the TLS handshake. The file is read again when it changes.
+    #[arg(long, env = "MY_OPERATOR_WEBHOOK_CLIENT_CA", value_name = "FILE")]
+    pub webhook_client_ca: Option<PathBuf>,
+
+    /// A common name that client certificates must have; repeatable, any name by default. Needs
+    /// --webhook-client-ca.
+    #[arg(
+        long,
+        env = "MY_OPERATOR_WEBHOOK_CLIENT_CN",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub webhook_client_cn: Vec<String>,
+
     /// How long a serving certificate of the operator's own authority is good for.
     #[arg(long, env = "MY_OPERATOR_WEBHOOK_LEAF_VALIDITY", value_name = "DURATION", default_value = "7d", value_parser = period)]
     pub webhook_leaf_validity: TimeDelta,
@@ -160,6 +175,9 @@ impl Flags {
                 "--webhook-leaf-validity, --webhook-ca-validity, --webhook-ca-propagation: {error}"
             )
         })?;
+        if self.webhook_client_ca.is_none() && !self.webhook_client_cn.is_empty() {
+            return Err("--webhook-client-cn needs --webhook-client-ca".to_owned());
+        }
         if self.metrics_cert_path.is_some() && self.metrics_secure == Some(false) {
             return Err(
                 "--metrics-cert-path serves nothing with --metrics-secure=false".to_owned(),
@@ -283,6 +301,15 @@ mod tests {
         assert_eq!(flags.webhook_bind_address.to_string(), "[::]:9443");
         let probes = flags.health_probe_bind_address.unwrap();
         assert_eq!(probes.to_string(), "[::]:8081");
+    }
+
+    #[test]
+    fn names_of_clients_need_a_ca() {
+        let name = "--webhook-client-cn=kube-apiserver";
+        assert!(parsed(&[name]).check().is_err());
+        let both = parsed(&[name, "--webhook-client-ca=ca.crt"]);
+        assert_eq!(both.check(), Ok(()));
+        assert_eq!(both.webhook_client_cn, ["kube-apiserver"]);
     }
 
     #[test]

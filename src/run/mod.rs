@@ -111,7 +111,8 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             let counters = Arc::default();
             webhooks::count(&mut registry, &certificates, &counters);
             let router = webhooks::router(&kinds, &figures.admission);
-            let tls = serving::tls_config(certificates.resolver())?;
+            let callers = webhooks::callers(&mut tasks, &flags, &stop)?;
+            let tls = serving::tls_config(certificates.resolver(), callers)?;
             webhooks::serve(&mut tasks, listener, tls, router, counters, &stop);
             Some((certificates, CertificateGates::new(&gates)))
         }

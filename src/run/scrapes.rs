@@ -72,7 +72,7 @@ pub(super) fn serve(
         });
         certificate
     };
-    let tls = serving::tls_config(certificate)?;
+    let tls = serving::tls_config(certificate, None)?;
     let router = access::guard(router, ask(client));
     let shutdown = serving::Shutdown {
         draining: stop.serving.clone(),

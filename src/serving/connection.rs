@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::answer::{self, Requests};
+use super::client_certificates;
 use super::counters::{Counters, Rejection};
 use super::listener::Permit;
 use super::writes::TimedWrites;
@@ -60,7 +61,12 @@ impl Connections {
             Ok(Ok(stream)) => Box::pin(self.speak(stream, &permit)).await,
             // Port probes and scanners are no errors of ours: counted, not logged.
             Ok(Err(error)) => {
-                self.counters.reject(Rejection::HandshakeFailed);
+                self.counters
+                    .reject(if client_certificates::is_to_blame(&error) {
+                        Rejection::ClientCertificate
+                    } else {
+                        Rejection::HandshakeFailed
+                    });
                 tracing::debug!(%error, "TLS handshake failed");
             }
             Err(_) => {

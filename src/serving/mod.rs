@@ -11,6 +11,7 @@ mod answer;
 mod bind;
 mod body;
 mod budget;
+mod client_certificates;
 mod connection;
 mod counters;
 mod fairness;
@@ -23,10 +24,12 @@ use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::ResolvesServerCert;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
 use tokio_util::sync::CancellationToken;
 
 pub use bind::bind;
+pub use client_certificates::{ClientAuthority, Error};
 pub use counters::{Counters, Rejection};
 pub use listener::{serve, serve_plain};
 
@@ -115,18 +118,22 @@ pub struct Shutdown {
 }
 
 /// How our listener speaks TLS: 1.2 and 1.3, HTTP/1.1 alone (all that an API server offers to a
-/// webhook), no client certificates.
+/// webhook). With `callers`, a client needs a certificate that passes there.
 ///
 /// # Errors
 /// When the provider supports neither version, which ours does.
 pub fn tls_config(
     resolver: Arc<dyn ResolvesServerCert>,
+    callers: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
     let provider: CryptoProvider = rustls::crypto::aws_lc_rs::default_provider();
-    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&TLS13, &TLS12])?
-        .with_no_client_auth()
-        .with_cert_resolver(resolver);
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&TLS13, &TLS12])?;
+    let config = match callers {
+        Some(callers) => config.with_client_cert_verifier(callers),
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // An API server keeps no sessions to resume, and a ticket would be made for each connection.
     config.send_tls13_tickets = 0;

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_input;
+mod client_certificates;
 mod connections;
 mod ending;
 mod requests;
@@ -18,6 +19,7 @@ use axum::routing::{get, post};
 use chrono::{TimeDelta, Utc};
 use prometheus_client::registry::Registry;
 use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -34,6 +36,8 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// What most clients come from.
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Another address.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 struct Server {
     address: SocketAddr,
@@ -49,7 +53,7 @@ struct Server {
 impl Server {
     async fn start(limits: Limits) -> Self {
         let endless = Arc::new(AtomicUsize::new(0));
-        let mut server = Self::of(router(&endless), limits).await;
+        let mut server = Self::of(router(&endless), limits, None).await;
         server.endless = endless;
         server
     }
@@ -62,10 +66,14 @@ impl Server {
             .collect();
         let metrics = crate::admission::metrics::Metrics::new(&mut Registry::default());
         let router = crate::admission::router::router(&kinds, &crate::clock::system(), &metrics);
-        Self::of(router, Limits::default()).await
+        Self::of(router, Limits::default(), None).await
     }
 
-    async fn of(router: Router, limits: Limits) -> Self {
+    async fn of(
+        router: Router,
+        limits: Limits,
+        callers: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Self {
         let authority = Authority::generate(Utc::now(), TimeDelta::days(1)).unwrap();
         let certificate = Arc::new(ServedCertificate::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -74,7 +82,7 @@ impl Server {
         let counters = Arc::new(Counters::default());
         let task = tokio::spawn(serve(
             listener,
-            tls_config(certificate.clone()).unwrap(),
+            tls_config(certificate.clone(), callers).unwrap(),
             router,
             limits,
             shutdown.clone(),
@@ -110,8 +118,7 @@ impl Server {
     }
 
     async fn try_connect(&self, from: Ipv4Addr) -> std::io::Result<Client> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates(&self.authority.certificate_pem()));
+        let roots = self.roots();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -126,6 +133,12 @@ impl Server {
             .await?;
         let read = String::new();
         Ok(Client { stream, read })
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates(&self.authority.certificate_pem()));
+        roots
     }
 
     /// A connection on which nothing was sent yet.

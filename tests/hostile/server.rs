@@ -68,7 +68,7 @@ async fn start() -> (SocketAddr, Authority, Arc<Counters>) {
     let counters = Arc::new(Counters::default());
     tokio::spawn(serve(
         listener,
-        tls_config(certificate).unwrap(),
+        tls_config(certificate, None).unwrap(),
         router,
         Limits::default(),
         Shutdown::default(),

@@ -86,7 +86,7 @@ async fn without_a_certificate_handshakes_fail_and_are_counted() {
     let mut server = Server::start(Limits::default()).await;
     server.address = listener.local_addr().unwrap();
     let (shutdown, counters) = (Shutdown::default(), server.counters.clone());
-    let tls = tls_config(Arc::new(ServedCertificate::default())).unwrap();
+    let tls = tls_config(Arc::new(ServedCertificate::default()), None).unwrap();
     let task = serve(
         listener,
         tls,
@@ -136,9 +136,6 @@ async fn the_plain_listener_answers_and_stops() {
         .expect("ends")
         .unwrap();
 }
-
-/// Another address than most clients'.
-const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 #[tokio::test]
 async fn a_full_listener_closes_an_idle_connection_of_the_largest_source_for_a_newcomer() {
