@@ -61,8 +61,7 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_WEBHOOK_CLIENT_CA", value_name = "FILE")]
     pub webhook_client_ca: Option<PathBuf>,
 
-    /// A common name that client certificates must have; repeatable, any name by default. Needs
-    /// --webhook-client-ca.
+    /// A common name for the certificates of --webhook-client-ca; repeatable, any name by default.
     #[arg(
         long,
         env = "MY_OPERATOR_WEBHOOK_CLIENT_CN",

@@ -91,11 +91,10 @@ impl ClientAuthority {
             let found = self.renew().await.err();
             if found != problem {
                 let path = self.path.display();
-                match &found {
-                    Some(reason) => {
-                        tracing::warn!(%path, reason, "keeping the last good client CA");
-                    }
-                    None => tracing::info!(%path, "the client CA is good again"),
+                if let Some(reason) = &found {
+                    tracing::warn!(%path, reason, "keeping the last good client CA");
+                } else {
+                    tracing::info!(%path, "the client CA is good again");
                 }
                 problem = found;
             }

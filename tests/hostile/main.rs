@@ -176,10 +176,8 @@ fn every_kind_of_hostile_peer_on_one_address_keeps_no_other_out() {
         // Every call succeeds, or this panics.
         let [attacked, beside] = honest::measure([&server, &control], lengths::hostile_siege());
         let open = server.counted("open");
-        assert!(
-            (50..=PER_SOURCE + JUST_ENDED).contains(&open),
-            "{open} are open"
-        );
+        // In each second, as many as a source may hold are closed for newcomers, and are still counted for a moment.
+        assert!((50..=2 * PER_SOURCE).contains(&open), "{open} are open");
         attack.end(GONE);
         server.until("open", 0);
         let round = format!("quiet: {quiet}\nattacked: {attacked}\nbeside it: {beside}\n");

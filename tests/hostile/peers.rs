@@ -166,17 +166,18 @@ impl Target {
         }
     }
 
-    async fn tcp(&self, from: Ipv4Addr) -> std::io::Result<TcpStream> {
+    fn socket(&self, from: Ipv4Addr) -> std::io::Result<TcpSocket> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((from, 0).into())?;
-        // A small window, for the habit of reading nothing.
-        socket.set_recv_buffer_size(4096)?;
-        socket.connect(self.address).await
+        Ok(socket)
     }
 
-    /// A connection with its handshake done.
-    async fn open(&self, from: Ipv4Addr) -> std::io::Result<Box<dyn Stream>> {
-        let stream = self.tcp(from).await?;
+    async fn tcp(&self, from: Ipv4Addr) -> std::io::Result<TcpStream> {
+        self.socket(from)?.connect(self.address).await
+    }
+
+    /// Does the handshake, if the listener has one.
+    async fn secured(&self, stream: TcpStream) -> std::io::Result<Box<dyn Stream>> {
         Ok(match &self.tls {
             Some(tls) => Box::new(handshake(stream, tls, self.address).await?),
             None => Box::new(stream),
@@ -191,7 +192,7 @@ impl Target {
     }
 
     async fn slow_body(&self, from: Ipv4Addr) -> std::io::Result<()> {
-        let stream = self.open(from).await?;
+        let stream = self.secured(self.tcp(from).await?).await?;
         let (mut read, mut write) = tokio::io::split(stream);
         let head = "POST /mutate-cnat-programming-kubernetes-info-v1alpha1-at HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 8388608\r\n\r\n";
         write.write_all(head.as_bytes()).await?;
@@ -209,7 +210,10 @@ impl Target {
     }
 
     async fn slow_reader(&self, from: Ipv4Addr) -> std::io::Result<()> {
-        let mut stream = self.open(from).await?;
+        let socket = self.socket(from)?;
+        // A small window is full soon.
+        socket.set_recv_buffer_size(4096)?;
+        let mut stream = self.secured(socket.connect(self.address).await?).await?;
         // Until the buffers of both sides are full, and then until the server has closed the connection.
         while !self.off.is_cancelled() {
             stream.write_all(&self.request).await?;
@@ -219,7 +223,7 @@ impl Target {
     }
 
     async fn trusted(&self, from: Ipv4Addr) -> std::io::Result<()> {
-        let mut stream = self.open(from).await?;
+        let mut stream = self.secured(self.tcp(from).await?).await?;
         stream.write_all(&self.request).await?;
         stream.flush().await?;
         answer(&mut stream).await?;

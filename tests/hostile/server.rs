@@ -31,8 +31,9 @@ pub(crate) const ROLE: &str = "MY_OPERATOR_TEST_HOSTILE_SERVER";
 pub(crate) fn run() {
     raise_open_files();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (address, authority, counters) = runtime.block_on(start());
-    let probes = runtime.block_on(start_probes());
+    let entered = runtime.enter();
+    let (address, authority, counters) = start();
+    let probes = start_probes();
     let ca = authority.certificate_pem();
     // The test harness has begun a line of its own.
     let mut out = std::io::stdout();
@@ -50,10 +51,11 @@ pub(crate) fn run() {
         }
         writeln!(out, "{counted}").unwrap();
     }
+    drop(entered);
     runtime.shutdown_background();
 }
 
-async fn start() -> (SocketAddr, Authority, Arc<Counters>) {
+fn start() -> (SocketAddr, Authority, Arc<Counters>) {
     let admissions: Vec<_> = kinds::REGISTRY.iter().map(|kind| kind.admission).collect();
     let metrics = admission::metrics::Metrics::new(&mut Registry::default());
     let router = admission::router::router(&admissions, &clock::system(), &metrics);
@@ -78,7 +80,7 @@ async fn start() -> (SocketAddr, Authority, Arc<Counters>) {
 }
 
 /// The probes, on a plain listener as in production.
-async fn start_probes() -> SocketAddr {
+fn start_probes() -> SocketAddr {
     let router = probes::router(probes::Gates::default(), Arc::new(Vec::new));
     let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();

@@ -12,7 +12,8 @@ struct Listener {
     now: Instant,
 }
 
-type Outcome = Result<(Id, Option<(Rejection, Id)>), Rejection>;
+/// A newcomer, and the connection that is closed for it.
+type LetIn = (Id, Option<(Rejection, Id)>);
 
 impl Listener {
     fn new(connections: usize, connections_per_source: usize) -> Self {
@@ -26,7 +27,7 @@ impl Listener {
         Self { limiter, now }
     }
 
-    fn enter(&mut self, peer: &str) -> Outcome {
+    fn enter(&mut self, peer: &str) -> Result<LetIn, Rejection> {
         let entered = self.limiter.enter(source(peer), self.now)?;
         self.limiter.attach(entered.id, entered.id);
         Ok((entered.id, entered.instead_of))
@@ -61,12 +62,12 @@ fn source(peer: &str) -> Source {
     peer.parse::<std::net::IpAddr>().unwrap().into()
 }
 
-fn evicted(id: Id, victim: Id) -> Outcome {
-    Ok((id, Some((Rejection::Evicted, victim))))
+fn evicted(id: Id, victim: Id) -> LetIn {
+    (id, Some((Rejection::Evicted, victim)))
 }
 
-fn per_address(id: Id, victim: Id) -> Outcome {
-    Ok((id, Some((Rejection::PerAddress, victim))))
+fn per_address(id: Id, victim: Id) -> LetIn {
+    (id, Some((Rejection::PerAddress, victim)))
 }
 
 #[test]
@@ -75,8 +76,8 @@ fn a_full_listener_takes_the_newest_idle_connection_of_the_largest_source() {
     listener.established("10.0.0.1", 2);
     let largest = listener.established("10.0.0.2", 4);
     listener.limiter.begin_request(largest[3]);
-    assert_eq!(listener.enter("10.0.0.3"), evicted(7, largest[2]));
-    assert_eq!(listener.enter("10.0.0.1"), evicted(8, largest[1]));
+    assert_eq!(listener.enter("10.0.0.3"), Ok(evicted(7, largest[2])));
+    assert_eq!(listener.enter("10.0.0.1"), Ok(evicted(8, largest[1])));
     // Ended later by itself, it makes no room a second time.
     listener.limiter.leave(largest[2]);
     assert_eq!(listener.limiter.connections.len(), 6);
@@ -88,8 +89,8 @@ fn a_source_never_loses_to_one_that_holds_as_many() {
     listener.established("10.0.0.1", 2);
     listener.established("10.0.0.2", 2);
     // Either gives up one of its own.
-    assert_eq!(listener.enter("10.0.0.1"), evicted(5, 2));
-    assert_eq!(listener.enter("10.0.0.2"), evicted(6, 4));
+    assert_eq!(listener.enter("10.0.0.1"), Ok(evicted(5, 2)));
+    assert_eq!(listener.enter("10.0.0.2"), Ok(evicted(6, 4)));
 }
 
 #[test]
@@ -97,7 +98,7 @@ fn a_source_at_its_limit_gives_up_one_of_its_own() {
     let mut listener = Listener::new(100, 8);
     listener.established("10.0.0.2", 8);
     listener.established("10.0.0.1", 8);
-    assert_eq!(listener.enter("10.0.0.1"), per_address(17, 16));
+    assert_eq!(listener.enter("10.0.0.1"), Ok(per_address(17, 16)));
     // The one that just came is in its first second, and older ones go instead, but never a senior.
     for victim in (11..=15).rev() {
         assert_eq!(listener.enter("10.0.0.1").unwrap().1.unwrap().1, victim);
@@ -115,7 +116,7 @@ fn a_newcomer_never_closes_a_busy_connection_or_a_senior_of_its_own_source() {
     }
     assert_eq!(listener.enter("10.0.0.1"), Err(Rejection::PerAddress));
     listener.limiter.end_request(ids[4], false);
-    assert_eq!(listener.enter("10.0.0.1"), per_address(9, ids[4]));
+    assert_eq!(listener.enter("10.0.0.1"), Ok(per_address(9, ids[4])));
 }
 
 #[test]
@@ -141,15 +142,15 @@ fn a_first_second_ends_early_only_to_make_shares_more_equal() {
     }
     listener.enter("10.0.0.2").unwrap();
     // The oldest, which had most of its chance.
-    assert_eq!(listener.enter("10.0.0.2"), evicted(5, 1));
-    assert_eq!(listener.enter("10.0.0.3"), evicted(6, 4));
+    assert_eq!(listener.enter("10.0.0.2"), Ok(evicted(5, 1)));
+    assert_eq!(listener.enter("10.0.0.3"), Ok(evicted(6, 4)));
     // Sources with one connection, and one that would then have none: not before the second is over.
     assert_eq!(listener.enter("10.0.0.1"), Err(Rejection::OverCapacity));
     listener.limiter.leave(2);
     listener.enter("10.0.0.4").unwrap();
     assert_eq!(listener.enter("10.0.0.5"), Err(Rejection::OverCapacity));
     listener.now += SECOND;
-    assert_eq!(listener.enter("10.0.0.5"), evicted(8, 7));
+    assert_eq!(listener.enter("10.0.0.5"), Ok(evicted(8, 7)));
 }
 
 #[test]
@@ -187,7 +188,7 @@ fn a_connection_that_was_told_to_go_changes_nothing_more() {
     let mut listener = Listener::new(1, 1);
     listener.enter("10.0.0.1").unwrap();
     listener.now += SECOND;
-    assert_eq!(listener.enter("10.0.0.2"), evicted(2, 1));
+    assert_eq!(listener.enter("10.0.0.2"), Ok(evicted(2, 1)));
     listener.limiter.begin_request(1);
     listener.limiter.end_request(1, true);
     listener.limiter.attach(1, 1);

@@ -32,11 +32,11 @@ fn client(issuer: &Issuer, change: impl FnOnce(&mut CertificateParams)) -> Ident
     let key = KeyPair::generate().unwrap();
     let certificate = params.signed_by(&key, issuer).unwrap();
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-    Some((certificate.der().clone(), key.secret_pkcs8_der().to_vec()))
+    (certificate.der().clone(), key.secret_pkcs8_der().to_vec())
 }
 
 /// A certificate and its key.
-type Identity = Option<(CertificateDer<'static>, Vec<u8>)>;
+type Identity = (CertificateDer<'static>, Vec<u8>);
 
 struct Guarded {
     server: Server,
@@ -68,7 +68,7 @@ impl Guarded {
     /// Whether a request of this caller is answered. In TLS 1.3 the client learns of its rejection only when it reads.
     async fn answers(
         &self,
-        identity: &Identity,
+        identity: Option<&Identity>,
         version: &'static SupportedProtocolVersion,
     ) -> bool {
         let roots = self.server.roots();
@@ -77,7 +77,7 @@ impl Guarded {
             .with_protocol_versions(&[version])
             .unwrap()
             .with_root_certificates(roots);
-        let config = match identity.clone() {
+        let config = match identity.cloned() {
             Some((certificate, key)) => {
                 let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
                 config
@@ -117,44 +117,40 @@ async fn only_callers_with_a_valid_certificate_get_further_than_the_handshake() 
     let (ours, foreign) = (issuer(), issuer());
     let guarded = Guarded::start(&ours, &["another", NAME]).await;
     let good = client(&ours, |_| {});
+    let (past, future) = (
+        rcgen::date_time_ymd(2020, 1, 1),
+        rcgen::date_time_ymd(2990, 1, 1),
+    );
+    let changed = |change: &dyn Fn(&mut CertificateParams)| Some(client(&ours, change));
     let bad = [
         ("none", None),
-        ("of another CA", client(&foreign, |_| {})),
-        (
-            "expired",
-            client(&ours, |params| {
-                params.not_after = rcgen::date_time_ymd(2020, 1, 1)
-            }),
-        ),
+        ("of another CA", Some(client(&foreign, |_| {}))),
+        ("expired", changed(&|params| params.not_after = past)),
         (
             "not yet valid",
-            client(&ours, |params| {
-                params.not_before = rcgen::date_time_ymd(2990, 1, 1)
-            }),
+            changed(&|params| params.not_before = future),
         ),
         (
             "another name",
-            client(&ours, |params| {
-                params.distinguished_name.push(DnType::CommonName, "pod");
-            }),
+            changed(&|params| params.distinguished_name.push(DnType::CommonName, "pod")),
         ),
         (
             "for servers",
-            client(&ours, |params| {
+            changed(&|params| {
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
             }),
         ),
         (
             "for nothing",
-            client(&ours, |params| params.extended_key_usages.clear()),
+            changed(&|params| params.extended_key_usages.clear()),
         ),
     ];
     for version in [&TLS12, &TLS13] {
-        assert!(guarded.answers(&good, version).await, "{version:?}");
+        assert!(guarded.answers(Some(&good), version).await, "{version:?}");
         for (what, identity) in &bad {
             let before = guarded.rejected();
             assert!(
-                !guarded.answers(identity, version).await,
+                !guarded.answers(identity.as_ref(), version).await,
                 "{what} {version:?}"
             );
             eventually(|| guarded.rejected() == before + 1).await;
@@ -170,8 +166,8 @@ async fn only_callers_with_a_valid_certificate_get_further_than_the_handshake() 
 async fn without_names_the_ca_alone_decides() {
     let ours = issuer();
     let guarded = Guarded::start(&ours, &[]).await;
-    assert!(guarded.answers(&client(&ours, |_| {}), &TLS13).await);
-    assert!(!guarded.answers(&None, &TLS13).await);
+    assert!(guarded.answers(Some(&client(&ours, |_| {})), &TLS13).await);
+    assert!(!guarded.answers(None, &TLS13).await);
 }
 
 #[tokio::test]
@@ -179,11 +175,14 @@ async fn the_bundle_is_replaced_while_connections_come_in() {
     let (old, new) = (issuer(), issuer());
     let guarded = Guarded::start(&old, &[NAME]).await;
     let (by_old, by_new) = (client(&old, |_| {}), client(&new, |_| {}));
-    assert!(guarded.answers(&by_old, &TLS13).await && !guarded.answers(&by_new, &TLS13).await);
+    assert!(
+        guarded.answers(Some(&by_old), &TLS13).await
+            && !guarded.answers(Some(&by_new), &TLS13).await
+    );
     // Both, for the time of a change.
     std::fs::write(&guarded.bundle, format!("{}{}", old.pem(), new.pem())).unwrap();
-    while !guarded.answers(&by_new, &TLS13).await {}
-    assert!(guarded.answers(&by_old, &TLS12).await);
+    while !guarded.answers(Some(&by_new), &TLS13).await {}
+    assert!(guarded.answers(Some(&by_old), &TLS12).await);
     // A bad file changes nothing.
     for bad in [
         "",
@@ -192,11 +191,11 @@ async fn the_bundle_is_replaced_while_connections_come_in() {
     ] {
         std::fs::write(&guarded.bundle, bad).unwrap();
         tokio::time::sleep(Duration::from_millis(30)).await;
-        assert!(guarded.answers(&by_old, &TLS13).await);
+        assert!(guarded.answers(Some(&by_old), &TLS13).await);
     }
     std::fs::write(&guarded.bundle, new.pem()).unwrap();
-    while guarded.answers(&by_old, &TLS12).await {}
-    assert!(guarded.answers(&by_new, &TLS12).await);
+    while guarded.answers(Some(&by_old), &TLS12).await {}
+    assert!(guarded.answers(Some(&by_new), &TLS12).await);
 }
 
 #[test]
