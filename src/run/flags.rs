@@ -40,12 +40,12 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_WEBHOOKS", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub webhooks: bool,
 
-    /// Where the webhooks are served.
+    /// Where the webhooks are served. [::] is every address, those of IPv4 included.
     #[arg(
         long,
         env = "MY_OPERATOR_WEBHOOK_BIND_ADDRESS",
         value_name = "ADDRESS",
-        default_value = "0.0.0.0:9443"
+        default_value = "[::]:9443"
     )]
     pub webhook_bind_address: SocketAddr,
 
@@ -59,6 +59,20 @@ pub struct Flags {
     /// operator keeps a certificate authority of its own in a Secret.
     #[arg(long, env = "MY_OPERATOR_WEBHOOK_CERT_PATH", value_name = "DIR")]
     pub webhook_cert_path: Option<PathBuf>,
+
+    /// A file with the CAs that sign client certificates, in PEM. With it, only callers that have a
+    /// valid one get further than the TLS handshake. The file is read again when it changes.
+    #[arg(long, env = "MY_OPERATOR_WEBHOOK_CLIENT_CA", value_name = "FILE")]
+    pub webhook_client_ca: Option<PathBuf>,
+
+    /// A common name for the certificates of --webhook-client-ca; repeatable, any name by default.
+    #[arg(
+        long,
+        env = "MY_OPERATOR_WEBHOOK_CLIENT_CN",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
+    pub webhook_client_cn: Vec<String>,
 
     /// How long a serving certificate of the operator's own authority is good for.
     #[arg(long, env = "MY_OPERATOR_WEBHOOK_LEAF_VALIDITY", value_name = "DURATION", default_value = "7d", value_parser = period)]
@@ -77,7 +91,7 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
     pub operator_namespace: Option<String>,
 
-    /// Where metrics are served; "0" turns them off. By default 0.0.0.0:8443 in a cluster and
+    /// Where metrics are served; "0" turns them off. By default [::]:8443 in a cluster and
     /// 127.0.0.1:8080 outside.
     #[arg(long, env = "MY_OPERATOR_METRICS_BIND_ADDRESS", value_name = "ADDRESS", value_parser = optional_address)]
     pub metrics_bind_address: Option<OptionalAddress>,
@@ -93,7 +107,7 @@ pub struct Flags {
     pub metrics_cert_path: Option<PathBuf>,
 
     /// Where /healthz and /readyz are served; "0" turns them off.
-    #[arg(long, env = "MY_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8081", value_parser = optional_address)]
+    #[arg(long, env = "MY_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8081", value_parser = optional_address)]
     pub health_probe_bind_address: OptionalAddress,
 
     /// Let one of several replicas reconcile: the one that holds the Lease my-operator in the operator's
@@ -169,6 +183,9 @@ impl Flags {
                 "--webhook-leaf-validity, --webhook-ca-validity, --webhook-ca-propagation: {error}"
             )
         })?;
+        if self.webhook_client_ca.is_none() && !self.webhook_client_cn.is_empty() {
+            return Err("--webhook-client-cn needs --webhook-client-ca".to_owned());
+        }
         if self.metrics_cert_path.is_some() && self.metrics_secure == Some(false) {
             return Err(
                 "--metrics-cert-path serves nothing with --metrics-secure=false".to_owned(),
@@ -281,6 +298,34 @@ mod tests {
         assert!(duration("soon").is_err() && duration("15").is_err());
         assert_eq!(grace("365d"), Ok(TimeDelta::days(365)));
         assert!(grace("366d").is_err());
+    }
+
+    #[derive(clap::Parser)]
+    struct Run {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn parsed(arguments: &[&str]) -> Flags {
+        let run = ["run"].iter().chain(arguments);
+        <Run as clap::Parser>::try_parse_from(run).unwrap().flags
+    }
+
+    #[test]
+    fn the_listeners_are_dual_stack_by_default() {
+        let flags = parsed(&[]);
+        assert_eq!(flags.webhook_bind_address.to_string(), "[::]:9443");
+        let probes = flags.health_probe_bind_address.unwrap();
+        assert_eq!(probes.to_string(), "[::]:8081");
+    }
+
+    #[test]
+    fn names_of_clients_need_a_ca() {
+        let name = "--webhook-client-cn=kube-apiserver";
+        assert!(parsed(&[name]).check().is_err());
+        let both = parsed(&[name, "--webhook-client-ca=ca.crt"]);
+        assert_eq!(both.check(), Ok(()));
+        assert_eq!(both.webhook_client_cn, ["kube-apiserver"]);
     }
 
     #[test]

@@ -75,11 +75,10 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut registry = metrics::registry();
     let figures = Figures::new(&mut registry);
 
-    let probes_listener =
-        bind("health-probe-bind-address", flags.health_probe_bind_address).await?;
-    let metrics_listener = bind("metrics-bind-address", scrapes::address(&flags)).await?;
+    let probes_listener = bind("health-probe-bind-address", flags.health_probe_bind_address)?;
+    let metrics_listener = bind("metrics-bind-address", scrapes::address(&flags))?;
     let webhook_address = flags.webhooks.then_some(flags.webhook_bind_address);
-    let webhook_listener = bind("webhook-bind-address", webhook_address).await?;
+    let webhook_listener = bind("webhook-bind-address", webhook_address)?;
     let config = client::config(flags.context.as_deref()).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -113,7 +112,8 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             let counters = Arc::default();
             webhooks::count(&mut registry, &certificates, &counters);
             let router = webhooks::router(&kinds, &figures.admission);
-            let tls = serving::tls_config(certificates.resolver())?;
+            let callers = webhooks::callers(&mut tasks, &flags, &stop)?;
+            let tls = serving::tls_config(certificates.resolver(), callers)?;
             webhooks::serve(&mut tasks, listener, tls, router, counters, &stop);
             Some((certificates, CertificateGates::new(&gates)))
         }
@@ -283,12 +283,11 @@ fn raise_file_limit() {
     }
 }
 
-async fn bind(flag: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
+fn bind(flag: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<TcpListener>> {
     let Some(address) = address else {
         return Ok(None);
     };
-    let listener = TcpListener::bind(address).await;
-    listener
+    serving::bind(address)
         .map(Some)
         .with_context(|| format!("cannot listen on {address} (choose another with --{flag})"))
 }

@@ -1,7 +1,7 @@
 //! The metrics as a part of the whole: where they are served, with which certificate, and how the API
 //! server is asked who may read them.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use axum::Router;
@@ -26,7 +26,7 @@ use crate::{client, clock, manifests, serving};
 pub(super) fn address(flags: &Flags) -> OptionalAddress {
     flags.metrics_bind_address.unwrap_or_else(|| {
         Some(if client::in_cluster() {
-            SocketAddr::from((Ipv4Addr::UNSPECIFIED, 8443))
+            SocketAddr::from((Ipv6Addr::UNSPECIFIED, 8443))
         } else {
             SocketAddr::from((Ipv4Addr::LOCALHOST, 8080))
         })
@@ -76,7 +76,7 @@ pub(super) fn serve(
         });
         certificate
     };
-    let tls = serving::tls_config(certificate)?;
+    let tls = serving::tls_config(certificate, None)?;
     let router = access::guard(router, ask(client));
     let shutdown = serving::Shutdown {
         draining: stop.serving.clone(),

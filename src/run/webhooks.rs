@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use axum::Router;
 use kube::Client;
 use prometheus_client::registry::Registry;
+use rustls::server::danger::ClientCertVerifier;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -172,6 +173,26 @@ pub(super) fn serve(
         .await;
         ("webhook server", Ok(()))
     });
+}
+
+/// What verifies the certificates of callers, if they need one; keeps reading its file.
+pub(super) fn callers(
+    tasks: &mut Tasks,
+    flags: &Flags,
+    stop: &Stop,
+) -> anyhow::Result<Option<Arc<dyn ClientCertVerifier>>> {
+    let Some(bundle) = &flags.webhook_client_ca else {
+        return Ok(None);
+    };
+    let names = flags.webhook_client_cn.clone();
+    let authority = serving::ClientAuthority::read(bundle.clone(), names)
+        .context("cannot use --webhook-client-ca")?;
+    let (verifier, until) = (authority.verifier(), stop.serving.clone());
+    tasks.spawn(async move {
+        authority.run(until).await;
+        ("client CA of the webhooks", Ok(()))
+    });
+    Ok(Some(verifier))
 }
 
 /// What readiness asks of the certificates.

@@ -10,35 +10,38 @@ use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Request, Response, StatusCode};
 use futures::FutureExt as _;
 use hyper::body::{Body as _, Incoming};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tower::Service as _;
 
 use super::Limits;
 use super::body::{self, Fault, Whole};
-use super::budget::Budget;
+use super::budget::BodyBudget;
 use super::counters::{Counters, Rejection};
+use super::fairness::Source;
 
 /// What all requests of a listener share.
 pub(super) struct Requests {
     router: Router,
     /// Bytes of bodies, from their coming to the answer.
-    bodies: Budget,
+    bodies: BodyBudget,
     /// Requests whose body is there and whose answer is not. A slow body is no work.
-    work: Budget,
+    work: Semaphore,
 }
 
 impl Requests {
     pub(super) fn new(router: Router, limits: &Limits) -> Self {
         Self {
             router,
-            bodies: Budget::new(limits.bodies_bytes),
-            work: Budget::new(limits.in_work),
+            bodies: BodyBudget::new(limits.bodies_bytes),
+            work: Semaphore::new(limits.in_work),
         }
     }
 
     pub(super) async fn answer(
         &self,
         request: Request<Incoming>,
+        source: Source,
         limits: &Limits,
         counters: &Counters,
     ) -> Response<Body> {
@@ -51,7 +54,7 @@ impl Requests {
         let (body, _share) = if body.is_end_stream() {
             (Body::empty(), None)
         } else {
-            let reading = body::read(body, limits.body_bytes, &self.bodies);
+            let reading = body::read(body, limits.body_bytes, self.bodies.share(source));
             match timeout(limits.body, reading).await {
                 Ok(Ok(Whole { bytes, share })) => (Body::from(bytes), Some(share)),
                 Ok(Err(Fault::TooLarge)) => return refused(Rejection::BodyTooLarge),
@@ -60,7 +63,7 @@ impl Requests {
                 Err(_) => return refused(Rejection::BodyTimeout),
             }
         };
-        let Some(_at_work) = self.work.take(1) else {
+        let Ok(_at_work) = self.work.try_acquire() else {
             return refused(Rejection::InWork);
         };
         // The router is a pointer to its routes, and always ready. A panic is kept to its request.

@@ -4,14 +4,14 @@ use axum::body::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 
-use super::budget::{Budget, Share};
+use super::budget::Share;
 
 /// So much of each body is not counted: a usual review (3 kB) is read even while large bodies hold
 /// all that is shared. The number of connections bounds what these parts can be together.
-pub(super) const FREE: usize = 32 * 1024;
+pub(super) const FREE: usize = 8 * 1024;
 
 /// No smaller piece of memory is asked for.
-const LEAST: usize = 1024;
+const MIN_CAPACITY: usize = 4 * 1024;
 
 /// A body, and what it holds of the memory for bodies.
 #[derive(Debug)]
@@ -27,59 +27,78 @@ pub(super) enum Fault {
     TooLarge,
     /// It ended too early, or is no well-formed body.
     Broken,
-    /// Other bodies hold all the memory there is for them. This one was read to its end, so that the
-    /// connection can go on, and nothing of it was kept.
+    /// There was no memory for it. It was read to its end, so that the connection can go on, and nothing
+    /// of it was kept.
     NoMemory,
 }
 
-/// Reads `body` to its end: at most `most` bytes, in memory that `budget` still has.
+/// Reads `body` to its end: at most `max` bytes, in memory that `share` has to hold.
 ///
 /// What is counted is memory that is really held, which grows with the bytes that have come: a peer
 /// that announces a large body and sends nothing takes nothing away from others.
-pub(super) async fn read<B>(mut body: B, most: usize, budget: &Budget) -> Result<Whole<'_>, Fault>
+pub(super) async fn read<B>(mut body: B, max: usize, share: Share<'_>) -> Result<Whole<'_>, Fault>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let announced = body.size_hint().exact();
     // One that says beforehand that it is too large is not read at all.
     let room = match announced.map(usize::try_from) {
-        Some(Ok(size)) if size <= most => size,
+        Some(Ok(size)) if size <= max => size,
         Some(_) => return Err(Fault::TooLarge),
-        None => most,
+        None => max,
     };
-    let mut share = budget.share();
     let mut held = Vec::new();
     let mut came = 0;
-    let mut kept = true;
-    while let Some(frame) = body.frame().await {
+    // None once there was no memory for it.
+    let mut share = Some(share);
+    loop {
+        let frame = tokio::select! {
+            () = revoked(share.as_ref()) => {
+                (held, share) = (Vec::new(), None);
+                continue;
+            }
+            frame = body.frame() => frame,
+        };
+        let Some(frame) = frame else {
+            break;
+        };
         let frame = frame.map_err(|_| Fault::Broken)?;
         // Trailers mean nothing to us.
         let Ok(data) = frame.into_data() else {
             continue;
         };
         came += data.len();
-        if came > most {
+        if came > max {
             return Err(Fault::TooLarge);
         }
+        let Some(taken) = &mut share else {
+            continue;
+        };
         if came == data.len() && body.is_end_stream() {
             // It came in one piece, as small ones do: no need to copy it.
+            let share = share.ok_or(Fault::NoMemory)?;
             return Ok(Whole { bytes: data, share });
         }
-        let size = came.next_power_of_two().max(LEAST).min(room);
-        kept = kept && share.grow_to(size.saturating_sub(FREE));
-        if kept {
-            held.reserve_exact(size.saturating_sub(held.len()));
-            held.extend_from_slice(&data);
-        } else {
-            held = Vec::new();
-            share = budget.share();
+        if came > held.capacity() {
+            // By a quarter: what is counted stays close to what came, and little is copied.
+            let capacity = (came + came / 4).max(MIN_CAPACITY).min(room);
+            if !taken.grow_to(capacity.saturating_sub(FREE)).await {
+                (held, share) = (Vec::new(), None);
+                continue;
+            }
+            held.reserve_exact(capacity.saturating_sub(held.len()));
         }
+        held.extend_from_slice(&data);
     }
-    if kept {
-        let bytes = held.into();
-        Ok(Whole { bytes, share })
-    } else {
-        Err(Fault::NoMemory)
+    let share = share.filter(Share::complete).ok_or(Fault::NoMemory)?;
+    let bytes = held.into();
+    Ok(Whole { bytes, share })
+}
+
+async fn revoked(share: Option<&Share<'_>>) {
+    match share {
+        Some(share) => share.revoked().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -94,7 +113,13 @@ mod tests {
     use http_body_util::{Full, StreamBody};
     use hyper::body::{Frame, SizeHint};
 
+    use super::super::budget::BodyBudget;
+    use super::super::fairness::Source;
     use super::*;
+
+    fn source() -> Source {
+        std::net::IpAddr::from([10, 0, 0, 1]).into()
+    }
 
     /// A body in pieces, as it comes from a socket.
     fn pieces(pieces: &[usize]) -> impl Body<Data = Bytes> + Unpin + use<> {
@@ -129,7 +154,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_the_same_however_it_is_cut() {
-        let budget = Budget::new(1 << 20);
+        let budget = BodyBudget::new(4 << 20);
         for cut in [
             &[][..],
             &[0],
@@ -138,48 +163,86 @@ mod tests {
             &[FREE, 1],
             &[FREE + 1, 0, 70_000],
         ] {
-            let whole = read(pieces(cut), 1 << 20, &budget).await.unwrap();
+            let body = read(pieces(cut), 1 << 20, budget.share(source()));
+            let whole = body.await.unwrap();
             assert_eq!(whole.bytes.len(), cut.iter().sum::<usize>(), "{cut:?}");
         }
-        assert!(budget.take(1 << 20).is_some(), "all came back");
+        assert!(
+            budget.share(source()).grow_to(1 << 20).await,
+            "all came back"
+        );
     }
 
     #[tokio::test]
     async fn a_body_is_too_large_when_it_says_so_or_becomes_so() {
-        let budget = Budget::new(1 << 20);
+        let budget = BodyBudget::new(1 << 20);
+        let share = || budget.share(source());
         let announced = Full::new(Bytes::from_static(b"four"));
         assert_eq!(
-            read(announced, 3, &budget).await.unwrap_err(),
+            read(announced, 3, share()).await.unwrap_err(),
             Fault::TooLarge
         );
-        let fault = read(pieces(&[2, 2]), 3, &budget).await.unwrap_err();
+        let fault = read(pieces(&[2, 2]), 3, share()).await.unwrap_err();
         assert_eq!(fault, Fault::TooLarge);
-        assert!(read(pieces(&[2, 1]), 3, &budget).await.is_ok());
+        assert!(read(pieces(&[2, 1]), 3, share()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn small_bodies_are_read_while_large_ones_hold_all_the_memory() {
+        let budget = BodyBudget::new(4 * 2 * FREE);
+        let share = || budget.share(source());
+        let large = read(pieces(&[FREE, 2 * FREE]), 3 * FREE, share()).await;
+        let large = large.unwrap();
+        let another = read(pieces(&[FREE, 1]), 8 << 20, share()).await;
+        assert_eq!(another.unwrap_err(), Fault::NoMemory);
+        let small = read(pieces(&[FREE / 2, FREE / 2]), FREE, share()).await;
+        assert_eq!(small.unwrap().bytes.len(), FREE);
+        drop(large);
+        assert!(read(pieces(&[FREE, 1]), 8 << 20, share()).await.is_ok());
     }
 
     #[tokio::test]
-    async fn small_bodies_are_read_while_large_ones_hold_all_the_memory() {
-        let budget = Budget::new(3 * FREE);
-        let large = read(pieces(&[FREE, 2 * FREE]), 8 << 20, &budget).await;
-        let large = large.unwrap();
-        assert!(budget.take(1).is_none());
-        let another = read(pieces(&[FREE, 1]), 8 << 20, &budget).await;
-        assert_eq!(another.unwrap_err(), Fault::NoMemory);
-        let small = read(pieces(&[FREE / 2, FREE / 2]), 8 << 20, &budget).await;
-        assert_eq!(small.unwrap().bytes.len(), FREE);
-        drop(large);
-        assert!(read(pieces(&[FREE, 1]), 8 << 20, &budget).await.is_ok());
+    async fn a_body_whose_share_is_revoked_is_dropped_and_read_to_its_end() {
+        let budget = BodyBudget::new(4 * 1000);
+        let mut older = budget.share(source());
+        assert!(older.grow_to(1).await);
+        let (send, receive) = futures::channel::mpsc::unbounded();
+        let mut body = std::pin::pin!(read(
+            StreamBody::new(receive),
+            8 << 20,
+            budget.share(source())
+        ));
+        let data = |size| Ok::<_, Infallible>(Frame::data(Bytes::from(vec![b'x'; size])));
+        send.unbounded_send(data(FREE / 2)).unwrap();
+        assert!(futures::poll!(&mut body).is_pending());
+        send.unbounded_send(data(FREE / 3)).unwrap();
+        assert!(futures::poll!(&mut body).is_pending());
+        assert!(older.grow_to(1000).await);
+        send.unbounded_send(data(FREE)).unwrap();
+        drop(send);
+        assert_eq!(body.await.unwrap_err(), Fault::NoMemory);
+    }
+
+    #[tokio::test]
+    async fn what_is_counted_is_close_to_what_came() {
+        let came = 4 * (1 << 20) + 1;
+        let room = came + came / 4;
+        let budget = BodyBudget::new(4 * room);
+        let cut = vec![16 * 1024; came / (16 * 1024)];
+        let whole = read(pieces(&cut), 8 << 20, budget.share(source()));
+        let whole = whole.await.unwrap();
+        assert_eq!(whole.bytes.len(), came - 1);
     }
 
     #[tokio::test]
     async fn a_body_that_is_announced_but_does_not_come_holds_nothing() {
-        let budget = Budget::new(1);
+        let budget = BodyBudget::new(4);
         let mut misers: Vec<_> = (0..100)
-            .map(|_| Box::pin(read(Miser(false), 8 << 20, &budget)))
+            .map(|_| Box::pin(read(Miser(false), 8 << 20, budget.share(source()))))
             .collect();
         for miser in &mut misers {
             assert!(futures::poll!(miser).is_pending());
         }
-        assert!(budget.take(1).is_some());
+        assert!(budget.share(source()).grow_to(1).await);
     }
 }

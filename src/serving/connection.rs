@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::answer::{self, Requests};
+use super::client_certificates;
 use super::counters::{Counters, Rejection};
-use super::listener::Place;
+use super::listener::Permit;
 use super::writes::TimedWrites;
 use super::{Limits, Shutdown};
 
@@ -38,13 +39,13 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Serves one connection to its end.
-    pub(super) async fn handle(&self, stream: TcpStream, place: Place) {
+    pub(super) async fn handle(&self, stream: TcpStream, permit: Permit) {
         // Small answers must not wait for more to send.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection went away at once");
         }
         let Some(tls) = &self.tls else {
-            return Box::pin(self.speak(stream, &place)).await;
+            return Box::pin(self.speak(stream, &permit)).await;
         };
         let handshake = async {
             // In boxes, and only once something came, so that a silent peer costs next to nothing.
@@ -57,10 +58,15 @@ impl Connections {
             handshake = tokio::time::timeout(self.limits.handshake, handshake) => handshake,
         };
         match handshake {
-            Ok(Ok(stream)) => Box::pin(self.speak(stream, &place)).await,
+            Ok(Ok(stream)) => Box::pin(self.speak(stream, &permit)).await,
             // Port probes and scanners are no errors of ours: counted, not logged.
             Ok(Err(error)) => {
-                self.counters.reject(Rejection::HandshakeFailed);
+                self.counters
+                    .reject(if client_certificates::is_to_blame(&error) {
+                        Rejection::ClientCertificate
+                    } else {
+                        Rejection::HandshakeFailed
+                    });
                 tracing::debug!(%error, "TLS handshake failed");
             }
             Err(_) => {
@@ -71,19 +77,18 @@ impl Connections {
     }
 
     /// Answers requests until either side has enough.
-    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, place: &Place) {
+    async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, permit: &Permit) {
         let waiting = Waiting::new();
         let service = service_fn(async |request: Request<Incoming>| {
             waiting.end();
+            permit.begin_request();
             let mut response = (self.requests)
-                .answer(request, &self.limits, &self.counters)
+                .answer(request, permit.source(), &self.limits, &self.counters)
                 .await;
             if self.shutdown.draining.is_cancelled() {
                 answer::close(&mut response);
             }
-            if response.status().is_success() {
-                place.prove();
-            }
+            permit.end_request(response.status().is_success());
             waiting.begin();
             Ok::<_, Infallible>(response)
         });

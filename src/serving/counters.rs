@@ -9,14 +9,17 @@ use prometheus_client::metrics::counter::Counter;
 pub enum Rejection {
     /// As many connections as allowed were open, and none of them had to give way.
     OverCapacity,
-    /// Too many connections from its address had not been answered yet.
+    /// Its source had as many connections as a source may have: the newcomer was turned away, or an idle one closed for
+    /// it.
     PerAddress,
-    /// A newcomer got its place because the listener was full.
+    /// Closed for a newcomer because the listener was full and its source held most.
     Evicted,
     /// The TLS handshake took too long.
     HandshakeTimeout,
     /// The TLS handshake failed: plain text, no common cipher, a peer that does not trust us.
     HandshakeFailed,
+    /// The client had no certificate, or none that `--webhook-client-ca` and `--webhook-client-cn` admit.
+    ClientCertificate,
     /// No complete request head came in time after the handshake.
     FirstRequestTimeout,
     /// The peer did not take an answer in time.
@@ -37,12 +40,13 @@ pub enum Rejection {
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::OverCapacity,
         Self::PerAddress,
         Self::Evicted,
         Self::HandshakeTimeout,
         Self::HandshakeFailed,
+        Self::ClientCertificate,
         Self::FirstRequestTimeout,
         Self::WriteTimeout,
         Self::AcceptFailed,
@@ -61,6 +65,7 @@ impl Rejection {
             Self::Evicted => "evicted",
             Self::HandshakeTimeout => "handshake_timeout",
             Self::HandshakeFailed => "handshake_failed",
+            Self::ClientCertificate => "handshake_certificate",
             Self::FirstRequestTimeout => "first_request_timeout",
             Self::WriteTimeout => "write_timeout",
             Self::AcceptFailed => "accept_failed",

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::answer::Requests;
 use super::connection::Connections;
 use super::counters::{Counters, Rejection};
-use super::places::{Entered, Id, Places};
+use super::fairness::Source;
+use super::limiter::{ConnectionLimiter, Entered, Id};
 use super::{Limits, Shutdown};
 
 /// How long to wait after the system refused to accept: without a pause, a process that is out of
@@ -58,8 +58,8 @@ async fn run(
     counters: Arc<Counters>,
 ) {
     let (stop, deadline) = (shutdown.stop.clone(), limits.drain);
-    let door = Arc::new(Door {
-        places: Mutex::new(Places::new(&limits)),
+    let permits = Arc::new(Permits {
+        limiter: Mutex::new(ConnectionLimiter::new(&limits)),
         counters: counters.clone(),
     });
     let connections = Arc::new(Connections {
@@ -84,13 +84,13 @@ async fn run(
         };
         match accepted {
             Ok((stream, peer)) => {
-                // Without a place, the stream is dropped, and that closes it.
-                let Some(place) = Door::admit(&door, peer) else {
+                // Without a permit, the stream is dropped, and that closes it.
+                let Some(permit) = Permits::admit(&permits, peer) else {
                     continue;
                 };
-                let (id, connections) = (place.id, connections.clone());
-                let handle = open.spawn(async move { connections.handle(stream, place).await });
-                door.locked().attach(id, handle);
+                let (id, connections) = (permit.id, connections.clone());
+                let handle = open.spawn(async move { connections.handle(stream, permit).await });
+                permits.locked().attach(id, handle);
             }
             Err(error) => pause_after(&error, &counters).await,
         }
@@ -99,57 +99,62 @@ async fn run(
     drain(open, deadline, &counters).await;
 }
 
-/// Lets connections in and out.
-struct Door {
-    places: Mutex<Places<AbortHandle>>,
+/// What admits connections.
+struct Permits {
+    limiter: Mutex<ConnectionLimiter<AbortHandle>>,
     counters: Arc<Counters>,
 }
 
-/// A connection's place, until dropped.
-pub(super) struct Place {
+/// A connection's permit to be open, until dropped.
+pub(super) struct Permit {
     id: Id,
-    proven: AtomicBool,
-    door: Arc<Door>,
+    source: Source,
+    permits: Arc<Permits>,
 }
 
-impl Door {
-    fn admit(door: &Arc<Self>, peer: SocketAddr) -> Option<Place> {
-        let entered = door.locked().enter(peer.ip(), Instant::now());
-        let entered = entered.inspect_err(|reason| door.counters.reject(*reason));
+impl Permits {
+    fn admit(permits: &Arc<Self>, peer: SocketAddr) -> Option<Permit> {
+        let source = Source::from(peer.ip());
+        let entered = permits.locked().enter(source, Instant::now());
+        let entered = entered.inspect_err(|reason| permits.counters.reject(*reason));
         let Entered { id, instead_of } = entered.ok()?;
         if let Some((reason, connection)) = instead_of {
-            door.counters.reject(reason);
+            permits.counters.reject(reason);
             connection.abort();
         }
-        door.counters.accept();
-        Some(Place {
+        permits.counters.accept();
+        Some(Permit {
             id,
-            proven: AtomicBool::new(false),
-            door: door.clone(),
+            source,
+            permits: permits.clone(),
         })
     }
 
-    fn locked(&self) -> MutexGuard<'_, Places<AbortHandle>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, ConnectionLimiter<AbortHandle>> {
+        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Place {
-    /// A request of the connection was answered with success. (A peer that only ever earns refusals
-    /// shall not become one that cannot be evicted.)
-    pub(super) fn prove(&self) {
-        // The lock is taken once in a connection, not for each request.
-        if !self.proven.load(Ordering::Relaxed) {
-            self.proven.store(true, Ordering::Relaxed);
-            self.door.locked().prove(self.id);
-        }
+impl Permit {
+    pub(super) fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The head of a request is there.
+    pub(super) fn begin_request(&self) {
+        self.permits.locked().begin_request(self.id);
+    }
+
+    /// The request was answered, with success or not.
+    pub(super) fn end_request(&self, success: bool) {
+        self.permits.locked().end_request(self.id, success);
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        self.door.locked().leave(self.id);
-        self.door.counters.close();
+        self.permits.locked().leave(self.id);
+        self.permits.counters.close();
     }
 }
 

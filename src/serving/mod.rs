@@ -1,18 +1,22 @@
 //! The listeners: HTTPS for the API server, plain HTTP for probes and metrics.
 //!
-//! The way of a connection: accepted ([`listener`]) -> given a place, perhaps another's ([`places`])
+//! The path of a connection: accepted ([`listener`]) -> let in, perhaps in place of another ([`limiter`])
 //! -> TLS handshake, if it is that listener -> requests one after another ([`connection`]), each read
 //! as a whole ([`body`], within a [`budget`]), then answered by the router ([`answer`]). Every wait on
 //! the way is bounded, for what is written too ([`writes`]), and every connection is a task of its
-//! own, so one silent, slow or resetting peer never delays others.
+//! own, so one silent, slow or resetting peer never delays others. Whatever is short is shared by one
+//! rule ([`fairness`]).
 
 mod answer;
+mod bind;
 mod body;
 mod budget;
+mod client_certificates;
 mod connection;
 mod counters;
+mod fairness;
+mod limiter;
 mod listener;
-mod places;
 mod writes;
 
 use std::sync::Arc;
@@ -20,9 +24,12 @@ use std::time::Duration;
 
 use rustls::crypto::CryptoProvider;
 use rustls::server::ResolvesServerCert;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::version::{TLS12, TLS13};
 use tokio_util::sync::CancellationToken;
 
+pub use bind::bind;
+pub use client_certificates::{ClientAuthority, Error};
 pub use counters::{Counters, Rejection};
 pub use listener::{serve, serve_plain};
 
@@ -42,19 +49,18 @@ pub struct Limits {
     pub write: Duration,
     /// Size of a request's body.
     pub body_bytes: usize,
-    /// What all bodies hold together, from their coming to the answer. (Not counted is a small part
-    /// of each, see [`body`].) Beyond it, requests are told to come again.
+    /// What all bodies hold together, from their coming to the answer, of which a source may hold a quarter.
+    /// (Not counted is a small part of each, see [`body`].) Beyond it, requests are rejected with `Retry-After`.
     pub bodies_bytes: usize,
     /// Requests at once whose body is there and whose answer is not. Beyond it, requests are told to
     /// come again.
     pub in_work: usize,
-    /// Connections at once, those in the handshake included. Beyond it, the oldest unproven one (on
-    /// which no request was answered with success yet) is closed for the newcomer; see [`places`].
+    /// Connections at once, those in the handshake included. Beyond it, the source that has most of
+    /// them gives up one for the newcomer; see [`limiter`].
     pub connections: usize,
-    /// Unproven connections at once from one address (IPv4) or one /64 (IPv6). No API server needs
-    /// more proven ones either, and an address that has more gives way first.
-    pub unproven_per_address: usize,
-    /// What a connection has before it can be closed for another from its address.
+    /// Connections at once from one address (IPv4) or one /64 (IPv6).
+    pub connections_per_source: usize,
+    /// What a connection has before it can be closed for another.
     pub fair_chance: Duration,
     /// For the requests in work when the listener stops.
     pub drain: Duration,
@@ -77,7 +83,7 @@ impl Default for Limits {
             connections: 1000,
             // An API server lets 200 changes be in work at once (--max-mutating-requests-inflight), and
             // each may be a new connection when the operator has just started.
-            unproven_per_address: 256,
+            connections_per_source: 256,
             fair_chance: Duration::from_secs(1),
             drain: Duration::from_secs(20),
         }
@@ -89,12 +95,11 @@ impl Limits {
     pub fn of_pages() -> Self {
         Self {
             connections: 100,
-            unproven_per_address: 50,
+            connections_per_source: 25,
             // Nothing that is asked here has a body.
             body_bytes: 64 * 1024,
             bodies_bytes: 1024 * 1024,
-            // As many as there are connections, so that a full house is a matter of places alone: there
-            // a peer that was answered once keeps its own.
+            // As many as there are connections: the limit of connections is the one that is fair.
             in_work: 100,
             drain: Duration::from_secs(1),
             ..Self::default()
@@ -113,18 +118,22 @@ pub struct Shutdown {
 }
 
 /// How our listener speaks TLS: 1.2 and 1.3, HTTP/1.1 alone (all that an API server offers to a
-/// webhook), no client certificates.
+/// webhook). With `callers`, a client needs a certificate that passes there.
 ///
 /// # Errors
 /// When the provider supports neither version, which ours does.
 pub fn tls_config(
     resolver: Arc<dyn ResolvesServerCert>,
+    callers: Option<Arc<dyn ClientCertVerifier>>,
 ) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
     let provider: CryptoProvider = rustls::crypto::aws_lc_rs::default_provider();
-    let mut config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
-        .with_protocol_versions(&[&TLS13, &TLS12])?
-        .with_no_client_auth()
-        .with_cert_resolver(resolver);
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&TLS13, &TLS12])?;
+    let config = match callers {
+        Some(callers) => config.with_client_cert_verifier(callers),
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     // An API server keeps no sessions to resume, and a ticket would be made for each connection.
     config.send_tls13_tickets = 0;

@@ -2,12 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod bad_input;
+mod client_certificates;
 mod connections;
 mod ending;
 mod requests;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -17,6 +19,7 @@ use axum::routing::{get, post};
 use chrono::{TimeDelta, Utc};
 use prometheus_client::registry::Registry;
 use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -33,6 +36,8 @@ const SOON: Duration = Duration::from_secs(10);
 
 /// What most clients come from.
 const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+/// Another address.
+const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 struct Server {
     address: SocketAddr,
@@ -40,12 +45,17 @@ struct Server {
     certificate: Arc<ServedCertificate>,
     shutdown: Shutdown,
     counters: Arc<Counters>,
+    /// Requests for `/endless` that have come, where the router has it.
+    endless: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
 impl Server {
     async fn start(limits: Limits) -> Self {
-        Self::of(router(), limits).await
+        let endless = Arc::new(AtomicUsize::new(0));
+        let mut server = Self::of(router(&endless), limits, None).await;
+        server.endless = endless;
+        server
     }
 
     /// The real webhooks.
@@ -56,10 +66,14 @@ impl Server {
             .collect();
         let metrics = crate::admission::metrics::Metrics::new(&mut Registry::default());
         let router = crate::admission::router::router(&kinds, &crate::clock::system(), &metrics);
-        Self::of(router, Limits::default()).await
+        Self::of(router, Limits::default(), None).await
     }
 
-    async fn of(router: Router, limits: Limits) -> Self {
+    async fn of(
+        router: Router,
+        limits: Limits,
+        callers: Option<Arc<dyn ClientCertVerifier>>,
+    ) -> Self {
         let authority = Authority::generate(Utc::now(), TimeDelta::days(1)).unwrap();
         let certificate = Arc::new(ServedCertificate::default());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -68,7 +82,7 @@ impl Server {
         let counters = Arc::new(Counters::default());
         let task = tokio::spawn(serve(
             listener,
-            tls_config(certificate.clone()).unwrap(),
+            tls_config(certificate.clone(), callers).unwrap(),
             router,
             limits,
             shutdown.clone(),
@@ -80,6 +94,7 @@ impl Server {
             certificate,
             shutdown,
             counters,
+            endless: Arc::default(),
             task,
         };
         server.new_leaf();
@@ -103,8 +118,7 @@ impl Server {
     }
 
     async fn try_connect(&self, from: Ipv4Addr) -> std::io::Result<Client> {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(certificates(&self.authority.certificate_pem()));
+        let roots = self.roots();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -119,6 +133,12 @@ impl Server {
             .await?;
         let read = String::new();
         Ok(Client { stream, read })
+    }
+
+    fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(certificates(&self.authority.certificate_pem()));
+        roots
     }
 
     /// A connection on which nothing was sent yet.
@@ -144,7 +164,8 @@ async fn panics() -> &'static str {
     panic!("on purpose")
 }
 
-fn router() -> Router {
+fn router(endless: &Arc<AtomicUsize>) -> Router {
+    let endless = endless.clone();
     Router::new()
         .route("/", get(|| async { "hello" }))
         .route(
@@ -160,7 +181,13 @@ fn router() -> Router {
                 "slow"
             }),
         )
-        .route("/endless", get(std::future::pending::<&str>))
+        .route(
+            "/endless",
+            get(async move || {
+                endless.fetch_add(1, Ordering::Relaxed);
+                std::future::pending::<&str>().await
+            }),
+        )
         .layer(DefaultBodyLimit::disable())
 }
 

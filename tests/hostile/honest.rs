@@ -2,15 +2,16 @@
 //! other connects anew for each call.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -55,13 +56,7 @@ const MIN_CALLS: usize = 20;
 pub(crate) fn measure<const N: usize>(servers: [&Server; N], time: Duration) -> [Measured; N] {
     let caller = |server: &Server, keep, pace| {
         let (address, tls) = (server.address, server.tls.clone());
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(call(address, tls, keep, time, pace))
-        })
+        std::thread::spawn(move || runtime().block_on(call(address, tls, keep, time, pace)))
     };
     let callers = servers.map(|server| {
         let kept = caller(server, true, Duration::from_millis(5));
@@ -114,26 +109,113 @@ impl fmt::Display for Measured {
 pub(crate) async fn connect(
     address: SocketAddr,
     tls: &Arc<ClientConfig>,
-    from: std::net::Ipv4Addr,
+    from: Ipv4Addr,
 ) -> std::io::Result<TlsStream<TcpStream>> {
     let socket = TcpSocket::new_v4()?;
     socket.bind((from, 0).into())?;
     let stream = socket.connect(address).await?;
     stream.set_nodelay(true)?;
+    handshake(stream, tls, address).await
+}
+
+pub(crate) async fn handshake(
+    stream: TcpStream,
+    tls: &Arc<ClientConfig>,
+    address: SocketAddr,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let name = ServerName::from(address.ip());
     TlsConnector::from(tls.clone()).connect(name, stream).await
 }
 
 async fn ask(connection: &mut TlsStream<TcpStream>, request: &[u8]) {
     connection.write_all(request).await.unwrap();
-    let mut answer = Vec::new();
-    while !is_whole(&answer) {
-        let n = connection.read_buf(&mut answer).await.unwrap();
-        assert_ne!(n, 0, "closed after {:?}", String::from_utf8_lossy(&answer));
-    }
-    let answer = String::from_utf8(answer).unwrap();
+    let answer = answer(connection).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(answer.contains(r#""allowed":true"#), "{answer}");
+}
+
+/// Reads one answer, head and body.
+pub(crate) async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<String> {
+    let mut answer = Vec::new();
+    while !is_whole(&answer) {
+        if stream.read_buf(&mut answer).await? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    Ok(String::from_utf8(answer).unwrap())
+}
+
+/// Connections that a caller established before an attack.
+pub(crate) struct Established {
+    runtime: Runtime,
+    connections: Vec<TlsStream<TcpStream>>,
+}
+
+impl Established {
+    pub(crate) fn new(server: &Server, from: Ipv4Addr, many: usize) -> Self {
+        let runtime = runtime();
+        let connect = async || {
+            let mut connection = connect(server.address, &server.tls, from).await.unwrap();
+            ask(&mut connection, &request()).await;
+            connection
+        };
+        let connections = (0..many).map(|_| runtime.block_on(connect())).collect();
+        Self {
+            runtime,
+            connections,
+        }
+    }
+
+    /// Calls on half of them for that long. Every call must succeed.
+    pub(crate) fn use_half(&mut self, time: Duration) {
+        let half = self.connections.len() / 2;
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.call(half);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Calls once on each. Every call must succeed.
+    pub(crate) fn use_once(&mut self) {
+        self.call(self.connections.len());
+    }
+
+    fn call(&mut self, many: usize) {
+        let request = request();
+        for connection in &mut self.connections[..many] {
+            self.runtime.block_on(ask(connection, &request));
+        }
+    }
+}
+
+/// Asks for the probes on a new connection each time, as the kubelet does, for that long. Each must be answered within
+/// the kubelet's second. Returns how many there were.
+pub(crate) fn probe(server: &Server, time: Duration) -> usize {
+    let address = server.probes;
+    let end = Instant::now() + time;
+    let mut probes = 0;
+    runtime().block_on(async {
+        while Instant::now() < end {
+            let probe = async {
+                let mut stream = TcpStream::connect(address).await?;
+                let request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+                stream.write_all(request).await?;
+                answer(&mut stream).await
+            };
+            let answer = tokio::time::timeout(Duration::from_secs(1), probe).await;
+            let answer = answer.expect("in time").expect("answered");
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            probes += 1;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    probes
+}
+
+fn runtime() -> Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap()
 }
 
 fn is_whole(answer: &[u8]) -> bool {
@@ -146,7 +228,7 @@ fn is_whole(answer: &[u8]) -> bool {
 }
 
 /// A review of an At that is as it should be.
-fn request() -> Vec<u8> {
+pub(crate) fn request() -> Vec<u8> {
     let group = "cnat.programming-kubernetes.info";
     let object: Value = json!({
         "apiVersion": format!("{group}/v1alpha1"),

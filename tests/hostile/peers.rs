@@ -1,5 +1,5 @@
-//! Peers that mean harm. Each does one thing, and does it again as soon as it is thrown out, until
-//! the attack is called off; then it waits to be thrown out for the last time.
+//! Hostile peers. Each does one thing, and does it again as soon as the server closes its connection, until the attack
+//! ends; then it waits until the server has closed the last one.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -8,25 +8,31 @@ use std::time::{Duration, Instant};
 
 use my_operator_rounds::lengths::hostile_arrival;
 use rustls::{ClientConfig, ClientConnection};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::honest::connect;
+use super::honest::{answer, handshake, request};
 use super::server::Server;
 
 /// What a peer does.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Habit {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     Silent,
     /// Sends half of its part of the handshake.
     HalfHandshake,
     /// Announces the largest body and sends it byte by byte.
     SlowBody,
+    /// Sends requests and reads no answer.
+    SlowReader,
     /// Resets its connections, before the handshake or in the middle of it.
     Reconnecting,
+    /// Earns trust by one good request, and keeps the connection.
+    Trusted,
+    /// Opens connections and resets them, 50 times a second.
+    Churning,
 }
 
 /// An attack that goes on.
@@ -39,27 +45,55 @@ pub(crate) struct Attack {
 #[derive(Clone)]
 struct Target {
     address: SocketAddr,
-    tls: Arc<ClientConfig>,
+    /// None where the listener is plain.
+    tls: Option<Arc<ClientConfig>>,
     /// The first message of a handshake.
     hello: Arc<Vec<u8>>,
+    /// A request that is answered with success.
+    request: Arc<Vec<u8>>,
     off: CancellationToken,
 }
 
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
 impl Attack {
+    /// On the webhooks.
     pub(crate) fn start(server: &Server, gather: impl FnOnce(&mut Vec<(Habit, Ipv4Addr)>)) -> Self {
-        let off = CancellationToken::new();
         let target = Target {
             address: server.address,
-            tls: server.tls.clone(),
+            tls: Some(server.tls.clone()),
             hello: Arc::new(hello(server)),
-            off: off.clone(),
+            request: Arc::new(request()),
+            off: CancellationToken::new(),
         };
+        Self::on(target, gather)
+    }
+
+    /// On the probes.
+    pub(crate) fn on_probes(
+        server: &Server,
+        gather: impl FnOnce(&mut Vec<(Habit, Ipv4Addr)>),
+    ) -> Self {
+        let target = Target {
+            address: server.probes,
+            tls: None,
+            hello: Arc::new(b"GET /healthz HTTP/1.1\r\n".to_vec()),
+            request: Arc::new(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+            off: CancellationToken::new(),
+        };
+        Self::on(target, gather)
+    }
+
+    fn on(target: Target, gather: impl FnOnce(&mut Vec<(Habit, Ipv4Addr)>)) -> Self {
+        let off = target.off.clone();
         // Peers do not arrive in one instant. In a soak they take as long as the listener waits for a handshake, so
         // that they keep arriving evenly.
         let arrival = hostile_arrival();
         let mut peers = Vec::new();
         gather(&mut peers);
-        // One thread for all: they shall not win by using up the machine that the server is on.
+        // One thread for all: they must not win by using up the machine that the server is on.
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -74,7 +108,7 @@ impl Attack {
                     let turn = (n * 7919) % total;
                     tasks.spawn(async move {
                         tokio::time::sleep(arrival * turn / total).await;
-                        target.molest(habit, from).await;
+                        target.attack(habit, from).await;
                     });
                 }
                 while let Some(ended) = tasks.join_next().await {
@@ -108,27 +142,46 @@ impl Attack {
 }
 
 impl Target {
-    async fn molest(self, habit: Habit, from: Ipv4Addr) {
+    async fn attack(self, habit: Habit, from: Ipv4Addr) {
         let mut times = 0_u32;
+        // Peers whose connections are closed at once come again soon, not at once: connections that come and go keep any
+        // machine busy, and only Churning measures that.
+        let pause = Duration::from_millis(match habit {
+            Habit::Churning => 20,
+            Habit::Trusted => 1000,
+            _ => 300,
+        });
         while !self.off.is_cancelled() {
-            // Nobody hears what became of it: the server may do with them what it likes.
+            // What becomes of it does not matter: the server may do with it what it likes.
             let _ = match habit {
                 Habit::Silent => self.begin(from, &[]).await,
                 Habit::HalfHandshake => self.begin(from, &self.hello[..self.hello.len() / 2]).await,
                 Habit::SlowBody => self.slow_body(from).await,
-                Habit::Reconnecting => self.reset(from, times).await,
+                Habit::SlowReader => self.slow_reader(from).await,
+                Habit::Reconnecting | Habit::Churning => self.reset(from, times).await,
+                Habit::Trusted => self.trusted(from).await,
             };
             times += 1;
-            // Those that are thrown out at once come again soon, not at once: any machine can be kept
-            // busy by connections that come and go, and it is not that which is measured.
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            tokio::time::sleep(pause).await;
         }
     }
 
-    async fn tcp(&self, from: Ipv4Addr) -> std::io::Result<TcpStream> {
+    fn socket(&self, from: Ipv4Addr) -> std::io::Result<TcpSocket> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((from, 0).into())?;
-        socket.connect(self.address).await
+        Ok(socket)
+    }
+
+    async fn tcp(&self, from: Ipv4Addr) -> std::io::Result<TcpStream> {
+        self.socket(from)?.connect(self.address).await
+    }
+
+    /// Does the handshake, if the listener has one.
+    async fn secured(&self, stream: TcpStream) -> std::io::Result<Box<dyn Stream>> {
+        Ok(match &self.tls {
+            Some(tls) => Box::new(handshake(stream, tls, self.address).await?),
+            None => Box::new(stream),
+        })
     }
 
     async fn begin(&self, from: Ipv4Addr, bytes: &[u8]) -> std::io::Result<()> {
@@ -139,7 +192,7 @@ impl Target {
     }
 
     async fn slow_body(&self, from: Ipv4Addr) -> std::io::Result<()> {
-        let stream = connect(self.address, &self.tls, from).await?;
+        let stream = self.secured(self.tcp(from).await?).await?;
         let (mut read, mut write) = tokio::io::split(stream);
         let head = "POST /mutate-cnat-programming-kubernetes-info-v1alpha1-at HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 8388608\r\n\r\n";
         write.write_all(head.as_bytes()).await?;
@@ -152,6 +205,32 @@ impl Target {
         tokio::select! {
             _ = read.read_to_end(&mut answer) => {}
             () = trickle => {}
+        }
+        Ok(())
+    }
+
+    async fn slow_reader(&self, from: Ipv4Addr) -> std::io::Result<()> {
+        let socket = self.socket(from)?;
+        // A small window is full soon.
+        socket.set_recv_buffer_size(4096)?;
+        let mut stream = self.secured(socket.connect(self.address).await?).await?;
+        // Until the buffers of both sides are full, and then until the server has closed the connection.
+        while !self.off.is_cancelled() {
+            stream.write_all(&self.request).await?;
+            stream.flush().await?;
+        }
+        Ok(())
+    }
+
+    async fn trusted(&self, from: Ipv4Addr) -> std::io::Result<()> {
+        let mut stream = self.secured(self.tcp(from).await?).await?;
+        stream.write_all(&self.request).await?;
+        stream.flush().await?;
+        answer(&mut stream).await?;
+        let mut rest = Vec::new();
+        tokio::select! {
+            _ = stream.read_to_end(&mut rest) => {}
+            () = self.off.cancelled() => {}
         }
         Ok(())
     }

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use chrono::{TimeDelta, Utc};
 use my_operator::certs::ServedCertificate;
 use my_operator::certs::authority::Authority;
-use my_operator::serving::{Counters, Limits, Rejection, Shutdown, serve, tls_config};
+use my_operator::serving::{
+    Counters, Limits, Rejection, Shutdown, bind, serve, serve_plain, tls_config,
+};
+use my_operator::telemetry::probes;
 use my_operator::{admission, clock, kinds};
 use prometheus_client::registry::Registry;
 use rustls::client::Resumption;
@@ -18,6 +21,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
 /// Set for the server's process.
 pub(crate) const ROLE: &str = "MY_OPERATOR_TEST_HOSTILE_SERVER";
@@ -27,11 +31,18 @@ pub(crate) const ROLE: &str = "MY_OPERATOR_TEST_HOSTILE_SERVER";
 pub(crate) fn run() {
     raise_open_files();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let (address, authority, counters) = runtime.block_on(start());
+    let entered = runtime.enter();
+    let (address, authority, counters) = start();
+    let probes = start_probes();
     let ca = authority.certificate_pem();
     // The test harness has begun a line of its own.
     let mut out = std::io::stdout();
-    writeln!(out, "\n{}", json!({ "address": address, "ca": ca })).unwrap();
+    writeln!(
+        out,
+        "\n{}",
+        json!({ "address": address, "probes": probes, "ca": ca })
+    )
+    .unwrap();
     for line in std::io::stdin().lock().lines() {
         line.unwrap();
         let mut counted = json!({ "open": counters.open(), "panics": counters.panics().get() });
@@ -40,10 +51,11 @@ pub(crate) fn run() {
         }
         writeln!(out, "{counted}").unwrap();
     }
+    drop(entered);
     runtime.shutdown_background();
 }
 
-async fn start() -> (SocketAddr, Authority, Arc<Counters>) {
+fn start() -> (SocketAddr, Authority, Arc<Counters>) {
     let admissions: Vec<_> = kinds::REGISTRY.iter().map(|kind| kind.admission).collect();
     let metrics = admission::metrics::Metrics::new(&mut Registry::default());
     let router = admission::router::router(&admissions, &clock::system(), &metrics);
@@ -53,18 +65,27 @@ async fn start() -> (SocketAddr, Authority, Arc<Counters>) {
     let certificate = Arc::new(ServedCertificate::default());
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     certificate.set(leaf.unwrap().certified_key(&provider).unwrap());
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     let counters = Arc::new(Counters::default());
     tokio::spawn(serve(
         listener,
-        tls_config(certificate).unwrap(),
+        tls_config(certificate, None).unwrap(),
         router,
         Limits::default(),
         Shutdown::default(),
         counters.clone(),
     ));
     (address, authority, counters)
+}
+
+/// The probes, on a plain listener as in production.
+fn start_probes() -> SocketAddr {
+    let router = probes::router(probes::Gates::default(), Arc::new(Vec::new));
+    let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_plain(listener, router, CancellationToken::new()));
+    address
 }
 
 /// More than a thousand connections are more than many a shell allows at first.
@@ -82,6 +103,8 @@ pub(crate) struct Server {
     ask: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     pub(crate) address: SocketAddr,
+    /// Where the probes are, without TLS.
+    pub(crate) probes: SocketAddr,
     pub(crate) tls: Arc<ClientConfig>,
 }
 
@@ -98,11 +121,13 @@ impl Server {
         let ask = process.stdin.take();
         let mut answers = BufReader::new(process.stdout.take().unwrap());
         let hello = answer(&mut answers);
+        let address = |name: &str| hello[name].as_str().unwrap().parse().unwrap();
         Self {
             process,
             ask,
             answers,
-            address: hello["address"].as_str().unwrap().parse().unwrap(),
+            address: address("address"),
+            probes: address("probes"),
             tls: trusting(hello["ca"].as_str().unwrap()),
         }
     }

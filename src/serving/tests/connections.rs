@@ -86,11 +86,11 @@ async fn without_a_certificate_handshakes_fail_and_are_counted() {
     let mut server = Server::start(Limits::default()).await;
     server.address = listener.local_addr().unwrap();
     let (shutdown, counters) = (Shutdown::default(), server.counters.clone());
-    let tls = tls_config(Arc::new(ServedCertificate::default())).unwrap();
+    let tls = tls_config(Arc::new(ServedCertificate::default()), None).unwrap();
     let task = serve(
         listener,
         tls,
-        router(),
+        router(&Arc::default()),
         Limits::default(),
         shutdown,
         counters,
@@ -121,7 +121,7 @@ async fn the_plain_listener_answers_and_stops() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = tokio_util::sync::CancellationToken::new();
-    let task = tokio::spawn(serve_plain(listener, router(), stop.clone()));
+    let task = tokio::spawn(serve_plain(listener, router(&Arc::default()), stop.clone()));
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream
         .write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -138,33 +138,29 @@ async fn the_plain_listener_answers_and_stops() {
 }
 
 #[tokio::test]
-async fn a_full_listener_closes_the_oldest_unproven_connection_for_a_newcomer() {
+async fn a_full_listener_closes_an_idle_connection_of_the_largest_source_for_a_newcomer() {
     let limits = Limits {
         connections: 3,
+        fair_chance: Duration::ZERO,
         ..Limits::default()
     };
     let server = Server::start(limits).await;
-    let mut proven = server.connect().await;
-    proven.get("/").await;
-    // To be refused proves nothing.
-    let mut refused = server.connect().await;
-    let answer = refused.get("/nowhere").await;
-    assert!(answer.starts_with("http/1.1 404"), "{answer}");
-    let mut silent = server.silent(HERE).await.unwrap();
-    eventually(|| server.counters.accepted() == 3).await;
-    let mut newcomer = server.connect().await;
-    refused.closed().await;
+    let mut busy = server.connect().await;
+    let endless = "GET /endless HTTP/1.1\r\nHost: x\r\n\r\n";
+    busy.send(endless).await;
+    let mut idle = server.connect().await;
+    idle.get("/").await;
+    let mut newest = server.connect().await;
+    newest.send(endless).await;
+    eventually(|| server.endless.load(Ordering::Relaxed) == 2).await;
+    let mut newcomer = server.try_connect(ELSEWHERE).await.unwrap();
+    assert!(newcomer.get("/").await.starts_with("http/1.1 200"));
+    idle.closed().await;
     assert_eq!(server.counters.rejected(Rejection::Evicted), 1);
-    let mut another = server.connect().await;
-    assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0);
-    assert_eq!(server.counters.rejected(Rejection::Evicted), 2);
-    for client in [&mut proven, &mut newcomer, &mut another] {
-        assert!(client.get("/").await.starts_with("http/1.1 200"));
-    }
-    // Now all are proven.
+    // Busy ones are not closed for a newcomer of their own address.
     assert!(server.try_connect(HERE).await.is_err());
     server.rejected(Rejection::OverCapacity, 1).await;
-    drop(proven);
+    drop(busy);
     eventually(|| server.counters.open() == 2).await;
     server.connect().await.get("/").await;
     assert_eq!(server.counters.rejected(Rejection::OverCapacity), 1);
@@ -173,34 +169,22 @@ async fn a_full_listener_closes_the_oldest_unproven_connection_for_a_newcomer() 
 #[tokio::test]
 async fn one_address_cannot_keep_another_out() {
     let limits = Limits {
-        unproven_per_address: 3,
+        connections_per_source: 3,
         fair_chance: SOON,
         ..Limits::default()
     };
     let server = Server::start(limits).await;
-    let attacker = Ipv4Addr::new(127, 0, 0, 2);
     let mut silent = Vec::new();
     for _ in 0..10 {
-        silent.push(server.silent(attacker).await.unwrap());
+        silent.push(server.silent(ELSEWHERE).await.unwrap());
     }
     server.rejected(Rejection::PerAddress, 7).await;
     assert_eq!(server.counters.open(), 3);
     for _ in 0..5 {
-        assert!(
-            server
-                .connect()
-                .await
-                .get("/")
-                .await
-                .starts_with("http/1.1 200")
-        );
-    }
-    // Proven connections count against nobody.
-    let mut kept = Vec::new();
-    for _ in 0..5 {
         let mut client = server.connect().await;
-        client.get("/").await;
-        kept.push(client);
+        assert!(client.get("/").await.starts_with("http/1.1 200"));
+        drop(client);
+        eventually(|| server.counters.open() == 3).await;
     }
     assert_eq!(server.counters.rejected(Rejection::PerAddress), 7);
 }
@@ -208,26 +192,42 @@ async fn one_address_cannot_keep_another_out() {
 #[tokio::test]
 async fn silent_peers_cannot_keep_out_an_honest_one_behind_the_same_address() {
     let limits = Limits {
-        unproven_per_address: 3,
+        connections_per_source: 3,
         fair_chance: Duration::ZERO,
         ..Limits::default()
     };
     let server = Server::start(limits).await;
     let mut silent = Vec::new();
-    for _ in 0..3 {
+    for n in 1..=3 {
         silent.push(server.silent(HERE).await.unwrap());
+        eventually(|| server.counters.accepted() == n).await;
     }
-    eventually(|| server.counters.accepted() == 3).await;
-    assert!(
-        server
-            .connect()
-            .await
-            .get("/")
-            .await
-            .starts_with("http/1.1 200")
-    );
+    let mut client = server.connect().await;
+    assert!(client.get("/").await.starts_with("http/1.1 200"));
     assert_eq!(server.counters.rejected(Rejection::PerAddress), 1);
-    assert_eq!(silent[0].read(&mut [0; 1]).await.unwrap_or(0), 0);
+    assert_eq!(silent[2].read(&mut [0; 1]).await.unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn trusted_connections_of_one_address_are_limited_too() {
+    let limits = Limits {
+        connections_per_source: 4,
+        fair_chance: Duration::ZERO,
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let mut first = server.connect().await;
+    first.get("/").await;
+    let mut others = Vec::new();
+    for _ in 0..10 {
+        let mut client = server.connect().await;
+        assert!(client.get("/").await.starts_with("http/1.1 200"));
+        others.push(client);
+    }
+    eventually(|| server.counters.open() == 4).await;
+    assert_eq!(server.counters.rejected(Rejection::PerAddress), 7);
+    // The connection that was there before all others.
+    assert!(first.get("/").await.starts_with("http/1.1 200"));
 }
 
 #[tokio::test]

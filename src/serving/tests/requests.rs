@@ -130,7 +130,8 @@ async fn more_requests_in_work_than_allowed_are_told_to_come_again() {
 async fn a_large_body_is_told_to_come_again_while_others_hold_the_memory() {
     const LARGE: usize = 256 * 1024;
     let limits = Limits {
-        bodies_bytes: LARGE,
+        // A quarter of it is for one address.
+        bodies_bytes: 4 * LARGE,
         ..Limits::default()
     };
     let server = Server::start(limits).await;
@@ -162,6 +163,31 @@ async fn a_large_body_is_told_to_come_again_while_others_hold_the_memory() {
     assert_eq!(line(&holding.answer().await), LARGE.to_string());
     client.send(&large).await;
     assert_eq!(line(&client.answer().await), LARGE.to_string());
+}
+
+/// As 4 MiB + 1 byte each and 64 MiB in all, at a sixteenth.
+#[tokio::test]
+async fn slow_large_bodies_of_others_keep_no_review_out() {
+    let limits = Limits {
+        bodies_bytes: 4 << 20,
+        ..Limits::default()
+    };
+    let server = Server::start(limits).await;
+    let body = "x".repeat((256 << 10) + 1);
+    let mut slow = Vec::new();
+    // All of the memory, a quarter of it for each address, and more than that.
+    for n in 0..32 {
+        let from = Ipv4Addr::new(127, 0, 0, 2 + n % 5);
+        let mut client = server.try_connect(from).await.unwrap();
+        client.send(&posted("Content-Length: 524288", &body)).await;
+        slow.push(client);
+    }
+    let mut honest = server.connect().await;
+    let review = posted("Content-Length: 65536", &"x".repeat(64 << 10));
+    for _ in 0..20 {
+        honest.send(&review).await;
+        assert_eq!(line(&honest.answer().await), "65536");
+    }
 }
 
 #[tokio::test]

@@ -38,6 +38,10 @@ lengths! {
     changes_of_the_leader: u64 = 400, 5_000;
     /// `certs::rotation`: histories of each kind of mishap.
     certificate_rotations: u64 = 8, 100;
+    /// `serving::limiter`: steps of the limiter of connections and its naive model.
+    limiter_steps: usize = 1_000_000, 10_000_000;
+    /// `serving::budget`: steps of the ledger of the memory for bodies.
+    body_steps: usize = 100_000, 1_000_000;
     /// `admission::image`: image references of each kind.
     image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.
@@ -125,6 +129,10 @@ lengths! {
     hostile_arrival: Duration = Duration::from_secs(2), Duration::from_secs(5);
     /// `hostile::memory`: operations, and half of the shapes, of the largest reviews.
     large_reviews: usize = 1, 5;
+    /// `hostile`: how long all kinds of hostile peers attack from one address.
+    hostile_siege: Duration = Duration::from_secs(3), Duration::from_mins(1);
+    /// `hostile`: the connections that they open and reset, per second.
+    hostile_churn: usize = 1_000, 2_000;
     /// `hostile`: measurements, of which one must be within the limits.
     hostile_rounds: usize = 2, 3;
 }
