@@ -10,6 +10,7 @@
 
 pub mod authority;
 pub mod bundle;
+pub mod clocks;
 #[cfg(test)]
 mod fake;
 pub mod files;

@@ -44,8 +44,10 @@ impl ResolvesServerCert for ServedCertificate {
 /// What readiness and metrics may know about the certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// A leaf is being served and has not expired.
+    /// A leaf is being served that is valid by this machine's clock.
     pub leaf_ready: bool,
+    /// Why the leaf that is being served is not valid.
+    pub leaf_fault: Option<String>,
     /// When the served leaf expires.
     pub leaf_not_after: Option<DateTime<Utc>>,
     /// When the CA that signs expires.

@@ -86,7 +86,8 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         webhooks = flags.webhooks,
         "starting"
     );
-    let client = client::connect(config.clone(), &figures.client)?;
+    let server_clock = client::ServerClock::default();
+    let client = client::connect(config.clone(), &figures.client, &server_clock)?;
     let leadership = Leadership::new(
         &flags,
         &config,
@@ -108,7 +109,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     };
     let certificates = match webhook_listener {
         Some(listener) => {
-            let certificates = Certificates::new(&flags, &kinds, &client)?;
+            let certificates = Certificates::new(&flags, &kinds, &client, server_clock)?;
             let counters = Arc::default();
             webhooks::count(&mut registry, &certificates, &counters);
             let router = webhooks::router(&kinds, &figures.admission);

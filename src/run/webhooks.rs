@@ -31,7 +31,12 @@ pub(super) enum Certificates {
 }
 
 impl Certificates {
-    pub(super) fn new(flags: &Flags, kinds: &[&Kind], client: &Client) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        flags: &Flags,
+        kinds: &[&Kind],
+        client: &Client,
+        server_clock: client::ServerClock,
+    ) -> anyhow::Result<Self> {
         let reach = match &flags.webhook_url {
             Some(url) => Reach::Url(url.clone()),
             None => Reach::Service {
@@ -69,6 +74,7 @@ impl Certificates {
                 target,
             },
             clock::system(),
+            server_clock,
         )?;
         Ok(Self::Kept(Box::new(keeper)))
     }
@@ -197,11 +203,11 @@ impl CertificateGates {
             {
                 let state = states.borrow_and_update();
                 let problem = state.problem.as_deref();
-                match state.leaf_not_after {
+                match &state.leaf_fault {
                     _ if state.leaf_ready => self.leaf.open(),
-                    Some(end) => {
+                    Some(fault) => {
                         let why = problem.unwrap_or("about to be renewed");
-                        self.leaf.close(&format!("expired at {end}: {why}"));
+                        self.leaf.close(&format!("{fault}: {why}"));
                     }
                     None => self.leaf.close(problem.unwrap_or("not there yet")),
                 }

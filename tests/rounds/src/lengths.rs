@@ -38,6 +38,8 @@ lengths! {
     changes_of_the_leader: u64 = 400, 5_000;
     /// `certs::rotation`: histories of each kind of mishap.
     certificate_rotations: u64 = 8, 100;
+    /// `certs::rotation`: histories of clocks that are set at random.
+    certificate_clocks: u64 = 24, 400;
     /// `admission::image`: image references of each kind.
     image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.
