@@ -53,9 +53,9 @@ pub enum Error {
     /// A certificate that would end before it begins: the CA is not valid yet by this clock.
     #[error("the CA is not valid before {0}")]
     NotYetValid(DateTime<Utc>),
-    /// A pair that has expired, where a good one is served.
-    #[error("the certificate expired at {0}, so the one before it is kept")]
-    PairExpired(DateTime<Utc>),
+    /// A pair that is worse than the one that is served.
+    #[error("the new certificate {0}, so the one before it is kept")]
+    WorsePair(String),
     /// A point in time that a certificate cannot express.
     #[error("a certificate cannot express the time {0}")]
     Time(DateTime<Utc>),
@@ -74,7 +74,8 @@ impl Error {
             Self::NotAKey => "key_unreadable",
             Self::KeyMismatch => "key_mismatch",
             Self::Host(_) => "host_invalid",
-            Self::Expired(_) | Self::PairExpired(_) => "certificate_expired",
+            Self::Expired(_) => "certificate_expired",
+            Self::WorsePair(_) => "certificate_worse",
             Self::NotYetValid(_) => "certificate_not_yet_valid",
             Self::Serve(_) => "certificate_unservable",
         }
@@ -171,6 +172,11 @@ impl Anchor {
         issuer
             .zip(leaf)
             .is_some_and(|(issuer, leaf)| leaf.issuer() == issuer.subject())
+    }
+
+    /// The certificate.
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
     }
 
     /// The certificate as PEM text.
@@ -387,13 +393,7 @@ pub struct LeafFacts {
 impl LeafFacts {
     /// Why it is of no use at this time, if so.
     pub fn fault(&self, now: DateTime<Utc>) -> Option<String> {
-        if self.not_after <= now {
-            Some(format!("expired at {}", self.not_after))
-        } else if self.not_before > now {
-            Some(format!("not valid before {}", self.not_before))
-        } else {
-            None
-        }
+        time_fault((self.not_before, self.not_after), now)
     }
 }
 
@@ -447,6 +447,20 @@ pub fn validity_of(
         read(x509.validity().not_before)?,
         read(x509.validity().not_after)?,
     ))
+}
+
+/// Why a certificate that begins and ends then is of no use now, if so.
+pub fn time_fault(
+    (not_before, not_after): (DateTime<Utc>, DateTime<Utc>),
+    now: DateTime<Utc>,
+) -> Option<String> {
+    if not_after <= now {
+        Some(format!("expired at {not_after}"))
+    } else if not_before > now {
+        Some(format!("is not valid before {not_before}"))
+    } else {
+        None
+    }
 }
 
 fn parse<'a>(

@@ -17,6 +17,7 @@ use super::Error;
 use super::authority::{Authority, Fingerprint, LeafFacts};
 use super::bundle::{BundleTarget, Snapshot, Writer};
 use super::clocks::Clocks;
+use super::drift::{self, Drift};
 use super::rotation::{self, Authorities, Change, Held, Observed, Periods};
 use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};
@@ -258,6 +259,7 @@ impl Keeper {
                 acted,
                 ca_not_after: current.map(|a| a.current.anchor().not_after()),
                 bundle_published,
+                drift: snapshot.as_ref().map_or_else(Vec::new, |s| s.drift.clone()),
                 problem: problem(&found.held, snapshot.as_ref(), creates),
             }),
         }
@@ -446,6 +448,8 @@ impl Keeper {
         served::update(&self.state, "webhook", |state| {
             state.problem = problem;
             if let Ok(round) = round {
+                state.drift = drift::count(&round.drift);
+                state.note = drift::note(&round.drift);
                 state.ca_not_after = round.ca_not_after;
                 state.bundle_published = round.bundle_published;
             }
@@ -469,6 +473,7 @@ struct Round {
     acted: bool,
     ca_not_after: Option<DateTime<Utc>>,
     bundle_published: bool,
+    drift: Vec<Drift>,
     problem: Option<String>,
 }
 

@@ -115,7 +115,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             let router = webhooks::router(&kinds, &figures.admission);
             let tls = serving::tls_config(certificates.resolver())?;
             webhooks::serve(&mut tasks, listener, tls, router, counters, &stop);
-            Some((certificates, CertificateGates::new(&gates)))
+            Some((certificates, CertificateGates::new(&gates, &health)))
         }
         None => None,
     };

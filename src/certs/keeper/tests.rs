@@ -29,7 +29,10 @@ fn settings(target: BundleTarget) -> Settings {
 fn patch() -> BundleTarget {
     let named = |entries: &[&str]| Named {
         name: "ours".to_owned(),
-        entries: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+        entries: configuration("", "", entries)["webhooks"]
+            .as_array()
+            .unwrap()
+            .clone(),
     };
     BundleTarget::Patch {
         mutating: named(&["a.x", "b.x"]),
@@ -513,4 +516,28 @@ async fn a_ca_of_a_clock_that_was_ahead_is_replaced_once_the_clock_is_right() {
     };
     eventually(|| right(&fake) && is_valid(&keeper, fake.machine.now())).await;
     keeper.ready().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn drift_of_the_configurations_is_noted_and_neither_repaired_nor_unready() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut keeper = Running::start(&fake, client, settings(patch()));
+    let state = keeper.ready().await;
+    assert_eq!(state.note, None);
+    assert!(state.drift.values().all(|count| *count == 0));
+    let mut object = fake.get(&paths()[0]).unwrap();
+    object["webhooks"][1]["failurePolicy"] = "Ignore".into();
+    fake.put(&paths()[0], object);
+    let state = keeper.until(|state| state.note.is_some()).await;
+    assert!(state.leaf_ready && state.bundle_published);
+    assert_eq!((state.drift["failurePolicy"], state.problem), (1, None));
+    let note = state.note.unwrap();
+    assert!(
+        note.contains(r#"failurePolicy of b.x is "Ignore""#),
+        "{note}"
+    );
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    let object = fake.get(&paths()[0]).unwrap();
+    assert_eq!(object["webhooks"][1]["failurePolicy"], "Ignore");
 }
