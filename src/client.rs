@@ -1,15 +1,18 @@
-//! The client of the API server: which one, with what patience, and how its calls are counted.
+//! The client of the API server: which one, with what patience, how its calls are counted, and what its
+//! answers say about the time.
 
 pub mod call;
 pub mod pages;
 
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::http::{Request, Response, Uri};
+use axum::http::{Request, Response, Uri, header};
+use chrono::{DateTime, TimeDelta, Utc};
 use hyper::rt::{Read, Write};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::Connection;
@@ -20,9 +23,12 @@ use kube::{Client, Config};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use prometheus_client::registry::Registry;
+use tower::util::MapResponseLayer;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
 use pages::PageLimit;
+
+use crate::clock;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -81,13 +87,23 @@ fn kubeconfig_paths() -> Vec<PathBuf> {
     home.filter(|path| path.exists()).into_iter().collect()
 }
 
-/// A client whose calls are counted.
+/// A client whose calls are counted, and whose answers set `server_clock`.
 ///
 /// # Errors
 /// When the TLS settings of the configuration cannot be used.
-pub fn connect(config: Config, metrics: &Metrics) -> anyhow::Result<Client> {
+pub fn connect(
+    config: Config,
+    metrics: &Metrics,
+    server_clock: &ServerClock,
+) -> anyhow::Result<Client> {
+    let server_clock = server_clock.clone();
+    let note = move |answer: Response<_>| {
+        server_clock.note(&answer);
+        answer
+    };
     let builder = ClientBuilder::try_from(config).context("cannot make a client")?;
-    Ok(builder.with_layer(metrics).with_layer(&PageLimit).build())
+    let builder = builder.with_layer(metrics).with_layer(&PageLimit);
+    Ok(builder.with_layer(&MapResponseLayer::new(note)).build())
 }
 
 /// Like [`connect`], over connections that `wire` makes: bytes on their way to the API server pass
@@ -119,6 +135,50 @@ where
     let stack = stack().context("cannot make a client")?;
     let builder = ClientBuilder::new(stack, config.default_namespace.clone());
     Ok(builder.with_layer(metrics).with_layer(&PageLimit).build())
+}
+
+/// The clock of the API server, as the `Date` header of its last answer says it. Setting this machine's clock
+/// does not change it.
+#[derive(Clone, Debug, Default)]
+pub struct ServerClock {
+    last: Arc<Mutex<Option<Answered>>>,
+}
+
+/// What an answer said about the time.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    date: DateTime<Utc>,
+    /// How long this machine had been up then.
+    up: Duration,
+}
+
+impl ServerClock {
+    /// Takes the time from an answer. One that is no success may be a proxy's.
+    pub fn note<B>(&self, answer: &Response<B>) {
+        if !answer.status().is_success() {
+            return;
+        }
+        let date = answer.headers().get(header::DATE);
+        let date = date.and_then(|date| date.to_str().ok());
+        // The form of HTTP's dates is one of those of RFC 2822.
+        let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
+        if let Some(date) = date {
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = Some(Answered {
+                date: date.with_timezone(&Utc),
+                up: clock::up(),
+            });
+        }
+    }
+
+    /// The time there when this machine had been up for so long, if any answer said the time.
+    pub fn at(&self, up: Duration) -> Option<DateTime<Utc>> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = (*last)?;
+        let since_boot = |up| TimeDelta::from_std(up).unwrap_or(TimeDelta::MAX);
+        last.date
+            .checked_add_signed(since_boot(up) - since_boot(last.up))
+    }
 }
 
 /// An error and its causes as one line: of each only the first line, and nothing twice.
@@ -219,6 +279,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use kube::core::Status;
 
     use super::*;
@@ -240,5 +301,24 @@ mod tests {
         let refused = std::io::Error::other("connection refused\nat once");
         let error = kube::Error::Service(Box::new(refused));
         assert_eq!(explain(&error), "ServiceError: connection refused");
+    }
+
+    #[test]
+    fn the_servers_clock_goes_on_from_the_last_good_answer() {
+        let clock = ServerClock::default();
+        assert_eq!(clock.at(clock::up()), None);
+        let answer = |status: u16, date: &str| {
+            let answer = Response::builder().status(status).header("date", date);
+            clock.note(&answer.body(()).unwrap());
+        };
+        answer(200, "Tue, 15 Nov 2033 08:12:31 GMT");
+        answer(502, "Tue, 15 Nov 1994 08:12:31 GMT");
+        answer(200, "yesterday");
+        let minute = Duration::from_mins(1);
+        let said: DateTime<Utc> = "2033-11-15T08:12:31Z".parse().unwrap();
+        let later = clock.at(clock::up() + minute).unwrap();
+        assert!(later >= said + TimeDelta::minutes(1) && later < said + TimeDelta::minutes(2));
+        // A time before the answer came.
+        assert!(clock.at(clock::up().saturating_sub(minute)).unwrap() <= said);
     }
 }

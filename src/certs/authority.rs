@@ -35,6 +35,9 @@ pub enum Error {
     /// The certificate does not say that it may sign others.
     #[error("the certificate is not a CA")]
     NotAnAuthority,
+    /// Verifiers would accept nothing that it signs.
+    #[error("the CA may not sign serving certificates: its {0} does not allow it")]
+    NotASigner(&'static str),
     /// The text holds no readable private key of a kind that can sign.
     #[error("not a usable private key")]
     NotAKey,
@@ -47,9 +50,12 @@ pub enum Error {
     /// The CA has expired, so nothing it signs would be accepted.
     #[error("the CA expired at {0}")]
     Expired(DateTime<Utc>),
-    /// A pair that has expired, where a good one is served.
-    #[error("the certificate expired at {0}, so the one before it is kept")]
-    PairExpired(DateTime<Utc>),
+    /// A certificate that would end before it begins: the CA is not valid yet by this clock.
+    #[error("the CA is not valid before {0}")]
+    NotYetValid(DateTime<Utc>),
+    /// A pair that is worse than the one that is served.
+    #[error("the new certificate {0}, so the one before it is kept")]
+    WorsePair(String),
     /// A point in time that a certificate cannot express.
     #[error("a certificate cannot express the time {0}")]
     Time(DateTime<Utc>),
@@ -64,10 +70,13 @@ impl Error {
         match self {
             Self::Generate(_) | Self::Time(_) => "certificate_generation",
             Self::NotACertificate(_) | Self::NotAnAuthority => "certificate_unreadable",
+            Self::NotASigner(_) => "certificate_unusable",
             Self::NotAKey => "key_unreadable",
             Self::KeyMismatch => "key_mismatch",
             Self::Host(_) => "host_invalid",
-            Self::Expired(_) | Self::PairExpired(_) => "certificate_expired",
+            Self::Expired(_) => "certificate_expired",
+            Self::WorsePair(_) => "certificate_worse",
+            Self::NotYetValid(_) => "certificate_not_yet_valid",
             Self::Serve(_) => "certificate_unservable",
         }
     }
@@ -165,6 +174,11 @@ impl Anchor {
             .is_some_and(|(issuer, leaf)| leaf.issuer() == issuer.subject())
     }
 
+    /// The certificate.
+    pub fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
     /// The certificate as PEM text.
     pub fn pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate)
@@ -195,12 +209,22 @@ impl Authority {
     /// # Errors
     /// Only when the crypto library fails or the time cannot be expressed.
     pub fn generate(now: DateTime<Utc>, validity: TimeDelta) -> Result<Self, Error> {
+        Self::generate_between(now - BACKDATE, now + validity)
+    }
+
+    /// Makes a new CA that is valid from `not_before` until `not_after`.
+    ///
+    /// # Errors
+    /// Only when the crypto library fails or a time cannot be expressed.
+    pub fn generate_between(
+        not_before: DateTime<Utc>,
+        not_after: DateTime<Utc>,
+    ) -> Result<Self, Error> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let tag = Fingerprint(Sha256::digest(key.subject_public_key_info()).into());
         let mut params = CertificateParams::default();
-        params.distinguished_name = common_name(&format!("my-operator webhook CA {tag}"));
-        params.not_before = to_time(now - BACKDATE)?;
-        params.not_after = to_time(now + validity)?;
+        params.distinguished_name = common_name(&subject(&key));
+        params.not_before = to_time(not_before)?;
+        params.not_after = to_time(not_after)?;
         // It signs leaves only, never another CA.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -214,7 +238,8 @@ impl Authority {
     /// Reads a CA from its two PEM texts.
     ///
     /// # Errors
-    /// When either cannot be read, the certificate is not a CA, or the key is not its own.
+    /// When either cannot be read, the certificate is not a CA that may sign serving certificates, or the
+    /// key is not its own.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, Error> {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
             .map_err(|error| Error::NotACertificate(error.to_string()))?;
@@ -223,6 +248,18 @@ impl Authority {
         let x509 = parse(&anchor.certificate)?;
         if !x509.is_ca() {
             return Err(Error::NotAnAuthority);
+        }
+        // A CA without these extensions is not restricted: RFC 5280, sections 4.2.1.3 and 4.2.1.12. Go checks
+        // the second one of CAs, too.
+        let unreadable =
+            |error: x509_parser::error::X509Error| Error::NotACertificate(error.to_string());
+        let usage = x509.key_usage().map_err(unreadable)?;
+        if usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
+            return Err(Error::NotASigner("keyUsage"));
+        }
+        let extended = x509.extended_key_usage().map_err(unreadable)?;
+        if extended.is_some_and(|usage| !usage.value.any && !usage.value.server_auth) {
+            return Err(Error::NotASigner("extendedKeyUsage"));
         }
         if x509.public_key().raw != key.subject_public_key_info() {
             return Err(Error::KeyMismatch);
@@ -233,6 +270,12 @@ impl Authority {
     /// The public half.
     pub fn anchor(&self) -> &Anchor {
         &self.anchor
+    }
+
+    /// Whether it has the name that CAs of ours have. Others can give it to theirs, but do so on purpose.
+    pub fn is_ours(&self) -> bool {
+        let own = format!("CN={}", subject(&self.key));
+        parse(&self.anchor.certificate).is_ok_and(|x509| x509.subject().to_string() == own)
     }
 
     /// The certificate as PEM text.
@@ -258,16 +301,36 @@ impl Authority {
         now: DateTime<Utc>,
         validity: TimeDelta,
     ) -> Result<Leaf, Error> {
+        self.issue_between(hosts, now, (now - BACKDATE, now + validity))
+    }
+
+    /// Signs a new leaf that begins and ends then, or with the CA where that is the narrower.
+    ///
+    /// # Errors
+    /// When the CA has expired at `now`, the leaf would end before it begins, a host is no host, or the
+    /// crypto library fails.
+    pub fn issue_between(
+        &self,
+        hosts: &[String],
+        now: DateTime<Utc>,
+        (not_before, not_after): (DateTime<Utc>, DateTime<Utc>),
+    ) -> Result<Leaf, Error> {
         if self.anchor.not_after <= now {
             return Err(Error::Expired(self.anchor.not_after));
+        }
+        let not_before = not_before.max(self.anchor.not_before);
+        let not_after = not_after.min(self.anchor.not_after);
+        // Certificates count in whole seconds.
+        if not_after.timestamp() <= not_before.timestamp() {
+            return Err(Error::NotYetValid(self.anchor.not_before));
         }
         for host in hosts {
             ServerName::try_from(host.as_str()).map_err(|_| Error::Host(host.clone()))?;
         }
         let mut params = CertificateParams::new(hosts)?;
         params.distinguished_name = common_name("my-operator webhook");
-        params.not_before = to_time((now - BACKDATE).max(self.anchor.not_before))?;
-        params.not_after = to_time((now + validity).min(self.anchor.not_after))?;
+        params.not_before = to_time(not_before)?;
+        params.not_after = to_time(not_after)?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -321,8 +384,17 @@ pub struct LeafFacts {
     pub issuer: Fingerprint,
     /// When it was signed.
     pub issued_at: DateTime<Utc>,
+    /// The first instant at which it is valid.
+    pub not_before: DateTime<Utc>,
     /// The last instant at which it is valid.
     pub not_after: DateTime<Utc>,
+}
+
+impl LeafFacts {
+    /// Why it is of no use at this time, if so.
+    pub fn fault(&self, now: DateTime<Utc>) -> Option<String> {
+        time_fault((self.not_before, self.not_after), now)
+    }
 }
 
 impl Leaf {
@@ -331,6 +403,7 @@ impl Leaf {
         LeafFacts {
             issuer: self.issuer,
             issued_at: self.issued_at,
+            not_before: self.not_before,
             not_after: self.not_after,
         }
     }
@@ -376,6 +449,20 @@ pub fn validity_of(
     ))
 }
 
+/// Why a certificate that begins and ends then is of no use now, if so.
+pub fn time_fault(
+    (not_before, not_after): (DateTime<Utc>, DateTime<Utc>),
+    now: DateTime<Utc>,
+) -> Option<String> {
+    if not_after <= now {
+        Some(format!("expired at {not_after}"))
+    } else if not_before > now {
+        Some(format!("is not valid before {not_before}"))
+    } else {
+        None
+    }
+}
+
 fn parse<'a>(
     certificate: &'a CertificateDer<'_>,
 ) -> Result<x509_parser::certificate::X509Certificate<'a>, Error> {
@@ -383,6 +470,12 @@ fn parse<'a>(
         Ok((_, x509)) => Ok(x509),
         Err(error) => Err(Error::NotACertificate(error.to_string())),
     }
+}
+
+/// The name of a CA of ours with this key.
+fn subject(key: &KeyPair) -> String {
+    let tag = Fingerprint(Sha256::digest(key.subject_public_key_info()).into());
+    format!("my-operator webhook CA {tag}")
 }
 
 fn common_name(name: &str) -> DistinguishedName {
@@ -596,6 +689,49 @@ mod tests {
             issue(&authority, &["not a host"]).unwrap_err().category(),
             "host_invalid"
         );
+    }
+
+    #[test]
+    fn a_ca_that_may_not_sign_serving_certificates_is_refused() {
+        use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+        use KeyUsagePurpose::{CrlSign, KeyCertSign};
+        for (usages, extended, fault) in [
+            (vec![], vec![], None),
+            (vec![KeyCertSign], vec![ServerAuth], None),
+            (vec![CrlSign], vec![], Some("keyUsage")),
+            (
+                vec![KeyCertSign],
+                vec![ClientAuth],
+                Some("extendedKeyUsage"),
+            ),
+        ] {
+            let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+            let mut params = CertificateParams::default();
+            params.distinguished_name = common_name("my-operator webhook CA 0123456789abcdef");
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            params.key_usages = usages;
+            params.extended_key_usages = extended;
+            let certificate = params.self_signed(&key).unwrap().pem();
+            match (
+                Authority::from_pem(&certificate, &key.serialize_pem()),
+                fault,
+            ) {
+                (Ok(read), None) => assert!(!read.is_ours(), "the name is another key's"),
+                (Err(Error::NotASigner(found)), Some(fault)) => assert_eq!(found, fault),
+                (result, fault) => unreachable!("{result:?} {fault:?}"),
+            }
+        }
+        let ours = authority();
+        let read = Authority::from_pem(&ours.certificate_pem(), &ours.key_pem()).unwrap();
+        assert!(ours.is_ours() && read.is_ours());
+    }
+
+    #[test]
+    fn no_leaf_ends_before_it_begins() {
+        let future =
+            Authority::generate(start() + TimeDelta::days(30), TimeDelta::days(365)).unwrap();
+        let error = issue(&future, &["a"]).unwrap_err();
+        assert!(matches!(error, Error::NotYetValid(_)), "{error}");
     }
 
     #[test]

@@ -17,27 +17,37 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::authority::{Anchor, Fingerprint};
+use super::drift::{self, Drift};
 use super::rotation::Published;
 use super::watching;
 use crate::client::call::{Call, Error};
 
 const BUNDLE_MANAGER: &str = "my-operator-ca-bundle";
 const OWN_MANAGER: &str = "my-operator";
+/// How the annotations begin that ask cert-manager's injector for a bundle.
+const INJECTED: &str = "cert-manager.io/inject-";
 
 /// A webhook configuration that someone else creates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Its name.
     pub name: String,
-    /// The names of the entries that it should have; one that is missing is reported.
-    pub entries: Vec<String>,
+    /// The entries that it should have, without `caBundle`; what differs is reported.
+    pub entries: Vec<Value>,
 }
 
 /// Where the bundle goes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BundleTarget {
-    /// Nowhere: someone else writes it.
+    /// Nowhere, and there are no configurations.
     None,
+    /// Nowhere: someone else writes it into these configurations, which are read alone.
+    Foreign {
+        /// The `MutatingWebhookConfiguration`.
+        mutating: Named,
+        /// The `ValidatingWebhookConfiguration`.
+        validating: Named,
+    },
     /// Into configurations that exist. They are never created.
     Patch {
         /// The `MutatingWebhookConfiguration`.
@@ -54,13 +64,15 @@ pub enum BundleTarget {
 pub struct Writer {
     configurations: Vec<Configuration>,
     applied: bool,
+    /// Someone else writes it.
+    foreign: bool,
 }
 
 struct Configuration {
     api: Api<DynamicObject>,
     resource: ApiResource,
     name: String,
-    entries: Vec<String>,
+    entries: Vec<Value>,
     /// The whole object, where it is ours.
     own: Option<Value>,
 }
@@ -72,6 +84,8 @@ pub struct Snapshot {
     pub published: Published,
     /// Configurations and entries that should be there and are not, for people to read.
     pub missing: Vec<String>,
+    /// What differs in them beyond the bundle.
+    pub drift: Vec<Drift>,
     live: Vec<Option<DynamicObject>>,
 }
 
@@ -88,6 +102,10 @@ impl Writer {
         let configurations = match target {
             BundleTarget::None => return None,
             BundleTarget::Patch {
+                mutating,
+                validating,
+            }
+            | BundleTarget::Foreign {
                 mutating,
                 validating,
             } => vec![
@@ -112,6 +130,7 @@ impl Writer {
         Some(Self {
             configurations,
             applied: false,
+            foreign: matches!(target, BundleTarget::Foreign { .. }),
         })
     }
 
@@ -119,6 +138,11 @@ impl Writer {
     /// (rules, URL) may have changed with the program, even if the bundle did not.
     pub fn must_apply(&self) -> bool {
         !self.applied && self.creates()
+    }
+
+    /// Whether someone else writes the bundle.
+    pub fn is_foreign(&self) -> bool {
+        self.foreign
     }
 
     /// Whether it creates configurations that are missing.
@@ -140,6 +164,12 @@ impl Writer {
         let all = futures::future::try_join_all(read).await?;
         for (configuration, live) in self.configurations.iter().zip(all) {
             trusts.extend(configuration.trusts(live.as_ref(), &mut snapshot.missing));
+            let found = live.as_ref().and_then(|live| live.data.get("webhooks"));
+            if let Some(found) = found.and_then(Value::as_array) {
+                snapshot
+                    .drift
+                    .extend(drift::compare(&configuration.entries, found));
+            }
             snapshot.live.push(live);
         }
         snapshot.published = combine(&trusts);
@@ -211,9 +241,7 @@ impl Configuration {
                 .and_then(Value::as_str)
                 .unwrap_or_default()
         };
-        let entries = entries(object)
-            .map(|entry| name(entry).to_owned())
-            .collect();
+        let entries = entries(object).cloned().collect();
         let named = Named {
             name: text("/metadata/name").to_owned(),
             entries,
@@ -242,7 +270,7 @@ impl Configuration {
             return vec![Trust::default()];
         };
         let mut trusts: Vec<_> = entries(&live.data).map(Trust::of).collect();
-        for expected in &self.entries {
+        for expected in self.entries.iter().map(name) {
             if !entries(&live.data).any(|entry| name(entry) == expected) {
                 missing.push(format!("{kind} {} has no entry {expected}", self.name));
                 trusts.push(Trust::default());
@@ -283,6 +311,31 @@ impl Configuration {
 
     fn changes(&self) -> BoxStream<'static, ()> {
         watching::changes(self.api.clone(), &self.name)
+    }
+}
+
+impl Snapshot {
+    /// The entries by whose bundle the API server does not trust the certificate that `trusts` is asked about.
+    pub fn distrusting(&self, trusts: impl Fn(&[Anchor]) -> bool) -> Vec<&str> {
+        let mut names = Vec::new();
+        for live in self.live.iter().flatten() {
+            let mut annotations = live.annotations().keys();
+            let injected = annotations.any(|key| key.starts_with(INJECTED));
+            for entry in entries(&live.data) {
+                let Trust { anchors, stray } = Trust::of(entry);
+                let distrusts = if anchors.is_empty() && !stray {
+                    // Without a bundle the API server goes by its system's CAs, which cannot be seen from here;
+                    // but where one is about to be injected, they are not meant.
+                    injected
+                } else {
+                    !trusts(&anchors)
+                };
+                if distrusts {
+                    names.push(name(entry));
+                }
+            }
+        }
+        names
     }
 }
 

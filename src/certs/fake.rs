@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
+use axum::http::header::DATE;
 use axum::http::{Method, Request, Response, StatusCode, Uri};
+use chrono::TimeDelta;
 use futures::stream::{self, StreamExt as _};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
 
+use crate::client::ServerClock;
 use crate::clock::simulated::Machine;
 
 const BASE: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -27,6 +30,10 @@ pub(super) struct Fake {
     version: Mutex<u64>,
     changes: broadcast::Sender<(String, Value)>,
     fault: Mutex<Option<Fault>>,
+    /// How many seconds its clock is ahead of the machine's; it says no time without.
+    ahead: Mutex<Option<i64>>,
+    /// What its answers say about the time.
+    pub(super) server_clock: ServerClock,
     /// Every request that was not a watch: method and path.
     pub(super) log: Mutex<Vec<String>>,
     /// The clock of whoever calls.
@@ -65,6 +72,8 @@ impl Fake {
             version: Mutex::new(100),
             changes: broadcast::channel(100).0,
             fault: Mutex::default(),
+            ahead: Mutex::default(),
+            server_clock: ServerClock::default(),
             log: Mutex::default(),
             machine: Machine::boot(),
         });
@@ -100,6 +109,11 @@ impl Fake {
         fault: impl Fn(&Method, &str) -> Option<(u16, &'static str)> + Send + 'static,
     ) {
         *self.fault.lock().unwrap() = Some(Box::new(fault));
+    }
+
+    /// Says the machine's time plus so many seconds in its answers from now on.
+    pub(super) fn say_time(&self, ahead: i64) {
+        *self.ahead.lock().unwrap() = Some(ahead);
     }
 
     pub(super) fn heal(&self) {
@@ -163,7 +177,14 @@ fn merge(live: Option<Value>, patch: Value) -> Value {
 async fn answer(State(fake): State<Arc<Fake>>, request: Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-    respond(&fake, &parts.method, &parts.uri, &body)
+    let mut response = respond(&fake, &parts.method, &parts.uri, &body);
+    if let Some(ahead) = *fake.ahead.lock().unwrap() {
+        let time = fake.machine.now() + TimeDelta::seconds(ahead);
+        let date = time.format("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        response.headers_mut().insert(DATE, date.parse().unwrap());
+        fake.server_clock.note(&response);
+    }
+    response
 }
 
 fn respond(fake: &Fake, method: &Method, uri: &Uri, body: &Bytes) -> Response<Body> {

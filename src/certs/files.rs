@@ -11,17 +11,22 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::stream::{self, StreamExt};
 use kube::Client;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
+use rustls::{CertificateError, RootCertStore};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
 use super::authority::{self, Anchor, Authority, validity_of};
-use super::bundle::{BundleTarget, Writer};
+use super::bundle::{BundleTarget, Snapshot, Writer};
+use super::drift;
 use super::served::{self, ServedCertificate, State};
+use crate::client::call;
 use crate::clock::Clock;
 
 /// The certificate chain, leaf first.
@@ -51,19 +56,69 @@ pub struct Files {
     provider: CryptoProvider,
     served: Arc<ServedCertificate>,
     state: watch::Sender<State>,
-    /// The bytes that the served pair was made from.
-    taken: Option<(Vec<u8>, Vec<u8>)>,
+    /// The names that API servers call; none where anything will do.
+    hosts: Vec<String>,
+    /// The pair that is served.
+    taken: Option<Pair>,
+    /// When something is not as it should be, but no reason to be unready.
+    note: Option<String>,
+}
+
+/// A certificate and its key, as they were read.
+struct Pair {
+    /// The bytes of certificate and key.
+    read: [Vec<u8>; 2],
+    key: Arc<CertifiedKey>,
+    validity: (DateTime<Utc>, DateTime<Utc>),
+    /// It is good for one of the names that API servers call.
+    fits: bool,
+}
+
+impl Pair {
+    /// Why API servers do not accept it, if so.
+    fn fault(&self, now: DateTime<Utc>) -> Option<String> {
+        let unfit = || "is for none of the webhook Service's names".to_owned();
+        let fault = authority::time_fault(self.validity, now);
+        fault.or_else(|| (!self.fits).then(unfit))
+    }
+
+    /// Whether a verifier that trusts `anchors` finds its way from them to this certificate.
+    fn is_trusted(&self, anchors: &[Anchor], now: DateTime<Utc>) -> bool {
+        let Some((leaf, intermediates)) = self.key.cert.split_first() else {
+            return false;
+        };
+        if anchors.iter().any(|anchor| anchor.certificate() == leaf) {
+            return true;
+        }
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(anchors.iter().map(|a| a.certificate().clone()));
+        let now = u64::try_from(now.timestamp()).unwrap_or_default();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        let algorithms = rustls::crypto::aws_lc_rs::default_provider();
+        let algorithms = algorithms.signature_verification_algorithms.all;
+        let verified = ParsedCertificate::try_from(leaf).and_then(|leaf| {
+            verify_server_cert_signed_by_trust_anchor(&leaf, &roots, intermediates, now, algorithms)
+        });
+        // Go's verifier accepts some things that this one does not: nothing else speaks against an authority.
+        !matches!(
+            verified,
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature
+            ))
+        )
+    }
 }
 
 impl Files {
-    /// Prepares everything; nothing happens before [`run`](Self::run). Where `target` is not `None`,
-    /// the folder's `ca.crt` is what gets published; without one, no bundle is. `what` is served with
-    /// them, for the log.
+    /// Prepares everything; nothing happens before [`run`](Self::run). Where configurations are ours, the
+    /// folder's `ca.crt` is what gets published; without one, no bundle is. `what` is served with them, for
+    /// the log, and called by `hosts`; without any, a certificate for any name will do.
     pub fn new(
         client: &Client,
         what: &'static str,
         folder: PathBuf,
         target: &BundleTarget,
+        hosts: Vec<String>,
         clock: Clock,
     ) -> Self {
         Self {
@@ -75,7 +130,9 @@ impl Files {
             provider: rustls::crypto::aws_lc_rs::default_provider(),
             served: Arc::default(),
             state: watch::Sender::default(),
+            hosts,
             taken: None,
+            note: None,
         }
     }
 
@@ -112,7 +169,8 @@ impl Files {
         loop {
             let mut problems = Vec::new();
             match self.take_pair().await {
-                Ok(()) => {}
+                Ok(true) => published = None,
+                Ok(false) => {}
                 // It names the file itself.
                 Err(error @ Error::File { .. }) => problems.push(error.to_string()),
                 Err(error) => problems.push(format!("{}: {error}", self.folder.display())),
@@ -131,6 +189,11 @@ impl Files {
                         None
                     }
                 };
+                self.state.send_if_modified(|state| {
+                    let differs = state.note != self.note;
+                    state.note.clone_from(&self.note);
+                    differs
+                });
             }
             self.conclude((self.clock)(), problems, &bundle, published.is_some());
             tokio::select! {
@@ -141,23 +204,26 @@ impl Files {
         }
     }
 
-    /// Reads the pair and serves it if it is new and good.
-    async fn take_pair(&mut self) -> Result<(), Error> {
-        let pair = (self.read(CERTIFICATE).await?, self.read(KEY).await?);
-        if self.taken.as_ref() == Some(&pair) {
-            return Ok(());
+    /// Reads the pair and serves it if it is new and not worse than the one before. Whether it was.
+    async fn take_pair(&mut self) -> Result<bool, Error> {
+        let read = [self.read(CERTIFICATE).await?, self.read(KEY).await?];
+        if self.taken.as_ref().is_some_and(|taken| taken.read == read) {
+            return Ok(false);
         }
-        let (key, not_after) = parse_pair(&pair.0, &pair.1, &self.provider)?;
-        let (now, served) = ((self.clock)(), self.state.borrow().leaf_not_after);
-        if not_after <= now && served.is_some_and(|end| end > now) {
-            return Err(authority::Error::PairExpired(not_after).into());
+        let pair = parse_pair(read, &self.hosts, &self.provider)?;
+        let now = (self.clock)();
+        let served_is_good = self.taken.as_ref();
+        let served_is_good = served_is_good.is_some_and(|served| served.fault(now).is_none());
+        if let Some(fault) = pair.fault(now).filter(|_| served_is_good) {
+            return Err(authority::Error::WorsePair(fault).into());
         }
-        self.served.set(Arc::new(key));
+        self.served.set(pair.key.clone());
+        let not_after = pair.validity.1;
         self.taken = Some(pair);
         self.state
             .send_modify(|state| state.leaf_not_after = Some(not_after));
         tracing::info!(folder = %self.folder.display(), %not_after, "serving certificate read");
-        Ok(())
+        Ok(true)
     }
 
     /// The folder's `ca.crt`. There need not be one.
@@ -172,7 +238,14 @@ impl Files {
         let Some(writer) = &mut self.writer else {
             return Ok(Vec::new());
         };
+        if writer.is_foreign() {
+            let read = writer.read().await;
+            return Ok(self.judge(read));
+        }
         let snapshot = writer.read().await?;
+        self.note = drift::note(&snapshot.drift);
+        let drift = drift::count(&snapshot.drift);
+        self.state.send_modify(|state| state.drift = drift);
         writer.publish(&snapshot, bundle).await?;
         // Configurations of our own exist from now on.
         Ok(if writer.creates() {
@@ -180,6 +253,41 @@ impl Files {
         } else {
             snapshot.missing
         })
+    }
+
+    /// Looks at what someone else wrote into the configurations: what keeps API servers from trusting the
+    /// certificate that is served. Where that cannot be seen it is noted, and taken to be in order.
+    fn judge(&mut self, read: Result<Snapshot, call::Error>) -> Vec<String> {
+        let snapshot = match read {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.note = Some(format!(
+                    "caBundle cannot be compared with the certificate: {error}"
+                ));
+                return Vec::new();
+            }
+        };
+        let notes = snapshot
+            .missing
+            .iter()
+            .cloned()
+            .chain(drift::note(&snapshot.drift));
+        let notes: Vec<_> = notes.collect();
+        self.note = (!notes.is_empty()).then(|| notes.join("; "));
+        let drift = drift::count(&snapshot.drift);
+        self.state.send_modify(|state| state.drift = drift);
+        let Some(pair) = &self.taken else {
+            return Vec::new();
+        };
+        let now = (self.clock)();
+        let entries = snapshot.distrusting(|anchors| pair.is_trusted(anchors, now));
+        if entries.is_empty() {
+            return Vec::new();
+        }
+        let entries = entries.join(", ");
+        vec![format!(
+            "caBundle of {entries} does not trust the serving certificate yet: its writer (cert-manager's injector) has to put in the CA that signed it"
+        )]
     }
 
     fn conclude(
@@ -190,11 +298,14 @@ impl Files {
         published: bool,
     ) {
         served::update(&self.state, self.what, |state| {
-            state.leaf_ready = state.leaf_not_after.is_some_and(|at| at > now);
-            if let Some(end) = state.leaf_not_after.filter(|_| !state.leaf_ready) {
+            let pair = self.taken.as_ref();
+            state.leaf_fault = pair.and_then(|pair| authority::time_fault(pair.validity, now));
+            state.leaf_ready = pair.is_some() && state.leaf_fault.is_none();
+            // A Service may have another name than ours, so another certificate is no reason to be unready.
+            if let Some(fault) = pair.and_then(|pair| pair.fault(now)) {
                 let folder = self.folder.display();
                 problems.push(format!(
-                    "the certificate expired at {end}: put a new pair into {folder}"
+                    "the certificate {fault}: put a new pair into {folder}"
                 ));
             }
             state.ca_not_after = bundle.iter().map(Anchor::not_after).min();
@@ -213,22 +324,39 @@ impl Files {
 }
 
 fn parse_pair(
-    certificate: &[u8],
-    key: &[u8],
+    read: [Vec<u8>; 2],
+    hosts: &[String],
     provider: &CryptoProvider,
-) -> Result<(CertifiedKey, DateTime<Utc>), authority::Error> {
+) -> Result<Pair, authority::Error> {
     let unreadable =
         |text: String| authority::Error::NotACertificate(format!("{CERTIFICATE}: {text}"));
+    let [certificate, key] = &read;
     let chain = CertificateDer::pem_slice_iter(certificate)
         .collect::<Result<Vec<_>, _>>()
         .map_err(|error| unreadable(error.to_string()))?;
     let leaf = chain
         .first()
         .ok_or_else(|| unreadable("it holds none".to_owned()))?;
-    let (_, not_after) = validity_of(leaf)?;
+    let validity = validity_of(leaf)?;
+    let parsed = ParsedCertificate::try_from(leaf);
+    let names = hosts
+        .iter()
+        .filter_map(|host| ServerName::try_from(host.as_str()).ok());
+    let mut names = names.peekable();
+    let fits = names.peek().is_none()
+        || names.any(|name| {
+            parsed
+                .as_ref()
+                .is_ok_and(|leaf| verify_server_name(leaf, &name).is_ok())
+        });
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| authority::Error::NotAKey)?;
     match CertifiedKey::from_der(chain, key, provider) {
-        Ok(pair) => Ok((pair, not_after)),
+        Ok(key) => Ok(Pair {
+            read,
+            key: Arc::new(key),
+            validity,
+            fits,
+        }),
         Err(rustls::Error::InconsistentKeys(_)) => Err(authority::Error::KeyMismatch),
         Err(error) => Err(error.into()),
     }
@@ -300,10 +428,14 @@ mod tests {
 
     use std::os::unix::fs::PermissionsExt as _;
 
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
     use rustls::sign::CertifiedKey;
+    use serde_json::{Value, json};
     use tempfile::TempDir;
 
     use super::*;
+    use crate::certs::Named;
     use crate::certs::fake::{Fake, configuration, configuration_path};
     use crate::clock::simulated::second;
 
@@ -317,7 +449,8 @@ mod tests {
         let (fake, client) = Fake::start();
         let folder = folder.path().to_owned();
         let clock = fake.machine.clock();
-        let files = Files::new(&client, "webhook", folder, target, clock);
+        let hosts = vec!["localhost".to_owned()];
+        let files = Files::new(&client, "webhook", folder, target, hosts, clock);
         (files, fake)
     }
 
@@ -332,9 +465,8 @@ mod tests {
         let made = make(&inner);
         let provider = rustls::crypto::aws_lc_rs::default_provider();
         let read = |path: &Path| fs::read(path).unwrap();
-        let (_, not_after) =
-            parse_pair(&read(&made.certificate), &read(&made.key), &provider).unwrap();
-        assert!(not_after > second(0) + TimeDelta::days(364));
+        let pair = parse_pair([read(&made.certificate), read(&made.key)], &[], &provider).unwrap();
+        assert!(pair.validity.1 > second(0) + TimeDelta::days(364));
         assert_eq!(Anchor::read_all(&read(&made.authority)).len(), 1);
         let permissions = fs::metadata(&made.key).unwrap().permissions();
         assert_eq!(permissions.mode() & 0o777, 0o600);
@@ -399,17 +531,132 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pair_that_has_expired_does_not_replace_a_good_one() {
+    async fn a_pair_that_is_worse_does_not_replace_a_good_one() {
+        let days = TimeDelta::days;
+        for (made_after, host, words) in [
+            (days(-1000), "localhost", "expired at"),
+            (days(10), "localhost", "is not valid before"),
+            (
+                days(0),
+                "elsewhere",
+                "is for none of the webhook Service's names",
+            ),
+        ] {
+            let folder = TempDir::new().unwrap();
+            let (mut files, fake) = files(&folder, &BundleTarget::None);
+            make(folder.path());
+            files.take_pair().await.unwrap();
+            let good = served(&files);
+            let worse = [host.to_owned()];
+            development(folder.path(), &worse, second(0) + made_after).unwrap();
+            let error = files.take_pair().await.unwrap_err();
+            assert_eq!(error.category(), "certificate_worse");
+            assert!(error.to_string().contains(words), "{error}");
+            assert!(Arc::ptr_eq(&good, &served(&files)));
+            // Where the one before is of no use either, it is taken.
+            fake.machine.set(800 * 86_400);
+            assert!(files.take_pair().await.unwrap());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pair_of_the_future_is_unready_until_its_time() {
         let folder = TempDir::new().unwrap();
         let (mut files, _fake) = files(&folder, &BundleTarget::None);
-        make(folder.path());
+        let hosts = ["localhost".to_owned()];
+        development(folder.path(), &hosts, second(0) + TimeDelta::days(2)).unwrap();
         files.take_pair().await.unwrap();
-        let good = served(&files);
-        let then = second(0) - TimeDelta::days(1000);
-        development(folder.path(), &["localhost".to_owned()], then).unwrap();
-        let error = files.take_pair().await.unwrap_err();
-        assert_eq!(error.category(), "certificate_expired");
-        assert!(Arc::ptr_eq(&good, &served(&files)));
+        files.conclude(second(0), Vec::new(), &[], true);
+        let state = files.state().borrow().clone();
+        assert!(!state.leaf_ready);
+        assert!(state.leaf_fault.unwrap().contains("not valid before"));
+        files.conclude(second(0) + TimeDelta::days(1), Vec::new(), &[], true);
+        assert!(files.state().borrow().leaf_ready);
+    }
+
+    /// A configuration that someone else fills, with this bundle.
+    fn with_bundle(pem: &str) -> Value {
+        let mut object = configuration(KIND, "ours", &["a.x"]);
+        object["metadata"]["annotations"] = json!({"cert-manager.io/inject-ca-from": "ns/name"});
+        if !pem.is_empty() {
+            object["webhooks"][0]["clientConfig"]["caBundle"] = BASE64.encode(pem).into();
+        }
+        object
+    }
+
+    fn foreign() -> BundleTarget {
+        let named = |entries| Named {
+            name: "ours".to_owned(),
+            entries,
+        };
+        let entries = configuration(KIND, "ours", &["a.x"])["webhooks"].clone();
+        BundleTarget::Foreign {
+            mutating: named(Vec::new()),
+            validating: named(entries.as_array().unwrap().clone()),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_of_others_is_waited_for_until_it_trusts_the_certificate() {
+        let (folder, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let made = make(folder.path());
+        let other = make(elsewhere.path());
+        let pem = |made: &Development| fs::read_to_string(&made.authority).unwrap();
+        let (files, fake) = files(&folder, &foreign());
+        let path = configuration_path(KIND, "ours");
+        // Applied, and the injector has not come yet; then that of another CA.
+        fake.put(&path, with_bundle(""));
+        let mut state = files.state();
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(files.run(shutdown.clone()));
+        for bundle in ["", &pem(&other)] {
+            fake.put(&path, with_bundle(bundle));
+            tokio::time::sleep(TICK * 2).await;
+            let state = state.wait_for(|state| state.leaf_ready).await.unwrap();
+            assert!(!state.bundle_published);
+            let problem = state.problem.clone().unwrap();
+            assert!(
+                problem.contains("caBundle of a.x does not trust"),
+                "{problem}"
+            );
+        }
+        let both = pem(&other) + &pem(&made);
+        fake.put(&path, with_bundle(&both));
+        let state = state
+            .wait_for(|state| state.bundle_published)
+            .await
+            .unwrap()
+            .clone();
+        assert_eq!(state.problem, None);
+        // The other configuration does not exist, and it is not ours to make.
+        let note = state.note.unwrap();
+        assert!(
+            note.contains("MutatingWebhookConfiguration ours does not exist"),
+            "{note}"
+        );
+        let log = fake.log.lock().unwrap().clone();
+        assert!(!log.iter().any(|line| line.starts_with("PATCH")), "{log:?}");
+        shutdown.cancel();
+        task.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bundle_that_cannot_be_read_is_noted_and_no_reason_to_be_unready() {
+        let folder = TempDir::new().unwrap();
+        make(folder.path());
+        let (files, fake) = files(&folder, &foreign());
+        fake.fail(|_, _| Some((403, "no")));
+        let mut state = files.state();
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(files.run(shutdown.clone()));
+        let ready = state.wait_for(|state| state.leaf_ready && state.bundle_published);
+        let note = ready.await.unwrap().note.clone().unwrap();
+        assert!(
+            note.contains("not allowed to get mutatingwebhookconfigurations"),
+            "{note}"
+        );
+        shutdown.cancel();
+        task.await.unwrap().unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,22 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use futures::stream::{self, StreamExt};
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder};
 use rustls::crypto::CryptoProvider;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
-use super::authority::{Fingerprint, LeafFacts};
+use super::authority::{Authority, Fingerprint, LeafFacts};
 use super::bundle::{BundleTarget, Snapshot, Writer};
+use super::clocks::Clocks;
+use super::drift::{self, Drift};
 use super::rotation::{self, Authorities, Change, Held, Observed, Periods};
 use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};
-use crate::client::call;
-use crate::clock::Clock;
+use crate::client::{ServerClock, call};
+use crate::clock::{self, Clock};
 
 /// How often the wall clock is looked at. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(5);
@@ -46,6 +49,7 @@ pub struct Settings {
 pub struct Keeper {
     settings: Settings,
     clock: Clock,
+    server_clock: ServerClock,
     store: Store,
     writer: Option<Writer>,
     recorder: Recorder,
@@ -56,16 +60,27 @@ pub struct Keeper {
     /// When a leaf expired that was being served, and which such end the API server was told of.
     expired: Option<DateTime<Utc>>,
     told_expiry: Option<DateTime<Utc>>,
+    /// The CA that was last reported because others made it.
+    foreign: Option<Fingerprint>,
     /// Since when each CA has stood in every bundle, as seen by this process.
-    trusted: BTreeMap<Fingerprint, DateTime<Utc>>,
+    trusted: BTreeMap<Fingerprint, Instant>,
+    /// How both clocks were found in the last round.
+    clocks: Option<Clocks>,
 }
 
 impl Keeper {
     /// Prepares everything; nothing happens before [`run`](Self::run).
     ///
+    /// `server_clock` is that of the API server which `client` calls.
+    ///
     /// # Errors
     /// When the periods cannot work together.
-    pub fn new(client: Client, settings: Settings, clock: Clock) -> Result<Self, Error> {
+    pub fn new(
+        client: Client,
+        settings: Settings,
+        clock: Clock,
+        server_clock: ServerClock,
+    ) -> Result<Self, Error> {
         settings.periods.check()?;
         Ok(Self {
             store: Store::new(
@@ -81,9 +96,12 @@ impl Keeper {
             leaf: None,
             expired: None,
             told_expiry: None,
+            foreign: None,
             trusted: BTreeMap::new(),
+            clocks: None,
             settings,
             clock,
+            server_clock,
         })
     }
 
@@ -128,29 +146,39 @@ impl Keeper {
         }
     }
 
-    /// Sleeps until the wall clock says `until`.
+    /// Sleeps until the wall clock says `until`, or was set back: what was decided may be wrong then.
     async fn wait_until(&self, until: DateTime<Utc>) {
+        let longest = rotation::longest_wait(&self.settings.periods);
         loop {
             let now = (self.clock)();
             self.refresh(now);
             let Ok(rest) = (until - now).to_std() else {
                 return;
             };
-            if rest.is_zero() {
+            if rest.is_zero() || until - now > longest {
                 return;
             }
             tokio::time::sleep(rest.min(TICK)).await;
         }
     }
 
+    /// Both clocks, of this instant.
+    fn both_clocks(&self) -> Clocks {
+        Clocks::new((self.clock)(), self.server_clock.at(clock::up()))
+    }
+
     /// One observation, one decision, and what follows from it.
     async fn round(&mut self) -> Result<Round, Error> {
         // Decisions and leaves carry the time before anything was read, writes the time after: so
         // whatever happens in between, this process included, every wait is long enough.
-        let now = (self.clock)();
+        let (now, began, up) = ((self.clock)(), Instant::now(), clock::up());
         // The configurations come first: see `bundle`.
         let mut snapshot = self.snapshot().await;
-        let found = self.store.read().await?;
+        let found = self.store.read().await;
+        // The answer says how late it is there, whatever else it says.
+        let clocks = Clocks::new(now, self.server_clock.at(up));
+        self.clocks = Some(clocks);
+        let found = found?;
         if !matches!(found.held, Held::Authorities(_)) {
             // A new start keeps what is trusted, as of after the Secret was last seen: another
             // replica's CA may have come, and gone with the Secret, since the first read.
@@ -161,29 +189,40 @@ impl Keeper {
             Err(error) => {
                 // Whom the API servers trust is unknown, so nothing may change; but a leaf of the same
                 // CA is as good as the one before.
-                self.renew_in_place(&found, now)?;
+                self.renew_in_place(&found, clocks)?;
                 return Err(error.into());
             }
         };
-        self.note_trust(snapshot.as_ref(), (self.clock)());
+        self.note_trust(snapshot.as_ref());
 
         let current = match &found.held {
             Held::Authorities(authorities) => Some(authorities),
             _ => None,
         };
+        if let Some(authorities) = current {
+            self.report_foreign(&authorities.current, &found).await;
+        }
+        let trusted = self.trusted.iter().map(|(fingerprint, since)| {
+            let time = began.saturating_duration_since(*since);
+            (
+                *fingerprint,
+                TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX),
+            )
+        });
         let observed = Observed {
             held: &found.held,
             published: snapshot.as_ref().map(|snapshot| &snapshot.published),
-            trusted: &self.trusted,
+            trusted: &trusted.collect(),
             leaf: self.leaf,
+            read_at: self.both_clocks(),
         };
-        let step = rotation::decide(observed, now, &self.settings.periods);
+        let step = rotation::decide(observed, clocks, &self.settings.periods);
         let mut acted = false;
         let mut failure = None;
 
         if let Some(authorities) = current {
             if step.sign {
-                self.sign(authorities, now)?;
+                self.sign(authorities, clocks)?;
             }
             if let (Some(writer), Some(snapshot)) = (&mut self.writer, &snapshot) {
                 let first = writer.must_apply().then(|| authorities.bundle());
@@ -220,6 +259,7 @@ impl Keeper {
                 acted,
                 ca_not_after: current.map(|a| a.current.anchor().not_after()),
                 bundle_published,
+                drift: snapshot.as_ref().map_or_else(Vec::new, |s| s.drift.clone()),
                 problem: problem(&found.held, snapshot.as_ref(), creates),
             }),
         }
@@ -234,7 +274,8 @@ impl Keeper {
         change: Change,
         found: &Found,
     ) -> Result<Result<(), call::Error>, Error> {
-        let loss = self.loss(&found.held, (self.clock)());
+        let clocks = self.both_clocks();
+        let loss = self.loss(&found.held, clocks.local());
         let begins = matches!(change, Change::Begin { .. });
         let what = format!("{change:?}");
         let what = what
@@ -242,9 +283,7 @@ impl Keeper {
             .next()
             .unwrap_or_default()
             .to_owned();
-        let Some(authorities) =
-            change.apply(&found.held, (self.clock)(), &self.settings.periods)?
-        else {
+        let Some(authorities) = change.apply(&found.held, clocks, &self.settings.periods)? else {
             return Ok(Ok(()));
         };
         if let Err(error) = self.store.write(found, &authorities).await {
@@ -273,10 +312,32 @@ impl Keeper {
                 served.map(|_| ("MissingAuthority", "the Secret was gone".to_owned()))
             }
             Held::Authorities(authorities) => {
-                let end = authorities.current.anchor().not_after();
-                (end <= now).then(|| ("ExpiredAuthority", format!("the CA expired at {end}")))
+                let anchor = authorities.current.anchor();
+                let (start, end) = (anchor.not_before(), anchor.not_after());
+                Some(if end <= now {
+                    ("ExpiredAuthority", format!("the CA expired at {end}"))
+                } else {
+                    let fault =
+                        format!("the CA is not valid before {start}: a wrong clock made it");
+                    ("NotYetValidAuthority", fault)
+                })
             }
         }
+    }
+
+    /// Reports once that a CA is used which others made: the holder of its key can impersonate the webhooks.
+    async fn report_foreign(&mut self, authority: &Authority, found: &Found) {
+        let fingerprint = authority.anchor().fingerprint();
+        if authority.is_ours() || self.foreign == Some(fingerprint) {
+            return;
+        }
+        self.foreign = Some(fingerprint);
+        let note = format!(
+            "the CA {fingerprint} was not made by my-operator, and the holder of its key can impersonate the webhooks: delete this Secret if you did not put it there"
+        );
+        tracing::warn!("{note}");
+        self.tell(Some(found), "ForeignAuthority", "UseAuthority", note)
+            .await;
     }
 
     /// Tells once that calls fail, or failed, because the leaf has expired: as soon as the API server
@@ -286,7 +347,11 @@ impl Keeper {
         let Some(end) = self.expired.filter(|end| self.told_expiry != Some(*end)) else {
             return;
         };
-        let note = format!("the serving certificate expired at {end} before it could be renewed");
+        let mut note =
+            format!("the serving certificate expired at {end} before it could be renewed");
+        if let Some(warning) = self.clocks.and_then(Clocks::warning) {
+            note = format!("{note}; {warning}");
+        }
         let reason = "ServingCertificateExpired";
         if self.tell(None, reason, "RenewCertificate", note).await {
             self.told_expiry = Some(end);
@@ -322,12 +387,14 @@ impl Keeper {
         }
     }
 
-    fn renew_in_place(&mut self, found: &Found, now: DateTime<Utc>) -> Result<(), Error> {
+    fn renew_in_place(&mut self, found: &Found, clocks: Clocks) -> Result<(), Error> {
         let Held::Authorities(authorities) = &found.held else {
             return Ok(());
         };
         let current = authorities.current.anchor().fingerprint();
-        let leaf = self.leaf.filter(|leaf| leaf.not_after > now);
+        let leaf = self
+            .leaf
+            .filter(|leaf| leaf.fault(clocks.local()).is_none());
         if leaf.is_some_and(|leaf| leaf.issuer != current) {
             return Ok(());
         }
@@ -336,19 +403,20 @@ impl Keeper {
             published: None,
             trusted: &BTreeMap::new(),
             leaf: self.leaf,
+            read_at: clocks,
         };
-        if rotation::decide(observed, now, &self.settings.periods).sign {
-            self.sign(authorities, now)?;
+        if rotation::decide(observed, clocks, &self.settings.periods).sign {
+            self.sign(authorities, clocks)?;
         }
         Ok(())
     }
 
-    fn sign(&mut self, authorities: &Authorities, now: DateTime<Utc>) -> Result<(), Error> {
+    fn sign(&mut self, authorities: &Authorities, clocks: Clocks) -> Result<(), Error> {
+        let now = clocks.local();
         self.note_expiry(now);
         let Settings { hosts, periods, .. } = &self.settings;
-        let leaf = authorities
-            .current
-            .issue(hosts, now, periods.leaf_validity)?;
+        let validity = rotation::leaf_validity(&authorities.current, clocks, periods);
+        let leaf = authorities.current.issue_between(hosts, now, validity)?;
         self.served.set(leaf.certified_key(&self.provider)?);
         self.leaf = Some(leaf.facts());
         tracing::info!(issuer = %leaf.issuer, not_after = %leaf.not_after, "serving certificate signed");
@@ -356,7 +424,8 @@ impl Keeper {
         Ok(())
     }
 
-    fn note_trust(&mut self, snapshot: Option<&Snapshot>, now: DateTime<Utc>) {
+    fn note_trust(&mut self, snapshot: Option<&Snapshot>) {
+        let now = Instant::now();
         let Some(snapshot) = snapshot else { return };
         let everywhere = &snapshot.published.everywhere;
         self.trusted
@@ -372,9 +441,15 @@ impl Keeper {
             Ok(round) => (round.problem.clone(), round.look_again),
             Err(error) => (Some(error.to_string()), (self.clock)()),
         };
+        // A wrong clock is the cause, where there is one, of what else is wrong.
+        let problems = [self.clocks.and_then(Clocks::warning), problem];
+        let problems: Vec<_> = problems.into_iter().flatten().collect();
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
         served::update(&self.state, "webhook", |state| {
             state.problem = problem;
             if let Ok(round) = round {
+                state.drift = drift::count(&round.drift);
+                state.note = drift::note(&round.drift);
                 state.ca_not_after = round.ca_not_after;
                 state.bundle_published = round.bundle_published;
             }
@@ -386,7 +461,8 @@ impl Keeper {
     fn refresh(&self, now: DateTime<Utc>) {
         served::update(&self.state, "webhook", |state| {
             state.leaf_not_after = self.leaf.map(|leaf| leaf.not_after);
-            state.leaf_ready = state.leaf_not_after.is_some_and(|at| at > now);
+            state.leaf_fault = self.leaf.and_then(|leaf| leaf.fault(now));
+            state.leaf_ready = self.leaf.is_some() && state.leaf_fault.is_none();
         });
     }
 }
@@ -397,6 +473,7 @@ struct Round {
     acted: bool,
     ca_not_after: Option<DateTime<Utc>>,
     bundle_published: bool,
+    drift: Vec<Drift>,
     problem: Option<String>,
 }
 

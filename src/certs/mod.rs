@@ -10,6 +10,8 @@
 
 pub mod authority;
 pub mod bundle;
+pub mod clocks;
+pub mod drift;
 #[cfg(test)]
 mod fake;
 pub mod files;

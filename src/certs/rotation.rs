@@ -17,6 +17,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::authority::{self, Anchor, Authority, BACKDATE, Fingerprint, LeafFacts};
+use super::clocks::{Clocks, TOLERANCE};
 
 /// The shortest time between two looks that nothing else calls for.
 const SHORTEST_WAIT: TimeDelta = TimeDelta::seconds(1);
@@ -24,6 +25,13 @@ const SHORTEST_WAIT: TimeDelta = TimeDelta::seconds(1);
 /// How many old CAs are kept trusted when a new start is needed. There is one, as a rule; a Secret
 /// that something keeps breaking must not let the bundle grow without bound.
 const KEPT_AT_MOST: usize = 8;
+
+/// The longest of all periods: 100 years. X.509 knows no year beyond 9999, and nothing here may overflow.
+const MAX_PERIOD: TimeDelta = TimeDelta::days(36_500);
+
+/// How much later than now a CA may begin and still be waited for instead of replaced, and how much later a
+/// leaf may have been signed. Clocks of well-kept machines differ by less.
+const EARLY_TOLERANCE: TimeDelta = TimeDelta::minutes(5);
 
 /// How long things last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +65,9 @@ pub enum PeriodsError {
     /// Waiting for less than no time.
     #[error("the propagation time must not be negative")]
     Propagation,
+    /// Longer than certificates and clocks can express with ease.
+    #[error("none of them may be longer than 36500 days (100 years)")]
+    TooLong,
     /// One change must be over before the next begins.
     #[error(
         "a CA must be valid for at least twice as long as a leaf and three times the propagation time together"
@@ -77,6 +88,10 @@ impl Periods {
     /// # Errors
     /// Names the period that cannot.
     pub fn check(&self) -> Result<(), PeriodsError> {
+        let all = [self.leaf_validity, self.ca_validity, self.propagation];
+        if all.iter().any(|period| *period > MAX_PERIOD) {
+            return Err(PeriodsError::TooLong);
+        }
         if self.leaf_validity < TimeDelta::seconds(2) {
             return Err(PeriodsError::Leaf);
         }
@@ -174,17 +189,26 @@ pub struct Observed<'a> {
     pub held: &'a Held,
     /// The bundle in the webhook configurations; `None` where it is not ours to know.
     pub published: Option<&'a Published>,
-    /// Since when this process has seen each CA in every bundle, without a gap and by its own clock.
-    pub trusted: &'a BTreeMap<Fingerprint, DateTime<Utc>>,
+    /// For how long this process has seen each CA in every bundle, without a gap and by a clock that
+    /// cannot be set.
+    pub trusted: &'a BTreeMap<Fingerprint, TimeDelta>,
     /// The leaf that this process serves.
     pub leaf: Option<LeafFacts>,
+    /// What the clocks said when all of this had been read. A machine that slept in the midst of reading may
+    /// find a CA that was made long after it began: that is no CA of the future.
+    pub read_at: Clocks,
 }
 
 impl Observed<'_> {
-    /// Since when this process has seen this CA in every bundle.
-    fn trusted_since(&self, authority: &Authority) -> Option<DateTime<Utc>> {
+    /// For how long this process has seen this CA in every bundle.
+    fn trusted_for(&self, authority: &Authority) -> Option<TimeDelta> {
         let fingerprint = authority.anchor().fingerprint();
         self.trusted.get(&fingerprint).copied()
+    }
+
+    /// Whether a CA begins so late that it is better replaced than waited for.
+    fn begins_too_late(&self, anchor: &Anchor) -> bool {
+        anchor.not_before() > self.read_at.latest() + EARLY_TOLERANCE
     }
 }
 
@@ -201,6 +225,8 @@ pub enum Change {
     Keep(Anchor),
     /// Step 1: put a fresh CA beside the current one.
     AddNext,
+    /// The next CA is not valid (a wrong clock made it): put another in its place.
+    ReplaceNext,
     /// The next CA stands in every bundle now: the propagation time begins.
     MarkPublished,
     /// It no longer does (someone emptied a bundle): the propagation time will begin anew.
@@ -209,6 +235,8 @@ pub enum Change {
     Promote,
     /// Step 3: stop trusting the old one.
     DropPrevious,
+    /// The time of step 3 is later than any leaf can last: bring it forward.
+    CapPrevious,
 }
 
 /// What to do now. The three parts are independent: one that fails keeps no other from being done.
@@ -225,25 +253,25 @@ pub struct Step {
 }
 
 /// Decides what to do.
-pub fn decide(observed: Observed<'_>, now: DateTime<Utc>, periods: &Periods) -> Step {
+pub fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step {
+    let now = clocks.local();
     let Held::Authorities(authorities) = observed.held else {
-        let readable: &[Anchor] = match observed.held {
-            Held::Garbage { readable, .. } => readable,
-            _ => &[],
+        let change = begin(observed, clocks, periods);
+        let look_again = match change {
+            Some(_) => now,
+            None => now + longest_wait(periods),
         };
-        let keep = still_trusted(readable, observed.published, now);
-        let change = Some(Change::Begin { keep });
         return Step {
             change,
             sign: false,
             publish: None,
-            look_again: now,
+            look_again,
         };
     };
 
     let bundle = authorities.bundle();
-    let change = change(authorities, &observed, now, periods);
-    let sign = must_sign(authorities, &observed, now, periods);
+    let change = change(authorities, &observed, clocks, periods);
+    let sign = must_sign(authorities, &observed, clocks, periods);
     let publish = observed
         .published
         // What the Secret says is about to be widened by what is trusted now.
@@ -263,27 +291,57 @@ pub fn decide(observed: Observed<'_>, now: DateTime<Utc>, periods: &Periods) -> 
     }
 }
 
+/// A fresh CA where there is none that can be used: where the Secret is missing, holds garbage, or holds a CA
+/// that has expired or is not valid yet. What can be read in the Secret is left alone while the clocks
+/// differ: it may be good by the other clock, and good for all other replicas.
+fn begin(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Option<Change> {
+    let (allowed, readable) = match observed.held {
+        // It is made to be valid by both clocks, which must not stretch its life beyond all measure.
+        Held::Missing => (can_make_authority(clocks, periods), Vec::new()),
+        Held::Garbage { readable, .. } => (clocks.agree(), readable.clone()),
+        Held::Authorities(authorities) => (clocks.agree(), authorities.bundle()),
+    };
+    allowed.then(|| Change::Begin {
+        keep: still_trusted(&readable, &observed, clocks),
+    })
+}
+
+/// Whether a CA that is made now has a sane life by both clocks.
+fn can_make_authority(clocks: Clocks, periods: &Periods) -> bool {
+    clocks.latest() - clocks.earliest() <= periods.ca_validity
+}
+
 fn change(
     authorities: &Authorities,
     observed: &Observed<'_>,
-    now: DateTime<Utc>,
+    clocks: Clocks,
     periods: &Periods,
 ) -> Option<Change> {
     let published = observed.published;
-    let expired = |authority: &Authority| authority.anchor().not_after() <= now;
-    if expired(&authorities.current) {
-        // Nobody looked for months. No leaf of this CA can be valid, so there is nothing to wait for.
-        return Some(match &authorities.next {
-            Some(next) if !expired(&next.authority) => Change::Promote,
-            _ => Change::Begin {
-                keep: still_trusted(&authorities.bundle(), published, now),
-            },
-        });
+    let (earliest, latest) = (clocks.earliest(), clocks.latest());
+    let is_dead = |authority: &Authority| {
+        let anchor = authority.anchor();
+        anchor.not_after() <= earliest || observed.begins_too_late(anchor)
+    };
+    let is_alive = |authority: &Authority| {
+        let anchor = authority.anchor();
+        anchor.not_before() <= earliest && anchor.not_after() > latest
+    };
+    if is_dead(&authorities.current) {
+        // Replicas were away for months, or a wrong clock made it. No leaf of this CA is valid, so there is
+        // nothing to wait for.
+        return match &authorities.next {
+            Some(next) if is_alive(&next.authority) => Some(Change::Promote),
+            _ => begin(*observed, clocks, periods),
+        };
     }
-    if let Some(anchor) = served_but_forgotten(authorities, observed, now) {
+    if let Some(anchor) = served_but_forgotten(authorities, observed, earliest) {
         return Some(Change::Keep(anchor));
     }
     if let Some(next) = &authorities.next {
+        if is_dead(&next.authority) {
+            return clocks.agree().then_some(Change::ReplaceNext);
+        }
         let fingerprint = next.authority.anchor().fingerprint();
         let known = published.is_none_or(|p| p.everywhere.contains(&fingerprint));
         return match (known, next.published_at) {
@@ -291,22 +349,41 @@ fn change(
             (false, Some(_)) => Some(Change::MarkUnpublished),
             (true, None) => Some(Change::MarkPublished),
             // Someone's clock was wrong: do not wait until it comes true.
-            (true, Some(since)) if since > now + periods.propagation => Some(Change::MarkPublished),
+            (true, Some(since)) if since > latest + periods.propagation => {
+                Some(Change::MarkPublished)
+            }
             // The mark may come from a clock that is behind: what this process saw itself counts, too,
             // as long as there is time for it. Where no process lives that long, the mark must do.
             (true, Some(since)) => {
-                let waited = |since| now >= since + periods.propagation;
-                let seen = observed.trusted_since(&next.authority);
-                let known = published.is_none() || seen.is_some_and(waited);
-                let late = change_urgent(&authorities.current) <= now;
-                (waited(since) && (known || late)).then_some(Change::Promote)
+                let marked = earliest >= since + periods.propagation;
+                let seen = observed.trusted_for(&next.authority);
+                let known = published.is_none() || seen.is_some_and(|t| t >= periods.propagation);
+                let late = change_urgent(&authorities.current, periods) <= earliest;
+                let ready = marked && (known || late) && is_alive(&next.authority);
+                ready.then_some(Change::Promote)
             }
         };
     }
     match &authorities.previous {
-        Some(previous) => (previous.drop_at <= now).then_some(Change::DropPrevious),
-        None => (change_due(&authorities.current) <= now).then_some(Change::AddNext),
+        Some(previous) if previous.drop_at <= earliest => Some(Change::DropPrevious),
+        // A clock that was ahead wrote it, or a person. Another replica's clock may be ahead by the
+        // tolerance.
+        Some(previous) if previous.drop_at > drop_at(clocks, periods) + TOLERANCE => {
+            Some(Change::CapPrevious)
+        }
+        Some(_) => None,
+        None => {
+            let due = change_due(&authorities.current, periods) <= earliest;
+            (due && can_make_authority(clocks, periods)).then_some(Change::AddNext)
+        }
     }
+}
+
+/// When no leaf of a CA that signs until now can be valid any more. A replica that read the Secret just
+/// before the change may sign with the old CA just after it, by its own clock: hence the propagation time on
+/// top.
+fn drop_at(clocks: Clocks, periods: &Periods) -> DateTime<Utc> {
+    clocks.latest() + periods.leaf_validity + periods.propagation
 }
 
 /// The CA of the leaf at hand, where API servers trust it and the Secret knows nothing of it.
@@ -325,28 +402,52 @@ fn served_but_forgotten(
     (served.not_after() > now).then(|| served.clone())
 }
 
+/// When a leaf that is signed now begins and ends: by both clocks, and never outside its CA's life.
+pub fn leaf_validity(
+    authority: &Authority,
+    clocks: Clocks,
+    periods: &Periods,
+) -> (DateTime<Utc>, DateTime<Utc>) {
+    let anchor = authority.anchor();
+    let not_before = clocks.earliest() - BACKDATE;
+    let not_after = clocks.latest() + periods.leaf_validity;
+    (
+        not_before.max(anchor.not_before()),
+        not_after.min(anchor.not_after()),
+    )
+}
+
 fn must_sign(
     authorities: &Authorities,
     observed: &Observed<'_>,
-    now: DateTime<Utc>,
+    clocks: Clocks,
     periods: &Periods,
 ) -> bool {
+    let (now, latest) = (clocks.local(), clocks.latest());
     let current = authorities.current.anchor();
-    if current.not_after() <= now {
+    if current.not_after() <= now || current.not_before() > now + EARLY_TOLERANCE {
         return false;
     }
-    let Some(leaf) = observed.leaf.filter(|leaf| leaf.not_after > now) else {
+    let Some(leaf) = observed.leaf else {
         return true;
     };
+    let (not_before, not_after) = leaf_validity(&authorities.current, clocks, periods);
+    let begins_late = leaf.not_before > clocks.earliest() && not_before < leaf.not_before;
+    let ends_early = leaf.not_after <= latest && not_after > leaf.not_after;
+    if begins_late || ends_early {
+        // It has expired, or a clock was set since it was signed.
+        return true;
+    }
     if leaf.issuer == current.fingerprint() {
-        return renewal_due(leaf) <= now;
+        // One that was signed in the future would be renewed that much too late.
+        return renewal_due(leaf) <= now || leaf.issued_at > latest + EARLY_TOLERANCE;
     }
     // The CA has changed. The leaf at hand is good as long as its CA is trusted, so there is time to
     // make sure that every API server knows the new one.
     match observed.published {
         Some(published) if published.everywhere.contains(&leaf.issuer) => observed
-            .trusted_since(&authorities.current)
-            .is_some_and(|since| since + periods.propagation <= now),
+            .trusted_for(&authorities.current)
+            .is_some_and(|time| time >= periods.propagation),
         _ => true,
     }
 }
@@ -359,14 +460,14 @@ fn next_look(
 ) -> DateTime<Utc> {
     let next = authorities.next.as_ref();
     let published_at = next.and_then(|next| next.published_at);
-    let next_trusted = next.and_then(|next| observed.trusted_since(&next.authority));
+    let next_trusted = next.and_then(|next| observed.trusted_for(&next.authority));
     [
-        Some(change_due(&authorities.current)),
+        Some(change_due(&authorities.current, periods)),
         published_at.map(|since| since + periods.propagation),
-        next_trusted.map(|since| since + periods.propagation),
+        next_trusted.map(|time| now - time + periods.propagation),
         observed
-            .trusted_since(&authorities.current)
-            .map(|since| since + periods.propagation),
+            .trusted_for(&authorities.current)
+            .map(|time| now - time + periods.propagation),
         authorities
             .previous
             .as_ref()
@@ -376,19 +477,25 @@ fn next_look(
     .into_iter()
     .flatten()
     .filter(|at| *at > now)
-    .fold(now + periods.propagation.max(SHORTEST_WAIT), DateTime::min)
+    .fold(now + longest_wait(periods), DateTime::min)
 }
 
-/// When a CA's change begins: at two thirds of its life.
-fn change_due(authority: &Authority) -> DateTime<Utc> {
+/// The longest time between two looks.
+pub fn longest_wait(periods: &Periods) -> TimeDelta {
+    periods.propagation.max(SHORTEST_WAIT)
+}
+
+/// When a CA's change begins: at two thirds of its life. A CA that is good for longer than ours, from
+/// whatever source, gets no longer life for that.
+fn change_due(authority: &Authority, periods: &Periods) -> DateTime<Utc> {
     let anchor = authority.anchor();
     let start = (anchor.not_before() + BACKDATE).min(anchor.not_after());
-    start + (anchor.not_after() - start) * 2 / 3
+    start + (anchor.not_after() - start).min(periods.ca_validity) * 2 / 3
 }
 
 /// When a CA's change should have been over: half of the time for it is gone.
-fn change_urgent(authority: &Authority) -> DateTime<Utc> {
-    let due = change_due(authority);
+fn change_urgent(authority: &Authority, periods: &Periods) -> DateTime<Utc> {
+    let due = change_due(authority, periods);
     due + (authority.anchor().not_after() - due) / 2
 }
 
@@ -397,17 +504,15 @@ fn renewal_due(leaf: LeafFacts) -> DateTime<Utc> {
     leaf.issued_at + (leaf.not_after - leaf.issued_at) / 2
 }
 
-/// What a new start must not stop trusting: the newest unexpired CAs found in Secret and bundle.
-fn still_trusted(
-    readable: &[Anchor],
-    published: Option<&Published>,
-    now: DateTime<Utc>,
-) -> Vec<Anchor> {
-    let published = published.iter().flat_map(|published| &published.anywhere);
-    let all = readable
-        .iter()
-        .chain(published)
-        .filter(|anchor| anchor.not_after() > now);
+/// What a new start must not stop trusting: the newest CAs found in Secret and bundle. Those that are not
+/// valid would take the places of others, so they go; but one clock alone does not say that they have expired.
+fn still_trusted(readable: &[Anchor], observed: &Observed<'_>, clocks: Clocks) -> Vec<Anchor> {
+    let published = observed.published.iter();
+    let published = published.flat_map(|published| &published.anywhere);
+    let all = readable.iter().chain(published).filter(|anchor| {
+        let expired = clocks.confirmed() && anchor.not_after() <= clocks.earliest();
+        !expired && !observed.begins_too_late(anchor)
+    });
     let mut kept = distinct(all.cloned());
     kept.sort_by_key(|anchor| std::cmp::Reverse(anchor.not_before()));
     kept.truncate(KEPT_AT_MOST);
@@ -431,13 +536,16 @@ impl Change {
     pub fn apply(
         self,
         held: &Held,
-        now: DateTime<Utc>,
+        clocks: Clocks,
         periods: &Periods,
     ) -> Result<Option<Authorities>, authority::Error> {
-        let fresh = || Authority::generate(now, periods.ca_validity).map(Arc::new);
-        // A replica that read the Secret just before this change may sign with the old CA just after
-        // it, by its own clock: hence the propagation time on top.
-        let drop_at = now + periods.leaf_validity + periods.propagation;
+        // Valid by both clocks, whichever is right.
+        let fresh = || {
+            let not_before = clocks.earliest() - BACKDATE;
+            Authority::generate_between(not_before, clocks.latest() + periods.ca_validity)
+                .map(Arc::new)
+        };
+        let drop_at = drop_at(clocks, periods);
         if let Self::Begin { keep } = self {
             let previous = (!keep.is_empty()).then_some(Previous {
                 anchors: keep,
@@ -461,13 +569,13 @@ impl Change {
                 anchors.truncate(KEPT_AT_MOST);
                 authorities.previous = Some(Previous { anchors, drop_at });
             }
-            (Self::AddNext, next @ None) => {
+            (Self::AddNext, next @ None) | (Self::ReplaceNext, next @ Some(_)) => {
                 *next = Some(Next {
                     authority: fresh()?,
                     published_at: None,
                 });
             }
-            (Self::MarkPublished, Some(next)) => next.published_at = Some(now),
+            (Self::MarkPublished, Some(next)) => next.published_at = Some(clocks.latest()),
             (Self::MarkUnpublished, Some(next)) => next.published_at = None,
             (Self::Promote, next @ Some(_)) => {
                 let old = authorities.current.anchor().clone();
@@ -482,6 +590,11 @@ impl Change {
                 authorities.previous = Some(Previous { anchors, drop_at });
             }
             (Self::DropPrevious, _) => authorities.previous = None,
+            (Self::CapPrevious, _) => {
+                if let Some(previous) = &mut authorities.previous {
+                    previous.drop_at = previous.drop_at.min(drop_at);
+                }
+            }
             _ => return Ok(None),
         }
         Ok(Some(authorities))

@@ -1,6 +1,7 @@
 //! What the TLS listener presents to new handshakes, and what the rest of the program may know
 //! about it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -44,8 +45,10 @@ impl ResolvesServerCert for ServedCertificate {
 /// What readiness and metrics may know about the certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// A leaf is being served and has not expired.
+    /// A leaf is being served that is valid by this machine's clock.
     pub leaf_ready: bool,
+    /// Why the leaf that is being served is not valid.
+    pub leaf_fault: Option<String>,
     /// When the served leaf expires.
     pub leaf_not_after: Option<DateTime<Utc>>,
     /// When the CA that signs expires.
@@ -53,6 +56,10 @@ pub struct State {
     /// Every webhook configuration trusts the CA that signed the served leaf (true, too, where the
     /// bundle is somebody else's to write).
     pub bundle_published: bool,
+    /// What differs in the webhook configurations beyond the bundle: how many entries, by field.
+    pub drift: BTreeMap<&'static str, usize>,
+    /// What else is worth knowing about the webhook configurations, and makes nothing unready.
+    pub note: Option<String>,
     /// What keeps the certificates from being as they should be, for a person to read.
     pub problem: Option<String>,
 }

@@ -68,7 +68,7 @@ impl Periods {
                 "--leader-election-retry-period is {SHORTEST_PAUSE:?} at least, not {retry_period:?}"
             ));
         }
-        if *renew_deadline <= *retry_period * 6 / 5 {
+        if *renew_deadline <= retry_period.saturating_mul(6) / 5 {
             return Err(format!(
                 "--leader-election-renew-deadline ({renew_deadline:?}) must be longer than 1.2 times --leader-election-retry-period ({retry_period:?})"
             ));

@@ -27,6 +27,15 @@ impl Health {
         }
     }
 
+    /// Shows a problem that its source logs itself, or that there is none.
+    pub fn show(&self, source: &str, problem: Option<&str>) {
+        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        match problem {
+            Some(problem) => problems.insert(source.to_owned(), problem.to_owned()),
+            None => problems.remove(source),
+        };
+    }
+
     /// What does not work now: (source, problem).
     pub fn problems(&self) -> Vec<(String, String)> {
         let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);

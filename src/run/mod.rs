@@ -86,7 +86,8 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         webhooks = flags.webhooks,
         "starting"
     );
-    let client = client::connect(config.clone(), &figures.client)?;
+    let server_clock = client::ServerClock::default();
+    let client = client::connect(config.clone(), &figures.client, &server_clock)?;
     let leadership = Leadership::new(
         &flags,
         &config,
@@ -108,14 +109,14 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     };
     let certificates = match webhook_listener {
         Some(listener) => {
-            let certificates = Certificates::new(&flags, &kinds, &client)?;
+            let certificates = Certificates::new(&flags, &kinds, &client, server_clock)?;
             let counters = Arc::default();
             webhooks::count(&mut registry, &certificates, &counters);
             let router = webhooks::router(&kinds, &figures.admission);
             let callers = webhooks::callers(&mut tasks, &flags, &stop)?;
             let tls = serving::tls_config(certificates.resolver(), callers)?;
             webhooks::serve(&mut tasks, listener, tls, router, counters, &stop);
-            Some((certificates, CertificateGates::new(&gates)))
+            Some((certificates, CertificateGates::new(&gates, &health)))
         }
         None => None,
     };

@@ -57,6 +57,7 @@ pub(super) fn serve(
             "metrics",
             folder.clone(),
             &BundleTarget::None,
+            Vec::new(),
             clock::system(),
         );
         let certificate = files.resolver();

@@ -16,6 +16,7 @@ use super::{Stop, Tasks};
 use crate::certs::{self, BundleTarget, Files, Keeper, Named};
 use crate::kinds::Kind;
 use crate::manifests::{self, Reach};
+use crate::reconcile::health::Health;
 use crate::telemetry::metrics;
 use crate::telemetry::probes::{Gate, Gates};
 use crate::{admission, client, clock, serving};
@@ -32,7 +33,12 @@ pub(super) enum Certificates {
 }
 
 impl Certificates {
-    pub(super) fn new(flags: &Flags, kinds: &[&Kind], client: &Client) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        flags: &Flags,
+        kinds: &[&Kind],
+        client: &Client,
+        server_clock: client::ServerClock,
+    ) -> anyhow::Result<Self> {
         let reach = match &flags.webhook_url {
             Some(url) => Reach::Url(url.clone()),
             None => Reach::Service {
@@ -40,36 +46,42 @@ impl Certificates {
                 namespace: manifests::NAMESPACE,
             },
         };
+        let namespace = operator_namespace(flags);
         let [mutating, validating] = manifests::configurations(kinds, &reach, &flags.namespaces);
         let target = match (&flags.webhook_url, &flags.webhook_cert_path) {
             (Some(_), _) => BundleTarget::Own(vec![mutating, validating]),
-            // Whoever writes the files writes the bundle: cert-manager's injector.
-            (None, Some(_)) => BundleTarget::None,
+            // The writer of the files writes the bundle: cert-manager's injector.
+            (None, Some(_)) => BundleTarget::Foreign {
+                mutating: named(&mutating, &namespace),
+                validating: named(&validating, &namespace),
+            },
             (None, None) => BundleTarget::Patch {
-                mutating: named(&mutating),
-                validating: named(&validating),
+                mutating: named(&mutating, &namespace),
+                validating: named(&validating, &namespace),
             },
         };
+        let hosts = hosts(flags.webhook_url.as_deref(), &namespace);
         if let Some(folder) = &flags.webhook_cert_path {
             return Ok(Self::Files(Box::new(Files::new(
                 client,
                 "webhook",
                 folder.clone(),
                 &target,
+                hosts,
                 clock::system(),
             ))));
         }
-        let namespace = operator_namespace(flags);
         let keeper = Keeper::new(
             client.clone(),
             certs::Settings {
                 create_namespace: !client::in_cluster(),
-                hosts: hosts(flags.webhook_url.as_deref(), &namespace),
+                hosts,
                 namespace,
                 periods: flags.certificate_periods(),
                 target,
             },
             clock::system(),
+            server_clock,
         )?;
         Ok(Self::Kept(Box::new(keeper)))
     }
@@ -97,17 +109,21 @@ impl Certificates {
     }
 }
 
-/// The names that a configuration and its entries have.
-fn named(configuration: &serde_json::Value) -> Named {
-    let name = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let webhooks = configuration["webhooks"].as_array();
+/// The name of a configuration, and its entries as they are where the operator runs in this namespace.
+fn named(configuration: &serde_json::Value, namespace: &str) -> Named {
+    let name = configuration["metadata"]["name"].as_str();
+    let mut entries = configuration["webhooks"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    for entry in &mut entries {
+        if let Some(service) = entry.pointer_mut("/clientConfig/service") {
+            service["namespace"] = namespace.into();
+        }
+    }
     Named {
-        name: name(&configuration["metadata"]["name"]),
-        entries: webhooks
-            .into_iter()
-            .flatten()
-            .map(|webhook| name(&webhook["name"]))
-            .collect(),
+        name: name.unwrap_or_default().to_owned(),
+        entries,
     }
 }
 
@@ -195,17 +211,23 @@ pub(super) fn callers(
     Ok(Some(verifier))
 }
 
+/// The names of the gates.
+const LEAF: &str = "certificate";
+const BUNDLE: &str = "webhook-configuration";
+
 /// What readiness asks of the certificates.
 pub(super) struct CertificateGates {
     leaf: Gate,
     bundle: Gate,
+    health: Health,
 }
 
 impl CertificateGates {
-    pub(super) fn new(gates: &Gates) -> Self {
+    pub(super) fn new(gates: &Gates, health: &Health) -> Self {
         Self {
-            leaf: gates.add("certificate", "not there yet"),
-            bundle: gates.add("webhook-configuration", "our CA is not in it yet"),
+            health: health.clone(),
+            leaf: gates.add(LEAF, "not there yet"),
+            bundle: gates.add(BUNDLE, "our CA is not in it yet"),
         }
     }
 
@@ -218,11 +240,11 @@ impl CertificateGates {
             {
                 let state = states.borrow_and_update();
                 let problem = state.problem.as_deref();
-                match state.leaf_not_after {
+                match &state.leaf_fault {
                     _ if state.leaf_ready => self.leaf.open(),
-                    Some(end) => {
+                    Some(fault) => {
                         let why = problem.unwrap_or("about to be renewed");
-                        self.leaf.close(&format!("expired at {end}: {why}"));
+                        self.leaf.close(&format!("{fault}: {why}"));
                     }
                     None => self.leaf.close(problem.unwrap_or("not there yet")),
                 }
@@ -233,6 +255,13 @@ impl CertificateGates {
                 } else if !self.bundle.is_open() {
                     self.bundle
                         .close(problem.unwrap_or("our CA is not in it yet"));
+                }
+                // What does not close a gate is a line of its own, under the same name.
+                let all_open = self.leaf.is_open() && self.bundle.is_open();
+                self.health.show(LEAF, problem.filter(|_| all_open));
+                match &state.note {
+                    Some(note) => self.health.ill(BUNDLE, note),
+                    None => self.health.well(BUNDLE),
                 }
             }
             states
@@ -269,6 +298,22 @@ pub(super) fn count(
             reasons
                 .map(|reason| (reason.as_str(), count(reason)))
                 .to_vec()
+        }),
+    }));
+    let states = certificates.state();
+    registry.register_collector(Box::new(metrics::Read {
+        name: "my_operator_webhook_configuration_drift",
+        help: "Entries of the webhook configurations that differ from what this version expects, by field",
+        label: "field",
+        counts: false,
+        read: Box::new(move || {
+            let found = states.borrow().drift.clone();
+            let mut all = certs::drift::count(&[]);
+            all.extend(found);
+            // A handful.
+            #[allow(clippy::cast_precision_loss)]
+            let figures = all.into_iter().map(|(field, count)| (field, count as f64));
+            figures.collect()
         }),
     }));
     let states = certificates.state();

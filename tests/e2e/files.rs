@@ -65,6 +65,32 @@ async fn served(port: u16, authority: &Authority) -> Option<Vec<u8>> {
     Some(chain[0].to_vec())
 }
 
+/// Writes `caBundle` as cert-manager's injector does.
+async fn inject(own: &Kubectl, authority: &Authority) {
+    let bundle = STANDARD.encode(authority.certificate_pem());
+    for kind in ["mutating", "validating"] {
+        let configuration =
+            format!("{kind}webhookconfiguration/my-operator-{kind}-webhook-configuration");
+        let patch: Vec<_> = (0..2)
+            .map(|i| json!({"op": "add", "path": format!("/webhooks/{i}/clientConfig/caBundle"), "value": bundle}))
+            .collect();
+        let patch = serde_json::Value::from(patch).to_string().replace(' ', "");
+        own.run(&format!(
+            "patch {configuration} --type=json --patch={patch}"
+        ))
+        .await
+        .good();
+    }
+}
+
+/// Writes `caBundle` whenever somebody else may have.
+async fn inject_again_and_again(own: &Kubectl, authority: &Authority) {
+    loop {
+        inject(own, authority).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
 /// A way from here to the webhook port of a pod.
 fn forward(own: &Kubectl, pod: &str) -> (Process, u16) {
     let [port] = free_ports().unwrap();
@@ -94,22 +120,14 @@ async fn a_certificate_in_a_mounted_secret_is_served_and_its_change_noticed_with
     ))
     .await
     .good();
-    until_rolled_out(&own).await;
-    until_alone(&own).await;
-    let bundle = STANDARD.encode(authority.certificate_pem());
-    for kind in ["mutating", "validating"] {
-        let configuration =
-            format!("{kind}webhookconfiguration/my-operator-{kind}-webhook-configuration");
-        let patch: Vec<_> = (0..2)
-            .map(|i| json!({"op": "add", "path": format!("/webhooks/{i}/clientConfig/caBundle"), "value": bundle}))
-            .collect();
-        let patch = serde_json::Value::from(patch).to_string().replace(' ', "");
-        own.run(&format!(
-            "patch {configuration} --type=json --patch={patch}"
-        ))
-        .await
-        .good();
+    // A new replica is not ready before it has seen its own authority in caBundle, and the old ones put theirs
+    // back, as they do beside cert-manager's injector.
+    tokio::select! {
+        () = until_rolled_out(&own) => {}
+        () = inject_again_and_again(&own, &authority) => {}
     }
+    until_alone(&own).await;
+    inject(&own, &authority).await;
     // Through the API server, with the certificate of the files.
     let at = |name: &str| {
         format!(

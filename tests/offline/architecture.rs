@@ -10,7 +10,7 @@ use my_operator::kinds::REGISTRY;
 /// Room -> the rooms whose names may stand behind `crate::` in it.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("clock", &[]),
-    ("client", &[]),
+    ("client", &["clock"]),
     ("serving", &[]),
     ("telemetry", &[]),
     ("certs", &["client", "clock"]),

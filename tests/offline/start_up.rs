@@ -52,6 +52,14 @@ fn wrong_flags_end_with_code_2_and_say_what_is_right() {
             "longer than 1.2 times --leader-election-retry-period (9s)",
         ),
         ("run --webhook-leaf-validity=soon", "7d"),
+        (
+            "run --webhook-ca-validity=300000years",
+            "--webhook-ca-propagation: none of them may be longer than 36500 days",
+        ),
+        (
+            "run --leader-election-retry-period=500000000000years",
+            "longer than 1.2 times --leader-election-retry-period",
+        ),
         ("run --max-concurrent-reconciles=0", "1..=1000"),
         ("run --log-level=chatty", "a level is error, warn"),
         ("run --log-level=info,inof", "a level is error, warn"),

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::certs::Named;
-use crate::certs::authority::Anchor;
+use crate::certs::authority::{self, Anchor};
 use crate::certs::fake::{Fake, configuration, configuration_path, secret_path};
 
 const NAMESPACE: &str = "operator";
@@ -29,7 +29,10 @@ fn settings(target: BundleTarget) -> Settings {
 fn patch() -> BundleTarget {
     let named = |entries: &[&str]| Named {
         name: "ours".to_owned(),
-        entries: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+        entries: configuration("", "", entries)["webhooks"]
+            .as_array()
+            .unwrap()
+            .clone(),
     };
     BundleTarget::Patch {
         mutating: named(&["a.x", "b.x"]),
@@ -67,7 +70,8 @@ struct Running {
 
 impl Running {
     fn start(fake: &Fake, client: Client, settings: Settings) -> Self {
-        let keeper = Keeper::new(client, settings, fake.machine.clock()).unwrap();
+        let server_clock = fake.server_clock.clone();
+        let keeper = Keeper::new(client, settings, fake.machine.clock(), server_clock).unwrap();
         let (state, resolver) = (keeper.state(), keeper.resolver());
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(keeper.run(shutdown.clone()));
@@ -398,4 +402,142 @@ async fn a_leaf_that_expires_makes_unready_and_is_told_of_once_when_that_is_poss
     keeper.until(|state| state.leaf_not_after > end).await;
     assert_eq!((told(), fake.get(&secret_path(NAMESPACE))), (after, secret));
     keeper.stop().await;
+}
+
+/// Whether the certificate that a keeper serves is valid at this time.
+fn is_valid(keeper: &Running, at: DateTime<Utc>) -> bool {
+    let leaf = keeper.resolver.get().unwrap().cert[0].clone();
+    let (not_before, not_after) = authority::validity_of(&leaf).unwrap();
+    not_before <= at && at < not_after
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_of_a_clock_that_was_ahead_is_replaced_once_the_clock_is_right() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    Running::start(&fake, client.clone(), settings(patch()))
+        .ready()
+        .await;
+    let days = 30 * 86_400;
+    fake.machine.set(days);
+    let mut keeper = Running::start(&fake, client, settings(patch()));
+    keeper.ready().await;
+    fake.machine.set(-days);
+    eventually(|| is_valid(&keeper, fake.machine.now())).await;
+    keeper.ready().await;
+}
+
+/// A CA that others made, and its key: with a name of its own.
+fn foreign_authority() -> (String, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
+}
+
+/// How many Events were published.
+fn events(fake: &Fake) -> usize {
+    let log = fake.log.lock().unwrap();
+    let posts = log.iter().filter(|line| line.starts_with("POST"));
+    posts.filter(|line| line.ends_with("/events")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ca_that_others_made_is_used_and_reported_once() {
+    use base64::Engine as _;
+    let encode = |text: String| base64::engine::general_purpose::STANDARD.encode(text);
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let (certificate, key) = foreign_authority();
+    let secret = serde_json::json!({
+        "metadata": {"name": "my-operator-webhook-ca", "namespace": NAMESPACE},
+        "data": {"ca.crt": encode(certificate), "ca.key": encode(key)},
+    });
+    fake.put(&secret_path(NAMESPACE), secret);
+    let mut keeper = Running::start(&fake, client, settings(patch()));
+    keeper.ready().await;
+    assert_eq!(events(&fake), 1);
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(events(&fake), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_wrong_is_reported_and_replaces_no_ca() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    fake.say_time(0);
+    let mut keeper = Running::start(&fake, client.clone(), settings(patch()));
+    assert_eq!(keeper.ready().await.problem, None);
+    let secret = fake.get(&secret_path(NAMESPACE)).unwrap();
+
+    // Years ahead, by which the CA has expired: the API server's clock stays as it was.
+    let ahead = 800 * 86_400;
+    fake.machine.set(ahead);
+    fake.say_time(-ahead);
+    let words = "this machine's clock is 800 days ahead of the API server's";
+    let state = keeper
+        .until(|state| state.problem.as_ref().is_some_and(|p| p.contains(words)))
+        .await;
+    assert!(!state.leaf_ready);
+    assert!(state.leaf_fault.unwrap().starts_with("expired at"));
+    let mut other = Running::start(&fake, client, settings(patch()));
+    other.until(|state| state.problem.is_some()).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(fake.get(&secret_path(NAMESPACE)).unwrap(), secret);
+
+    fake.machine.set(-ahead);
+    fake.say_time(0);
+    for keeper in [&mut keeper, &mut other] {
+        let state = keeper
+            .until(|state| state.leaf_ready && state.problem.is_none())
+            .await;
+        assert!(state.bundle_published);
+    }
+    assert_eq!(fake.get(&secret_path(NAMESPACE)).unwrap(), secret);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ca_of_a_clock_that_was_ahead_is_replaced_once_the_clock_is_right() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let ahead = 30 * 86_400;
+    fake.machine.set(ahead);
+    let mut keeper = Running::start(&fake, client, settings(patch()));
+    keeper.ready().await;
+    fake.machine.set(-ahead);
+    let right = |fake: &Fake| {
+        let now = fake.machine.now();
+        let bundles = paths().map(|path| bundles(&fake.get(&path).unwrap()));
+        let valid = |anchor: &Anchor| anchor.not_before() <= now && anchor.not_after() > now;
+        bundles
+            .iter()
+            .flatten()
+            .all(|bundle| bundle.iter().any(valid))
+    };
+    eventually(|| right(&fake) && is_valid(&keeper, fake.machine.now())).await;
+    keeper.ready().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn drift_of_the_configurations_is_noted_and_neither_repaired_nor_unready() {
+    let (fake, client) = Fake::start();
+    put_configurations(&fake);
+    let mut keeper = Running::start(&fake, client, settings(patch()));
+    let state = keeper.ready().await;
+    assert_eq!(state.note, None);
+    assert!(state.drift.values().all(|count| *count == 0));
+    let mut object = fake.get(&paths()[0]).unwrap();
+    object["webhooks"][1]["failurePolicy"] = "Ignore".into();
+    fake.put(&paths()[0], object);
+    let state = keeper.until(|state| state.note.is_some()).await;
+    assert!(state.leaf_ready && state.bundle_published);
+    assert_eq!((state.drift["failurePolicy"], state.problem), (1, None));
+    let note = state.note.unwrap();
+    assert!(
+        note.contains(r#"failurePolicy of b.x is "Ignore""#),
+        "{note}"
+    );
+    tokio::time::sleep(Duration::from_mins(3)).await;
+    let object = fake.get(&paths()[0]).unwrap();
+    assert_eq!(object["webhooks"][1]["failurePolicy"], "Ignore");
 }

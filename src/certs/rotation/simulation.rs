@@ -19,9 +19,27 @@ struct Shared {
     published_version: u64,
     /// Every bundle that was in force, with the time at which it came.
     history: VecDeque<(DateTime<Utc>, BTreeSet<Fingerprint>)>,
+    /// How far the API server's clock is ahead of the true time; `None` where its answers say no time.
+    server_ahead: Option<TimeDelta>,
 }
 
 impl Shared {
+    fn new(held: Held, start: DateTime<Utc>) -> Self {
+        Self {
+            held,
+            held_version: 0,
+            published: Published::default(),
+            published_version: 0,
+            history: VecDeque::from([(start, BTreeSet::new())]),
+            server_ahead: Some(TimeDelta::zero()),
+        }
+    }
+
+    /// What a machine and the API server take for the time at this true time.
+    fn clocks(&self, local: DateTime<Utc>, now: DateTime<Utc>) -> Clocks {
+        Clocks::new(local, self.server_ahead.map(|ahead| now + ahead))
+    }
+
     fn publish(&mut self, bundle: Vec<Anchor>, now: DateTime<Utc>) {
         let everywhere: BTreeSet<_> = bundle.iter().map(Anchor::fingerprint).collect();
         self.history.push_back((now, everywhere.clone()));
@@ -47,20 +65,29 @@ impl Shared {
 /// Where a replica is in its round.
 enum Phase {
     Begin,
-    ReadConfiguration(DateTime<Utc>),
-    ReadSecret(DateTime<Utc>, Published, u64),
+    ReadConfiguration(Began),
+    ReadSecret(Began, Published, u64),
     Sign(Box<Seen>),
     Publish(Box<Seen>, Step),
     Write(Box<Seen>, Step),
 }
 
+/// When a round began.
+#[derive(Clone, Copy)]
+struct Began {
+    clocks: Clocks,
+    /// By a clock that cannot be set.
+    at: DateTime<Utc>,
+}
+
 /// What a replica saw in this round.
 struct Seen {
-    began: DateTime<Utc>,
+    began: Began,
     published: Published,
     published_version: u64,
     held: Held,
     held_version: u64,
+    read_at: Clocks,
 }
 
 struct Replica {
@@ -71,6 +98,7 @@ struct Replica {
     periods: Periods,
     phase: Phase,
     leaf: Option<LeafFacts>,
+    /// Since when it has seen each CA in every bundle, by a clock that cannot be set.
     trusted: BTreeMap<Fingerprint, DateTime<Utc>>,
 }
 
@@ -94,7 +122,10 @@ impl Replica {
         let clock = now + self.skew;
         let mut pause = TimeDelta::milliseconds(random.i64(0..2000));
         self.phase = match std::mem::replace(&mut self.phase, Phase::Begin) {
-            Phase::Begin => Phase::ReadConfiguration(clock),
+            Phase::Begin => Phase::ReadConfiguration(Began {
+                clocks: shared.clocks(clock, now),
+                at: now,
+            }),
             Phase::ReadConfiguration(began) => {
                 Phase::ReadSecret(began, shared.published.clone(), shared.published_version)
             }
@@ -102,7 +133,7 @@ impl Replica {
                 self.trusted
                     .retain(|known, _| published.everywhere.contains(known));
                 for known in &published.everywhere {
-                    self.trusted.entry(*known).or_insert(clock);
+                    self.trusted.entry(*known).or_insert(now);
                 }
                 let (held, held_version) = (shared.held.clone(), shared.held_version);
                 // For a new start, what is trusted must be known as of after the Secret was read.
@@ -116,16 +147,20 @@ impl Replica {
                     published_version,
                     held,
                     held_version,
+                    read_at: shared.clocks(clock, now),
                 }))
             }
             Phase::Sign(seen) => {
                 let step = self.decide(&seen);
                 if let (true, Held::Authorities(authorities)) = (step.sign, &seen.held) {
-                    let anchor = authorities.current.anchor();
+                    let clocks = seen.began.clocks;
+                    let validity = leaf_validity(&authorities.current, clocks, &periods);
+                    assert!(validity.0 < validity.1, "a leaf ends before it begins");
                     self.leaf = Some(LeafFacts {
-                        issuer: anchor.fingerprint(),
-                        issued_at: seen.began,
-                        not_after: (seen.began + periods.leaf_validity).min(anchor.not_after()),
+                        issuer: authorities.current.anchor().fingerprint(),
+                        issued_at: clocks.local(),
+                        not_before: validity.0,
+                        not_after: validity.1,
                     });
                 }
                 Phase::Publish(seen, step)
@@ -141,13 +176,16 @@ impl Replica {
             Phase::Write(seen, step) => {
                 if let Some(change) = step.change
                     && seen.held_version == shared.held_version
-                    && let Some(after) = change.apply(&seen.held, clock, &periods).unwrap()
+                    && let Some(after) = change
+                        .apply(&seen.held, shared.clocks(clock, now), &periods)
+                        .unwrap()
                 {
                     shared.held = Held::Authorities(after);
                     shared.held_version += 1;
                 }
                 // Sometimes a watch wakes it sooner.
-                let rest = step.look_again - clock;
+                // And a clock that was set keeps it from sleeping for longer than it ever should.
+                let rest = (step.look_again - clock).min(longest_wait(&periods));
                 pause += if random.i64(0..4) == 0 {
                     rest / 3
                 } else {
@@ -161,13 +199,16 @@ impl Replica {
     }
 
     fn decide(&self, seen: &Seen) -> Step {
+        let trusted = self.trusted.iter();
+        let trusted = trusted.map(|(known, since)| (*known, seen.began.at - *since));
         let observed = Observed {
             held: &seen.held,
             published: Some(&seen.published),
-            trusted: &self.trusted,
+            trusted: &trusted.collect(),
             leaf: self.leaf,
+            read_at: seen.read_at,
         };
-        decide(observed, seen.began, &self.periods)
+        decide(observed, seen.began.clocks, &self.periods)
     }
 }
 
@@ -200,13 +241,7 @@ fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) 
     periods.check().unwrap();
     let mut random = fastrand::Rng::with_seed(seed);
     let start: DateTime<Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
-    let mut shared = Shared {
-        held: Held::Missing,
-        held_version: 0,
-        published: Published::default(),
-        published_version: 0,
-        history: VecDeque::from([(start, BTreeSet::new())]),
-    };
+    let mut shared = Shared::new(Held::Missing, start);
     let mut replicas: Vec<_> = (0..3)
         .map(|i| {
             let at = start + TimeDelta::seconds(random.i64(0..5));
@@ -281,7 +316,7 @@ fn simulate(seed: u64, periods: &Periods, length: TimeDelta, mishaps: &Mishaps) 
                     "an expired leaf is served, seed {seed}, {past}"
                 );
                 assert!(
-                    leaf.issued_at - BACKDATE <= now,
+                    leaf.not_before <= now,
                     "a leaf of the future is served, seed {seed}, {past}"
                 );
                 assert!(
@@ -404,5 +439,175 @@ fn with_the_shortest_periods_allowed_every_served_leaf_is_trusted_at_every_insta
         };
         let signers = simulate(seed, &periods, TimeDelta::days(4), &crashes);
         assert!(signers >= 12, "{signers}");
+    });
+}
+
+/// Whose clock is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    /// That of the first replica.
+    Replica,
+    /// That of the API server.
+    Server,
+    /// Any of them, and the API server may say no time at all.
+    Any,
+}
+
+/// A clock that is right, or wrong by anything from hours to years.
+fn wrong_by(random: &mut fastrand::Rng) -> TimeDelta {
+    let hours = [0, 2, 20, 30, 4 * 24, 40 * 24, 300 * 24, 400 * 24, 4000 * 24][random.usize(0..9)];
+    let jitter = TimeDelta::seconds(random.i64(0..11) - 5);
+    TimeDelta::hours(if random.bool() { hours } else { -hours }) + jitter
+}
+
+/// Sets clocks at random for a while, then sets all of them right, and expects that everything is as it should
+/// be soon after. As long as one clock alone is wrong, nothing may happen to replicas whose clock is right.
+fn set_clocks(seed: u64, wrong: Wrong) {
+    let periods = Periods {
+        propagation: TimeDelta::minutes(10),
+        ..Periods::default()
+    };
+    let mut random = fastrand::Rng::with_seed(seed);
+    let start: DateTime<Utc> = "2026-01-01T00:00:00Z".parse().unwrap();
+    let settled = start + periods.propagation * 5;
+    let length = match wrong {
+        // Two that do not agree replace each other's CA every few seconds.
+        Wrong::Any => TimeDelta::seconds(random.i64(0..6 * 3600)),
+        _ => TimeDelta::seconds(random.i64(0..20 * 86_400)),
+    };
+    let right_again = settled + length;
+    let healed = right_again + periods.propagation * 5;
+    let end = healed + periods.leaf_validity * 2;
+
+    let age = TimeDelta::days(random.i64(0..300));
+    let found = || {
+        let current = Arc::new(Authority::generate(start - age, periods.ca_validity).unwrap());
+        Held::Authorities(Authorities {
+            current,
+            next: None,
+            previous: None,
+        })
+    };
+    let held = if random.bool() {
+        found()
+    } else {
+        Held::Missing
+    };
+    let mut shared = Shared::new(held, start);
+    let mut replicas: Vec<_> = (0..3)
+        .map(|_| {
+            let skew = TimeDelta::seconds(random.i64(0..11) - 5);
+            Replica::new(start, skew, periods)
+        })
+        .collect();
+    if wrong == Wrong::Any {
+        // Wrong from the first start on, for once.
+        for replica in &mut replicas {
+            replica.skew = wrong_by(&mut random);
+        }
+        shared.server_ahead = random.bool().then(|| wrong_by(&mut random));
+    }
+    let lag = periods.propagation - TimeDelta::seconds(30);
+    let mut are_right = false;
+
+    loop {
+        let (i, replica) = replicas
+            .iter_mut()
+            .enumerate()
+            .min_by_key(|(_, replica)| replica.at)
+            .unwrap();
+        let now = replica.at;
+        if now > end {
+            break;
+        }
+        if now >= right_again && !are_right {
+            are_right = true;
+            // That its answers say no time may last.
+            shared.server_ahead = shared.server_ahead.map(|_| TimeDelta::zero());
+            for replica in &mut replicas {
+                replica.skew = TimeDelta::seconds(random.i64(0..11) - 5);
+            }
+            continue;
+        }
+        if now > settled && !are_right && random.i64(0..40) == 0 {
+            let by = wrong_by(&mut random);
+            match wrong {
+                Wrong::Replica if i == 0 => replica.skew = by,
+                Wrong::Replica => {}
+                Wrong::Server => shared.server_ahead = Some(by),
+                Wrong::Any if random.bool() => replica.skew = by,
+                Wrong::Any => shared.server_ahead = random.bool().then_some(by),
+            }
+        }
+        if now > settled && !are_right && (i == 0 || wrong == Wrong::Any) && random.i64(0..200) == 0
+        {
+            // One that starts has no leaf to fall back on.
+            *replica = Replica::new(now, replica.skew, periods);
+        }
+        let pause = replica.step(&mut shared, &mut random);
+        replica.at += pause + TimeDelta::milliseconds(1);
+
+        let past = now - start;
+        if now > settled
+            && wrong != Wrong::Any
+            && let Held::Authorities(held) = &shared.held
+        {
+            let current = held.current.anchor();
+            assert!(
+                current.not_before() <= now && current.not_after() > now,
+                "the CA is not valid, {wrong:?}, seed {seed}, {past}"
+            );
+        }
+        for (i, replica) in replicas.iter().enumerate() {
+            let never_wrong = wrong != Wrong::Any && i > 0;
+            let is_right = now > healed || now > settled && never_wrong;
+            if !is_right {
+                continue;
+            }
+            let place = format!("{wrong:?}, seed {seed}, replica {i}, {past}, {healed}");
+            let Some(leaf) = replica.leaf else {
+                unreachable!("no leaf, {place}")
+            };
+            assert_eq!(leaf.fault(now), None, "{place}");
+            assert!(
+                shared.trusted(leaf.issuer, now, lag),
+                "its CA is not trusted, {place}"
+            );
+            let anchors = shared.published.anywhere.iter();
+            let mut issuer = anchors.filter(|anchor| anchor.fingerprint() == leaf.issuer);
+            let valid = |anchor: &Anchor| anchor.not_before() <= now && anchor.not_after() > now;
+            assert!(issuer.any(valid), "its CA is not valid, {place}");
+        }
+    }
+    let Held::Authorities(held) = &shared.held else {
+        unreachable!("seed {seed}: {:?}", shared.held)
+    };
+    if let Some(previous) = &held.previous {
+        let longest = periods.leaf_validity + periods.propagation * 2 + TOLERANCE;
+        assert!(
+            previous.drop_at <= end + longest,
+            "seed {seed}: {previous:?}"
+        );
+    }
+}
+
+#[test]
+fn one_replica_with_a_wrong_clock_harms_no_other() {
+    parallel_cases(lengths::certificate_clocks(), |seed| {
+        set_clocks(seed, Wrong::Replica);
+    });
+}
+
+#[test]
+fn an_api_server_with_a_wrong_clock_harms_no_replica() {
+    parallel_cases(lengths::certificate_clocks(), |seed| {
+        set_clocks(seed, Wrong::Server);
+    });
+}
+
+#[test]
+fn whatever_wrong_clocks_did_is_over_soon_after_they_are_right() {
+    parallel_cases(lengths::certificate_clocks(), |seed| {
+        set_clocks(seed, Wrong::Any);
     });
 }

@@ -37,6 +37,7 @@ fn leaf(authority: &Authority, issued_at: DateTime<Utc>) -> LeafFacts {
     LeafFacts {
         issuer,
         issued_at,
+        not_before: issued_at - BACKDATE,
         not_after: issued_at + PERIODS.leaf_validity,
     }
 }
@@ -45,6 +46,8 @@ fn leaf(authority: &Authority, issued_at: DateTime<Utc>) -> LeafFacts {
 struct World {
     held: Held,
     published: Option<Published>,
+    /// How far this machine's clock is ahead of the API server's, if that is known.
+    ahead: Option<TimeDelta>,
     trusted_since: Option<DateTime<Utc>>,
     next_trusted_since: Option<DateTime<Utc>>,
     leaf: Option<LeafFacts>,
@@ -59,6 +62,7 @@ impl World {
                 anywhere: bundle,
                 stray: false,
             }),
+            ahead: Some(TimeDelta::zero()),
             trusted_since: None,
             next_trusted_since: Some(on(-999)),
             leaf: None,
@@ -70,18 +74,23 @@ impl World {
         let mut trusted = BTreeMap::new();
         if let Held::Authorities(authorities) = &self.held {
             let current = authorities.current.anchor().fingerprint();
-            trusted.extend(self.trusted_since.map(|since| (current, since)));
+            trusted.extend(self.trusted_since.map(|since| (current, now - since)));
             let next = authorities.next.as_ref();
             let next = next.map(|next| next.authority.anchor().fingerprint());
-            trusted.extend(next.zip(self.next_trusted_since));
+            trusted.extend(next.zip(self.next_trusted_since.map(|since| now - since)));
         }
         let observed = Observed {
             held: &self.held,
             published: self.published.as_ref(),
             trusted: &trusted,
             leaf: self.leaf,
+            read_at: self.clocks(now),
         };
-        decide(observed, now, &PERIODS)
+        decide(observed, self.clocks(now), &PERIODS)
+    }
+
+    fn clocks(&self, now: DateTime<Utc>) -> Clocks {
+        Clocks::new(now, self.ahead.map(|ahead| now - ahead))
     }
 
     fn change(&self, now: DateTime<Utc>) -> Option<Change> {
@@ -89,7 +98,8 @@ impl World {
     }
 
     fn after(&self, change: Change, now: DateTime<Utc>) -> Authorities {
-        change.apply(&self.held, now, &PERIODS).unwrap().unwrap()
+        let clocks = self.clocks(now);
+        change.apply(&self.held, clocks, &PERIODS).unwrap().unwrap()
     }
 }
 
@@ -137,6 +147,7 @@ fn without_a_secret_a_ca_is_begun_and_nothing_else_is_done() {
         let world = World {
             held: Held::Missing,
             published,
+            ahead: Some(TimeDelta::zero()),
             trusted_since: None,
             next_trusted_since: Some(on(-999)),
             leaf: None,
@@ -162,6 +173,7 @@ fn a_lost_secret_is_begun_anew_beside_what_is_trusted_and_has_not_expired() {
     let world = World {
         held: Held::Missing,
         published,
+        ahead: Some(TimeDelta::zero()),
         trusted_since: None,
         next_trusted_since: Some(on(-999)),
         leaf: None,
@@ -189,6 +201,7 @@ fn garbage_is_replaced_beside_the_certificate_that_can_be_read() {
             readable: vec![read.anchor().clone()],
         },
         published: Some(published(&[&trusted, &read])),
+        ahead: Some(TimeDelta::zero()),
         trusted_since: None,
         next_trusted_since: Some(on(-999)),
         leaf: None,
@@ -204,6 +217,7 @@ fn a_secret_that_keeps_breaking_does_not_grow_the_bundle_without_bound() {
     let world = World {
         held: Held::Missing,
         published,
+        ahead: Some(TimeDelta::zero()),
         trusted_since: None,
         next_trusted_since: Some(on(-999)),
         leaf: None,
@@ -367,7 +381,7 @@ fn the_order_of_a_bundle_does_not_matter() {
 fn the_ca_changes_in_three_steps() {
     let current = made_on(0);
     let world = World::of(alone(&current));
-    let due = change_due(&current);
+    let due = change_due(&current, &PERIODS);
     assert_eq!(due, on(0) + PERIODS.ca_validity * 2 / 3);
     assert_eq!(world.change(due - TimeDelta::seconds(1)), None);
     assert_eq!(world.change(due), Some(Change::AddNext));
@@ -438,7 +452,7 @@ fn a_mark_from_a_clock_that_is_behind_does_not_shorten_the_wait() {
     }
     // Where the time runs out, the mark must do.
     world.next_trusted_since = None;
-    let urgent = change_urgent(&current);
+    let urgent = change_urgent(&current, &PERIODS);
     assert_eq!(world.change(urgent - TimeDelta::seconds(1)), None);
     assert_eq!(world.change(urgent), Some(Change::Promote));
     // Where the bundle is not ours to know, the mark is all there is.
@@ -526,12 +540,14 @@ fn a_change_that_does_not_fit_what_is_held_leaves_it_alone() {
     for (change, held) in [
         (Change::AddNext, &with_next),
         (Change::AddNext, &Held::Missing),
+        (Change::ReplaceNext, &alone),
         (Change::Promote, &alone),
         (Change::MarkPublished, &alone),
         (Change::MarkUnpublished, &Held::Missing),
         (Change::DropPrevious, &Held::Missing),
     ] {
-        assert!(change.apply(held, on(1), &PERIODS).unwrap().is_none());
+        let clocks = Clocks::new(on(1), Some(on(1)));
+        assert!(change.apply(held, clocks, &PERIODS).unwrap().is_none());
     }
 }
 
@@ -552,4 +568,232 @@ fn periods_that_cannot_work_together_are_named() {
     assert_eq!(check(6, 24, -1), Err(PeriodsError::Propagation));
     assert_eq!(check(6, 17, 2), Err(PeriodsError::Authority));
     assert_eq!(check(6, 18, 2), Ok(()));
+    let century = 36_500 * 86_400;
+    assert_eq!(check(6, century, 2), Ok(()));
+    assert_eq!(check(6, century + 1, 2), Err(PeriodsError::TooLong));
+    let longest = TimeDelta::MAX.num_seconds();
+    assert_eq!(check(longest, longest, 2), Err(PeriodsError::TooLong));
+    assert_eq!(check(6, 24, longest), Err(PeriodsError::TooLong));
+}
+
+/// A world in which this machine's clock is ahead (behind: negative) by so many hours.
+fn ahead_by(hours: i64, authorities: Authorities) -> World {
+    let mut world = World::of(authorities);
+    world.ahead = Some(TimeDelta::hours(hours));
+    world
+}
+
+#[test]
+fn a_leaf_of_a_clock_that_was_ahead_is_signed_again_once_the_clock_is_right() {
+    let current = made_on(0);
+    let mut world = World::of(alone(&current));
+    for (issued, again) in [
+        (on(40), true),
+        (on(10) + TimeDelta::hours(3), true),
+        (on(10) + TimeDelta::minutes(1), false),
+    ] {
+        world.leaf = Some(leaf(&current, issued));
+        assert_eq!(world.decide(on(10)).sign, again, "{issued}");
+    }
+    // One that begins with its CA cannot begin sooner.
+    let soon =
+        Arc::new(Authority::generate(on(11) + TimeDelta::minutes(1), PERIODS.ca_validity).unwrap());
+    let mut world = World::of(alone(&soon));
+    let not_before = soon.anchor().not_before();
+    world.leaf = Some(LeafFacts {
+        not_before,
+        ..leaf(&soon, on(10))
+    });
+    assert!(!world.decide(on(10)).sign);
+}
+
+#[test]
+fn a_leaf_is_signed_to_be_valid_by_both_clocks() {
+    let current = made_on(0);
+    for (hours, from, until) in [(0, 9, 17), (48, 7, 17), (-48, 9, 19)] {
+        let clocks = ahead_by(hours, alone(&current)).clocks(on(10));
+        let expected = (on(from), on(until));
+        assert_eq!(
+            leaf_validity(&current, clocks, &PERIODS),
+            expected,
+            "{hours}"
+        );
+    }
+    // And signed again if it is not: a clock was set after it was signed.
+    let mut world = ahead_by(48, alone(&current));
+    world.leaf = Some(leaf(&current, on(10)));
+    assert!(world.decide(on(10)).sign);
+    // Its CA's life is the limit.
+    let mut world = ahead_by(24 * 30, alone(&current));
+    let clocks = world.clocks(on(3));
+    let (not_before, not_after) = leaf_validity(&current, clocks, &PERIODS);
+    assert_eq!(not_before, current.anchor().not_before());
+    world.leaf = Some(LeafFacts {
+        not_before,
+        not_after,
+        ..leaf(&current, on(3))
+    });
+    assert!(!world.decide(on(3)).sign);
+}
+
+#[test]
+fn no_ca_is_replaced_for_its_time_while_the_clocks_differ() {
+    let (current, other) = (made_on(0), made_on(1));
+    let day = 24;
+    for (what, now, ahead) in [
+        ("beyond the CA's life", on(400), 300 * day),
+        ("the API server is behind", on(400), 2),
+        ("before the CA's life", on(-20), -30 * day),
+        ("the API server is ahead", on(200), -300 * day),
+    ] {
+        let mut world = ahead_by(ahead, alone(&current));
+        let step = world.decide(now);
+        assert_eq!((step.change, step.publish), (None, None), "{what}");
+        // Nor where it would take the place of a readable one.
+        world.held = Held::Garbage {
+            fault: "no key".into(),
+            readable: vec![other.anchor().clone()],
+        };
+        let step = world.decide(now);
+        assert_eq!(
+            (step.change, step.look_again),
+            (None, now + PERIODS.propagation),
+            "{what}"
+        );
+    }
+    // Both clocks say so, but they differ.
+    assert_eq!(ahead_by(2, alone(&current)).change(on(400)), None);
+    // Once they agree, it is.
+    assert!(matches!(
+        World::of(alone(&current)).change(on(400)),
+        Some(Change::Begin { .. })
+    ));
+}
+
+#[test]
+fn a_ca_of_the_future_is_replaced_once_the_clocks_agree() {
+    let (good, future) = (made_on(0), made_on(300));
+    let world = World::of(with_previous(&future, &good, on(310)));
+    let Some(Change::Begin { keep }) = world.change(on(10)) else {
+        unreachable!()
+    };
+    assert_eq!(
+        keep,
+        [good.anchor().clone()],
+        "what is not valid yet is not kept"
+    );
+    assert!(!world.decide(on(10)).sign);
+    // Where the API server says no time, this machine's clock must do.
+    let mut world = World::of(alone(&future));
+    world.ahead = None;
+    assert!(matches!(world.change(on(10)), Some(Change::Begin { .. })));
+    // A next one that is good takes its place at once.
+    let world = World::of(with_next(&future, &good, None));
+    assert_eq!(world.change(on(10)), Some(Change::Promote));
+    // A next one of the future gives way to another, and is not promoted.
+    let mut world = World::of(with_next(&good, &future, Some(on(9))));
+    assert_eq!(world.change(on(10)), Some(Change::ReplaceNext));
+    let after = world.after(Change::ReplaceNext, on(10)).next.unwrap();
+    assert_eq!(
+        (after.authority.anchor().not_before(), after.published_at),
+        (on(9), None)
+    );
+    world.ahead = Some(TimeDelta::days(-290));
+    assert_eq!(world.change(on(10)), None);
+}
+
+#[test]
+fn a_ca_is_made_to_be_valid_by_both_clocks() {
+    for hours in [30, -30] {
+        let world = World {
+            held: Held::Missing,
+            published: None,
+            ahead: Some(TimeDelta::hours(hours)),
+            trusted_since: None,
+            next_trusted_since: None,
+            leaf: None,
+        };
+        let change = world.change(on(10)).unwrap();
+        let made = world.after(change, on(10)).current;
+        let server = on(10) - TimeDelta::hours(hours);
+        for time in [on(10), server] {
+            assert!(made.anchor().not_before() <= time - BACKDATE);
+            assert!(made.anchor().not_after() >= time + PERIODS.ca_validity);
+        }
+        // By clocks that are years apart none is.
+        let world = World {
+            ahead: Some(TimeDelta::days(366)),
+            ..world
+        };
+        assert_eq!(world.change(on(10)), None);
+    }
+}
+
+#[test]
+fn an_old_ca_is_dropped_only_when_both_clocks_say_so() {
+    let (old, current) = (made_on(0), made_on(1));
+    for (hours, change) in [(-48, None), (0, Some(Change::DropPrevious)), (48, None)] {
+        // Dropped at day 20; it is day 21 here, and there a day earlier or later.
+        let world = ahead_by(hours, with_previous(&current, &old, on(20)));
+        let expected = if hours < 0 {
+            Some(Change::DropPrevious)
+        } else {
+            change
+        };
+        assert_eq!(world.change(on(21)), expected, "{hours}");
+    }
+    let behind = ahead_by(-48, with_next(&old, &current, Some(on(5))));
+    assert_eq!(behind.change(on(6)), Some(Change::Promote));
+    let after = behind.after(Change::Promote, on(6)).previous.unwrap();
+    assert_eq!(
+        after.drop_at,
+        on(8) + PERIODS.leaf_validity + PERIODS.propagation
+    );
+}
+
+#[test]
+fn a_drop_time_later_than_any_leaf_is_brought_forward() {
+    let (old, current) = (made_on(0), made_on(1));
+    let latest = on(20) + PERIODS.leaf_validity + PERIODS.propagation;
+    for (drop_at, change) in [
+        (latest, None),
+        (latest + TOLERANCE, None),
+        (latest + TimeDelta::hours(2), Some(Change::CapPrevious)),
+        (
+            "9999-12-31T00:00:00Z".parse().unwrap(),
+            Some(Change::CapPrevious),
+        ),
+    ] {
+        let world = World::of(with_previous(&current, &old, drop_at));
+        assert_eq!(world.change(on(20)), change, "{drop_at}");
+    }
+    let world = World::of(with_previous(&current, &old, on(9999)));
+    let after = world.after(Change::CapPrevious, on(20));
+    assert_eq!(after.previous.unwrap().drop_at, latest);
+}
+
+#[test]
+fn a_ca_that_is_good_for_longer_than_ours_is_changed_as_soon_as_ours_would_be() {
+    let foreign = Arc::new(Authority::generate(on(0), TimeDelta::days(36_500)).unwrap());
+    let world = World::of(alone(&foreign));
+    let due = on(0) + PERIODS.ca_validity * 2 / 3;
+    assert_eq!(world.change(due - TimeDelta::seconds(1)), None);
+    assert_eq!(world.change(due), Some(Change::AddNext));
+}
+
+#[test]
+fn a_ca_that_was_made_while_this_machine_slept_is_no_ca_of_the_future() {
+    let current = made_on(10);
+    let held = Held::Authorities(alone(&current));
+    let published = published(&[&current]);
+    let at = |day| Clocks::new(on(day), Some(on(day)));
+    let observed = Observed {
+        held: &held,
+        published: Some(&published),
+        trusted: &BTreeMap::new(),
+        leaf: None,
+        read_at: at(10),
+    };
+    let step = decide(observed, at(1), &PERIODS);
+    assert_eq!((step.change, step.sign), (None, false));
 }

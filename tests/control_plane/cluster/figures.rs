@@ -138,6 +138,16 @@ async fn every_figure_that_an_alert_asks_for_is_shown() {
 }
 
 #[tokio::test]
+async fn what_the_api_server_adds_to_the_webhook_configurations_is_no_drift() {
+    let page = page().await;
+    let name = "my_operator_webhook_configuration_drift{";
+    let drift: Vec<_> = page.lines().filter(|line| line.starts_with(name)).collect();
+    assert!(drift.len() > 10, "{page}");
+    let is_zero = |line: &&str| line.ends_with(" 0") || line.ends_with(" 0.0");
+    assert!(drift.iter().all(is_zero), "{drift:?}");
+}
+
+#[tokio::test]
 async fn every_figure_is_explained_and_no_other() {
     let page = page().await;
     let path = checkout().join("docs/operations/metrics.md");

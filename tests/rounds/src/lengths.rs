@@ -42,6 +42,8 @@ lengths! {
     limiter_steps: usize = 1_000_000, 10_000_000;
     /// `serving::budget`: steps of the ledger of the memory for bodies.
     body_steps: usize = 100_000, 1_000_000;
+    /// `certs::rotation`: histories of clocks that are set at random.
+    certificate_clocks: u64 = 24, 400;
     /// `admission::image`: image references of each kind.
     image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.
