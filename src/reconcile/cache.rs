@@ -1,7 +1,7 @@
 //! Views of watched objects, by key and by index.
 //!
-//! A view holds what a reconciler uses and nothing else, so that memory follows the number of
-//! objects and not their size. An index gives the views that concern one object (the pods of one
+//! A view holds what a reconciler uses and nothing else: of a spec its text, not a tree of values, and
+//! nothing of what is in the object besides. An index gives the views that concern one object (the pods of one
 //! owner, of one node) without a look at all the others.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
