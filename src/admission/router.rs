@@ -12,7 +12,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::Semaphore;
 
 use super::faults::line;
 use super::judge::{Admission, Judge};
@@ -20,26 +19,16 @@ use super::metrics::{Metrics, WebhookMetrics};
 use super::review::{API_VERSION, KIND, LONGEST_MESSAGE, LONGEST_NAME, Review};
 use crate::clock::Clock;
 
-/// A review up to this size is judged at once, in less than a millisecond. A larger one, which may take
-/// a tenth of a second, must not keep the worker threads from everything else.
-const MAX_INLINE_BYTES: usize = 64 * 1024;
-
-/// So many large reviews are judged at a time.
-const LARGE_AT_ONCE: usize = 2;
-
 struct Webhook {
     path: String,
     judge: Judge,
     clock: Clock,
     metrics: WebhookMetrics,
-    /// What all webhooks share: a permit for each large review that is judged.
-    large: Arc<Semaphore>,
 }
 
 /// Two paths for each kind, and one-line JSON answers for everything else.
 pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
     let mut router = Router::new();
-    let large = Arc::new(Semaphore::new(LARGE_AT_ONCE));
     for kind in kinds {
         let name = (kind.resource)().kind;
         for (verb, judge) in [("mutate", kind.mutate), ("validate", kind.validate)] {
@@ -49,7 +38,6 @@ pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
                 path: path.clone(),
                 judge,
                 clock: clock.clone(),
-                large: large.clone(),
             };
             router = router.route(&path, post(answer).with_state(Arc::new(webhook)));
         }
@@ -68,7 +56,7 @@ async fn answer(State(webhook): State<Arc<Webhook>>, request: Request) -> Respon
     let in_flight = webhook.metrics.begin();
     let (parts, body) = request.into_parts();
     let response = match read(&parts.headers, body).await {
-        Ok(body) => judge_aside(&webhook, body, in_flight.start()).await,
+        Ok(body) => judge(&webhook, &body, in_flight.start()),
         Err(refusal) => refusal,
     };
     in_flight.answered(response.status().as_u16());
@@ -87,29 +75,6 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
     to_bytes(body, usize::MAX)
         .await
         .map_err(|_| error(StatusCode::BAD_REQUEST, "the body did not come to its end"))
-}
-
-/// Judges a review, a large one on a thread that does nothing else.
-async fn judge_aside(webhook: &Arc<Webhook>, body: Bytes, start: Instant) -> Response {
-    if body.len() <= MAX_INLINE_BYTES {
-        return judge(webhook, &body, start);
-    }
-    // The semaphore is never closed.
-    let permit = webhook.large.clone().acquire_owned().await;
-    let webhook = webhook.clone();
-    let judged = tokio::task::spawn_blocking(move || {
-        // Kept until the review is judged, even if the caller has gone by then.
-        let _permit = permit;
-        judge(&webhook, &body, start)
-    });
-    match judged.await {
-        Ok(response) => response,
-        Err(lost) => match lost.try_into_panic() {
-            // The listener catches panics, counts them and answers.
-            Ok(panic) => std::panic::resume_unwind(panic),
-            Err(_) => error(StatusCode::SERVICE_UNAVAILABLE, "the process is ending"),
-        },
-    }
 }
 
 fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {

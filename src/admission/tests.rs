@@ -358,7 +358,7 @@ fn what_is_logged_of_a_request_stays_within_its_line() {
     }
     // Without it, a test on another thread without a subscriber may disable this log line for all threads.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry());
-    let hostile = format!("a\n\u{1b}[2J\u{9b}\u{202e}{}", "x".repeat(1 << 13));
+    let hostile = format!("a\n\u{1b}[2J\u{9b}\u{202e}{}", "x".repeat(1 << 16));
     for operation in [hostile.as_str(), "CREATE"] {
         let request = json!({ "uid": hostile, "namespace": hostile, "operation": operation,
             "object": { "metadata": { "name": hostile }, "spec": { "color": hostile } } });

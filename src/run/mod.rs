@@ -115,7 +115,8 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             let router = webhooks::router(&kinds, &figures.admission);
             let callers = webhooks::callers(&mut tasks, &flags, &stop)?;
             let tls = serving::tls_config(certificates.resolver(), callers)?;
-            webhooks::serve(&mut tasks, listener, tls, router, counters, &stop);
+            let threads = flags.worker_threads();
+            webhooks::serve(&mut tasks, listener, tls, router, counters, threads, &stop);
             Some((certificates, CertificateGates::new(&gates, &health)))
         }
         None => None,

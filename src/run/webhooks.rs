@@ -171,22 +171,19 @@ pub(super) fn serve(
     tls: Arc<rustls::ServerConfig>,
     router: Router,
     counters: Arc<serving::Counters>,
+    threads: usize,
     stop: &Stop,
 ) {
     let shutdown = serving::Shutdown {
         draining: stop.draining.clone(),
         stop: stop.serving.clone(),
     };
+    let limits = serving::Limits {
+        at_once: threads,
+        ..serving::Limits::default()
+    };
     tasks.spawn(async move {
-        serving::serve(
-            listener,
-            tls,
-            router,
-            serving::Limits::default(),
-            shutdown,
-            counters,
-        )
-        .await;
+        serving::serve(listener, tls, router, limits, shutdown, counters).await;
         ("webhook server", Ok(()))
     });
 }

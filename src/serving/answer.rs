@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
@@ -10,7 +11,8 @@ use axum::http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Request, Response, StatusCode};
 use futures::FutureExt as _;
 use hyper::body::{Body as _, Incoming};
-use tokio::sync::Semaphore;
+use tokio::runtime::Handle;
+use tokio::task::JoinError;
 use tokio::time::timeout;
 use tower::Service as _;
 
@@ -19,14 +21,17 @@ use super::body::{self, Fault, Whole};
 use super::budget::BodyBudget;
 use super::counters::{Counters, Rejection};
 use super::fairness::Source;
+use super::turns::Turns;
 
 /// What all requests of a listener share.
 pub(super) struct Requests {
     router: Router,
     /// Bytes of bodies, from their coming to the answer.
     bodies: BodyBudget,
-    /// Requests whose body is there and whose answer is not. A slow body is no work.
-    work: Semaphore,
+    /// The order of requests whose body is there: a slow body is no work.
+    small: Arc<Turns>,
+    /// The same of those with large bodies, which are answered on threads of their own.
+    large: Arc<Turns>,
 }
 
 impl Requests {
@@ -34,7 +39,8 @@ impl Requests {
         Self {
             router,
             bodies: BodyBudget::new(limits.bodies_bytes),
-            work: Semaphore::new(limits.in_work),
+            small: Turns::new(limits.at_once, limits.in_work),
+            large: Turns::new(limits.large_at_once, limits.in_work),
         }
     }
 
@@ -49,37 +55,65 @@ impl Requests {
             counters.reject(reason);
             refusal(reason)
         };
+        // A peer that sends many requests without waiting for answers must not keep the thread.
+        tokio::task::yield_now().await;
         let (parts, body) = request.into_parts();
         // Held until the answer is there: until then the body is.
-        let (body, _share) = if body.is_end_stream() {
-            (Body::empty(), None)
+        let (body, size, _share) = if body.is_end_stream() {
+            (Body::empty(), 0, None)
         } else {
             let reading = body::read(body, limits.body_bytes, self.bodies.share(source));
             match timeout(limits.body, reading).await {
-                Ok(Ok(Whole { bytes, share })) => (Body::from(bytes), Some(share)),
+                Ok(Ok(Whole { bytes, share })) => {
+                    let size = bytes.len();
+                    (Body::from(bytes), size, Some(share))
+                }
                 Ok(Err(Fault::TooLarge)) => return refused(Rejection::BodyTooLarge),
                 Ok(Err(Fault::Broken)) => return refused(Rejection::BodyBroken),
                 Ok(Err(Fault::NoMemory)) => return refused(Rejection::BodyMemory),
                 Err(_) => return refused(Rejection::BodyTimeout),
             }
         };
-        let Ok(_at_work) = self.work.try_acquire() else {
+        let is_large = size > limits.large;
+        let turns = if is_large { &self.large } else { &self.small };
+        let Some(turn) = turns.take(source).await else {
             return refused(Rejection::InWork);
         };
         // The router is a pointer to its routes, and always ready. A panic is kept to its request.
         let mut router = self.router.clone();
-        let answer = async { router.call(Request::from_parts(parts, body)).await };
-        match AssertUnwindSafe(answer).catch_unwind().await {
-            Ok(Ok(response)) => response,
-            Ok(Err(never)) => match never {},
-            Err(panic) => {
+        let answer = async move {
+            // Kept until the answer is there, even if the caller has gone by then.
+            let _turn = turn;
+            router.call(Request::from_parts(parts, body)).await
+        };
+        let answer = AssertUnwindSafe(answer).catch_unwind();
+        let answered = if is_large {
+            on_another_thread(answer).await
+        } else {
+            Ok(answer.await)
+        };
+        match answered {
+            Ok(Ok(Ok(response))) => response,
+            Ok(Ok(Err(never))) => match never {},
+            Ok(Err(panic)) => {
                 counters.panics().inc();
                 let message = message(&*panic);
                 tracing::error!(panic = message, "a request handler panicked");
                 failure(StatusCode::INTERNAL_SERVER_ERROR, "internal error")
             }
+            Err(_) => failure(StatusCode::SERVICE_UNAVAILABLE, "the process is ending"),
         }
     }
+}
+
+/// Runs a future on a thread that does nothing else meanwhile: it may take a tenth of a second without a pause, and the
+/// worker threads have other connections to serve.
+async fn on_another_thread<F>(future: F) -> Result<F::Output, JoinError>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(future)).await
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {

@@ -17,6 +17,21 @@ pub(super) struct Source {
     address: IpAddr,
 }
 
+impl Source {
+    pub(super) fn new(network: IpAddr, address: IpAddr) -> Self {
+        Self { network, address }
+    }
+
+    /// What costs nothing to have more addresses of.
+    pub(super) fn network(self) -> IpAddr {
+        self.network
+    }
+
+    pub(super) fn address(self) -> IpAddr {
+        self.address
+    }
+}
+
 impl From<IpAddr> for Source {
     fn from(peer: IpAddr) -> Self {
         // A dual-stack socket reports IPv4 peers as mapped into IPv6.

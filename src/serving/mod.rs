@@ -2,7 +2,7 @@
 //!
 //! The path of a connection: accepted ([`listener`]) -> let in, perhaps in place of another ([`limiter`])
 //! -> TLS handshake, if it is that listener -> requests one after another ([`connection`]), each read
-//! as a whole ([`body`], within a [`budget`]), then answered by the router ([`answer`]). Every wait on
+//! as a whole ([`body`], within a [`budget`]), then answered by the router ([`answer`]) in its [turn](turns). Every wait on
 //! the way is bounded, for what is written too ([`writes`]), and every connection is a task of its
 //! own, so one silent, slow or resetting peer never delays others. Whatever is short is shared by one
 //! rule ([`fairness`]).
@@ -17,6 +17,7 @@ mod counters;
 mod fairness;
 mod limiter;
 mod listener;
+mod turns;
 mod writes;
 
 use std::sync::Arc;
@@ -52,9 +53,16 @@ pub struct Limits {
     /// What all bodies hold together, from their coming to the answer, of which a source may hold a quarter.
     /// (Not counted is a small part of each, see [`body`].) Beyond it, requests are rejected with `Retry-After`.
     pub bodies_bytes: usize,
-    /// Requests at once whose body is there and whose answer is not. Beyond it, requests are told to
-    /// come again.
+    /// Requests whose body is there and whose answer is not, those that wait for their [turn](turns) included.
+    /// Beyond it, requests are rejected with `Retry-After`.
     pub in_work: usize,
+    /// Requests of one network that are answered at a time, beside one of others: one for each thread, where an
+    /// answer occupies one.
+    pub at_once: usize,
+    /// A body of more bytes is large: the request is answered on a thread of its own.
+    pub large: usize,
+    /// Requests with large bodies of one network that are answered at a time, beside one of others.
+    pub large_at_once: usize,
     /// Connections at once, those in the handshake included. Beyond it, the source that has most of
     /// them gives up one for the newcomer; see [`limiter`].
     pub connections: usize,
@@ -80,6 +88,10 @@ impl Default for Limits {
             body_bytes: 8 * 1024 * 1024,
             bodies_bytes: 64 * 1024 * 1024,
             in_work: 256,
+            at_once: 4,
+            // A review of 64 kB takes a third of a millisecond.
+            large: 64 * 1024,
+            large_at_once: 1,
             connections: 1000,
             // An API server lets 200 changes be in work at once (--max-mutating-requests-inflight), and
             // each may be a new connection when the operator has just started.
@@ -101,6 +113,8 @@ impl Limits {
             bodies_bytes: 1024 * 1024,
             // As many as there are connections: the limit of connections is the one that is fair.
             in_work: 100,
+            // An answer may wait for the API server.
+            at_once: 100,
             drain: Duration::from_secs(1),
             ..Self::default()
         }

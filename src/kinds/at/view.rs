@@ -213,6 +213,43 @@ mod tests {
     }
 
     #[test]
+    fn a_spec_beyond_the_limits_is_reported_and_not_kept() {
+        let long = "x".repeat(bounds::MAX_BYTES);
+        let stored = stored(&json!({
+            "metadata": {"name": "a"},
+            "spec": {"schedule": "now", "command": "x", "template": {"metadata": {"annotations": {"a": long}}}},
+        }));
+        assert!(format!("{stored:?}").len() < 2_000);
+        let faults = stored.read(&key(), now()).unwrap().spec.unwrap_err();
+        let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            faults,
+            ["spec: Too long: may not be more than 262144 bytes"]
+        );
+    }
+
+    #[test]
+    fn the_text_of_an_unchanged_spec_is_shared() {
+        let at = |command: &str, phase: &str| {
+            stored(&json!({
+                "metadata": {"name": "a"},
+                "spec": {"schedule": "now", "command": command},
+                "status": {"phase": phase},
+            }))
+        };
+        let before = at("x", "PENDING");
+        let address = |at: &StoredAt| at.spec.as_ref().unwrap().as_ptr();
+        assert_eq!(
+            address(&at("x", "RUNNING").sharing(Some(&before))),
+            address(&before)
+        );
+        assert_ne!(
+            address(&at("y", "RUNNING").sharing(Some(&before))),
+            address(&before)
+        );
+    }
+
+    #[test]
     fn an_object_without_spec_and_status_is_pending_and_invalid() {
         let view = stored(&json!({"metadata": {"name": "a"}}))
             .read(&key(), now())

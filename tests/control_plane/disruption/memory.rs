@@ -172,6 +172,8 @@ async fn the_largest_objects_that_admission_accepts_fit_into_the_memory_of_the_p
     create(&daemon_sets, daemon_set(many, 0)).await;
     until_settled(&daemon_sets, &ats, &revisions, many * kept + 1).await;
     let second = peak(&operator);
+    // Whole pages of such objects would have taken far more.
+    assert!(operator.log().contains("listing fewer at a time"));
     let text = format!(
         "{many} MyDaemonSets with {} revisions each, {} Ats due at once: at most {} MiB, after a restart {} MiB",
         kept,
