@@ -4,8 +4,9 @@ CARGO ?= cargo
 # The cluster that `make run` uses is the one of KUBECONFIG; without it, a local one is started.
 ARGS ?=
 KUBECTL ?= kubectl
-# The image, and what makes it: docker, podman or buildah.
-IMG ?= my-operator:latest
+# The image, and what makes it: docker, podman or buildah. No registry has the default name: a short one, such as
+# my-operator:latest, would let the nodes pull docker.io/library/my-operator.
+IMG ?= registry.invalid/my-operator:latest
 CONTAINER_TOOL ?= docker
 # What of config/components is added, and whether undeploy and uninstall may delete objects unasked.
 COMPONENTS ?=

@@ -105,6 +105,10 @@ fn roles(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
         ),
         ("role.yaml".to_owned(), rbac::manager(kinds).to_vec()),
         ("role_binding.yaml".to_owned(), rbac::bindings().to_vec()),
+        (
+            "webhook_ca_role.yaml".to_owned(),
+            rbac::webhook_ca().to_vec(),
+        ),
         ("leader_election_role.yaml".to_owned(), vec![election]),
         (
             "leader_election_role_binding.yaml".to_owned(),

@@ -50,3 +50,12 @@ async fn kubectl(cluster: &Cluster, args: &str, input: &str) -> Said {
     environment(cluster, command.args(args.split_whitespace())).await;
     run(&mut command, input).await
 }
+
+/// The documents of a rendering that contain all of these words.
+fn part(all: &str, words: &[&str]) -> String {
+    let documents = all.split("\n---\n");
+    let wanted = documents.filter(|text| words.iter().all(|word| text.contains(word)));
+    let wanted: Vec<&str> = wanted.collect();
+    assert!(!wanted.is_empty(), "no document with {words:?}");
+    wanted.join("\n---\n")
+}
