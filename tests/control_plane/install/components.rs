@@ -197,6 +197,94 @@ async fn with_cert_manager_it_may_neither_write_secrets_nor_webhook_configuratio
 }
 
 #[tokio::test]
+async fn prometheus_verifies_the_certificate_of_cert_manager_and_sends_a_token_of_its_own() {
+    let cluster = cluster().await;
+    let endpoint = async |components: &str| {
+        let all = rendered(cluster, components).await;
+        let name = "my-operator-controller-manager-metrics-monitor";
+        objects(&all, "ServiceMonitor", name)[0]["spec"]["endpoints"][0].clone()
+    };
+    let [verified, alone] = ["prometheus cert-manager-metrics cert-manager", "prometheus"];
+    let token = serde_json::json!({
+        "credentials": { "name": "my-operator-metrics-scraper-token", "key": "token" },
+    });
+    for components in [
+        alone,
+        verified,
+        "cert-manager cert-manager-metrics prometheus",
+    ] {
+        let endpoint = endpoint(components).await;
+        assert_eq!(endpoint["authorization"], token, "{components}");
+        assert!(endpoint["bearerTokenFile"].is_null());
+        let skips = endpoint["tlsConfig"]["insecureSkipVerify"] == true;
+        assert_eq!(skips, components == alone, "{components}: {endpoint}");
+    }
+    let all = rendered(cluster, verified).await;
+    let certificate = &objects(&all, "Certificate", "my-operator-metrics-cert")[0]["spec"];
+    let tls = endpoint(verified).await["tlsConfig"].clone();
+    let names = certificate["dnsNames"].as_array().unwrap();
+    assert!(names.contains(&tls["serverName"]), "{tls}");
+    assert_eq!(tls["ca"]["secret"]["name"], certificate["secretName"]);
+
+    // In a kustomization of one's own the order is as it is written.
+    let folder = tempfile::tempdir().unwrap();
+    let up = "../".repeat(folder.path().components().count() - 1);
+    let config = format!(
+        "{up}{}/config",
+        checkout().strip_prefix("/").unwrap().display()
+    );
+    let build = async |names: [&str; 2]| {
+        let components = names.map(|name| format!("{config}/components/{name}"));
+        let text = serde_json::json!({
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": [format!("{config}/default")],
+            "components": components,
+        });
+        std::fs::write(folder.path().join("kustomization.yaml"), text.to_string()).unwrap();
+        kubectl(
+            cluster,
+            &format!("kustomize {}", folder.path().display()),
+            "",
+        )
+        .await
+    };
+    let right_order = build(["prometheus", "cert-manager-metrics"]).await.good();
+    assert!(!right_order.contains("insecureSkipVerify"), "{right_order}");
+    let error = build(["cert-manager-metrics", "prometheus"]).await.bad();
+    let why = "the component prometheus must be listed before cert-manager-metrics";
+    assert!(error.contains(why), "{error}");
+}
+
+#[tokio::test]
+async fn the_token_that_prometheus_sends_reads_metrics_and_nothing_else() {
+    let (cluster, _turn) = (cluster().await, turn().await);
+    let own = Kubectl::new(cluster, NAMESPACE);
+    let all = rendered(cluster, "prometheus").await;
+    let reader = part(&all, &["name: my-operator-metrics-reader\nrules"]);
+    let scraper = part(&all, &["name: my-operator-metrics-scraper"]);
+    let objects = scraper
+        .split("\n---\n")
+        .filter(|text| !text.contains("kind: ServiceMonitor"));
+    for object in objects.chain([reader.as_str()]) {
+        kubectl(cluster, "apply -f -", object).await.good();
+    }
+    let secret = "secret/my-operator-metrics-scraper-token";
+    let token = own.until_any(secret, "{.data.token}").await;
+    assert!(token.len() > 100, "{token}");
+    let account = format!("system:serviceaccount:{NAMESPACE}:my-operator-metrics-scraper");
+    for (what, may) in [
+        ("get /metrics", "yes"),
+        ("get /logs", "no"),
+        ("list pods", "no"),
+        ("get secrets", "no"),
+    ] {
+        let said = own.run(&format!("auth can-i {what} --as={account}")).await;
+        assert_eq!(said.out.trim(), may, "{what}");
+    }
+}
+
+#[tokio::test]
 async fn what_is_no_name_of_an_image_never_becomes_yaml() {
     let cluster = cluster().await;
     for (image, ok) in [
