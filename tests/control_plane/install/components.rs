@@ -32,12 +32,14 @@ spec:
 ---
 ";
 
-/// The kinds of cert-manager and of the Prometheus Operator that the components have.
-const KINDS: [(&str, &str, &str); 4] = [
+/// The kinds of cert-manager, the Prometheus Operator, Cilium and Calico that the components have.
+const KINDS: [(&str, &str, &str); 6] = [
     ("cert-manager.io", "v1", "Certificate"),
     ("cert-manager.io", "v1", "Issuer"),
+    ("cilium.io", "v2", "CiliumNetworkPolicy"),
     ("monitoring.coreos.com", "v1", "PrometheusRule"),
     ("monitoring.coreos.com", "v1", "ServiceMonitor"),
+    ("projectcalico.org", "v3", "NetworkPolicy"),
 ];
 
 /// A control plane with our CRDs, those of others that we use, and the operator's namespace. A test that changes what
