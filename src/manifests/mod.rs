@@ -3,6 +3,7 @@
 //! `docs/reference/` are made from it and a test holds them to that.
 
 mod components;
+mod operator_policy;
 mod rbac;
 mod reference;
 mod webhook;
@@ -64,6 +65,12 @@ pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
     files.extend(roles(&default)?);
     for (name, objects) in components::policy(kinds) {
         files.push(file(format!("components/policy/{name}"), &objects)?);
+    }
+    for (name, objects) in components::operator_policy(kinds) {
+        files.push(file(
+            format!("components/operator-policy/{name}"),
+            &objects,
+        )?);
     }
     files.extend(namespaced(&default, &[EXAMPLE.to_owned()])?);
     files.extend(samples(&default, "samples")?);

@@ -38,6 +38,7 @@ fn no_generated_file_was_left_behind() {
         .collect();
     for folder in [
         "config/components/namespaced",
+        "config/components/operator-policy",
         "config/components/policy",
         "config/components/sample-kinds",
         "config/crd/bases",

@@ -3,6 +3,7 @@
 
 mod components;
 mod deploy;
+mod operator_policy;
 
 use std::process::Command;
 
