@@ -1,17 +1,17 @@
 # The image of the operator: one static binary on nothing. `make docker-build IMG=...` makes it.
 # It needs neither certificates nor users nor time zones from a distribution: the API server's CA comes
 # with the ServiceAccount, and glibc brings what it needs to resolve names.
-# That of rust-toolchain.toml, which stays outside: it would have the linters downloaded too.
-ARG RUST_VERSION=1.95.0
 
-FROM docker.io/library/rust:${RUST_VERSION}-slim-bookworm AS build
+# The version of rust-toolchain.toml, which stays outside: it would have the linters downloaded too. The digest is that of
+# the tag's index of platforms; a newer tag needs another one:
+#   docker buildx imagetools inspect docker.io/library/rust:VERSION-slim-bookworm
+FROM docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
+RUN cargo install --locked cargo-auditable@0.7.7
 WORKDIR /src
 COPY . .
-# The flag is for the last step, the linking, alone: build scripts and macros are libraries of this machine.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo rustc --release --locked --package my-operator --bin my-operator -- -C target-feature=+crt-static \
-    && cp target/release/my-operator /my-operator
+    hack/release && cp target/release/my-operator /my-operator
 
 # Keep this stage simple: `make e2e` makes its image by reading it.
 FROM scratch

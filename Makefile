@@ -4,8 +4,9 @@ CARGO ?= cargo
 # The cluster that `make run` uses is the one of KUBECONFIG; without it, a local one is started.
 ARGS ?=
 KUBECTL ?= kubectl
-# The image, and what makes it: docker, podman or buildah.
-IMG ?= my-operator:latest
+# The image, and what makes it: docker, podman or buildah. No registry has the default name: a short one, such as
+# my-operator:latest, would let the nodes pull docker.io/library/my-operator.
+IMG ?= registry.invalid/my-operator:latest
 CONTAINER_TOOL ?= docker
 # What of config/components is added, and whether undeploy and uninstall may delete objects unasked.
 COMPONENTS ?=
@@ -23,12 +24,10 @@ CLIPPY = $(CARGO) clippy --workspace --all-targets --locked -- -D warnings && \
 	$(CARGO) clippy --workspace --bins --test e2e --locked -- -D warnings
 # Part of the name of the tests to run.
 T ?=
-# What the Dockerfile builds: the image of `make soak` holds what is shipped.
-STATIC := $(CARGO) rustc --release --locked --package my-operator --bin my-operator -- -C target-feature=+crt-static
 
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt check lint unit test e2e soak bench build run install uninstall docker-build docker-push \
-	deploy undeploy build-installer
+.PHONY: help manifests fmt check lint advisories unit test e2e soak bench build reproducible sbom run install uninstall \
+	docker-build docker-push deploy undeploy build-installer
 
 help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +49,9 @@ lint: ## Check format, lints and licences.
 	$(CLIPPY)
 	./hack/deny
 
+advisories: ## Look for known vulnerabilities of dependencies, where the RustSec database can be reached.
+	./hack/advisories
+
 unit: ## Run the tests that need no cluster and no Go, in a minute (T=part-of-a-name for some).
 	./hack/test --lib --bins --test offline $(T)
 
@@ -69,12 +71,18 @@ soak: ## Run the long versions of all tests, and e2e with the image that is ship
 	@"$$(./hack/built)"/my-operator-cluster build
 	@"$$(./hack/built)"/my-operator-cluster build --real-node
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --lib --bins --tests $(T) -- --show-output
-	$(STATIC)
+	./hack/release
 	SOAK=1 OPERATOR="$$(./hack/built release)/my-operator" \
 		$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 
 build: ## Build the release binary, target/release/my-operator.
 	$(CARGO) build --release --locked --bin my-operator
+
+reproducible: ## Build the image's binary twice, in two folders, and compare the bytes (two release builds).
+	./hack/reproducible
+
+sbom: ## Write target/my-operator.cdx.json: what the image's binary is made of, as CycloneDX.
+	./hack/sbom
 
 run: ## Run the operator: on the cluster of KUBECONFIG, else on a local one with samples.
 	@./hack/run $(ARGS)

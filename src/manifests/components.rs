@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{MUTATING, Reach, SERVICE_ACCOUNT, VALIDATING, rbac, webhook};
+use super::{MUTATING, Reach, SERVICE_ACCOUNT, VALIDATING, operator_policy, rbac, webhook};
 use crate::kinds::{Kind, Permission};
 
 /// The policy that demands the right to create pods.
@@ -139,6 +139,16 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
     [
         ("policy.yaml", vec![policy, binding]),
         ("kustomization.yaml", vec![component(&["policy.yaml"], &[])]),
+    ]
+}
+
+/// The files of the component `operator-policy`, by name: it restricts the operator's ServiceAccount to what the
+/// operator does.
+pub(super) fn operator_policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
+    let component = component(&["policy.yaml"], &[]);
+    [
+        ("policy.yaml", operator_policy::policies(kinds)),
+        ("kustomization.yaml", vec![component]),
     ]
 }
 

@@ -3,6 +3,7 @@
 //! `docs/reference/` are made from it and a test holds them to that.
 
 mod components;
+mod operator_policy;
 mod rbac;
 mod reference;
 mod webhook;
@@ -65,6 +66,12 @@ pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
     for (name, objects) in components::policy(kinds) {
         files.push(file(format!("components/policy/{name}"), &objects)?);
     }
+    for (name, objects) in components::operator_policy(kinds) {
+        files.push(file(
+            format!("components/operator-policy/{name}"),
+            &objects,
+        )?);
+    }
     files.extend(namespaced(&default, &[EXAMPLE.to_owned()])?);
     files.extend(samples(&default, "samples")?);
 
@@ -105,6 +112,10 @@ fn roles(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
         ),
         ("role.yaml".to_owned(), rbac::manager(kinds).to_vec()),
         ("role_binding.yaml".to_owned(), rbac::bindings().to_vec()),
+        (
+            "webhook_ca_role.yaml".to_owned(),
+            rbac::webhook_ca().to_vec(),
+        ),
         ("leader_election_role.yaml".to_owned(), vec![election]),
         (
             "leader_election_role_binding.yaml".to_owned(),

@@ -10,19 +10,44 @@ use crate::kinds::{Kind, Permission};
 use crate::leader;
 
 const ROLE: &str = "my-operator-manager-role";
+const WEBHOOK_CA_ROLE: &str = "my-operator-webhook-ca-role";
 const ELECTION_ROLE: &str = "my-operator-leader-election-role";
 const AUTH_ROLE: &str = "my-operator-metrics-auth-role";
 const SAMPLES_ROLE: &str = "my-operator-sample-kinds-role";
 const NAMESPACE_ROLE: &str = "my-operator-namespace-role";
+/// The resources of the operator's two webhook configurations.
+pub(super) const WEBHOOK_CONFIGURATIONS: [&str; 2] = [
+    "mutatingwebhookconfigurations",
+    "validatingwebhookconfigurations",
+];
 const API_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// The operator's ClusterRole, and its Role in its own namespace.
 pub(super) fn manager(kinds: &[&Kind]) -> [Value; 2] {
     let mut rules = everywhere(kinds);
-    rules.push(webhook_configurations());
+    rules.push(webhook_configurations(&["get", "list", "watch"]));
     [
         role(ROLE, None, &rules),
-        role(ROLE, Some(NAMESPACE), &own()),
+        role(ROLE, Some(NAMESPACE), &[events()]),
+    ]
+}
+
+/// What an operator needs that is its own certificate authority: to write `caBundle`, and the Secret with the key.
+/// Roles of their own, so that the component `cert-manager` can empty them beside any other component.
+pub(super) fn webhook_ca() -> [Value; 4] {
+    let secrets =
+        |verbs: &[&str]| json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": verbs });
+    // RBAC cannot restrict a create to a name: the object has none yet when it is authorized. The component
+    // `operator-policy` does.
+    let create = secrets(&["create"]);
+    let mut keep = secrets(&["get", "list", "update", "watch"]);
+    keep["resourceNames"] = json!([secret::NAME]);
+    let binding_name = "my-operator-webhook-ca-rolebinding";
+    [
+        role(WEBHOOK_CA_ROLE, None, &[webhook_configurations(&["patch"])]),
+        binding(binding_name, None, WEBHOOK_CA_ROLE),
+        role(WEBHOOK_CA_ROLE, Some(NAMESPACE), &[create, keep]),
+        binding(binding_name, Some(NAMESPACE), WEBHOOK_CA_ROLE),
     ]
 }
 
@@ -43,7 +68,7 @@ fn everywhere(kinds: &[&Kind]) -> Vec<Value> {
 /// The ClusterRole of an operator that works in some namespaces only: what has no namespace.
 pub(super) fn without_namespaces(kinds: &[&Kind]) -> Value {
     let mut rules = rules(kinds.iter().flat_map(|kind| kind.cluster_permissions));
-    rules.push(webhook_configurations());
+    rules.push(webhook_configurations(&["get", "list", "watch"]));
     role(ROLE, None, &rules)
 }
 
@@ -76,31 +101,16 @@ fn role_kind(namespace: Option<&str>) -> &'static str {
 }
 
 /// A list or watch is confined to a name by a field selector.
-fn webhook_configurations() -> Value {
+fn webhook_configurations(verbs: &[&str]) -> Value {
     json!({
         "apiGroups": ["admissionregistration.k8s.io"],
-        "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+        "resources": WEBHOOK_CONFIGURATIONS,
         "resourceNames": [MUTATING, VALIDATING],
-        "verbs": ["get", "list", "patch", "watch"],
+        "verbs": verbs,
     })
 }
 
-/// What is done in the operator's own namespace, wherever it works: the Secret of the webhook's CA, and
-/// Events about it.
-fn own() -> [Value; 3] {
-    [
-        // A create has no name yet that a rule could confine it to.
-        json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": ["create"] }),
-        json!({
-            "apiGroups": [""],
-            "resources": ["secrets"],
-            "resourceNames": [secret::NAME],
-            "verbs": ["get", "list", "update", "watch"],
-        }),
-        events(),
-    ]
-}
-
+/// Events about what is in the operator's own namespace or in none, and about objects of our kinds.
 fn events() -> Value {
     json!({ "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] })
 }
@@ -163,11 +173,13 @@ pub(super) fn metrics() -> [(&'static str, Vec<Value>); 2] {
     ]
 }
 
+/// No pod gets its token by merely naming it: config/manager mounts one that ends sooner.
 pub(super) fn service_account() -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
         "metadata": metadata(SERVICE_ACCOUNT, Some(NAMESPACE)),
+        "automountServiceAccountToken": false,
     })
 }
 

@@ -8,7 +8,7 @@ use crate::harness::{NAMESPACE, Said, checkout, run, try_wait};
 use crate::{DEPLOYMENT, NODE, images, make};
 
 /// The image of `dist/install.yaml`.
-const PUBLISHED: &str = "my-operator:latest";
+const PUBLISHED: &str = "registry.invalid/my-operator:latest";
 
 async fn kubectl(cluster: &Cluster, args: &str) -> Said {
     let mut command = cluster.kubectl();

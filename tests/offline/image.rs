@@ -24,8 +24,24 @@ fn the_image_is_built_with_the_toolchain_of_the_checkout() {
         .unwrap()
         .trim_matches('"');
     let file = instructions("Dockerfile");
-    assert_eq!(file[0], format!("ARG RUST_VERSION={channel}"));
-    assert!(file[1].contains("/rust:${RUST_VERSION}-"), "{}", file[1]);
+    let image = format!("FROM docker.io/library/rust:{channel}-slim-bookworm@sha256:");
+    assert!(file[0].starts_with(&image), "{}", file[0]);
+}
+
+#[test]
+fn base_images_are_pinned_by_digest() {
+    // A tag is what its owner, or the registry, makes it point to today.
+    for line in instructions("Dockerfile") {
+        let Some(image) = line.strip_prefix("FROM ") else {
+            continue;
+        };
+        let image = image.split(' ').next().unwrap();
+        let digest = image.split_once("@sha256:").map(|(_, digest)| digest);
+        let pinned = digest.is_some_and(|digest| {
+            digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit())
+        });
+        assert!(pinned || image == "scratch", "{line}");
+    }
 }
 
 #[test]

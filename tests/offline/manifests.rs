@@ -38,6 +38,7 @@ fn no_generated_file_was_left_behind() {
         .collect();
     for folder in [
         "config/components/namespaced",
+        "config/components/operator-policy",
         "config/components/policy",
         "config/components/sample-kinds",
         "config/crd/bases",
@@ -266,6 +267,71 @@ fn who_may_edit_a_kind_that_scales_may_scale_it() {
         });
         assert_eq!(may, scales, "{}", kind.name);
     }
+}
+
+/// The objects of a file of `config` that is written by hand.
+fn written(path: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(checkout().join("config").join(path)).unwrap();
+    text.split("\n---\n")
+        .map(|text| serde_saphyr::from_str(text).unwrap())
+        .collect()
+}
+
+#[test]
+fn the_pod_mounts_a_token_that_ends_within_an_hour_and_no_other() {
+    let [account] = &written("rbac/service_account.yaml")[..] else {
+        panic!("one ServiceAccount");
+    };
+    assert_eq!(account["automountServiceAccountToken"], false);
+    let manager = written("manager/manager.yaml");
+    let pod = &manager[1]["spec"]["template"]["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let mount = &pod["containers"][0]["volumeMounts"][0];
+    // Where the client looks for it.
+    assert_eq!(
+        mount["mountPath"],
+        "/var/run/secrets/kubernetes.io/serviceaccount"
+    );
+    let volume = &pod["volumes"][0];
+    assert_eq!(mount["name"], volume["name"]);
+    let [token, ca, namespace] = &volume["projected"]["sources"].as_array().unwrap()[..] else {
+        panic!("{volume}");
+    };
+    // The API server extends one of 3607 s to a year.
+    assert_eq!(token["serviceAccountToken"]["expirationSeconds"], 3600);
+    assert_eq!(token["serviceAccountToken"]["path"], "token");
+    assert_eq!(ca["configMap"]["items"][0]["path"], "ca.crt");
+    assert_eq!(namespace["downwardAPI"]["items"][0]["path"], "namespace");
+}
+
+#[test]
+fn the_pod_requests_what_it_uses_and_has_time_to_shut_down() {
+    let manager = written("manager/manager.yaml");
+    let pod = &manager[1]["spec"]["template"]["spec"];
+    let resources = &pod["containers"][0]["resources"];
+    assert_eq!(resources["requests"]["memory"], "64Mi");
+    assert_eq!(resources["limits"]["memory"], "256Mi");
+    // The delay, and END_TIMEOUT of src/run twice.
+    let arguments = words(&pod["containers"][0]["args"]);
+    assert!(arguments.contains(&"--shutdown-delay=5s"));
+    assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() > 5 + 20 + 20);
+}
+
+#[test]
+fn the_namespace_enforces_the_restricted_profile_as_of_the_oldest_supported_kubernetes() {
+    let manager = written("manager/manager.yaml");
+    let labels = &manager[0]["metadata"]["labels"];
+    for (mode, version) in [
+        ("enforce", "v1.33"),
+        ("audit", "latest"),
+        ("warn", "latest"),
+    ] {
+        let label = format!("pod-security.kubernetes.io/{mode}");
+        assert_eq!(labels[&label], "restricted");
+        assert_eq!(labels[&format!("{label}-version")], version);
+    }
+    let page = std::fs::read_to_string(checkout().join("docs/operations/install.md")).unwrap();
+    assert!(page.contains("You need Kubernetes 1.33 or newer"));
 }
 
 /// Every role among the generated files: (kind, namespace and name, rules).

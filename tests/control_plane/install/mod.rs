@@ -3,6 +3,7 @@
 
 mod components;
 mod deploy;
+mod operator_policy;
 
 use std::process::Command;
 
@@ -49,4 +50,13 @@ async fn kubectl(cluster: &Cluster, args: &str, input: &str) -> Said {
     let mut command = Command::new(harness::counting_kubectl(cluster));
     environment(cluster, command.args(args.split_whitespace())).await;
     run(&mut command, input).await
+}
+
+/// The documents of a rendering that contain all of these words.
+fn part(all: &str, words: &[&str]) -> String {
+    let documents = all.split("\n---\n");
+    let wanted = documents.filter(|text| words.iter().all(|word| text.contains(word)));
+    let wanted: Vec<&str> = wanted.collect();
+    assert!(!wanted.is_empty(), "no document with {words:?}");
+    wanted.join("\n---\n")
 }

@@ -1,0 +1,258 @@
+//! The component `operator-policy`: what RBAC cannot say of the operator's ServiceAccount. RBAC gives it pods in every
+//! namespace and two webhook configurations; these policies leave of that what the operator does, so that a stolen
+//! token can do little more. Made from the registry, as the roles are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::{NAMESPACE, SERVICE_ACCOUNT, rbac};
+use crate::certs::secret;
+use crate::kinds::Kind;
+use crate::leader;
+use crate::reconcile::write::{MANAGED_BY, MANAGER};
+
+/// What the names of the policies begin with.
+const PREFIX: &str = "my-operator-restriction";
+
+/// The fields of a webhook, but for `clientConfig.caBundle`. A new field of the API must be added here to be restricted.
+const WEBHOOK_FIELDS: [&str; 12] = [
+    "admissionReviewVersions",
+    "clientConfig.?service",
+    "clientConfig.?url",
+    "failurePolicy",
+    "matchConditions",
+    "matchPolicy",
+    "name",
+    "namespaceSelector",
+    "objectSelector",
+    "rules",
+    "sideEffects",
+    "timeoutSeconds",
+];
+
+/// A rule of a policy: a CEL expression that must be true, and what the API server says if it is not.
+struct Validation {
+    expression: String,
+    message: &'static str,
+}
+
+/// The policies, each followed by its binding. One for each resource where the expressions name its fields, so that the
+/// API server can check them by its type.
+pub(super) fn policies(kinds: &[&Kind]) -> Vec<Value> {
+    let [mutating, validating] = rbac::WEBHOOK_CONFIGURATIONS;
+    [
+        children(kinds),
+        pods(),
+        webhook_configuration(mutating, Some("reinvocationPolicy")),
+        webhook_configuration(validating, None),
+        secrets(),
+        leases(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// What the kinds' reconcilers write besides objects of their own kind: pods, revisions, Deployments and the like.
+fn children(kinds: &[&Kind]) -> [Value; 2] {
+    let mut resources: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut owners = BTreeSet::new();
+    for kind in kinds {
+        let names = (kind.admission.resource)();
+        let children = kind.permissions.iter().filter(|permission| {
+            let writes = permission
+                .verbs
+                .iter()
+                .any(|verb| ["create", "update", "patch", "delete"].contains(verb));
+            // Events are about anything, and start nothing.
+            writes && permission.group != names.group && permission.resource != "events"
+        });
+        for child in children {
+            resources
+                .entry(child.group)
+                .or_default()
+                .insert(child.resource);
+            owners.insert(format!("'{}/{}'", names.group, names.kind));
+        }
+    }
+    let rules: Vec<Value> = resources
+        .iter()
+        .map(|(group, resources)| {
+            let resources: Vec<&str> = resources.iter().copied().collect();
+            rule(group, &resources, &["CREATE", "UPDATE", "DELETE"])
+        })
+        .collect();
+
+    let owners: Vec<String> = owners.into_iter().collect();
+    let controllers = |object: &str| {
+        format!(
+            "{object} == null ? [] : {object}.metadata.?ownerReferences.orValue([])\
+             .filter(owner, owner.?controller.orValue(false))\
+             .map(owner, owner.apiVersion.split('/')[0] + '/' + owner.kind)"
+        )
+    };
+    let labelled = |object: &str| {
+        format!("{object}.metadata.?labels[?'{MANAGED_BY}'].orValue('') == '{MANAGER}'")
+    };
+    let variables = json!([
+        { "name": "kinds", "expression": format!("[{}]", owners.join(", ")) },
+        // Group and kind of the controller, of which there is at most one.
+        { "name": "before", "expression": controllers("oldObject") },
+        { "name": "after", "expression": controllers("object") },
+    ]);
+    let validations = [
+        Validation {
+            expression: format!(
+                "request.operation != 'CREATE' || ({} && variables.after.exists(it, it in variables.kinds))",
+                labelled("object")
+            ),
+            message: "the operator creates only objects that carry its label and are controlled by an object of its kinds",
+        },
+        // An object without a controller is adopted by its label. A pod that lost its labels is released.
+        Validation {
+            expression: format!(
+                "request.operation == 'CREATE' || variables.before.exists(it, it in variables.kinds) || \
+                 (variables.before.size() == 0 && {})",
+                labelled("oldObject")
+            ),
+            message: "the operator changes and deletes only objects that are controlled by an object of its kinds, \
+                      or that carry its label and have no controller",
+        },
+        Validation {
+            expression: "variables.after.all(it, it in variables.kinds)".to_owned(),
+            message: "the operator makes nothing but objects of its kinds the controller of an object",
+        },
+    ];
+    policy("children", &rules, Some(variables), &validations)
+}
+
+/// Its only changes of a pod are owner references and the scheduling gate of an At's pod.
+fn pods() -> [Value; 2] {
+    let validation = Validation {
+        expression: "object.spec.containers == oldObject.spec.containers && \
+                     object.spec.?initContainers == oldObject.spec.?initContainers"
+            .to_owned(),
+        message: "the operator does not change the containers of a pod",
+    };
+    let rules = [rule("", &["pods"], &["UPDATE"])];
+    policy("pods", &rules, None, &[validation])
+}
+
+/// Of its two webhook configurations it writes `caBundle`. RBAC restricts it to these two by name. One kind of webhook has
+/// a field that the other has not.
+fn webhook_configuration(resource: &str, own_field: Option<&str>) -> [Value; 2] {
+    let mut configurations = rule(
+        "admissionregistration.k8s.io",
+        &[resource],
+        &["CREATE", "UPDATE", "DELETE"],
+    );
+    configurations["scope"] = "Cluster".into();
+    // As optional values: a field that is not there equals one that is not there.
+    let same: Vec<String> = WEBHOOK_FIELDS
+        .into_iter()
+        .chain(own_field)
+        .map(|field| format!("webhook.?{field} == old.?{field}"))
+        .collect();
+    // The API server keeps names unique within a configuration.
+    let webhooks = format!(
+        "object.webhooks.size() == oldObject.webhooks.size() && \
+         object.webhooks.all(webhook, oldObject.webhooks.exists(old, {}))",
+        same.join(" && ")
+    );
+    let metadata = ["annotations", "finalizers", "labels", "ownerReferences"]
+        .map(|field| format!("object.metadata.?{field} == oldObject.metadata.?{field}"));
+    let validations = [
+        Validation {
+            expression: "request.operation == 'UPDATE'".to_owned(),
+            message: "the operator neither creates nor deletes webhook configurations",
+        },
+        Validation {
+            expression: format!("request.operation != 'UPDATE' || ({webhooks})"),
+            message: "the operator changes clientConfig.caBundle of a webhook and nothing else",
+        },
+        Validation {
+            expression: format!(
+                "request.operation != 'UPDATE' || ({})",
+                metadata.join(" && ")
+            ),
+            message: "the operator does not change the metadata of a webhook configuration",
+        },
+    ];
+    policy(resource, &[configurations], None, &validations)
+}
+
+/// RBAC cannot restrict a create to a name: the operator may create any Secret in its namespace, so a token of any
+/// ServiceAccount there, too.
+fn secrets() -> [Value; 2] {
+    let validation = Validation {
+        expression: format!(
+            "object.metadata.name == '{}' && object.type == 'Opaque'",
+            secret::NAME
+        ),
+        message: "the operator creates no Secret but that of its certificate authority",
+    };
+    let rules = [rule("", &["secrets"], &["CREATE"])];
+    policy("secrets", &rules, None, &[validation])
+}
+
+/// The same of Leases.
+fn leases() -> [Value; 2] {
+    let validation = Validation {
+        expression: format!("object.metadata.name == '{}'", leader::LEASE),
+        message: "the operator creates no Lease but that of its leader election",
+    };
+    let rules = [rule("coordination.k8s.io", &["leases"], &["CREATE"])];
+    policy("leases", &rules, None, &[validation])
+}
+
+fn rule(group: &str, resources: &[&str], operations: &[&str]) -> Value {
+    json!({
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "operations": operations,
+        "resources": resources,
+        "scope": "Namespaced",
+    })
+}
+
+/// A policy on requests of the operator's ServiceAccount, and its binding.
+fn policy(
+    name: &str,
+    rules: &[Value],
+    variables: Option<Value>,
+    validations: &[Validation],
+) -> [Value; 2] {
+    let name = format!("{PREFIX}-{name}");
+    let labels = json!({ "app.kubernetes.io/name": "my-operator" });
+    let validations: Vec<Value> = validations
+        .iter()
+        .map(|it| json!({ "expression": it.expression, "message": it.message, "reason": "Forbidden" }))
+        .collect();
+    let mut policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": { "name": name, "labels": labels },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": rules },
+            "matchConditions": [{
+                "name": "operator",
+                "expression": format!(
+                    "request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}'"
+                ),
+            }],
+            "validations": validations,
+        },
+    });
+    if let Some(variables) = variables {
+        policy["spec"]["variables"] = variables;
+    }
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": name, "labels": labels },
+        "spec": { "policyName": name, "validationActions": ["Deny"] },
+    });
+    [policy, binding]
+}
