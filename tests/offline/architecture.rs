@@ -18,7 +18,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("reconcile", &["client", "clock"]),
     ("leader", &["client", "clock", "reconcile"]),
     ("kinds", &["admission", "reconcile", "clock"]),
-    ("manifests", &["kinds", "certs", "leader"]),
+    ("manifests", &["kinds", "certs", "leader", "reconcile"]),
     ("admit", &["admission", "kinds"]),
     (
         "run",
