@@ -50,6 +50,9 @@ pub struct Options {
     pub keep_history: bool,
     /// Further flags of the controller manager, such as `--concurrent-job-syncs=...`.
     pub controller_manager_args: Vec<String>,
+    /// Whether everything listens on `::1` rather than on 127.0.0.1, for a network without IPv4. Services have IPv6 addresses
+    /// then. Not together with a real node, whose network is IPv4.
+    pub ipv6: bool,
     /// The name of a real node, which runs containers; none by default. It needs root and more: without, the error says
     /// what is missing.
     pub real_node: Option<String>,
@@ -383,12 +386,8 @@ impl Cluster {
         if name == real_node::CONTAINERD {
             return self.until_containerd_answers().await;
         }
-        if let Some(port) = self.plan.port(name) {
-            let answers = || async {
-                Ok(TcpStream::connect(("127.0.0.1", port))
-                    .is_ok()
-                    .then_some(()))
-            };
+        if let Some(listener) = self.plan.listener(name) {
+            let answers = || async { Ok(TcpStream::connect(listener).is_ok().then_some(())) };
             self.wait_for(&format!("{name} to answer"), answers).await?;
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The components of the control plane and their flags.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -13,6 +13,8 @@ use crate::{Error, ports};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) programs: Programs,
+    /// Where everything listens that is not reached from another network.
+    loopback: IpAddr,
     etcd: u16,
     etcd_peer: u16,
     api_server: u16,
@@ -42,9 +44,15 @@ impl Plan {
         options: &Options,
         place: Option<Place>,
     ) -> Result<Self, Error> {
-        let [etcd, etcd_peer, api_server] = ports::free_ports()?;
+        let loopback = if options.ipv6 {
+            Ipv6Addr::LOCALHOST.into()
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        };
+        let [etcd, etcd_peer, api_server] = ports::free_at(loopback)?;
         Ok(Self {
             programs,
+            loopback,
             etcd,
             etcd_peer,
             api_server,
@@ -73,20 +81,23 @@ impl Plan {
     pub(crate) fn address(&self) -> IpAddr {
         match self.place() {
             Some(place) => place.address.into(),
-            None => Ipv4Addr::LOCALHOST.into(),
+            None => self.loopback,
         }
     }
 
     /// Where the API server listens.
     pub(crate) fn server(&self) -> String {
-        format!("https://{}:{}", self.address(), self.api_server)
+        format!(
+            "https://{}",
+            SocketAddr::new(self.address(), self.api_server)
+        )
     }
 
-    /// The port that tells whether a component answers, for those that have one which is reached from here.
-    pub(crate) fn port(&self, component: &str) -> Option<u16> {
+    /// What tells whether a component answers, for those that are reached from here.
+    pub(crate) fn listener(&self, component: &str) -> Option<SocketAddr> {
         match component {
-            ETCD if self.real_node.is_none() => Some(self.etcd),
-            API_SERVER => Some(self.api_server),
+            ETCD if self.real_node.is_none() => Some(SocketAddr::new(self.loopback, self.etcd)),
+            API_SERVER => Some(SocketAddr::new(self.address(), self.api_server)),
             _ => None,
         }
     }
@@ -111,10 +122,11 @@ impl Plan {
             .current_dir(directory);
         let file = |name: &str| directory.join(name).display().to_string();
         let kubeconfig = format!("--kubeconfig={}", file("kubeconfig"));
+        let on_loopback = |port| format!("http://{}", SocketAddr::new(self.loopback, port));
         let args = match component {
             ETCD => {
-                let client = format!("http://127.0.0.1:{}", self.etcd);
-                let peer = format!("http://127.0.0.1:{}", self.etcd_peer);
+                let client = on_loopback(self.etcd);
+                let peer = on_loopback(self.etcd_peer);
                 vec![
                     format!("--data-dir={}", file("etcd")),
                     // Nobody needs this data after a power cut.
@@ -130,7 +142,7 @@ impl Plan {
             }
             API_SERVER => {
                 let mut args = vec![
-                    format!("--etcd-servers=http://127.0.0.1:{}", self.etcd),
+                    format!("--etcd-servers={}", on_loopback(self.etcd)),
                     // Should our port turn out to be another cluster's etcd, nothing of that one is touched.
                     format!("--etcd-prefix={}", directory.display()),
                     format!("--secure-port={}", self.api_server),
@@ -145,19 +157,27 @@ impl Plan {
                         "--service-account-signing-key-file={}",
                         file("service-account.key")
                     ),
-                    "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+                    // Of the family of the advertised address, or the API server does not start.
+                    format!(
+                        "--service-cluster-ip-range={}",
+                        if self.address().is_ipv6() {
+                            "fd00:10::/112"
+                        } else {
+                            "10.0.0.0/24"
+                        }
+                    ),
+                    format!("--advertise-address={}", self.address()),
                     "--allow-privileged=true".to_owned(),
                     "--shutdown-delay-duration=0s".to_owned(),
                     // A burst of a load test is to meet the operator's limits, not these.
                     "--max-requests-inflight=4000".to_owned(),
                     "--max-mutating-requests-inflight=2000".to_owned(),
                 ];
-                if let Some(place) = self.place() {
+                if self.real_node.is_some() {
                     args.push("--bind-address=0.0.0.0".to_owned());
-                    args.push(format!("--advertise-address={}", place.address));
                     args.push("--kubelet-preferred-address-types=InternalIP,Hostname".to_owned());
                 } else {
-                    args.push("--bind-address=127.0.0.1".to_owned());
+                    args.push(format!("--bind-address={}", self.loopback));
                     // Loopback addresses cannot be endpoints of the kubernetes Service.
                     args.push("--endpoint-reconciler-type=none".to_owned());
                 }

@@ -2,6 +2,7 @@
 //!
 //! The line holds the cause's text, so causes are fields and not `source()`s, which would be printed twice.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
@@ -120,8 +121,10 @@ pub enum Error {
     #[error("cannot make the cluster's certificates: {0}")]
     Certificate(#[from] rcgen::Error),
     /// No free port was found on the loopback interface.
-    #[error("no free port on 127.0.0.1 between {first} and {last}")]
+    #[error("no free port on {address} between {first} and {last}")]
     NoPort {
+        /// The loopback address.
+        address: IpAddr,
         /// The lowest port tried.
         first: u16,
         /// The highest port tried.

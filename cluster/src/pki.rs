@@ -51,8 +51,9 @@ pub(crate) fn write(directory: &Path, address: IpAddr) -> Result<Credentials, Er
         "kubernetes.default.svc",
     ];
     let mut names: Vec<_> = names.map(String::from).into();
-    if !address.is_loopback() {
-        names.push(address.to_string());
+    let address = address.to_string();
+    if !names.contains(&address) {
+        names.push(address);
     }
     let mut params = CertificateParams::new(names)?;
     params

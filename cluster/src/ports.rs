@@ -7,7 +7,7 @@
 //! programs that start at the same time choose alike.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +23,11 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// `N` different ports that were free on 127.0.0.1 a moment ago.
 pub fn free_ports<const N: usize>() -> Result<[u16; N], Error> {
+    free_at(Ipv4Addr::LOCALHOST.into())
+}
+
+/// The same on a loopback address of either family.
+pub(crate) fn free_at<const N: usize>(loopback: IpAddr) -> Result<[u16; N], Error> {
     let span = u64::from(LAST - FIRST) + 1;
     let start = LazyLock::force(&START);
     let mut ports = [0; N];
@@ -36,12 +41,13 @@ pub fn free_ports<const N: usize>() -> Result<[u16; N], Error> {
             continue;
         };
         // Held until all are found, so that one call never returns a port twice.
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+        if let Ok(listener) = TcpListener::bind((loopback, port)) {
             ports[held.len()] = port;
             held.push(listener);
         }
     }
     Err(Error::NoPort {
+        address: loopback,
         first: FIRST,
         last: LAST,
     })

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use crate::harness::{Killed, operator_program, wait_for};
+use crate::harness::{Killed, operator_program, try_wait, wait_for};
+use crate::ip_families;
 
 /// Mounts, interfaces, processes and control groups of the cluster in that directory.
 fn left(directory: &Path, interface: &str, container: &str) -> Vec<String> {
@@ -83,9 +85,46 @@ sleep 1000
     cluster.0.kill().unwrap();
     cluster.0.wait().unwrap();
     let rest = std::cell::RefCell::new(Vec::new());
-    let gone = crate::harness::try_wait(std::time::Duration::from_secs(20), async || {
+    let gone = try_wait(Duration::from_secs(20), async || {
         *rest.borrow_mut() = left(directory, &interface, &container);
         rest.borrow().is_empty().then_some(())
     });
     assert!(gone.await.is_some(), "left behind: {:#?}", rest.borrow());
+}
+
+#[tokio::test]
+async fn a_killed_test_in_a_network_namespace_leaves_nothing() {
+    // What its control plane makes is below this folder, and the namespace lives only in its processes.
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().display().to_string();
+    let test = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", ip_families::WITHOUT_IPV4])
+        .env("TMPDIR", folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let mut test = Killed(test.unwrap());
+    let left = || -> Vec<String> {
+        let processes = std::fs::read_dir("/proc").unwrap().flatten();
+        let variables = processes.map(|process| std::fs::read(process.path().join("environ")));
+        let variables = variables
+            .flatten()
+            .filter_map(|it| String::from_utf8(it).ok());
+        let files = std::fs::read_dir(folder.path()).unwrap().flatten();
+        let files = files.map(|file| file.path().display().to_string());
+        let processes = variables.filter(|variables| variables.contains(&name));
+        files.chain(processes).collect()
+    };
+    wait_for("a control plane in a network namespace", async || {
+        let words = |text: &String| text.contains("KUBERNETES_SERVICE_HOST=::1");
+        left().iter().any(words).then_some(())
+    })
+    .await;
+    test.0.kill().unwrap();
+    test.0.wait().unwrap();
+    let gone = try_wait(Duration::from_secs(20), async || {
+        left().is_empty().then_some(())
+    });
+    assert!(gone.await.is_some(), "left behind: {:#?}", left());
 }

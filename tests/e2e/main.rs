@@ -18,6 +18,7 @@ mod evicted;
 mod files;
 mod footprint;
 mod images;
+mod ip_families;
 mod leftovers;
 mod load;
 mod memcached;

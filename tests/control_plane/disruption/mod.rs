@@ -3,6 +3,7 @@
 
 mod balancer;
 mod certificates;
+mod client_certificates;
 mod cold_start;
 mod damage;
 mod flooded;
