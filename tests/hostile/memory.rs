@@ -1,5 +1,6 @@
 //! What reviews of megabytes cost the server in memory, whatever their shape.
 
+use std::fmt::Write as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -41,14 +42,14 @@ fn objects(bytes: usize) -> Vec<(&'static str, String)> {
             "annotations",
             format!(
                 r#"{{"metadata":{{"name":"a","annotations":{{{}}}}},{spec}}}"#,
-                many(r##""key-#":"","##, bytes)
+                many(r#""key-#":"","#, bytes)
             ),
         ),
         (
             "labels",
             format!(
                 r#"{{"metadata":{{"name":"a","labels":{{{}}}}},{spec}}}"#,
-                many(r##""key-#":"","##, bytes)
+                many(r#""key-#":"","#, bytes)
             ),
         ),
         (
@@ -169,10 +170,12 @@ fn the_largest_reviews_add_no_more_memory_than_all_bodies_may() {
                 let growth = server.peak() - before;
                 largest = largest.max(growth);
                 let allowed = reviews[0]["response"]["allowed"].as_bool();
-                found += &format!(
-                    "{verb} {operation} {shape}: +{} MiB, allowed: {allowed:?}\n",
+                writeln!(
+                    found,
+                    "{verb} {operation} {shape}: +{} MiB, allowed: {allowed:?}",
                     growth >> 20
-                );
+                )
+                .unwrap();
             }
         }
     }

@@ -166,14 +166,14 @@ impl Target {
         }
     }
 
-    fn socket(&self, from: Ipv4Addr) -> std::io::Result<TcpSocket> {
+    fn socket(from: Ipv4Addr) -> std::io::Result<TcpSocket> {
         let socket = TcpSocket::new_v4()?;
         socket.bind((from, 0).into())?;
         Ok(socket)
     }
 
     async fn tcp(&self, from: Ipv4Addr) -> std::io::Result<TcpStream> {
-        self.socket(from)?.connect(self.address).await
+        Self::socket(from)?.connect(self.address).await
     }
 
     /// Does the handshake, if the listener has one.
@@ -210,7 +210,7 @@ impl Target {
     }
 
     async fn slow_reader(&self, from: Ipv4Addr) -> std::io::Result<()> {
-        let socket = self.socket(from)?;
+        let socket = Self::socket(from)?;
         // A small window is full soon.
         socket.set_recv_buffer_size(4096)?;
         let mut stream = self.secured(socket.connect(self.address).await?).await?;

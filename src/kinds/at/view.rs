@@ -75,7 +75,7 @@ impl StoredAt {
         if let Some(before) = before
             && before.spec == self.spec
         {
-            self.spec = before.spec.clone();
+            self.spec.clone_from(&before.spec);
         }
         self
     }
