@@ -241,11 +241,17 @@ impl Kubectl {
     /// once, and a quota that has not counted yet rejects in others.
     pub async fn until_refused(&self, args: &str, words: &str) {
         let try_out = format!("{args} --dry-run=server");
-        wait_for(&format!("{args} to be rejected: {words}"), async || {
+        let mut last = String::new();
+        let refused = try_wait(TIMEOUT, async || {
             let said = self.run(&try_out).await;
-            (!said.ok && said.err.contains(words)).then_some(())
-        })
-        .await;
+            let refused = !said.ok && said.err.contains(words);
+            last = format!("{}{}", said.out, said.err);
+            refused.then_some(())
+        });
+        assert!(
+            refused.await.is_some(),
+            "{args} is not rejected with {words:?}: {last}"
+        );
     }
 
     /// Waits until the built-in controller has nothing to write into a Deployment any more, and returns
