@@ -172,5 +172,4 @@ fn the_tested_program_is_built_as_the_dockerfile_builds_it() {
     for file in ["Dockerfile", "Makefile"] {
         assert!(read(file).contains("hack/release"), "{file}");
     }
-}");
 }

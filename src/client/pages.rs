@@ -17,7 +17,11 @@ use tower::{Layer, Service};
 /// two copies while it reads one.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// Gives up the pages of lists that are too large. A page of one object has no limit.
+/// A page of no more objects has no limit: etcd stores none above 1.5 MiB. Still smaller pages would make a list of a
+/// hundred thousand objects, of which a few are large, take longer than the API server keeps it.
+pub const SMALLEST: u32 = 8;
+
+/// Gives up the pages of lists that are too large, but for the smallest ones.
 #[derive(Clone, Copy, Debug)]
 pub struct PageLimit;
 
@@ -59,13 +63,12 @@ where
     }
 }
 
-/// Whether a query asks for several objects at most. A watch has no such parameter.
+/// Whether a query asks for a page with a limit. A watch has no such parameter.
 fn is_page(query: &str) -> bool {
     let mut parameters = query.split('&');
-    parameters.any(|parameter| {
-        let limit = parameter.strip_prefix("limit=");
-        limit.is_some_and(|limit| limit != "1")
-    })
+    let limit = parameters.find_map(|parameter| parameter.strip_prefix("limit="));
+    let limit: Option<u32> = limit.and_then(|limit| limit.parse().ok());
+    limit.is_some_and(|limit| limit > SMALLEST)
 }
 
 /// Whether a list failed because its page was too large.
@@ -107,14 +110,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_is_too_large_is_given_up_and_one_object_never() {
+    async fn a_page_that_is_too_large_is_given_up_and_the_smallest_never() {
         let (small, large) = (objects(1_000), objects(MAX_BYTES));
         let page = ListParams::default().limit(500);
         assert_eq!(small.list(&page).await.unwrap().items.len(), 1);
         let error = large.list(&page).await.unwrap_err();
         assert!(is_too_large(&error), "{error:?}");
-        let one = ListParams::default().limit(1);
-        assert_eq!(large.list(&one).await.unwrap().items.len(), 1);
+        let smallest = ListParams::default().limit(SMALLEST);
+        assert_eq!(large.list(&smallest).await.unwrap().items.len(), 1);
         // A caller that asks for no pages wants everything at once.
         let all = ListParams::default();
         assert_eq!(large.list(&all).await.unwrap().items.len(), 1);

@@ -271,8 +271,9 @@ pub async fn follow<K, V>(
                 tracing::debug!(source, "the watch begins anew: {}", status.message);
             }
             Err(error) if pages::is_too_large(&error) => {
-                // A page of one object has no limit.
-                let page = config.page_size.map_or(1, |page| (page / 4).max(1));
+                // It stays so until the process ends: the objects are there at the next list, too.
+                let page = config.page_size.map_or(0, |page| page / 4);
+                let page = page.max(pages::SMALLEST);
                 config.page_size = Some(page);
                 tracing::info!(source, page, "large objects: listing fewer at a time");
                 events = watch(&config);

@@ -136,7 +136,7 @@ pub struct Flags {
 
     /// How many threads answer reviews and reconcile. The leader election and the probes have threads of
     /// their own. Default: one per CPU, at most 4.
-    #[arg(long, env = "MY_OPERATOR_WORKER_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, env = "MY_OPERATOR_WORKER_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub worker_threads: Option<u16>,
 
     /// How long a node may be NotReady before the roll-out of a MyDaemonSet leaves it out: it is

@@ -29,7 +29,7 @@ use webhooks::{CertificateGates, Certificates};
 use crate::kinds::{self, Kind};
 use crate::reconcile::event::{self, Teller};
 use crate::reconcile::health::Health;
-use crate::telemetry::probes::{Gate, Gates};
+use crate::telemetry::probes::{Gate, Gates, Heartbeat};
 use crate::telemetry::{metrics, probes};
 use crate::{admission, client, clock, reconcile, serving};
 
@@ -100,7 +100,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
     // Closed before anybody can ask: a probe may have been waiting for this since the port was bound.
     let api_server = gates.add("api-server", "not reached yet");
     if let Some(listener) = probes_listener {
-        let router = probes::router(gates.clone(), leadership.notes(&health));
+        let router = probes::router(gates.clone(), leadership.notes(&health), Heartbeat::start());
         serve_probes(&mut tasks, listener, router, &stop)?;
     }
     let kinds: Vec<&'static Kind> = match flags.kinds.as_slice() {

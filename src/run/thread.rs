@@ -3,6 +3,7 @@
 //! the process.
 
 use std::future::Future;
+use std::sync::mpsc;
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
@@ -23,16 +24,21 @@ impl Thread {
     /// When the system has no thread left.
     pub(super) fn start(name: &str) -> anyhow::Result<Self> {
         let what = || format!("cannot start the thread {name}");
-        let runtime = Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.with_context(what)?;
-        let handle = runtime.handle().clone();
         let end = CancellationToken::new();
         let ended = end.clone();
+        let (tell, made) = mpsc::channel();
         // The runtime belongs to the thread: it must not be dropped among the tasks of another.
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || runtime.block_on(ended.cancelled()))
-            .with_context(what)?;
+        let thread = move || match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => {
+                if tell.send(Ok(runtime.handle().clone())).is_ok() {
+                    runtime.block_on(ended.cancelled());
+                }
+            }
+            Err(error) => drop(tell.send(Err(error))),
+        };
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        builder.spawn(thread).with_context(what)?;
+        let handle = made.recv().with_context(what)?.with_context(what)?;
         Ok(Self {
             handle,
             _end: end.drop_guard(),

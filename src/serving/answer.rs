@@ -27,7 +27,7 @@ use super::turns::Turns;
 pub(super) struct Requests {
     router: Router,
     /// Bytes of bodies, from their coming to the answer.
-    bodies: BodyBudget,
+    bodies: Arc<BodyBudget>,
     /// The order of requests whose body is there: a slow body is no work.
     small: Arc<Turns>,
     /// The same of those with large bodies, which are answered on threads of their own.
@@ -58,8 +58,7 @@ impl Requests {
         // A peer that sends many requests without waiting for answers must not keep the thread.
         tokio::task::yield_now().await;
         let (parts, body) = request.into_parts();
-        // Held until the answer is there: until then the body is.
-        let (body, size, _share) = if body.is_end_stream() {
+        let (body, size, share) = if body.is_end_stream() {
             (Body::empty(), 0, None)
         } else {
             let reading = body::read(body, limits.body_bytes, self.bodies.share(source));
@@ -83,7 +82,7 @@ impl Requests {
         let mut router = self.router.clone();
         let answer = async move {
             // Kept until the answer is there, even if the caller has gone by then.
-            let _turn = turn;
+            let _held = (turn, share);
             router.call(Request::from_parts(parts, body)).await
         };
         let answer = AssertUnwindSafe(answer).catch_unwind();

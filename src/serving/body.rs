@@ -15,9 +15,9 @@ const MIN_CAPACITY: usize = 4 * 1024;
 
 /// A body, and what it holds of the memory for bodies.
 #[derive(Debug)]
-pub(super) struct Whole<'a> {
+pub(super) struct Whole {
     pub(super) bytes: Bytes,
-    pub(super) share: Share<'a>,
+    pub(super) share: Share,
 }
 
 /// Why a body was not read.
@@ -36,7 +36,7 @@ pub(super) enum Fault {
 ///
 /// What is counted is memory that is really held, which grows with the bytes that have come: a peer
 /// that announces a large body and sends nothing takes nothing away from others.
-pub(super) async fn read<B>(mut body: B, max: usize, share: Share<'_>) -> Result<Whole<'_>, Fault>
+pub(super) async fn read<B>(mut body: B, max: usize, share: Share) -> Result<Whole, Fault>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -95,7 +95,7 @@ where
     Ok(Whole { bytes, share })
 }
 
-async fn revoked(share: Option<&Share<'_>>) {
+async fn revoked(share: Option<&Share>) {
     match share {
         Some(share) => share.revoked().await,
         None => std::future::pending().await,

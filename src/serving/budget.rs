@@ -6,7 +6,7 @@
 //! other. A body that finds no room even so waits a little for bodies to be answered.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -32,8 +32,8 @@ pub(super) struct BodyBudget {
 
 /// What one body holds of it, until dropped.
 #[derive(Debug)]
-pub(super) struct Share<'a> {
-    budget: &'a BodyBudget,
+pub(super) struct Share {
+    budget: Arc<BodyBudget>,
     source: Source,
     size: usize,
     /// Its entry in the ledger, once it holds something.
@@ -41,17 +41,17 @@ pub(super) struct Share<'a> {
 }
 
 impl BodyBudget {
-    pub(super) fn new(max: usize) -> Self {
-        Self {
+    pub(super) fn new(max: usize) -> Arc<Self> {
+        Arc::new(Self {
             ledger: Mutex::new(Ledger::new(max)),
             released: Notify::new(),
-        }
+        })
     }
 
     /// A share that holds nothing yet.
-    pub(super) fn share(&self, source: Source) -> Share<'_> {
+    pub(super) fn share(self: &Arc<Self>, source: Source) -> Share {
         Share {
-            budget: self,
+            budget: self.clone(),
             source,
             size: 0,
             entry: None,
@@ -63,14 +63,14 @@ impl BodyBudget {
     }
 }
 
-impl Share<'_> {
+impl Share {
     /// Makes the share at least this large, or waits until it can be. False: there was no room for too long, or the share
     /// was revoked.
     pub(super) async fn grow_to(&mut self, size: usize) -> bool {
         if size <= self.size {
             return true;
         }
-        let budget = self.budget;
+        let budget = self.budget.clone();
         let grown = timeout(WAIT, async {
             loop {
                 let mut released = std::pin::pin!(budget.released.notified());
@@ -121,7 +121,7 @@ impl Share<'_> {
     }
 }
 
-impl Drop for Share<'_> {
+impl Drop for Share {
     fn drop(&mut self) {
         // Most bodies are too small to hold any.
         if let Some((id, _)) = self.entry.take() {
@@ -171,20 +171,24 @@ impl<H> Ledger<H> {
         self.last
     }
 
-    /// Whether the body can hold so much more, and which bodies have to go for it. Without room (None) the body waits; false:
-    /// it was revoked itself.
+    /// Whether the body can hold so much more, and which bodies have to go for it. Without room (None) the body waits, and
+    /// none goes; false: it was revoked itself.
     fn grow(&mut self, id: Id, more: usize) -> (Option<bool>, Vec<H>) {
-        let mut revoked = Vec::new();
         let Some(source) = self.bodies.get(&id).map(|body| body.source) else {
-            return (Some(false), revoked);
+            return (Some(false), Vec::new());
         };
+        let mut revoked = Vec::new();
         while let Some(short) = self.short(source, more) {
             let victim = self.victim(id, source, more, short);
-            let Some(victim) = victim.and_then(|id| self.remove(id)) else {
-                return (None, revoked);
+            let Some((victim, body)) = victim.and_then(|id| Some((id, self.remove(id)?))) else {
+                for (id, body) in revoked {
+                    self.put_back(id, body);
+                }
+                return (None, Vec::new());
             };
-            revoked.push(victim.handle);
+            revoked.push((victim, body));
         }
+        let revoked = revoked.into_iter().map(|(_, body)| body.handle).collect();
         self.holdings.add(source, more);
         self.being_read.entry(source).or_default().insert(id);
         if let Some(body) = self.bodies.get_mut(&id) {
@@ -228,6 +232,13 @@ impl<H> Ledger<H> {
         self.no_longer_read(gone.source, id);
         self.holdings.remove(gone.source, gone.size);
         Some(gone)
+    }
+
+    /// Undoes a removal.
+    fn put_back(&mut self, id: Id, body: Body<H>) {
+        self.holdings.add(body.source, body.size);
+        self.being_read.entry(body.source).or_default().insert(id);
+        self.bodies.insert(id, body);
     }
 
     fn no_longer_read(&mut self, source: Source, id: Id) {

@@ -1,7 +1,8 @@
 //! `/healthz` and `/readyz`: named gates, in the form that the API server's own probes have.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
@@ -90,12 +91,58 @@ impl Gate {
     }
 }
 
-/// `GET /healthz` is 200 while the process answers; `GET /readyz` is 200 when every gate is open,
+/// Shows that the threads that do the work still do: the probes are answered on another one.
+#[derive(Clone, Debug)]
+pub struct Heartbeat(Arc<Mutex<Instant>>);
+
+impl Heartbeat {
+    const EVERY: Duration = Duration::from_secs(1);
+    /// Far longer than any overload lasts: only threads that are stuck for good are worth a restart.
+    const DEAD_AFTER: Duration = Duration::from_mins(1);
+
+    /// Beats on the runtime of the caller, until that ends.
+    pub fn start() -> Self {
+        let this = Self(Arc::new(Mutex::new(Instant::now())));
+        let beating = this.clone();
+        tokio::spawn(async move {
+            loop {
+                *beating.lock() = Instant::now();
+                tokio::time::sleep(Self::EVERY).await;
+            }
+        });
+        this
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Instant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long it has been silent, if that is too long.
+    fn silent(&self, now: Instant) -> Option<Duration> {
+        let silent = now.saturating_duration_since(*self.lock());
+        (silent > Self::DEAD_AFTER).then_some(silent)
+    }
+}
+
+/// `GET /healthz` is 200 while the process works; `GET /readyz` is 200 when every gate is open,
 /// and with `?verbose`, or when it is not, a line per gate.
-pub fn router(gates: Gates, notes: Notes) -> Router {
+pub fn router(gates: Gates, notes: Notes, heartbeat: Heartbeat) -> Router {
     Router::new()
-        .route("/healthz", get(|| async { "ok" }))
+        .route("/healthz", get(healthz).with_state(heartbeat))
         .route("/readyz", get(readyz).with_state((gates, notes)))
+}
+
+async fn healthz(State(heartbeat): State<Heartbeat>) -> (StatusCode, String) {
+    match heartbeat.silent(Instant::now()) {
+        None => (StatusCode::OK, "ok".to_owned()),
+        Some(silent) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!(
+                "the worker threads have not run for {} s\n",
+                silent.as_secs()
+            ),
+        ),
+    }
 }
 
 async fn readyz(
@@ -156,12 +203,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_heart_that_stopped_is_noticed_after_a_minute() {
+        let heartbeat = Heartbeat::start();
+        let last = *heartbeat.lock();
+        assert_eq!(heartbeat.silent(last + Heartbeat::DEAD_AFTER), None);
+        let later = last + Heartbeat::DEAD_AFTER + Duration::from_secs(5);
+        assert_eq!(heartbeat.silent(later), Some(Duration::from_secs(65)));
+    }
+
+    #[tokio::test]
     async fn readiness_names_each_gate() {
         let gates = Gates::default();
         let first = gates.add("api-server", "not reached yet");
         let second = gates.add("certificate", "not signed yet");
         let notes: Notes = Arc::new(|| vec![Note::Fault("ats".into(), "no CRD".into())]);
-        let router = router(gates, notes);
+        let router = router(gates, notes, Heartbeat::start());
         assert_eq!(
             get(&router, "/healthz").await,
             (StatusCode::OK, "ok".into())

@@ -81,7 +81,11 @@ fn start() -> (SocketAddr, Authority, Arc<Counters>) {
 
 /// The probes, on a plain listener as in production.
 fn start_probes() -> SocketAddr {
-    let router = probes::router(probes::Gates::default(), Arc::new(Vec::new));
+    let router = probes::router(
+        probes::Gates::default(),
+        Arc::new(Vec::new),
+        probes::Heartbeat::start(),
+    );
     let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_plain(listener, router, CancellationToken::new()));
