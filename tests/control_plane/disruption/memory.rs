@@ -17,8 +17,6 @@ use serde_json::{Value, json};
 use crate::disruption::tell;
 use crate::harness::{self, Operator, OwnPlane, operator_kubeconfig, try_wait};
 
-/// What the operator may have; its limit in the cluster is 256 MiB.
-const MAX_BYTES: usize = 200 << 20;
 /// So many requests are under way at a time.
 const AT_ONCE: usize = 8;
 
@@ -182,6 +180,7 @@ async fn the_largest_objects_that_admission_accepts_fit_into_the_memory_of_the_p
         second >> 20
     );
     tell(&text);
-    assert!(first.max(second) <= MAX_BYTES, "{text}");
+    // The limit in the cluster is 256 MiB.
+    assert!(first.max(second) >> 20 <= lengths::worst_memory(), "{text}");
     plane.stop().await;
 }

@@ -105,19 +105,21 @@ lengths! {
     /// `disruption::damage`: how late the answers of a slow API server are.
     lateness: Duration = Duration::from_secs(1), Duration::from_secs(5);
     /// `disruption::flooded`: how long reviews of 8 MB are sent to the webhooks.
-    flood: Duration = Duration::from_secs(8), Duration::from_mins(1);
+    flood: Duration = Duration::from_secs(5), Duration::from_mins(1);
     /// `disruption::flooded`: dry runs at once of objects with very many annotations.
-    large_dry_runs: usize = 4, 200;
+    large_dry_runs: usize = 3, 200;
     /// `disruption::flooded`: annotations of each. The larger number makes a request of almost 3 MiB.
-    large_annotations: usize = 40_000, 165_000;
+    large_annotations: usize = 20_000, 165_000;
     /// `disruption::memory`: `MyDaemonSets` of the largest size.
-    worst_daemon_sets: usize = 10, 50;
+    worst_daemon_sets: usize = 6, 50;
     /// `disruption::memory`: how often each of them is changed, which leaves a revision behind.
-    worst_changes: usize = 3, 11;
+    worst_changes: usize = 2, 11;
     /// `disruption::memory`: Ats of the largest size that become due at once.
-    worst_ats: usize = 40, 200;
+    worst_ats: usize = 20, 200;
     /// `disruption::memory`: how soon they become due.
-    worst_ats_due: Duration = Duration::from_secs(15), Duration::from_mins(1);
+    worst_ats_due: Duration = Duration::from_secs(10), Duration::from_mins(1);
+    /// `disruption::memory`: MiB that the operator may have with these. It had 188 before specs were limited.
+    worst_memory: usize = 130, 200;
     /// `disruption::cold_start`: how long the Lease lasts that a dead leader has left behind, in seconds.
     stale_lease: u64 = 8, 15;
 }
