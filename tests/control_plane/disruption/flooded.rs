@@ -93,7 +93,10 @@ async fn probe(address: &str) -> bool {
 async fn large_reviews_delay_neither_the_lease_nor_the_probes() {
     let plane = webhook_plane().await;
     let kubeconfig = operator_kubeconfig(*plane).await;
+    let namespace = plane.namespace("flooded").await.unwrap();
     let flags = [
+        "--namespace",
+        &namespace,
         "--leader-elect",
         "--leader-election-lease-duration=3s",
         "--leader-election-renew-deadline=2s",
@@ -162,9 +165,10 @@ fn is_judged(said: &str) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_dry_runs_fail_no_honest_request_and_take_little_memory() {
     let plane = webhook_plane().await;
-    let operator = Operator::start(*plane, "editor", &[]).await;
-    let client = harness::client(*plane).await;
     let namespace = plane.namespace("editor").await.unwrap();
+    // Other tests have objects on this plane.
+    let operator = Operator::start(*plane, "editor", &["--namespace", &namespace]).await;
+    let client = harness::client(*plane).await;
     wait_for("the webhooks are called", async || {
         dry_run(&client, &namespace, 0)(0).await.ok()
     })
