@@ -108,7 +108,7 @@ impl Elector {
     /// lead leaves the election.
     ///
     /// # Errors
-    /// When the leadership is lost: by then the work is told to end, and nothing of it is sent any more.
+    /// When the leadership is lost: by then the work is cancelled, and nothing of it is sent any more.
     /// Or the error of the work.
     pub async fn lead<W>(
         mut self,

@@ -110,35 +110,46 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
         .filter(|kind| kind.permissions.iter().any(makes_pods))
         .map(|kind| with_scale(kind))
         .collect();
-    let labels = json!({ "app.kubernetes.io/name": "my-operator" });
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": { "name": POLICY, "labels": labels },
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": { "resourceRules": rules },
-            // Labels, finalizers and status stay everybody's who may write them.
-            "matchConditions": [{
-                "name": "spec-changed",
-                "expression": webhook::changed(&[]),
-            }],
-            "validations": [{
-                "expression": "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()",
-                "messageExpression": "'this makes pods in namespace ' + request.namespace + ', which ' + request.userInfo.username + ' is not allowed to create there'",
-                "reason": "Forbidden",
-            }],
-        },
+    // Labels, finalizers and status stay everybody's who may write them.
+    let condition = json!({ "name": "spec-changed", "expression": webhook::changed(&[]) });
+    let validation = json!({
+        "expression": "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()",
+        "messageExpression": "'this makes pods in namespace ' + request.namespace + ', which ' + request.userInfo.username + ' is not allowed to create there'",
+        "reason": "Forbidden",
     });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": { "name": POLICY, "labels": labels },
-        "spec": { "policyName": POLICY, "validationActions": ["Deny"] },
-    });
+    let objects = admission_policy(POLICY, &rules, &condition, &[validation]);
     [
-        ("policy.yaml", vec![policy, binding]),
+        ("policy.yaml", objects.into()),
         ("kustomization.yaml", vec![component(&["policy.yaml"], &[])]),
+    ]
+}
+
+/// A policy that denies what one of the validations rejects, and its binding.
+pub(super) fn admission_policy(
+    name: &str,
+    rules: &[Value],
+    condition: &Value,
+    validations: &[Value],
+) -> [Value; 2] {
+    let labels = json!({ "app.kubernetes.io/name": "my-operator" });
+    let object = |kind: &str, spec: Value| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": { "name": name, "labels": labels },
+            "spec": spec,
+        })
+    };
+    let policy = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": { "resourceRules": rules },
+        "matchConditions": [condition],
+        "validations": validations,
+    });
+    let binding = json!({ "policyName": name, "validationActions": ["Deny"] });
+    [
+        object("ValidatingAdmissionPolicy", policy),
+        object("ValidatingAdmissionPolicyBinding", binding),
     ]
 }
 

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::components::admission_policy;
 use super::{NAMESPACE, SERVICE_ACCOUNT, rbac};
 use crate::certs::secret;
 use crate::kinds::Kind;
@@ -223,36 +224,20 @@ fn policy(
     variables: Option<Value>,
     validations: &[Validation],
 ) -> [Value; 2] {
-    let name = format!("{PREFIX}-{name}");
-    let labels = json!({ "app.kubernetes.io/name": "my-operator" });
     let validations: Vec<Value> = validations
         .iter()
         .map(|it| json!({ "expression": it.expression, "message": it.message, "reason": "Forbidden" }))
         .collect();
-    let mut policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": { "name": name, "labels": labels },
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": { "resourceRules": rules },
-            "matchConditions": [{
-                "name": "operator",
-                "expression": format!(
-                    "request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}'"
-                ),
-            }],
-            "validations": validations,
-        },
+    let condition = json!({
+        "name": "operator",
+        "expression": format!(
+            "request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}'"
+        ),
     });
+    let name = format!("{PREFIX}-{name}");
+    let [mut policy, binding] = admission_policy(&name, rules, &condition, &validations);
     if let Some(variables) = variables {
         policy["spec"]["variables"] = variables;
     }
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": { "name": name, "labels": labels },
-        "spec": { "policyName": name, "validationActions": ["Deny"] },
-    });
     [policy, binding]
 }

@@ -26,19 +26,19 @@ impl Thread {
         let what = || format!("cannot start the thread {name}");
         let end = CancellationToken::new();
         let ended = end.clone();
-        let (tell, made) = mpsc::channel();
+        let (sender, started) = mpsc::channel();
         // The runtime belongs to the thread: it must not be dropped among the tasks of another.
         let thread = move || match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
-                if tell.send(Ok(runtime.handle().clone())).is_ok() {
+                if sender.send(Ok(runtime.handle().clone())).is_ok() {
                     runtime.block_on(ended.cancelled());
                 }
             }
-            Err(error) => drop(tell.send(Err(error))),
+            Err(error) => drop(sender.send(Err(error))),
         };
         let builder = std::thread::Builder::new().name(name.to_owned());
         builder.spawn(thread).with_context(what)?;
-        let handle = made.recv().with_context(what)?.with_context(what)?;
+        let handle = started.recv().with_context(what)?.with_context(what)?;
         Ok(Self {
             handle,
             _end: end.drop_guard(),

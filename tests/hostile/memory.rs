@@ -5,12 +5,12 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::task::JoinSet;
 
 use my_operator_rounds::lengths;
 
-use super::honest::connect;
+use super::honest::{answer, connect};
 use super::server::Server;
 
 /// So many reviews come at once.
@@ -114,27 +114,19 @@ async fn send_to(server: &Server, request: &'static [u8]) -> Vec<Value> {
         let (address, tls) = (server.address, server.tls.clone());
         calls.spawn(async move {
             let from = Ipv4Addr::new(127, 0, 2, peer);
-            // As an API server does when it is told to come again.
+            // As an API server does after a 429 with Retry-After.
             for _ in 0..30 {
                 let mut connection = connect(address, &tls, from).await.unwrap();
                 connection.write_all(request).await.unwrap();
                 connection.flush().await.unwrap();
-                let mut answer = Vec::new();
-                loop {
-                    let text = String::from_utf8_lossy(&answer).into_owned();
-                    if let Some((head, body)) = text.split_once("\r\n\r\n")
-                        && let Ok(review) = serde_json::from_str::<Value>(body)
-                    {
-                        if head.starts_with("HTTP/1.1 200") {
-                            return review;
-                        }
-                        // Too many at once, or too slow on a busy machine.
-                        let again = ["HTTP/1.1 429", "HTTP/1.1 408"];
-                        assert!(again.iter().any(|code| head.starts_with(code)), "{text}");
-                        break;
-                    }
-                    assert_ne!(connection.read_buf(&mut answer).await.unwrap(), 0, "{text}");
+                let text = answer(&mut connection).await.unwrap();
+                let (head, body) = text.split_once("\r\n\r\n").unwrap();
+                if head.starts_with("HTTP/1.1 200") {
+                    return serde_json::from_str(body).unwrap();
                 }
+                // Too many at once, or too slow on a busy machine.
+                let again = ["HTTP/1.1 429", "HTTP/1.1 408"];
+                assert!(again.iter().any(|code| head.starts_with(code)), "{text}");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             panic!("never answered");

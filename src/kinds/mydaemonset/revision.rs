@@ -216,10 +216,11 @@ impl WatchedRevision {
         if bounds::exceeded("data", text).is_some() {
             return None;
         }
-        let data: Value = serde_json::from_str(text).ok()?;
+        let mut data: Value = serde_json::from_str(text).ok()?;
         let content = Content {
             image: data.get("image").and_then(Value::as_str).map(str::to_owned),
-            template: data.get("template").cloned().map(PodTemplate),
+            // Taken and not copied: the tree may take megabytes.
+            template: data.get_mut("template").map(Value::take).map(PodTemplate),
         };
         Some(content.canonical())
     }
