@@ -13,6 +13,7 @@ pub mod condition;
 pub mod error;
 pub mod event;
 pub mod health;
+mod lanes;
 pub mod metrics;
 pub mod own;
 pub mod queue;

@@ -1,7 +1,7 @@
 //! The queue of object keys: each key at most once, never with two workers at a time, now or at an
-//! instant of the wall clock.
+//! instant of the wall clock. Of the keys that wait for a worker, [`lanes`](super::lanes) says which is next.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Key;
+use super::lanes::{Lanes, Limits};
 use super::metrics::ControllerMetrics;
 use crate::clock::Clock;
 
@@ -35,8 +36,8 @@ pub struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Keys that wait for a worker, in order of arrival.
-    waiting: VecDeque<Key>,
+    /// Keys that wait for a worker.
+    waiting: Lanes,
     /// The same keys, with the time of their arrival.
     since: HashMap<Key, Instant>,
     /// Keys that a worker has.
@@ -61,17 +62,29 @@ impl State {
 
     /// Gives room back: whoever has started with many objects may then wait with them for years.
     fn shrink(&mut self) {
-        self.waiting.shrink_to(USUAL);
         self.since.shrink_to(USUAL);
         self.again.shrink_to(USUAL);
     }
 }
 
 impl Queue {
-    /// An empty queue.
+    /// An empty queue for any number of workers.
     pub fn new(clock: Clock, metrics: ControllerMetrics) -> Self {
+        Self::with(Lanes::default(), clock, metrics)
+    }
+
+    /// An empty queue for so many workers.
+    pub(super) fn for_workers(workers: usize, clock: Clock, metrics: ControllerMetrics) -> Self {
+        Self::with(Lanes::new(Limits::new(workers)), clock, metrics)
+    }
+
+    fn with(waiting: Lanes, clock: Clock, metrics: ControllerMetrics) -> Self {
+        let state = State {
+            waiting,
+            ..State::default()
+        };
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             ready: Notify::new(),
             timer: Notify::new(),
             clock,
@@ -95,10 +108,21 @@ impl Queue {
             state.again.insert(key);
         } else if !state.since.contains_key(&key) {
             state.since.insert(key.clone(), Instant::now());
-            state.waiting.push_back(key);
+            state.waiting.push(key);
             self.metrics.depth.set(length(&state.waiting));
             self.ready.notify_one();
         }
+    }
+
+    /// Closes every namespace: what is put in waits until its namespace is opened.
+    pub(super) fn close_namespaces(&self) {
+        self.lock().waiting.close();
+    }
+
+    /// Opens a namespace, or all of them.
+    pub(super) fn open(&self, namespace: Option<&str>) {
+        self.lock().waiting.open(namespace);
+        self.ready.notify_one();
     }
 
     /// Takes the next key; `None` when the queue was closed. Hand it back with [`Queue::done`].
@@ -111,7 +135,7 @@ impl Queue {
                 if state.closed {
                     return None;
                 }
-                if let Some(key) = state.waiting.pop_front() {
+                if let Some(key) = state.waiting.next() {
                     // For the timer: what the worker will say is counted from about here.
                     if let (_, Some(back)) = state.look(&self.clock) {
                         self.look_at_all(&mut state, back);
@@ -121,9 +145,9 @@ impl Queue {
                         self.metrics.waited.observe(since.elapsed().as_secs_f64());
                     }
                     state.active.insert(key.clone());
-                    if state.waiting.is_empty() {
+                    if state.waiting.waiting() == 0 {
                         state.shrink();
-                    } else {
+                    } else if state.waiting.is_ready() {
                         self.ready.notify_one();
                     }
                     return Some(key);
@@ -137,7 +161,9 @@ impl Queue {
     /// place of any earlier instant of this key.
     pub fn done(&self, key: &Key, next: Option<DateTime<Utc>>) {
         let mut state = self.lock();
-        state.active.remove(key);
+        if state.active.remove(key) {
+            state.waiting.done(&key.namespace);
+        }
         if let Some(old) = state.due_of.remove(key) {
             state.due.remove(&(old, key.clone()));
         }
@@ -148,6 +174,10 @@ impl Queue {
         }
         if state.again.remove(key) {
             self.enqueue(&mut state, key.clone());
+        }
+        // Its namespace, or the one that is alone now, may have this worker.
+        if state.waiting.is_ready() {
+            self.ready.notify_one();
         }
     }
 
@@ -215,8 +245,8 @@ impl Queue {
     }
 }
 
-fn length(keys: &VecDeque<Key>) -> i64 {
-    i64::try_from(keys.len()).unwrap_or(i64::MAX)
+fn length(keys: &Lanes) -> i64 {
+    i64::try_from(keys.waiting()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

@@ -98,7 +98,9 @@ impl Context {
 
     /// A queue for one kind's keys.
     pub fn queue(&self, controller: &'static str) -> Arc<Queue> {
-        Arc::new(Queue::new(self.clock.clone(), self.metrics.of(controller)))
+        let metrics = self.metrics.of(controller);
+        let workers = self.workers.max(1);
+        Arc::new(Queue::for_workers(workers, self.clock.clone(), metrics))
     }
 }
 

@@ -38,6 +38,8 @@ lengths! {
     changes_of_the_leader: u64 = 400, 5_000;
     /// `certs::rotation`: histories of each kind of mishap.
     certificate_rotations: u64 = 8, 100;
+    /// `reconcile::lanes`: histories of keys of several namespaces.
+    queue_lanes: u64 = 500, 20_000;
     /// `serving::limiter`: steps of the limiter of connections and its naive model.
     limiter_steps: usize = 1_000_000, 10_000_000;
     /// `serving::budget`: steps of the ledger of the memory for bodies.
