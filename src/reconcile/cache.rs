@@ -7,30 +7,26 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 
-use futures::TryStreamExt;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::utils::Backoff;
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::sync::watch as channel;
 
 use super::Key;
-use super::health::Health;
-use crate::client::{self, pages};
-
-/// A failing watch fails again sooner than this: [`Pauses::LONGEST`] and the time-out of a connection.
-const HEALED_AFTER: Duration = Duration::from_secs(30);
+use super::health::WatchHealth;
+use super::watch::{self, Event, Selection, Watch};
 
 /// See the module.
 pub struct Cache<V> {
     state: RwLock<State<V>>,
     index: fn(&V) -> Vec<String>,
-    /// How many of the cache's watches have not yet brought their first whole list.
-    unsynced: watch::Sender<usize>,
+    /// How many watches fill it.
+    watches: usize,
+    /// The namespaces whose first whole list has come; `None` stands for that of all namespaces.
+    listed: channel::Sender<BTreeSet<Option<String>>>,
 }
 
 struct State<V> {
@@ -52,7 +48,8 @@ impl<V> Cache<V> {
                 namespace: "".into(),
             }),
             index,
-            unsynced: watch::Sender::new(watches),
+            watches,
+            listed: channel::Sender::default(),
         }
     }
 
@@ -133,11 +130,28 @@ impl<V> Cache<V> {
         unindex(&mut state, key, (self.index)(&old));
         Some(old)
     }
+}
 
-    /// Waits until every watch has brought its first whole list.
-    pub async fn synced(&self) {
-        // The sender lives as long as the cache: this cannot fail.
-        let _ = self.unsynced.subscribe().wait_for(|left| *left == 0).await;
+/// What a reconciler must know of a namespace before it works there: without it, an object that exists would look
+/// missing.
+pub trait Source: Send + Sync {
+    /// Waits until everything in that namespace is known, or in all of them.
+    fn synced<'a>(&'a self, namespace: Option<&'a str>) -> BoxFuture<'a, ()>;
+}
+
+impl<V: Send + Sync> Source for Cache<V> {
+    fn synced<'a>(&'a self, namespace: Option<&'a str>) -> BoxFuture<'a, ()> {
+        async move {
+            let mut listed = self.listed.subscribe();
+            let is_synced = |listed: &BTreeSet<Option<String>>| {
+                let is =
+                    |listed: &Option<String>| listed.is_none() || listed.as_deref() == namespace;
+                self.watches == 0 || listed.iter().any(is)
+            };
+            // The sender lives as long as the cache: this cannot fail.
+            let _ = listed.wait_for(is_synced).await;
+        }
+        .boxed()
     }
 }
 
@@ -175,13 +189,12 @@ pub struct Touched<'a, V> {
 /// Watches objects for ever, keeps their views in the cache and tells of each change.
 ///
 /// A watch that fails is taken up again with a growing pause; `health` holds the reason meanwhile
-/// (a missing CRD or permission, most often), and each new reason is logged once. A list whose pages
-/// are too large is repeated with smaller ones.
+/// (a missing CRD or permission, most often), and each new reason is logged once.
 pub async fn follow<K, V>(
     api: Api<K>,
-    mut config: watcher::Config,
+    selection: Selection,
     cache: Arc<Cache<V>>,
-    health: Health,
+    health: WatchHealth,
     view: impl Fn(K) -> V,
     touched: impl Fn(&Touched<'_, V>),
 ) where
@@ -189,10 +202,7 @@ pub async fn follow<K, V>(
 {
     let what = K::plural(&()).into_owned();
     let scope = api.namespace().map(str::to_owned);
-    let source = match &scope {
-        Some(namespace) => format!("{what}.{}/{namespace}", K::group(&())),
-        None => format!("{what}.{}", K::group(&())),
-    };
+    let mut health = health.of_watch::<K>(scope.as_deref());
     let put = |object: K| -> Key {
         let key = cache.key_of(object.meta());
         let new = Arc::new(view(object));
@@ -215,134 +225,49 @@ pub async fn follow<K, V>(
             });
         }
     };
-    let mut seen = HashSet::new();
-    let mut first = true;
-    let mut ill = false;
-    let watch = |config: &watcher::Config| {
-        Box::pin(watcher(api.clone(), config.clone()).backoff(Pauses::default()))
+    let mut listed = HashSet::new();
+    let on = |event| match event {
+        Event::ListStarted => listed.clear(),
+        Event::Listed(object) => {
+            listed.insert(put(object));
+        }
+        Event::ListEnded => {
+            let listed = std::mem::take(&mut listed);
+            for key in cache.keys() {
+                let mine = scope.as_ref().is_none_or(|ns| **ns == *key.namespace);
+                if mine && !listed.contains(&key) {
+                    drop(&key, true);
+                }
+            }
+            cache
+                .listed
+                .send_if_modified(|all| all.insert(scope.clone()));
+        }
+        Event::Started => health.well(),
+        Event::Applied(object) => {
+            put(object);
+        }
+        Event::Deleted(object) => drop(&Key::of(object.meta()), false),
+        // As after a CRD was made anew: the next attempt lists again.
+        Event::Failed(error) if error.is_expired() => {
+            tracing::debug!(what, "the watch begins anew: {error}");
+        }
+        Event::Failed(error) => health.ill(&explain(&what, &error)),
     };
-    let mut events = watch(&config);
-    loop {
-        let event = if ill {
-            let Ok(event) = tokio::time::timeout(HEALED_AFTER, events.try_next()).await else {
-                // A watch that goes on where it broke off announces nothing, and a quiet kind has
-                // no events to tell by.
-                ill = false;
-                health.well(&source);
-                continue;
-            };
-            event
-        } else {
-            events.try_next().await
-        };
-        match event {
-            Ok(Some(event)) => match event {
-                watcher::Event::Init => seen.clear(),
-                watcher::Event::InitApply(object) => {
-                    seen.insert(put(object));
-                }
-                watcher::Event::InitDone => {
-                    for key in cache.keys() {
-                        let mine = scope.as_ref().is_none_or(|ns| **ns == *key.namespace);
-                        if mine && !seen.contains(&key) {
-                            drop(&key, true);
-                        }
-                    }
-                    seen = HashSet::new();
-                    if first {
-                        first = false;
-                        cache
-                            .unsynced
-                            .send_modify(|left| *left = left.saturating_sub(1));
-                    }
-                    health.well(&source);
-                }
-                watcher::Event::Apply(object) => {
-                    put(object);
-                    health.well(&source);
-                }
-                watcher::Event::Delete(object) => {
-                    drop(&Key::of(object.meta()), false);
-                    health.well(&source);
-                }
-            },
-            Ok(None) => return,
-            Err(watcher::Error::WatchError(status)) if status.code == 410 => {
-                // Too old to go on from, as after a CRD was made anew: the next attempt lists again.
-                tracing::debug!(source, "the watch begins anew: {}", status.message);
-            }
-            Err(error) if pages::is_too_large(&error) => {
-                // It stays so until the process ends: the objects are there at the next list, too.
-                let page = config.page_size.map_or(0, |page| page / 4);
-                let page = page.max(pages::SMALLEST);
-                config.page_size = Some(page);
-                tracing::info!(source, page, "large objects: listing fewer at a time");
-                events = watch(&config);
-            }
-            Err(error) => {
-                ill = true;
-                health.ill(&source, &explain(&what, &error));
-            }
-        }
-    }
-}
-
-/// The pauses between attempts at a watch: short enough that somebody who has just installed a CRD
-/// or granted a right sees it noticed, long enough for a struggling API server.
-#[derive(Default)]
-struct Pauses {
-    failures: u32,
-    last: Option<Instant>,
-}
-
-impl Pauses {
-    const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(5);
-    const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let last = self.last.replace(Instant::now());
-        if last.is_none_or(|last| last.elapsed() > Self::FORGOTTEN_AFTER) {
-            self.failures = 0;
-        }
-        let pause = Self::FIRST * 2_u32.saturating_pow(self.failures);
-        self.failures = (self.failures + 1).min(8);
-        Some(pause.min(Self::LONGEST))
-    }
-}
-
-impl Backoff for Pauses {
-    /// Called at every event, and a watcher announces each new attempt at a list as one before it
-    /// can have failed. So only time tells whether a fault is over.
-    fn reset(&mut self) {}
+    Watch::new(api, selection).run(on).await;
 }
 
 /// A watch's error as one line that says what to do.
-fn explain(what: &str, error: &watcher::Error) -> String {
-    let cause = match error {
-        watcher::Error::InitialListFailed(cause)
-        | watcher::Error::WatchStartFailed(cause)
-        | watcher::Error::WatchFailed(cause) => cause,
-        watcher::Error::WatchError(status) => {
-            return format!("cannot watch {what}: {}", status.message);
-        }
-        watcher::Error::NoResourceVersion => {
-            return format!("cannot watch {what}: the API server gave no resourceVersion");
-        }
-    };
-    match cause {
+fn explain(what: &str, error: &watch::Error) -> String {
+    match error.status() {
         // A path that is not served is answered without a Status, so with a code and no reason.
-        kube::Error::Api(status) if status.code == 404 => {
+        Some(status) if status.code == 404 => {
             format!("the CRD of {what} is not installed (see config/crd); waiting for it")
         }
-        kube::Error::Api(status) if status.code == 403 => {
+        Some(status) if status.code == 403 => {
             format!("not allowed to list and watch {what}: {}", status.message)
         }
-        other => format!("cannot watch {what}: {}", client::explain(other)),
+        _ => format!("cannot watch {what}: {error}"),
     }
 }
 
@@ -401,6 +326,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_cache_without_watches_is_synced() {
-        Cache::<String>::new(0, words).synced().await;
+        let cache = Cache::<String>::new(0, words);
+        cache.synced(None).await;
+        cache.synced(Some("ns")).await;
     }
 }

@@ -2,11 +2,16 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
+
 use crate::client::explain;
 use crate::reconcile::Key;
 
 /// No single call to the API server may take longer than this.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The longest time for which the API server is left alone because it asks for it.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// A step of a reconcile that failed.
 #[derive(Debug, thiserror::Error)]
@@ -89,7 +94,7 @@ impl Error {
     }
 
     /// The API server's answer, where there was one.
-    pub fn status(&self) -> Option<&kube::core::Status> {
+    pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => Some(status),
@@ -98,6 +103,14 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// How long the API server asks to be left alone, where it does. More than [`MAX_RETRY_AFTER`] is not meant for a
+/// client like this one.
+pub(super) fn retry_after(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    let asked = Duration::from_secs(seconds.into());
+    (seconds > 0).then_some(asked.min(MAX_RETRY_AFTER))
 }
 
 /// The answer of a call about an object, or nothing if there is no such object any more.

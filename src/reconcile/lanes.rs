@@ -42,7 +42,7 @@ impl Limits {
 #[derive(Debug)]
 pub(super) struct Lanes {
     limits: Limits,
-    lanes: HashMap<Arc<str>, Lane>,
+    by_namespace: HashMap<Arc<str>, Lane>,
     /// The open namespaces with keys that wait. First is the one whose last turn was the longest ago.
     order: VecDeque<Arc<str>>,
     /// The namespaces that are open; `None` when all are.
@@ -63,7 +63,7 @@ impl Default for Lanes {
     fn default() -> Self {
         Self {
             limits: Limits::NONE,
-            lanes: HashMap::new(),
+            by_namespace: HashMap::new(),
             order: VecDeque::new(),
             open: None,
             waiting: 0,
@@ -97,14 +97,14 @@ impl Lanes {
         match (namespace, &mut self.open) {
             (Some(namespace), Some(open)) => {
                 if open.insert(namespace.into())
-                    && let Some((name, lane)) = self.lanes.get_key_value(namespace)
+                    && let Some((name, lane)) = self.by_namespace.get_key_value(namespace)
                     && !lane.waiting.is_empty()
                 {
                     self.order.push_back(name.clone());
                 }
             }
             (None, Some(open)) => {
-                let closed = self.lanes.iter().filter(|(name, lane)| {
+                let closed = self.by_namespace.iter().filter(|(name, lane)| {
                     !lane.waiting.is_empty() && !open.contains(name.as_ref())
                 });
                 self.order.extend(closed.map(|(name, _)| name.clone()));
@@ -116,7 +116,7 @@ impl Lanes {
 
     /// Lets a key wait. The caller sees to it that none does so twice.
     pub(super) fn push(&mut self, key: Key) {
-        let lane = self.lanes.entry(key.namespace.clone()).or_default();
+        let lane = self.by_namespace.entry(key.namespace.clone()).or_default();
         let is_open = self.open.as_ref();
         let is_open = is_open.is_none_or(|open| open.contains(&key.namespace));
         if lane.waiting.is_empty() && is_open {
@@ -138,14 +138,14 @@ impl Lanes {
         if self.order.len() == 1 && self.running < alone {
             return Some(0);
         }
-        let running = |name| self.lanes.get(name).map_or(0, |lane| lane.running);
+        let running = |name| self.by_namespace.get(name).map_or(0, |lane| lane.running);
         self.order.iter().position(|name| running(name) < share)
     }
 
     /// The key that is worked on next, until [`Lanes::done`].
     pub(super) fn next(&mut self) -> Option<Key> {
         let name = self.order.remove(self.turn()?)?;
-        let lane = self.lanes.get_mut(&name)?;
+        let lane = self.by_namespace.get_mut(&name)?;
         let key = lane.waiting.pop_front()?;
         lane.running += 1;
         self.running += 1;
@@ -158,14 +158,14 @@ impl Lanes {
 
     /// The work on a key of that namespace is over.
     pub(super) fn done(&mut self, namespace: &str) {
-        let Some(lane) = self.lanes.get_mut(namespace) else {
+        let Some(lane) = self.by_namespace.get_mut(namespace) else {
             return;
         };
         lane.running -= 1;
         self.running -= 1;
         if lane.running == 0 && lane.waiting.is_empty() {
             // Otherwise every namespace that ever had an object would stay.
-            self.lanes.remove(namespace);
+            self.by_namespace.remove(namespace);
         }
     }
 }
@@ -213,7 +213,7 @@ mod tests {
             assert_eq!(lanes.next(), Some(key("other", "1")));
             lanes.done("other");
         }
-        assert_eq!(lanes.lanes["hanging"].running, 24);
+        assert_eq!(lanes.by_namespace["hanging"].running, 24);
     }
 
     #[test]
@@ -258,9 +258,8 @@ mod tests {
         let may_have_more = is_alone && running < workers - workers / 16;
         let share = std::cmp::max(1, workers / 4);
         let may = all.iter().enumerate();
-        let may = may.filter(|(_, plain)| {
-            has_work(plain) && (plain.running < share || may_have_more)
-        });
+        let may =
+            may.filter(|(_, plain)| has_work(plain) && (plain.running < share || may_have_more));
         may.min_by_key(|(_, plain)| plain.since)
             .map(|(place, _)| place)
     }
@@ -321,14 +320,15 @@ mod tests {
             }
             // Nothing is left of a namespace without work.
             lanes.open(None);
-            plain.iter_mut().for_each(|one| one.open = true);
             for one in &plain {
                 (0..one.running).for_each(|_| lanes.done(&one.name));
             }
             while let Some(key) = lanes.next() {
                 lanes.done(&key.namespace);
             }
-            assert!(lanes.lanes.is_empty() && lanes.order.is_empty() && lanes.waiting() == 0);
+            assert!(
+                lanes.by_namespace.is_empty() && lanes.order.is_empty() && lanes.waiting() == 0
+            );
         });
     }
 }

@@ -1,6 +1,6 @@
 //! What every reconciler uses, knowing no kind.
 //!
-//! Data goes one way: [`cache`] watches objects ([`raw`] where users write them) and keeps views of
+//! Data goes one way: [`watch`] lists and watches objects ([`raw`] where users write them), [`cache`] keeps views of
 //! them -> [`queue`] holds the keys of what is to be looked at, now or at an instant -> [`runner`] has
 //! workers that take keys, let a [`runner::Reconciler`] observe, decide and act, and back off per object
 //! when it fails. [`write`] is how it creates and deletes, and [`own`] has the answers until the watches
@@ -19,6 +19,7 @@ pub mod own;
 pub mod queue;
 pub mod raw;
 pub mod runner;
+pub mod watch;
 pub mod write;
 
 pub use error::{Error, call, if_there};

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::FutureExt;
+use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use prometheus_client::registry::Registry;
@@ -14,7 +15,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::health::Health;
+use super::cache::Source;
+use super::health::{Health, WatchHealth};
 use super::metrics::{ControllerMetrics, Metrics};
 use super::queue::Queue;
 use super::{Error, Key, event::Events};
@@ -77,23 +79,39 @@ pub struct Context {
 }
 
 impl Context {
+    /// The namespaces to work in; one `None` stands for all of them.
+    fn scopes(&self) -> Vec<Option<&str>> {
+        match self.namespaces.as_slice() {
+            [] => vec![None],
+            some => some
+                .iter()
+                .map(|namespace| Some(namespace.as_str()))
+                .collect(),
+        }
+    }
+
     /// The API of a namespaced kind: one per namespace to work in.
     pub fn apis<K>(&self) -> Vec<Api<K>>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        if self.namespaces.is_empty() {
-            return vec![Api::all(self.client.clone())];
-        }
-        self.namespaces
-            .iter()
-            .map(|namespace| Api::namespaced(self.client.clone(), namespace))
-            .collect()
+        let client = || self.client.clone();
+        let scopes = self.scopes().into_iter();
+        let apis = scopes.map(|namespace| match namespace {
+            Some(namespace) => Api::namespaced(client(), namespace),
+            None => Api::all(client()),
+        });
+        apis.collect()
     }
 
     /// Registers figures of a kind's own.
     pub fn register<F>(&self, figures: impl FnOnce(&mut Registry) -> F) -> F {
         figures(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Where watches report whether they work.
+    pub fn watch_health(&self) -> WatchHealth {
+        WatchHealth::new(self.health.clone(), self.metrics.clone())
     }
 
     /// A queue for one kind's keys.
@@ -104,7 +122,9 @@ impl Context {
     }
 }
 
-/// Runs workers until the context says stop, then lets them finish what they have in hand.
+/// Runs workers until the context says stop, then lets them finish what they have in hand. Work begins in each
+/// namespace for itself, as soon as all of `sources` are known there: a namespace that cannot be listed holds up no
+/// other.
 ///
 /// # Errors
 /// When a worker dies, which is a bug.
@@ -113,7 +133,9 @@ pub async fn run<R: Reconciler>(
     reconciler: Arc<R>,
     queue: Arc<Queue>,
     context: &Context,
+    sources: &[&dyn Source],
 ) -> anyhow::Result<()> {
+    queue.close_namespaces();
     let work = Arc::new(Work {
         controller,
         reconciler,
@@ -130,7 +152,17 @@ pub async fn run<R: Reconciler>(
         let work = work.clone();
         tasks.spawn(async move { work.run().await });
     }
+    let open = async {
+        let queue = &queue;
+        let open = context.scopes().into_iter().map(|namespace| async move {
+            join_all(sources.iter().map(|source| source.synced(namespace))).await;
+            queue.open(namespace);
+        });
+        join_all(open).await;
+        context.stop.cancelled().await;
+    };
     tokio::select! {
+        () = open => {}
         () = context.stop.cancelled() => {}
         // A queue without its timer, or with a worker less, would only look healthy.
         Some(ended) = tasks.join_next() => {
@@ -266,8 +298,15 @@ impl<R: Reconciler> Work<R> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use axum::http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
     use crate::clock::simulated::{Machine, second};
+    use crate::reconcile::cache::{Cache, Touched, follow};
+    use crate::reconcile::watch::Selection;
 
     const COUNT: usize = 10_000;
 
@@ -463,5 +502,139 @@ mod tests {
             assert_eq!(pauses[1..], [2, 4, 8, 16], "{set}");
             assert!(pauses[0] <= 1, "{set}");
         }
+    }
+
+    /// Looks at nothing, for as long as told, and notes when.
+    struct Busy {
+        takes: Duration,
+        done: Mutex<Vec<(Key, TimeDelta)>>,
+        machine: Machine,
+    }
+
+    impl Reconciler for Busy {
+        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+            let now = self.machine.up();
+            if *key.namespace == *"slow" {
+                tokio::time::sleep(self.takes).await;
+            }
+            self.done.lock().unwrap().push((key.clone(), now));
+            Ok(Outcome::default())
+        }
+    }
+
+    fn busy(machine: &Machine, seconds: u64) -> Arc<Busy> {
+        Arc::new(Busy {
+            takes: Duration::from_secs(seconds),
+            done: Mutex::default(),
+            machine: machine.clone(),
+        })
+    }
+
+    /// A context whose API server serves lists of what is in these namespaces, and denies all else.
+    fn context(machine: &Machine, namespaces: &[&str]) -> Context {
+        let server = tower::service_fn(|request: Request<Body>| async move {
+            let (path, query) = (request.uri().path(), request.uri().query());
+            let (code, answer) = if path.contains("/refused/") {
+                let message = "you may not list that";
+                (
+                    403,
+                    json!({"kind": "Status", "code": 403, "message": message, "reason": "Forbidden"}),
+                )
+            } else if query.is_some_and(|query| query.contains("watch=true")) {
+                std::future::pending().await
+            } else {
+                let item = json!({"metadata": {"name": "a", "namespace": "good"}});
+                (
+                    200,
+                    json!({"metadata": {"resourceVersion": "1"}, "items": [item]}),
+                )
+            };
+            let answer = Body::from(answer.to_string().into_bytes());
+            Response::builder().status(code).body(answer)
+        });
+        let client = Client::new(server, "default");
+        let mut registry = Registry::default();
+        Context {
+            events: super::super::event::events(client.clone(), machine.clock()).0,
+            client,
+            namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
+            workers: 96,
+            node_not_ready_grace: TimeDelta::zero(),
+            clock: machine.clock(),
+            metrics: Metrics::new(&mut registry),
+            registry: Arc::new(Mutex::new(registry)),
+            health: Health::default(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_cannot_be_listed_holds_up_no_other() {
+        let machine = Machine::boot();
+        let context = context(&machine, &["good", "refused"]);
+        let (busy, queue) = (busy(&machine, 0), context.queue("test"));
+        let cache = Arc::new(Cache::new(2, |()| Vec::new()));
+        let mut tasks = JoinSet::new();
+        for api in context.apis::<ConfigMap>() {
+            let (queue, cache, health) = (queue.clone(), cache.clone(), context.watch_health());
+            let touched = move |touched: &Touched<'_, ()>| queue.add(touched.key.clone());
+            tasks.spawn(follow(
+                api,
+                Selection::default(),
+                cache,
+                health,
+                |_| (),
+                touched,
+            ));
+        }
+        queue.add(Key::new("refused", "b"));
+        let sources: [&dyn Source; 1] = [&*cache];
+        let run = run("test", busy.clone(), queue.clone(), &context, &sources);
+        let _ = tokio::time::timeout(Duration::from_mins(1), run).await;
+        let done = busy.done.lock().unwrap();
+        assert_eq!(*done, [(Key::new("good", "a"), TimeDelta::zero())]);
+        let problems = context.health.problems();
+        let is_told = |(source, problem): &(String, String)| {
+            source == "configmaps/refused" && problem.contains("you may not list that")
+        };
+        assert!(problems.iter().any(is_told), "{problems:?}");
+        let registry = context.registry.lock().unwrap();
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+        let failing = |namespace: &str, figure: u8| {
+            format!(
+                "my_operator_watch_failing{{resource=\"configmaps\",namespace=\"{namespace}\"}} {figure}"
+            )
+        };
+        assert!(page.contains(&failing("refused", 1)), "{page}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_calls_hang_holds_up_no_other() {
+        let machine = Machine::boot();
+        let context = context(&machine, &[]);
+        let (busy, queue) = (busy(&machine, 34), context.queue("test"));
+        for number in 0..300 {
+            queue.add(Key::new("slow", number.to_string()));
+        }
+        let others = async {
+            let mut added = Vec::new();
+            for number in 0..100 {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                let key = Key::new("good", number.to_string());
+                queue.add(key.clone());
+                added.push((key, machine.up()));
+            }
+            added
+        };
+        let run = run("test", busy.clone(), queue.clone(), &context, &[]);
+        let added = tokio::select! {
+            added = others => added,
+            ended = run => unreachable!("{ended:?}"),
+        };
+        let mut done = busy.done.lock().unwrap().clone();
+        done.retain(|(key, _)| *key.namespace == *"good");
+        assert_eq!(done, added[..done.len()], "each when it was added");
+        assert!(done.len() >= 99);
     }
 }

@@ -13,6 +13,7 @@ mod kinds;
 mod leader;
 mod load;
 mod memory;
+mod namespaces;
 mod planes;
 mod proxy;
 mod records;
