@@ -22,7 +22,7 @@ pub mod runner;
 pub mod watch;
 pub mod write;
 
-pub use error::{Error, call, if_there};
+pub use error::{Error, call, if_there, read};
 pub use runner::{Context, Outcome, Reconciler};
 
 /// Names a namespaced object. Clones share the text: a key stands in a cache, in queues and in

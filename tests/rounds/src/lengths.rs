@@ -102,7 +102,7 @@ lengths! {
     rotation_changes: usize = 1, 4;
     /// `disruption::certificates`: how often files with a certificate are replaced under load.
     replaced_files: usize = 1, 3;
-    /// `disruption::damage`: how long the API server does not answer: longer than the 20 s after which a call fails.
+    /// `disruption::damage`: how long the API server does not answer: longer than a call about certificates may take.
     silence: Duration = Duration::from_secs(22), Duration::from_mins(1);
     /// `disruption::damage`: how late the answers of a slow API server are.
     lateness: Duration = Duration::from_secs(1), Duration::from_secs(5);
