@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures::FutureExt as _;
@@ -17,6 +18,7 @@ use tokio::sync::watch as channel;
 
 use super::Key;
 use super::health::WatchHealth;
+use super::queue::Queue;
 use super::watch::{self, Event, Selection, Watch};
 
 /// See the module.
@@ -30,11 +32,24 @@ pub struct Cache<V> {
 }
 
 struct State<V> {
-    views: HashMap<Key, Arc<V>>,
+    views: HashMap<Key, Kept<V>>,
     /// Every index text with each key under it.
     by_index: BTreeSet<(Arc<str>, Key)>,
     /// The namespace of the object that came last: objects of one come together.
     namespace: Arc<str>,
+}
+
+struct Kept<V> {
+    view: Arc<V>,
+    /// See [`incarnation`].
+    incarnation: u64,
+}
+
+/// Stands for an object's UID and generation: it is the same as long as the object is, and what it asks for.
+fn incarnation(meta: &ObjectMeta) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&meta.uid, meta.generation).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl<V> Cache<V> {
@@ -78,7 +93,7 @@ impl<V> Cache<V> {
 
     /// The view of that object.
     pub fn get(&self, key: &Key) -> Option<Arc<V>> {
-        self.read().views.get(key).cloned()
+        self.read().views.get(key).map(|kept| kept.view.clone())
     }
 
     /// The views under that index text, in order of their keys.
@@ -91,13 +106,15 @@ impl<V> Cache<V> {
     pub fn find_with_keys(&self, index: &str) -> Vec<(Key, Arc<V>)> {
         let state = self.read();
         under(&state.by_index, index)
-            .filter_map(|(_, key)| Some((key.clone(), state.views.get(key).cloned()?)))
+            .filter_map(|(_, key)| Some((key.clone(), state.views.get(key)?.view.clone())))
             .collect()
     }
 
     /// Every view.
     pub fn all(&self) -> Vec<Arc<V>> {
-        self.read().views.values().cloned().collect()
+        let state = self.read();
+        let views = state.views.values().map(|kept| kept.view.clone());
+        views.collect()
     }
 
     /// Every key.
@@ -107,6 +124,10 @@ impl<V> Cache<V> {
 
     /// Puts a view in and returns the one before it.
     pub fn insert(&self, key: &Key, view: &Arc<V>) -> Option<Arc<V>> {
+        self.put(key, view, 0).map(|kept| kept.view)
+    }
+
+    fn put(&self, key: &Key, view: &Arc<V>, incarnation: u64) -> Option<Kept<V>> {
         let mut state = self.write();
         for text in (self.index)(view) {
             // The text is kept once for all keys under it.
@@ -114,10 +135,16 @@ impl<V> Cache<V> {
             let kept = kept.map_or_else(|| text.as_str().into(), |(kept, _)| kept.clone());
             state.by_index.insert((kept, key.clone()));
         }
-        let old = state.views.insert(key.clone(), view.clone());
+        let new = Kept {
+            view: view.clone(),
+            incarnation,
+        };
+        let old = state.views.insert(key.clone(), new);
         if let Some(old) = &old {
             let kept = (self.index)(view);
-            let gone = (self.index)(old).into_iter().filter(|t| !kept.contains(t));
+            let gone = (self.index)(&old.view)
+                .into_iter()
+                .filter(|t| !kept.contains(t));
             unindex(&mut state, key, gone);
         }
         old
@@ -126,7 +153,7 @@ impl<V> Cache<V> {
     /// Takes a view out and returns it.
     pub fn remove(&self, key: &Key) -> Option<Arc<V>> {
         let mut state = self.write();
-        let old = state.views.remove(key)?;
+        let old = state.views.remove(key)?.view;
         unindex(&mut state, key, (self.index)(&old));
         Some(old)
     }
@@ -184,6 +211,19 @@ pub struct Touched<'a, V> {
     /// The change was found by comparing lists after the watch had a gap, so `old` need not be the
     /// state just before it.
     pub gap: bool,
+    /// The object is new or gone, it is another of that name, or its spec changed.
+    pub changed: bool,
+}
+
+impl<V> Touched<'_, V> {
+    /// Puts the object itself in the queue. What failed for another spec is no reason to let a change wait.
+    pub fn enqueue(&self, queue: &Queue) {
+        if self.changed {
+            queue.add_changed(self.key.clone());
+        } else {
+            queue.add(self.key.clone());
+        }
+    }
 }
 
 /// Watches objects for ever, keeps their views in the cache and tells of each change.
@@ -205,13 +245,16 @@ pub async fn follow<K, V>(
     let mut health = health.of_watch::<K>(scope.as_deref());
     let put = |object: K| -> Key {
         let key = cache.key_of(object.meta());
+        let incarnation = incarnation(object.meta());
         let new = Arc::new(view(object));
-        let old = cache.insert(&key, &new);
+        let old = cache.put(&key, &new, incarnation);
+        let before = old.as_ref().map(|old| old.incarnation);
         touched(&Touched {
             key: &key,
-            old: old.as_deref(),
+            old: old.as_ref().map(|old| &*old.view),
             new: Some(&new),
             gap: false,
+            changed: before != Some(incarnation),
         });
         key
     };
@@ -222,6 +265,7 @@ pub async fn follow<K, V>(
                 old: Some(&old),
                 new: None,
                 gap,
+                changed: true,
             });
         }
     };

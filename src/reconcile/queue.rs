@@ -42,14 +42,25 @@ struct State {
     since: HashMap<Key, Instant>,
     /// Keys that a worker has.
     active: HashSet<Key>,
-    /// Active keys that were put in again meanwhile.
-    again: HashSet<Key>,
+    /// Active keys that were put in again meanwhile, and whether a failure of the work under way is to hold them.
+    again: HashMap<Key, Event>,
     /// Keys to be looked at, by instant, and the same the other way round: one instant per key.
     due: BTreeSet<(DateTime<Utc>, Key)>,
     due_of: HashMap<Key, DateTime<Utc>>,
+    /// Those of them that are not to be looked at sooner, whatever happens: the last attempt failed.
+    held: HashSet<Key>,
     /// What the clock said last.
     seen: Option<DateTime<Utc>>,
     closed: bool,
+}
+
+/// Why a key is put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// Something happened that may concern the object. After a failure it is looked at when the pause is over.
+    Touched,
+    /// The object is another than that for which an attempt failed: that is no reason to wait.
+    Changed,
 }
 
 impl State {
@@ -64,6 +75,7 @@ impl State {
     fn shrink(&mut self) {
         self.since.shrink_to(USUAL);
         self.again.shrink_to(USUAL);
+        self.held.shrink_to(USUAL);
     }
 }
 
@@ -97,15 +109,28 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a key in, to be looked at as soon as a worker is free.
+    /// Puts a key in, to be looked at as soon as a worker is free; or, after a failure, when the pause that
+    /// [`Queue::hold`] set is over.
     pub fn add(&self, key: Key) {
         self.metrics.adds.inc();
-        self.enqueue(&mut self.lock(), key);
+        self.enqueue(&mut self.lock(), key, Event::Touched);
     }
 
-    fn enqueue(&self, state: &mut State, key: Key) {
+    /// Puts the key of an object in that is not as it was: another spec, or gone. This ends a pause.
+    pub fn add_changed(&self, key: Key) {
+        self.metrics.adds.inc();
+        self.enqueue(&mut self.lock(), key, Event::Changed);
+    }
+
+    fn enqueue(&self, state: &mut State, key: Key, event: Event) {
+        if event == Event::Changed && state.held.remove(&key) {
+            remove_due(state, &key);
+        }
         if state.active.contains(&key) {
-            state.again.insert(key);
+            let again = state.again.entry(key).or_insert(event);
+            *again = event.max(*again);
+        } else if state.held.contains(&key) {
+            // It is due when the pause is over.
         } else if !state.since.contains_key(&key) {
             state.since.insert(key.clone(), Instant::now());
             state.waiting.push(key);
@@ -160,20 +185,32 @@ impl Queue {
     /// Hands a key back. `next` is when to look again if nothing happens before; it takes the
     /// place of any earlier instant of this key.
     pub fn done(&self, key: &Key, next: Option<DateTime<Utc>>) {
+        self.hand_back(key, next, false);
+    }
+
+    /// Hands a key back after a failure: it is not looked at before `until`, whatever happens, but for
+    /// [`Queue::add_changed`]. Without it, an object that a busy neighbour touches fifty times a second would be tried
+    /// as often while the API server fails.
+    pub fn hold(&self, key: &Key, until: DateTime<Utc>) {
+        self.hand_back(key, Some(until), true);
+    }
+
+    fn hand_back(&self, key: &Key, next: Option<DateTime<Utc>>, hold: bool) {
         let mut state = self.lock();
         if state.active.remove(key) {
             state.waiting.done(&key.namespace);
         }
-        if let Some(old) = state.due_of.remove(key) {
-            state.due.remove(&(old, key.clone()));
-        }
+        remove_due(&mut state, key);
         if let Some(at) = next {
             state.due_of.insert(key.clone(), at);
             state.due.insert((at, key.clone()));
             self.timer.notify_one();
         }
-        if state.again.remove(key) {
-            self.enqueue(&mut state, key.clone());
+        if hold {
+            state.held.insert(key.clone());
+        }
+        if let Some(event) = state.again.remove(key) {
+            self.enqueue(&mut state, key.clone(), event);
         }
         // Its namespace, or the one that is alone now, may have this worker.
         if state.waiting.is_ready() {
@@ -215,9 +252,8 @@ impl Queue {
             if at > now {
                 break;
             }
-            state.due.pop_first();
-            state.due_of.remove(&key);
-            self.enqueue(state, key);
+            remove_due(state, &key);
+            self.enqueue(state, key, Event::Touched);
         }
     }
 
@@ -230,8 +266,9 @@ impl Queue {
             "the clock was set back: looking at everything again"
         );
         self.move_due(state, DateTime::<Utc>::MAX_UTC);
-        // A worker may have looked at the clock before.
-        state.again.extend(state.active.iter().cloned());
+        // A worker may have looked at the clock before, and say until when by it.
+        let active = state.active.iter().cloned();
+        state.again.extend(active.map(|key| (key, Event::Changed)));
     }
 
     /// Lets every worker end after its present key.
@@ -242,6 +279,14 @@ impl Queue {
         // For a worker that looks just now.
         self.ready.notify_one();
         self.timer.notify_one();
+    }
+}
+
+/// Forgets when a key is to be looked at, and a pause with it.
+fn remove_due(state: &mut State, key: &Key) {
+    state.held.remove(key);
+    if let Some(at) = state.due_of.remove(key) {
+        state.due.remove(&(at, key.clone()));
     }
 }
 
@@ -466,6 +511,70 @@ mod tests {
         queue.close();
         for worker in workers {
             assert_eq!(worker.await.unwrap(), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_held_is_not_looked_at_before_whatever_happens() {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        queue.add(key("a"));
+        queue.take().await;
+        // Once while it is worked on, and often afterwards.
+        queue.add(key("a"));
+        queue.hold(&key("a"), second(60));
+        for _ in 0..590 {
+            queue.add(key("a"));
+            assert_eq!(within(&queue, Duration::from_millis(100)).await, None);
+        }
+        let taken = within(&queue, Duration::from_secs(2)).await;
+        assert_eq!(taken, Some(key("a")));
+        // The pause is over with that.
+        queue.done(&key("a"), None);
+        queue.add(key("a"));
+        assert_eq!(queue.take().await, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_object_is_looked_at_at_once_and_once() {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        for changed_meanwhile in [true, false] {
+            queue.add(key("a"));
+            queue.take().await;
+            if changed_meanwhile {
+                queue.add_changed(key("a"));
+                queue.add(key("a"));
+            }
+            queue.hold(&key("a"), second(3_600));
+            if !changed_meanwhile {
+                assert_eq!(within(&queue, Duration::from_secs(1)).await, None);
+                queue.add_changed(key("a"));
+            }
+            assert_eq!(queue.take().await, Some(key("a")));
+            queue.done(&key("a"), None);
+        }
+        assert_eq!(within(&queue, Duration::from_hours(2)).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_by_a_clock_that_was_set_back_meanwhile_is_not_kept() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        for meanwhile in [true, false] {
+            queue.add(key("a"));
+            queue.take().await;
+            let soon = machine.now() + TimeDelta::seconds(60);
+            if meanwhile {
+                machine.set(-STEPS[1]);
+            }
+            queue.hold(&key("a"), soon);
+            if !meanwhile {
+                machine.set(-STEPS[1]);
+            }
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{meanwhile}");
+            queue.done(&key("a"), None);
         }
     }
 }

@@ -28,7 +28,7 @@ const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
 const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
 /// The pause after a first write that met a newer version, whose news is on its way.
 const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
-/// So many conflicts in a row mean that the news does not come.
+/// So many conflicts in a row are ordinary.
 const MANY_CONFLICTS: u32 = 5;
 /// A lasting fault gives at most one line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -196,6 +196,14 @@ pub async fn join(
     }
 }
 
+/// When a key is looked at again.
+enum Next {
+    /// At every event, and then.
+    Rest(Option<DateTime<Utc>>),
+    /// Not before, whatever happens, unless the object itself changes.
+    Hold(DateTime<Utc>),
+}
+
 struct Work<R> {
     controller: &'static str,
     reconciler: Arc<R>,
@@ -220,17 +228,20 @@ impl<R: Reconciler> Work<R> {
                 .await;
             let took = start.elapsed();
             let next = match caught {
-                Ok(Ok(outcome)) => self.succeeded(&key, outcome, took),
+                Ok(Ok(outcome)) => Next::Rest(self.succeeded(&key, outcome, took)),
                 Ok(Err(error)) => self.failed(&key, &error),
                 Err(_) => {
                     tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
                     self.metrics.failed("Panic");
-                    Some((self.clock)() + LONGEST_PAUSE)
+                    Next::Hold((self.clock)() + LONGEST_PAUSE)
                 }
             };
             self.metrics.seconds.observe(took.as_secs_f64());
             self.metrics.active.dec();
-            self.queue.done(&key, next);
+            match next {
+                Next::Rest(next) => self.queue.done(&key, next),
+                Next::Hold(until) => self.queue.hold(&key, until),
+            }
         }
     }
 
@@ -253,30 +264,44 @@ impl<R: Reconciler> Work<R> {
         outcome.next
     }
 
-    fn failed(&self, key: &Key, error: &Error) -> Option<DateTime<Utc>> {
+    fn failed(&self, key: &Key, error: &Error) -> Next {
         self.metrics.failed(error.category());
         if error.is_permanent() {
             self.log(key, error);
-            return None;
+            return Next::Rest(None);
         }
         self.metrics.retries.inc();
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key.clone()).or_default();
         let before = *count;
         // Far beyond the longest pause, and no overflow.
-        *count = (before + 1).min(10);
+        *count = (before + 1).min(MANY_CONFLICTS + 10);
         drop(failures);
-        let first = if error.is_conflict() && before < MANY_CONFLICTS {
-            tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
-            FIRST_CONFLICT_PAUSE
-        } else {
-            self.log(key, error);
-            FIRST_PAUSE
-        };
-        let pause = first * 2_i32.saturating_pow(before);
         // From now, not from the start of the attempt: that may have been long, and by a clock that
         // was set since.
-        Some((self.clock)() + pause.min(LONGEST_PAUSE))
+        let after = |pause: TimeDelta, failures| {
+            let pause = (pause * 2_i32.saturating_pow(failures)).min(LONGEST_PAUSE);
+            let asked = error
+                .retry_after()
+                .and_then(|asked| TimeDelta::from_std(asked).ok());
+            (self.clock)() + pause.max(asked.unwrap_or_default())
+        };
+        if !error.is_conflict() {
+            self.log(key, error);
+            return Next::Hold(after(FIRST_PAUSE, before));
+        }
+        match before.checked_sub(MANY_CONFLICTS) {
+            // The watch brings the newer version within milliseconds: that is when to try again.
+            None => {
+                tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
+                Next::Rest(Some(after(FIRST_CONFLICT_PAUSE, before)))
+            }
+            // The object changes faster than it can be worked on.
+            Some(more) => {
+                self.log(key, error);
+                Next::Hold(after(FIRST_PAUSE, more))
+            }
+        }
     }
 
     /// One line a second at most for each category: a fault that lasts often befalls every object.
@@ -636,5 +661,76 @@ mod tests {
         done.retain(|(key, _)| *key.namespace == *"good");
         assert_eq!(done, added[..done.len()], "each when it was added");
         assert!(done.len() >= 99);
+    }
+
+    /// Answers every attempt with that status, and notes when.
+    struct Refused {
+        machine: Machine,
+        code: u16,
+        retry_after: u32,
+        tried: Mutex<Vec<TimeDelta>>,
+    }
+
+    impl Reconciler for Refused {
+        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+            self.tried.lock().unwrap().push(self.machine.up());
+            let mut status = kube::core::Status::failure("no", "").with_code(self.code);
+            let details = json!({"retryAfterSeconds": self.retry_after});
+            status.details = serde_json::from_value(details).ok();
+            Err(Error::Api {
+                step: "try",
+                object: key.clone(),
+                source: Box::new(kube::Error::Api(status.boxed())),
+            })
+        }
+    }
+
+    /// The seconds of attempts within so many seconds, with an event every 20 ms.
+    async fn attempts(code: u16, retry_after: u32, seconds: u64) -> Vec<f64> {
+        let machine = Machine::boot();
+        let refused = Refused {
+            machine: machine.clone(),
+            code,
+            retry_after,
+            tried: Mutex::default(),
+        };
+        let (queue, refused) = start(&machine, refused);
+        for _ in 0..seconds * 50 {
+            queue.add(Key::new("ns", "a"));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let tried = refused.tried.lock().unwrap();
+        tried.iter().map(|up| up.as_seconds_f64()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_cut_no_pause_after_a_failure_short() {
+        let tried = attempts(500, 0, 100).await;
+        // After 0, 1, 3, 7, 15, 31 and 63 seconds.
+        assert_eq!(tried.len(), 7, "{tried:?}");
+        for (number, at) in (0..).zip(&tried) {
+            let due = f64::from(2_u32.pow(number) - 1);
+            assert!((due..due + 0.5).contains(at), "{tried:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_as_long_as_the_api_server_asks() {
+        for code in [429, 503] {
+            let tried = attempts(code, 40, 100).await;
+            assert_eq!(tried.len(), 3, "{tried:?}");
+            assert!(
+                tried.windows(2).all(|two| two[1] - two[0] >= 40.0),
+                "{tried:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_waits_for_the_next_event_and_many_for_ever_longer() {
+        let tried = attempts(409, 0, 10).await;
+        assert!(tried[5] < 0.2, "{tried:?}");
+        // Then as after other failures.
+        assert_eq!(tried.len(), 6 + 3, "{tried:?}");
     }
 }

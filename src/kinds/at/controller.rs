@@ -28,7 +28,7 @@ use crate::reconcile::own::{LONGEST_LAG, Own};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner};
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, read, runner};
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
@@ -171,7 +171,7 @@ impl AtReconciler {
             self.own_ats.forget(touched.key);
             self.memory().remove(touched.key);
         }
-        queue.add(touched.key.clone());
+        touched.enqueue(queue);
     }
 
     fn pod_touched(&self, touched: &Touched<'_, PodView>, queue: &Queue) {
@@ -393,7 +393,7 @@ impl AtReconciler {
     /// Reads the pod from the API server itself.
     async fn look(&self, at: &AtView) -> Result<Option<PodView>, Error> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
-        let pod = call("read the pod", &at.key, api.get_opt(&name)).await?;
+        let pod = if_there(read("read the pod", &at.key, api.get(&name)).await)?;
         Ok(pod.map(PodView::of))
     }
 
@@ -662,6 +662,7 @@ mod tests {
                 old: Some(&old),
                 new: None,
                 gap: false,
+                changed: false,
             },
             &queue,
         );

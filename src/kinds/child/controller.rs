@@ -25,7 +25,7 @@ use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner};
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, read, runner};
 
 /// More steps than any way through the decision has: a bug must not become a hot loop.
 const MOST_STEPS: usize = 8;
@@ -121,7 +121,7 @@ struct Memory {
 impl<P: Parent> Controller<P> {
     async fn watch_parents(self: Arc<Self>, api: Api<Stored<P>>) {
         let (cache, health) = (self.parents.clone(), self.context.watch_health());
-        let touched = |touched: &Touched<'_, ParentView>| self.queue.add(touched.key.clone());
+        let touched = |touched: &Touched<'_, ParentView>| touched.enqueue(&self.queue);
         let selection = Selection::default().page(PAGE);
         follow(api, selection, cache, health, ParentView::of, touched).await;
     }
@@ -528,15 +528,15 @@ impl<P: Parent> Look<'_, P> {
 
     async fn look(&self, name: &str) -> Result<Option<ChildView>, Error> {
         let api = self.api::<StoredChild<P>>();
-        let found = call("read the child", self.owner.key, api.get_opt(name)).await?;
+        let found = if_there(read("read the child", self.owner.key, api.get(name)).await)?;
         Ok(found.map(view::<P>))
     }
 
     /// Whether the object is there and not being deleted, by the API server itself.
     async fn is_still_there(&self) -> Result<bool, Error> {
         let api = self.api::<Stored<P>>();
-        let request = api.get_metadata_opt(&self.owner.key.name);
-        let there = call("read the object", self.owner.key, request).await?;
+        let request = api.get_metadata(&self.owner.key.name);
+        let there = if_there(read("read the object", self.owner.key, request).await)?;
         let is_it = |meta: &ObjectMeta| {
             meta.uid.as_deref() == Some(self.owner.uid) && meta.deletion_timestamp.is_none()
         };

@@ -87,7 +87,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
         let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
             let view = |object| CountView::of(object, (this.clock)());
-            let touched = |touched: &Touched<'_, CountView>| this.queue.add(touched.key.clone());
+            let touched = |touched: &Touched<'_, CountView>| touched.enqueue(&this.queue);
             let (selection, cache) = (Selection::default(), this.counts.clone());
             follow(api, selection, cache, health, view, touched).await;
         });
@@ -371,6 +371,7 @@ mod tests {
                 old: old.as_ref(),
                 new: new.as_ref(),
                 gap: false,
+                changed: false,
             });
             let woken = tokio::time::timeout(Duration::ZERO, queue.take()).await;
             assert_eq!(woken.is_ok(), wakes, "{old:?} {new:?}");

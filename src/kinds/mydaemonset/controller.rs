@@ -182,7 +182,7 @@ impl Controller {
         let (cache, health) = (self.objects.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
         let view = |object| ObjectView::of(object, clock());
-        let touched = |touched: &Touched<'_, ObjectView>| self.queue.add(touched.key.clone());
+        let touched = |touched: &Touched<'_, ObjectView>| touched.enqueue(&self.queue);
         follow(api, all(), cache, health, view, touched).await;
     }
 
