@@ -15,6 +15,7 @@ pub mod event;
 pub mod health;
 mod lanes;
 pub mod metrics;
+mod outbox;
 pub mod own;
 pub mod queue;
 pub mod raw;
