@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use axum::body::Bytes;
 use axum::http::{Request, Response, header};
-use http_body_util::{BodyExt as _, Either, Full, Limited};
+use http_body_util::{BodyExt as _, Collected, Either, Full, Limited};
 use hyper::body::Body;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
@@ -62,7 +62,7 @@ where
             let (mut parts, body) = answer.into_parts();
             // A refusal whose words are lost is one all the same.
             let text = Limited::new(body, MAX_BYTES).collect().await;
-            let text = text.map(|text| text.to_bytes()).unwrap_or_default();
+            let text = text.map(Collected::to_bytes).unwrap_or_default();
             let status = told(&text, parts.status.as_u16(), seconds);
             parts.headers.remove(header::CONTENT_LENGTH);
             let body = serde_json::to_vec(&status).map_or(text, Bytes::from);
