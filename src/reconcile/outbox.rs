@@ -140,8 +140,8 @@ mod tests {
         outbox.next(Instant::now())
     }
 
-    fn is(next: Option<(String, u32)>, namespace: &str, item: u32) {
-        assert_eq!(next, Some((namespace.to_owned(), item)));
+    fn of(name: &str, item: u32) -> (String, u32) {
+        (name.to_owned(), item)
     }
 
     #[test]
@@ -150,13 +150,13 @@ mod tests {
         for (name, item) in [("a", 1), ("a", 2), ("b", 3), ("b", 4)] {
             assert!(outbox.push(name, item));
         }
-        is(next(&mut outbox), "a", 1);
-        is(next(&mut outbox), "b", 3);
+        assert_eq!(next(&mut outbox), Some(of("a", 1)));
+        assert_eq!(next(&mut outbox), Some(of("b", 3)));
         assert_eq!((next(&mut outbox), outbox.wake()), (None, None));
         outbox.done("b");
-        is(next(&mut outbox), "b", 4);
+        assert_eq!(next(&mut outbox), Some(of("b", 4)));
         outbox.done("a");
-        is(next(&mut outbox), "a", 2);
+        assert_eq!(next(&mut outbox), Some(of("a", 2)));
         outbox.done("a");
         outbox.done("b");
         assert!(outbox.is_empty() && outbox.lanes.is_empty() && outbox.order.is_empty());
@@ -168,12 +168,12 @@ mod tests {
         for (name, item) in [("a", 1), ("a", 2), ("b", 3)] {
             outbox.push(name, item);
         }
-        is(next(&mut outbox), "a", 1);
+        assert_eq!(next(&mut outbox), Some(of("a", 1)));
         let until = Instant::now() + Duration::from_secs(5);
         outbox.rest("a", 11, until);
-        is(next(&mut outbox), "b", 3);
+        assert_eq!(next(&mut outbox), Some(of("b", 3)));
         assert_eq!((next(&mut outbox), outbox.wake()), (None, Some(until)));
-        is(outbox.next(until), "a", 11);
+        assert_eq!(outbox.next(until), Some(of("a", 11)));
     }
 
     #[test]
@@ -182,7 +182,7 @@ mod tests {
         for item in 1..=4 {
             assert!(outbox.push("a", item));
         }
-        is(next(&mut outbox), "a", 1);
+        assert_eq!(next(&mut outbox), Some(of("a", 1)));
         assert!(!outbox.push("a", 5));
         assert!(!outbox.push("b", 6));
         assert!(!outbox.push("b", 7));
