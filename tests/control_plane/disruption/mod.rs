@@ -21,6 +21,7 @@ mod refused;
 mod rollouts;
 mod rotation;
 mod scrapes;
+mod silent;
 mod stored;
 
 use crate::harness::Kubectl;
