@@ -110,7 +110,7 @@ pub fn connect(
 /// node. Otherwise requests would go on to hang on such a connection for a quarter of an hour (tcp_retries2 in tcp(7)).
 pub fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
-    // TLS stands above it.
+    // The scheme is https: TLS is a layer above.
     tcp.enforce_http(false);
     tcp.set_keepalive(Some(KEEPALIVE_AFTER));
     tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));

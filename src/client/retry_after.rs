@@ -1,4 +1,4 @@
-//! `Retry-After`, for those who see only the error of a call.
+//! `Retry-After`, for callers that see only the error of a call.
 //!
 //! The API server asks a client to wait in the header `Retry-After`; priority and fairness does so with an answer that is
 //! no Status. kube makes its error of the Status in the body alone, so the seconds are put there
@@ -24,20 +24,20 @@ const MAX_BYTES: usize = 64 * 1024;
 pub struct RetryAfter;
 
 impl<S> Layer<S> for RetryAfter {
-    type Service = Told<S>;
+    type Service = StatusWithRetryAfter<S>;
 
-    fn layer(&self, inner: S) -> Told<S> {
-        Told { inner }
+    fn layer(&self, inner: S) -> StatusWithRetryAfter<S> {
+        StatusWithRetryAfter { inner }
     }
 }
 
-/// A service whose refusals say in the Status when to come again.
+/// A service whose refusals have the seconds in their Status.
 #[derive(Clone, Debug)]
-pub struct Told<S> {
+pub struct StatusWithRetryAfter<S> {
     inner: S,
 }
 
-impl<S, A, B> Service<Request<A>> for Told<S>
+impl<S, A, B> Service<Request<A>> for StatusWithRetryAfter<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,
@@ -63,7 +63,7 @@ where
             // A refusal whose words are lost is one all the same.
             let text = Limited::new(body, MAX_BYTES).collect().await;
             let text = text.map(Collected::to_bytes).unwrap_or_default();
-            let status = told(&text, parts.status.as_u16(), seconds);
+            let status = with_seconds(&text, parts.status.as_u16(), seconds);
             parts.headers.remove(header::CONTENT_LENGTH);
             let body = serde_json::to_vec(&status).map_or(text, Bytes::from);
             Ok(Response::from_parts(parts, Either::Right(Full::new(body))))
@@ -81,7 +81,7 @@ fn seconds<B>(answer: &Response<B>) -> Option<u32> {
 }
 
 /// The Status of a refusal, with the seconds.
-fn told(text: &[u8], code: u16, seconds: u32) -> Status {
+fn with_seconds(text: &[u8], code: u16, seconds: u32) -> Status {
     let mut status: Status = serde_json::from_slice(text).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(text);
         Status::failure(text.trim(), "").with_code(code)

@@ -27,7 +27,7 @@ pub struct Cache<V> {
     index: fn(&V) -> Vec<String>,
     /// How many watches fill it.
     watches: usize,
-    /// The namespaces whose first whole list has come; `None` stands for that of all namespaces.
+    /// The namespaces whose first whole list has come; `None` is that of all namespaces.
     listed: channel::Sender<BTreeSet<Option<String>>>,
 }
 
@@ -45,7 +45,7 @@ struct Kept<V> {
     incarnation: u64,
 }
 
-/// Stands for an object's UID and generation: it is the same as long as the object is, and what it asks for.
+/// A hash of an object's UID and generation: it changes with the spec, and when another object takes the name.
 fn incarnation(meta: &ObjectMeta) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&meta.uid, meta.generation).hash(&mut hasher);
@@ -292,9 +292,9 @@ pub async fn follow<K, V>(
             put(object);
         }
         Event::Deleted(object) => drop(&Key::of(object.meta()), false),
-        // As after a CRD was made anew: the next attempt lists again.
+        // As after a CRD was deleted and created: the next attempt lists again.
         Event::Failed(error) if error.is_expired() => {
-            tracing::debug!(what, "the watch begins anew: {error}");
+            tracing::debug!(what, "listing again: {error}");
         }
         Event::Failed(error) => health.ill(&explain(&what, &error)),
     };
@@ -318,7 +318,18 @@ fn explain(what: &str, error: &watch::Error) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
+
+    use axum::http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+
     use super::*;
+    use crate::reconcile::health::Health;
+    use crate::reconcile::metrics::Metrics;
 
     fn key(name: &str) -> Key {
         Key::new("ns", name)
@@ -373,5 +384,47 @@ mod tests {
         let cache = Cache::<String>::new(0, words);
         cache.synced(None).await;
         cache.synced(Some("ns")).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_works_again_when_it_was_answered_and_not_before() {
+        let (answers, health) = (Arc::new(AtomicUsize::new(0)), Health::default());
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let number = answers.fetch_add(1, Relaxed);
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch");
+            async move {
+                let list = json!({"metadata": {"resourceVersion": "1"}, "items": []});
+                let (code, answer) = match (number, is_watch) {
+                    (0, _) => (500, json!({"kind": "Status", "code": 500, "message": "no"})),
+                    // The list is answered, and eight attempts to watch hang.
+                    (..10, true) => std::future::pending().await,
+                    _ => (200, list),
+                };
+                let answer = Body::from(answer.to_string().into_bytes());
+                Response::builder().status(code).body(answer)
+            }
+        });
+        let api = Api::<ConfigMap>::all(kube::Client::new(server, "default"));
+        let metrics = Metrics::new(&mut Registry::default());
+        let watch = WatchHealth::new(health.clone(), metrics.clone());
+        let cache = Arc::new(Cache::new(1, |()| Vec::new()));
+        tokio::spawn(follow(
+            api,
+            Selection::default(),
+            cache,
+            watch,
+            |_| (),
+            |_| (),
+        ));
+        let figure = metrics.watch_failing("configmaps", "");
+        let state = || (health.problems().len(), figure.get());
+        assert_eq!(state(), (0, 0));
+        // Each of the eight takes 15 s and is followed by a pause of 5 s at most.
+        for _ in 0..120 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(state(), (1, 1));
+        }
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(state(), (0, 0));
     }
 }

@@ -250,7 +250,7 @@ mod tests {
         since: u64,
     }
 
-    /// The rule as it is told, by looking at everything.
+    /// The documented rule, by reading the whole state.
     fn naive(all: &[Plain], workers: usize) -> Option<usize> {
         let has_work = |plain: &&Plain| plain.open && !plain.waiting.is_empty();
         let is_alone = all.iter().filter(has_work).count() == 1;

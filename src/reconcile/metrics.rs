@@ -33,7 +33,7 @@ pub struct Queue {
     name: &'static str,
 }
 
-/// What a watch is of, and where; no namespace stands for all of them.
+/// The resource and the namespace of a watch; an empty namespace means all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Watched {
     resource: String,

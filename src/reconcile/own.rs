@@ -110,4 +110,15 @@ mod tests {
         own.put(&key, "strange", text("strange"));
         assert_eq!(newer(None), None);
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_does_not_count_for_ever() {
+        let own = Own::default();
+        let key = Key::new("ns", "a");
+        own.put(&key, "10", text("10"));
+        tokio::time::sleep(LONGEST_LAG).await;
+        assert_eq!(own.newer(&key, None, version), Some(text("10")));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(own.newer(&key, None, version), None);
+    }
 }

@@ -130,8 +130,8 @@ pub fn labelled<'de, D: Deserializer<'de>>(reader: D) -> Result<ObjectMeta, D::E
     })
 }
 
-/// Reads a time of a status. Who may write statuses may write years that no library reads: the API server takes
-/// `9999-12-31T23:59:59-01:00` and returns a time in the year 10000. Such a time counts as absent.
+/// Reads a time of a status. A client that may write statuses may write years that no library reads: the API server
+/// accepts `9999-12-31T23:59:59-01:00` and returns a time in the year 10000. Such a time counts as absent.
 ///
 /// # Errors
 /// When the field is no text.

@@ -30,6 +30,9 @@ const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
 const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
 /// So many conflicts in a row are ordinary.
 const MANY_CONFLICTS: u32 = 5;
+/// How long reconciles may go on at the end. A call may take longer, as where a webhook hangs, and be carried out or not:
+/// that is no reason to keep the lease from the next leader.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// A lasting fault gives at most one line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -79,7 +82,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The namespaces to work in; one `None` stands for all of them.
+    /// The namespaces to work in; `None` means all of them.
     fn scopes(&self) -> Vec<Option<&str>> {
         match self.namespaces.as_slice() {
             [] => vec![None],
@@ -122,7 +125,7 @@ impl Context {
     }
 }
 
-/// Runs workers until the context says stop, then lets them finish what they have in hand. Work begins in each
+/// Runs workers until the context says stop, then lets them finish what they have in hand, within [`END_TIMEOUT`]. Work begins in each
 /// namespace for itself, as soon as all of `sources` are known there: a namespace that cannot be listed holds up no
 /// other.
 ///
@@ -171,10 +174,17 @@ pub async fn run<R: Reconciler>(
         }
     }
     queue.close();
-    while let Some(ended) = tasks.join_next().await {
-        ended?;
-    }
-    Ok(())
+    let ended = async {
+        while let Some(ended) = tasks.join_next().await {
+            ended?;
+        }
+        Ok(())
+    };
+    let Ok(ended) = tokio::time::timeout(END_TIMEOUT, ended).await else {
+        tracing::warn!(controller, "calls that are under way are given up");
+        return Ok(());
+    };
+    ended
 }
 
 /// Waits for the tasks of a kind: watches, which never end by themselves, and workers. When told to
@@ -529,7 +539,7 @@ mod tests {
         }
     }
 
-    /// Looks at nothing, for as long as told, and notes when.
+    /// Takes that long for objects in the namespace `slow`, and records when each was started.
     struct Busy {
         takes: Duration,
         done: Mutex<Vec<(Key, TimeDelta)>>,
@@ -732,5 +742,23 @@ mod tests {
         assert!(tried[5] < 0.2, "{tried:?}");
         // Then as after other failures.
         assert_eq!(tried.len(), 6 + 3, "{tried:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_does_not_keep_the_process_from_its_end() {
+        for (takes, ends) in [(10, 9), (3_600, 15)] {
+            let machine = Machine::boot();
+            let context = context(&machine, &[]);
+            let (busy, queue) = (busy(&machine, takes), context.queue("test"));
+            queue.add(Key::new("slow", "a"));
+            let stop = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                context.stop.cancel();
+            };
+            let run = run("test", busy.clone(), queue.clone(), &context, &[]);
+            let (ended, ()) = tokio::join!(run, stop);
+            ended.unwrap();
+            assert_eq!(machine.up().num_seconds(), 1 + ends);
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! One watch of the API server: a list, then every change, for ever.
 //!
-//! kube's watcher does the same, but says neither when a watch was answered, so that it is not known whether a quiet one
-//! works, nor does it bound a list or the start of a watch that the API server does not answer. Here
+//! kube's watcher does the same. But it does not report when the API server answered a watch, so it is unknown whether a
+//! quiet one works, and it does not bound a list or the start of a watch that the API server does not answer. Here
 //! - the API server ends a watch after [`WATCH_FOR`], and it is started again where it ended: one cheap request, since
 //!   bookmarks keep its position new. A connection that died without a word, as when the node of an API server behind a
 //!   load balancer loses its power, is noticed after [`SILENT_AFTER`];
 //! - a list and the start of a watch have a time limit;
-//! - the caller is told of every answer.
+//! - the caller sees every answer.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -283,7 +283,7 @@ impl Pauses {
     const LONGEST: Duration = Duration::from_secs(5);
     const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
-    /// Only time tells whether a fault is over: between two attempts that fail there may be one that seems to work.
+    /// The pauses shrink only after a minute without a failure: between two attempts that fail, one may seem to work.
     fn next(&mut self) -> Duration {
         let last = self.last.replace(Instant::now());
         if last.is_none_or(|last| last.elapsed() > Self::FORGOTTEN_AFTER) {
