@@ -1,21 +1,21 @@
 //! What kinds see of the pods that they count: slim, since a cluster may have 100,000 of them.
 //!
-//! A kind follows [`Pod`]s with [`config`] and keeps [`PodView`]s. These have nothing of the pod but its
+//! A kind follows [`Pod`]s with [`selection`] and keeps [`PodView`]s. These have nothing of the pod but its
 //! namespace, the values of the labels that the kind asks for, and what it is worth; the name is in
 //! the key of the cache. A pod with two labels costs 0.6 kB, cache and index included.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::watcher;
 use serde::{Deserialize, Deserializer};
 
 use crate::reconcile::raw::{self, Raw};
+use crate::reconcile::watch::Selection;
 
 /// So many pods come in one page of a list: they are long texts of which little is kept.
 const PAGE: u32 = 100;
 
-/// How pods are watched.
-pub fn config() -> watcher::Config {
-    watcher::Config::default().page_size(PAGE)
+/// Which pods are watched, and how.
+pub fn selection() -> Selection {
+    Selection::default().page(PAGE)
 }
 
 /// A pod as it is watched.

@@ -12,13 +12,17 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use tower::Service;
 
-use crate::clock;
+use crate::{client, clock};
 
 /// Whether the time to lead is not over yet. Cheap to clone.
 ///
 /// Checks in the reconcilers would not do: a process can be stopped after any of them, with requests
 /// on their way through the client. So it is asked when bytes are handed to the system, right before
 /// that. What the system has by then cannot be called back.
+///
+/// The election itself is not behind it: it has to write the Lease to open it. A write of it that comes late is refused
+/// by the resource version in it. Nor does it hold for a virtual machine that its hypervisor stopped: no clock in it
+/// counts that time.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
     /// Nanoseconds by [`clock::up`]: enough for 584 years.
@@ -33,11 +37,8 @@ impl Fence {
 
     /// Makes connections that send only as long as the fence is open.
     pub fn wire(&self) -> Wire {
-        let mut tcp = HttpConnector::new();
-        // TLS stands above it.
-        tcp.enforce_http(false);
         Wire {
-            tcp,
+            tcp: client::tcp(),
             fence: self.clone(),
         }
     }

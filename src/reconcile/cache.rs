@@ -6,38 +6,50 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, Instant};
 
-use futures::TryStreamExt;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::runtime::utils::Backoff;
-use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::watch as channel;
 
 use super::Key;
-use super::health::Health;
-use crate::client::{self, pages};
-
-/// A failing watch fails again sooner than this: [`Pauses::LONGEST`] and the time-out of a connection.
-const HEALED_AFTER: Duration = Duration::from_secs(30);
+use super::health::WatchHealth;
+use super::queue::Queue;
+use super::watch::{self, Event, Selection, Watch};
 
 /// See the module.
 pub struct Cache<V> {
     state: RwLock<State<V>>,
     index: fn(&V) -> Vec<String>,
-    /// How many of the cache's watches have not yet brought their first whole list.
-    unsynced: watch::Sender<usize>,
+    /// How many watches fill it.
+    watches: usize,
+    /// The namespaces whose first whole list has come; `None` is that of all namespaces.
+    listed: channel::Sender<BTreeSet<Option<String>>>,
 }
 
 struct State<V> {
-    views: HashMap<Key, Arc<V>>,
+    views: HashMap<Key, Kept<V>>,
     /// Every index text with each key under it.
     by_index: BTreeSet<(Arc<str>, Key)>,
     /// The namespace of the object that came last: objects of one come together.
     namespace: Arc<str>,
+}
+
+struct Kept<V> {
+    view: Arc<V>,
+    /// See [`incarnation`].
+    incarnation: u64,
+}
+
+/// A hash of an object's UID and generation: it changes with the spec, and when another object takes the name.
+fn incarnation(meta: &ObjectMeta) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (&meta.uid, meta.generation).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl<V> Cache<V> {
@@ -51,7 +63,8 @@ impl<V> Cache<V> {
                 namespace: "".into(),
             }),
             index,
-            unsynced: watch::Sender::new(watches),
+            watches,
+            listed: channel::Sender::default(),
         }
     }
 
@@ -80,7 +93,7 @@ impl<V> Cache<V> {
 
     /// The view of that object.
     pub fn get(&self, key: &Key) -> Option<Arc<V>> {
-        self.read().views.get(key).cloned()
+        self.read().views.get(key).map(|kept| kept.view.clone())
     }
 
     /// The views under that index text, in order of their keys.
@@ -93,13 +106,15 @@ impl<V> Cache<V> {
     pub fn find_with_keys(&self, index: &str) -> Vec<(Key, Arc<V>)> {
         let state = self.read();
         under(&state.by_index, index)
-            .filter_map(|(_, key)| Some((key.clone(), state.views.get(key).cloned()?)))
+            .filter_map(|(_, key)| Some((key.clone(), state.views.get(key)?.view.clone())))
             .collect()
     }
 
     /// Every view.
     pub fn all(&self) -> Vec<Arc<V>> {
-        self.read().views.values().cloned().collect()
+        let state = self.read();
+        let views = state.views.values().map(|kept| kept.view.clone());
+        views.collect()
     }
 
     /// Every key.
@@ -109,6 +124,10 @@ impl<V> Cache<V> {
 
     /// Puts a view in and returns the one before it.
     pub fn insert(&self, key: &Key, view: &Arc<V>) -> Option<Arc<V>> {
+        self.put(key, view, 0).map(|kept| kept.view)
+    }
+
+    fn put(&self, key: &Key, view: &Arc<V>, incarnation: u64) -> Option<Kept<V>> {
         let mut state = self.write();
         for text in (self.index)(view) {
             // The text is kept once for all keys under it.
@@ -116,10 +135,16 @@ impl<V> Cache<V> {
             let kept = kept.map_or_else(|| text.as_str().into(), |(kept, _)| kept.clone());
             state.by_index.insert((kept, key.clone()));
         }
-        let old = state.views.insert(key.clone(), view.clone());
+        let new = Kept {
+            view: view.clone(),
+            incarnation,
+        };
+        let old = state.views.insert(key.clone(), new);
         if let Some(old) = &old {
             let kept = (self.index)(view);
-            let gone = (self.index)(old).into_iter().filter(|t| !kept.contains(t));
+            let gone = (self.index)(&old.view)
+                .into_iter()
+                .filter(|t| !kept.contains(t));
             unindex(&mut state, key, gone);
         }
         old
@@ -128,15 +153,32 @@ impl<V> Cache<V> {
     /// Takes a view out and returns it.
     pub fn remove(&self, key: &Key) -> Option<Arc<V>> {
         let mut state = self.write();
-        let old = state.views.remove(key)?;
+        let old = state.views.remove(key)?.view;
         unindex(&mut state, key, (self.index)(&old));
         Some(old)
     }
+}
 
-    /// Waits until every watch has brought its first whole list.
-    pub async fn synced(&self) {
-        // The sender lives as long as the cache: this cannot fail.
-        let _ = self.unsynced.subscribe().wait_for(|left| *left == 0).await;
+/// What a reconciler must know of a namespace before it works there: without it, an object that exists would look
+/// missing.
+pub trait Source: Send + Sync {
+    /// Waits until everything in that namespace is known, or in all of them.
+    fn synced<'a>(&'a self, namespace: Option<&'a str>) -> BoxFuture<'a, ()>;
+}
+
+impl<V: Send + Sync> Source for Cache<V> {
+    fn synced<'a>(&'a self, namespace: Option<&'a str>) -> BoxFuture<'a, ()> {
+        async move {
+            let mut listed = self.listed.subscribe();
+            let is_synced = |listed: &BTreeSet<Option<String>>| {
+                let is =
+                    |listed: &Option<String>| listed.is_none() || listed.as_deref() == namespace;
+                self.watches == 0 || listed.iter().any(is)
+            };
+            // The sender lives as long as the cache: this cannot fail.
+            let _ = listed.wait_for(is_synced).await;
+        }
+        .boxed()
     }
 }
 
@@ -169,18 +211,30 @@ pub struct Touched<'a, V> {
     /// The change was found by comparing lists after the watch had a gap, so `old` need not be the
     /// state just before it.
     pub gap: bool,
+    /// The object is new or gone, it is another of that name, or its spec changed.
+    pub changed: bool,
+}
+
+impl<V> Touched<'_, V> {
+    /// Puts the object itself in the queue. What failed for another spec is no reason to let a change wait.
+    pub fn enqueue(&self, queue: &Queue) {
+        if self.changed {
+            queue.add_changed(self.key.clone());
+        } else {
+            queue.add(self.key.clone());
+        }
+    }
 }
 
 /// Watches objects for ever, keeps their views in the cache and tells of each change.
 ///
 /// A watch that fails is taken up again with a growing pause; `health` holds the reason meanwhile
-/// (a missing CRD or permission, most often), and each new reason is logged once. A list whose pages
-/// are too large is repeated with smaller ones.
+/// (a missing CRD or permission, most often), and each new reason is logged once.
 pub async fn follow<K, V>(
     api: Api<K>,
-    mut config: watcher::Config,
+    selection: Selection,
     cache: Arc<Cache<V>>,
-    health: Health,
+    health: WatchHealth,
     view: impl Fn(K) -> V,
     touched: impl Fn(&Touched<'_, V>),
 ) where
@@ -188,19 +242,19 @@ pub async fn follow<K, V>(
 {
     let what = K::plural(&()).into_owned();
     let scope = api.namespace().map(str::to_owned);
-    let source = match &scope {
-        Some(namespace) => format!("{what}.{}/{namespace}", K::group(&())),
-        None => format!("{what}.{}", K::group(&())),
-    };
+    let mut health = health.of_watch::<K>(scope.as_deref());
     let put = |object: K| -> Key {
         let key = cache.key_of(object.meta());
+        let incarnation = incarnation(object.meta());
         let new = Arc::new(view(object));
-        let old = cache.insert(&key, &new);
+        let old = cache.put(&key, &new, incarnation);
+        let before = old.as_ref().map(|old| old.incarnation);
         touched(&Touched {
             key: &key,
-            old: old.as_deref(),
+            old: old.as_ref().map(|old| &*old.view),
             new: Some(&new),
             gap: false,
+            changed: before != Some(incarnation),
         });
         key
     };
@@ -211,144 +265,71 @@ pub async fn follow<K, V>(
                 old: Some(&old),
                 new: None,
                 gap,
+                changed: true,
             });
         }
     };
-    let mut seen = HashSet::new();
-    let mut first = true;
-    let mut ill = false;
-    let watch = |config: &watcher::Config| {
-        Box::pin(watcher(api.clone(), config.clone()).backoff(Pauses::default()))
+    let mut listed = HashSet::new();
+    let on = |event| match event {
+        Event::ListStarted => listed.clear(),
+        Event::Listed(object) => {
+            listed.insert(put(object));
+        }
+        Event::ListEnded => {
+            let listed = std::mem::take(&mut listed);
+            for key in cache.keys() {
+                let mine = scope.as_ref().is_none_or(|ns| **ns == *key.namespace);
+                if mine && !listed.contains(&key) {
+                    drop(&key, true);
+                }
+            }
+            cache
+                .listed
+                .send_if_modified(|all| all.insert(scope.clone()));
+        }
+        Event::Started => health.well(),
+        Event::Applied(object) => {
+            put(object);
+        }
+        Event::Deleted(object) => drop(&Key::of(object.meta()), false),
+        // As after a CRD was deleted and created: the next attempt lists again.
+        Event::Failed(error) if error.is_expired() => {
+            tracing::debug!(what, "listing again: {error}");
+        }
+        Event::Failed(error) => health.ill(&explain(&what, &error)),
     };
-    let mut events = watch(&config);
-    loop {
-        let event = if ill {
-            let Ok(event) = tokio::time::timeout(HEALED_AFTER, events.try_next()).await else {
-                // A watch that goes on where it broke off announces nothing, and a quiet kind has
-                // no events to tell by.
-                ill = false;
-                health.well(&source);
-                continue;
-            };
-            event
-        } else {
-            events.try_next().await
-        };
-        match event {
-            Ok(Some(event)) => match event {
-                watcher::Event::Init => seen.clear(),
-                watcher::Event::InitApply(object) => {
-                    seen.insert(put(object));
-                }
-                watcher::Event::InitDone => {
-                    for key in cache.keys() {
-                        let mine = scope.as_ref().is_none_or(|ns| **ns == *key.namespace);
-                        if mine && !seen.contains(&key) {
-                            drop(&key, true);
-                        }
-                    }
-                    seen = HashSet::new();
-                    if first {
-                        first = false;
-                        cache
-                            .unsynced
-                            .send_modify(|left| *left = left.saturating_sub(1));
-                    }
-                    health.well(&source);
-                }
-                watcher::Event::Apply(object) => {
-                    put(object);
-                    health.well(&source);
-                }
-                watcher::Event::Delete(object) => {
-                    drop(&Key::of(object.meta()), false);
-                    health.well(&source);
-                }
-            },
-            Ok(None) => return,
-            Err(watcher::Error::WatchError(status)) if status.code == 410 => {
-                // Too old to go on from, as after a CRD was made anew: the next attempt lists again.
-                tracing::debug!(source, "the watch begins anew: {}", status.message);
-            }
-            Err(error) if pages::is_too_large(&error) => {
-                // It stays so until the process ends: the objects are there at the next list, too.
-                let page = config.page_size.map_or(0, |page| page / 4);
-                let page = page.max(pages::SMALLEST);
-                config.page_size = Some(page);
-                tracing::info!(source, page, "large objects: listing fewer at a time");
-                events = watch(&config);
-            }
-            Err(error) => {
-                ill = true;
-                health.ill(&source, &explain(&what, &error));
-            }
-        }
-    }
-}
-
-/// The pauses between attempts at a watch: short enough that somebody who has just installed a CRD
-/// or granted a right sees it noticed, long enough for a struggling API server.
-#[derive(Default)]
-struct Pauses {
-    failures: u32,
-    last: Option<Instant>,
-}
-
-impl Pauses {
-    const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(5);
-    const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let last = self.last.replace(Instant::now());
-        if last.is_none_or(|last| last.elapsed() > Self::FORGOTTEN_AFTER) {
-            self.failures = 0;
-        }
-        let pause = Self::FIRST * 2_u32.saturating_pow(self.failures);
-        self.failures = (self.failures + 1).min(8);
-        Some(pause.min(Self::LONGEST))
-    }
-}
-
-impl Backoff for Pauses {
-    /// Called at every event, and a watcher announces each new attempt at a list as one before it
-    /// can have failed. So only time tells whether a fault is over.
-    fn reset(&mut self) {}
+    Watch::new(api, selection).run(on).await;
 }
 
 /// A watch's error as one line that says what to do.
-fn explain(what: &str, error: &watcher::Error) -> String {
-    let cause = match error {
-        watcher::Error::InitialListFailed(cause)
-        | watcher::Error::WatchStartFailed(cause)
-        | watcher::Error::WatchFailed(cause) => cause,
-        watcher::Error::WatchError(status) => {
-            return format!("cannot watch {what}: {}", status.message);
-        }
-        watcher::Error::NoResourceVersion => {
-            return format!("cannot watch {what}: the API server gave no resourceVersion");
-        }
-    };
-    match cause {
+fn explain(what: &str, error: &watch::Error) -> String {
+    match error.status() {
         // A path that is not served is answered without a Status, so with a code and no reason.
-        kube::Error::Api(status) if status.code == 404 => {
+        Some(status) if status.code == 404 => {
             format!("the CRD of {what} is not installed (see config/crd); waiting for it")
         }
-        kube::Error::Api(status) if status.code == 403 => {
+        Some(status) if status.code == 403 => {
             format!("not allowed to list and watch {what}: {}", status.message)
         }
-        other => format!("cannot watch {what}: {}", client::explain(other)),
+        _ => format!("cannot watch {what}: {error}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::time::Duration;
+
+    use axum::http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use prometheus_client::registry::Registry;
+    use serde_json::json;
+
     use super::*;
+    use crate::reconcile::health::Health;
+    use crate::reconcile::metrics::Metrics;
 
     fn key(name: &str) -> Key {
         Key::new("ns", name)
@@ -400,6 +381,50 @@ mod tests {
 
     #[tokio::test]
     async fn a_cache_without_watches_is_synced() {
-        Cache::<String>::new(0, words).synced().await;
+        let cache = Cache::<String>::new(0, words);
+        cache.synced(None).await;
+        cache.synced(Some("ns")).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_works_again_when_it_was_answered_and_not_before() {
+        let (answers, health) = (Arc::new(AtomicUsize::new(0)), Health::default());
+        let server = tower::service_fn(move |request: Request<Body>| {
+            let number = answers.fetch_add(1, Relaxed);
+            let is_watch = request.uri().query().unwrap_or_default().contains("watch");
+            async move {
+                let list = json!({"metadata": {"resourceVersion": "1"}, "items": []});
+                let (code, answer) = match (number, is_watch) {
+                    (0, _) => (500, json!({"kind": "Status", "code": 500, "message": "no"})),
+                    // The list is answered, and eight attempts to watch hang.
+                    (..10, true) => std::future::pending().await,
+                    _ => (200, list),
+                };
+                let answer = Body::from(answer.to_string().into_bytes());
+                Response::builder().status(code).body(answer)
+            }
+        });
+        let api = Api::<ConfigMap>::all(kube::Client::new(server, "default"));
+        let metrics = Metrics::new(&mut Registry::default());
+        let watch = WatchHealth::new(health.clone(), metrics.clone());
+        let cache = Arc::new(Cache::new(1, |()| Vec::new()));
+        tokio::spawn(follow(
+            api,
+            Selection::default(),
+            cache,
+            watch,
+            |_| (),
+            |_| (),
+        ));
+        let figure = metrics.watch_failing("configmaps", "");
+        let state = || (health.problems().len(), figure.get());
+        assert_eq!(state(), (0, 0));
+        // Each of the eight takes 15 s and is followed by a pause of 5 s at most.
+        for _ in 0..120 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(state(), (1, 1));
+        }
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(state(), (0, 0));
     }
 }

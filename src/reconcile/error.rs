@@ -2,11 +2,20 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
+
 use crate::client::explain;
 use crate::reconcile::Key;
 
-/// No single call to the API server may take longer than this.
-const CALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a call may take that writes. The API server itself gives a write 34 s, in which admission webhooks of
+/// others may take up to 30 s each (k8s.io/apiserver, endpoints/handlers/rest.go). A client that hangs up before gets
+/// neither the result nor the reason, and cancels what is under way.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
+/// How long a read of one object may take. No webhook is asked.
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The longest time for which the API server is left alone because it asks for it.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// A step of a reconcile that failed.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +32,7 @@ pub enum Error {
         source: Box<kube::Error>,
     },
     /// The API server did not answer in time. The call may have been carried out all the same.
-    #[error("cannot {step} for {object}: the API server did not answer within {} s", CALL_TIMEOUT.as_secs())]
+    #[error("cannot {step} for {object}: the API server did not answer in time")]
     Timeout {
         /// What was tried.
         step: &'static str,
@@ -58,7 +67,10 @@ impl Error {
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => match status.code {
                     403 => "Forbidden",
-                    404 => "NotFound",
+                    404 if status.reason == "NotFound" => "NotFound",
+                    // Not about the object: a proxy's, or that of a path that is not served. (kube's `get_opt` and
+                    // `Status::is_not_found` take it for an answer about the object.)
+                    404 => "Unreachable",
                     409 => "Conflict",
                     422 => "Invalid",
                     429 => "TooManyRequests",
@@ -88,8 +100,13 @@ impl Error {
         is_refusal(status.code, &status.message).then_some(&status.message)
     }
 
+    /// How long the API server asks to be left alone, where it does.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.status().and_then(retry_after)
+    }
+
     /// The API server's answer, where there was one.
-    pub fn status(&self) -> Option<&kube::core::Status> {
+    pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => Some(status),
@@ -98,6 +115,14 @@ impl Error {
             _ => None,
         }
     }
+}
+
+/// How long the API server asks to be left alone, where it does. More than [`MAX_RETRY_AFTER`] is not meant for a
+/// client like this one.
+pub(super) fn retry_after(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    let asked = Duration::from_secs(seconds.into());
+    (seconds > 0).then_some(asked.min(MAX_RETRY_AFTER))
 }
 
 /// The answer of a call about an object, or nothing if there is no such object any more.
@@ -122,8 +147,8 @@ fn is_refusal(code: u16, message: &str) -> bool {
     }
 }
 
-/// Makes one call to the API server: with a time limit, and with an error that names the step and
-/// the object.
+/// Makes one call to the API server that may write: with a time limit, and with an error that names the step and
+/// the object. After [`Error::Timeout`], or any error but the API server's own answer, it may have been carried out.
 ///
 /// # Errors
 /// [`Error::Api`] or [`Error::Timeout`].
@@ -132,7 +157,28 @@ pub async fn call<T>(
     object: &Key,
     request: impl Future<Output = Result<T, kube::Error>>,
 ) -> Result<T, Error> {
-    match tokio::time::timeout(CALL_TIMEOUT, request).await {
+    within(WRITE_TIMEOUT, step, object, request).await
+}
+
+/// Makes one call to the API server that reads an object, with a shorter limit than that of [`call`].
+///
+/// # Errors
+/// [`Error::Api`] or [`Error::Timeout`].
+pub async fn read<T>(
+    step: &'static str,
+    object: &Key,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Error> {
+    within(READ_TIMEOUT, step, object, request).await
+}
+
+async fn within<T>(
+    limit: Duration,
+    step: &'static str,
+    object: &Key,
+    request: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(source)) => Err(Error::Api {
             step,
@@ -167,5 +213,49 @@ mod tests {
         ] {
             assert_eq!(is_refusal(code, message), refusal, "{code} {message}");
         }
+    }
+
+    fn refused(code: u16, reason: &str) -> kube::Error {
+        let status = Status::failure("no", reason).with_code(code);
+        kube::Error::Api(status.boxed())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_may_take_longer_than_the_api_server_lets_it() {
+        let key = Key::new("ns", "a");
+        let answer = async {
+            tokio::time::sleep(Duration::from_secs(34)).await;
+            Err::<(), _>(refused(504, "Timeout"))
+        };
+        let answer = call("write", &key, answer).await;
+        assert!(matches!(answer, Err(Error::Api { .. })), "{answer:?}");
+        for limit in [21, 41] {
+            let never = std::future::pending::<Result<(), kube::Error>>();
+            let call = async {
+                if limit < 30 {
+                    read("read", &key, never).await
+                } else {
+                    call("write", &key, never).await
+                }
+            };
+            let answer = tokio::time::timeout(Duration::from_secs(limit), call).await;
+            assert!(
+                matches!(answer, Ok(Err(Error::Timeout { .. }))),
+                "{answer:?}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn only_the_api_server_says_that_an_object_is_gone() {
+        let key = Key::new("ns", "a");
+        let answer = async |code, reason| {
+            let answer = std::future::ready(Err::<(), _>(refused(code, reason)));
+            if_there(call("delete", &key, answer).await)
+        };
+        assert!(matches!(answer(404, "NotFound").await, Ok(None)));
+        // As kube makes it of an answer that is no Status.
+        assert!(answer(404, "Failed to parse error data").await.is_err());
+        assert!(answer(404, "").await.is_err());
     }
 }

@@ -1,30 +1,42 @@
 //! Events on objects: what a person would look for with `kubectl describe`.
 //!
-//! They are told one after the other, beside the work: in a burst they then take one call in flight
-//! of many, and are told when the burst is over. So an Event has the time of what it tells of, and a
-//! name that sorts by it.
+//! A background task publishes them: of each namespace one after the other, and of at most [`MAX_CALLS`] namespaces at a
+//! time, so that a burst of reconciles is not slowed down, and a namespace whose Events hang delays no other
+//! ([`outbox`](super::outbox)). An Event may come long after what it reports, so it has the time of that, and a name that
+//! sorts by it.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Key;
+use super::error::retry_after;
+use super::outbox::Outbox;
 use super::write::{self, MANAGER};
 use crate::clock::Clock;
 
 /// No Event may hold up the others for longer than this.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
+/// So many are published at a time, each of another namespace.
+const MAX_CALLS: usize = 8;
+/// An Event that the API server does not take for a reason that passes is tried so often.
+const MAX_ATTEMPTS: u32 = 4;
+/// The pause after the first failure; each further one doubles it.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// News wait here, so that thousands of starts at one instant do not wait for their Events.
 const MOST_UNTOLD: usize = 8192;
 /// How long news are still told after the end has begun.
@@ -84,10 +96,29 @@ struct Untold {
 /// Publishes the news that [`Events`] takes in, beside the work that they tell of.
 pub struct Teller {
     client: kube::Client,
-    told: Told,
+    told: Mutex<Told>,
     untold: mpsc::Receiver<Untold>,
+    full: Arc<AtomicBool>,
     /// The last Event could not be published.
     failing: bool,
+}
+
+/// News that wait for their turn.
+#[derive(Clone, Debug)]
+struct Waiting {
+    untold: Untold,
+    /// The Event that they are counted in, if there is one.
+    series: Option<Series>,
+    failures: u32,
+}
+
+/// What became of an attempt.
+enum Attempt {
+    Published,
+    /// It is left out; why.
+    Failed(String),
+    /// It is tried again after that pause.
+    Again(Box<Waiting>, Duration),
 }
 
 /// Events in the name of this operator, with the times of that clock.
@@ -101,8 +132,9 @@ pub fn events(client: kube::Client, clock: Clock) -> (Events, Teller) {
     };
     let teller = Teller {
         client,
-        told: Told::default(),
+        told: Mutex::default(),
         untold,
+        full: events.full.clone(),
         failing: false,
     };
     (events, teller)
@@ -135,11 +167,8 @@ impl Events {
             tracing::warn!(kind, namespace, name, note = news.note, "{}", news.reason);
         }
         let (about, time) = (about, self.time());
-        let full = self.untold.try_send(Untold { about, news, time }).is_err();
-        if full && !self.full.swap(full, Ordering::Relaxed) {
-            tracing::warn!("more happens than can be told: some Events are left out");
-        } else if !full {
-            self.full.store(false, Ordering::Relaxed);
+        if self.untold.try_send(Untold { about, news, time }).is_err() {
+            dropped(&self.full);
         }
     }
 
@@ -162,66 +191,160 @@ impl Events {
     }
 }
 
+/// An Event was left out, for want of room.
+fn dropped(full: &AtomicBool) {
+    if !full.swap(true, Ordering::Relaxed) {
+        tracing::warn!("event queue full, dropping events");
+    }
+}
+
 impl Teller {
     /// Tells news until nobody is left to bring any, or a little longer than `stop`.
-    pub async fn run(mut self, stop: CancellationToken) {
-        let all = async {
-            while let Some(untold) = self.untold.recv().await {
-                let outcome = publish(&self.client, &mut self.told, untold).await;
-                if let Err(problem) = &outcome
-                    && !self.failing
-                {
-                    tracing::warn!(problem, "Events cannot be published");
-                }
-                self.failing = outcome.is_err();
-            }
-        };
+    pub async fn run(self, stop: CancellationToken) {
         let end = async {
             stop.cancelled().await;
             tokio::time::sleep(LAST_NEWS).await;
         };
         tokio::select! {
-            () = all => {}
+            () = self.publish_all() => {}
             () = end => {}
+        }
+    }
+
+    async fn publish_all(mut self) {
+        let mut outbox = Outbox::new(MOST_UNTOLD);
+        let mut calls = FuturesUnordered::new();
+        let mut more = true;
+        while more || !outbox.is_empty() {
+            while calls.len() < MAX_CALLS
+                && let Some((namespace, waiting)) = outbox.next(Instant::now())
+            {
+                calls.push(async {
+                    let attempt = attempt(&self.client, &self.told, &namespace, waiting).await;
+                    (namespace, attempt)
+                });
+            }
+            let wake = outbox.wake().filter(|_| calls.len() < MAX_CALLS);
+            tokio::select! {
+                untold = self.untold.recv(), if more => match untold {
+                    Some(untold) => {
+                        let waiting = Waiting { untold, series: None, failures: 0 };
+                        if !outbox.push(&waiting.untold.namespace(), waiting.clone()) {
+                            dropped(&self.full);
+                        }
+                    }
+                    None => more = false,
+                },
+                Some((namespace, attempt)) = calls.next() => match attempt {
+                    Attempt::Again(waiting, pause) => {
+                        outbox.rest(&namespace, *waiting, Instant::now() + pause);
+                    }
+                    ended => {
+                        outbox.done(&namespace);
+                        if outbox.is_empty() {
+                            self.full.store(false, Ordering::Relaxed);
+                        }
+                        let problem = match ended {
+                            Attempt::Failed(problem) => Some(problem),
+                            _ => None,
+                        };
+                        if let Some(problem) = &problem && !self.failing {
+                            tracing::warn!(problem, "Events cannot be published");
+                        }
+                        self.failing = problem.is_some();
+                    }
+                },
+                () = sleep_until(wake), if wake.is_some() => {}
+            }
         }
     }
 }
 
-/// Publishes one Event. One that cannot be published is left.
-///
-/// # Errors
-/// Why it cannot, for the log.
-async fn publish(client: &kube::Client, told: &mut Told, untold: Untold) -> Result<(), String> {
-    match tokio::time::timeout(PUBLISH_TIMEOUT, tell(client, told, untold)).await {
-        Ok(outcome) => outcome.map_err(|error| error.to_string()),
-        Err(_) => Err("no answer".to_owned()),
+async fn sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
     }
 }
 
-async fn tell(client: &kube::Client, told: &mut Told, untold: Untold) -> Result<(), kube::Error> {
-    // Events about what is in no namespace are in this one.
-    let namespace = untold.about.namespace.as_deref().unwrap_or("default");
-    if let Some(series) = told.again(&untold) {
+impl Untold {
+    /// Where the Event is. Events about what is in no namespace are in this one.
+    fn namespace(&self) -> String {
+        self.about
+            .namespace
+            .as_deref()
+            .unwrap_or("default")
+            .to_owned()
+    }
+}
+
+/// Tries to publish one Event.
+async fn attempt(
+    client: &kube::Client,
+    told: &Mutex<Told>,
+    namespace: &str,
+    mut waiting: Waiting,
+) -> Attempt {
+    let lock = || told.lock().unwrap_or_else(PoisonError::into_inner);
+    if waiting.failures == 0 {
+        waiting.series = lock().again(&waiting.untold);
+    }
+    let published = tell(client, namespace, &mut waiting);
+    let error = match tokio::time::timeout(PUBLISH_TIMEOUT, published).await {
+        Ok(Ok(())) => {
+            if waiting.series.is_none() {
+                lock().first(&waiting.untold, name(&waiting.untold));
+            }
+            return Attempt::Published;
+        }
+        Ok(Err(error)) => Some(error),
+        Err(_) => None,
+    };
+    waiting.failures += 1;
+    let (passes, asked) = match &error {
+        Some(kube::Error::Api(status)) => (
+            status.code == 429 || status.code >= 500,
+            retry_after(status),
+        ),
+        _ => (true, None),
+    };
+    if passes && waiting.failures < MAX_ATTEMPTS {
+        let pause = FIRST_PAUSE * 2_u32.pow(waiting.failures - 1);
+        return Attempt::Again(Box::new(waiting), pause.max(asked.unwrap_or_default()));
+    }
+    Attempt::Failed(error.map_or("no answer".to_owned(), |error| error.to_string()))
+}
+
+async fn tell(
+    client: &kube::Client,
+    namespace: &str,
+    waiting: &mut Waiting,
+) -> Result<(), kube::Error> {
+    if let Some(series) = &waiting.series {
         let api: Api<Event> = Api::namespaced(client.clone(), namespace);
         let patch = Patch::Merge(json!({"series": {
             "count": series.count,
-            "lastObservedTime": text(untold.time),
+            "lastObservedTime": text(waiting.untold.time),
         }}));
         match api
             .patch(&series.name, &PatchParams::default(), &patch)
             .await
         {
             // Its time to live is over: it is told anew.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => waiting.series = None,
             other => return other.map(drop),
         }
     }
-    let name = name(&untold);
-    let body = serde_json::to_vec(&event(&untold, namespace, &name));
+    let name = name(&waiting.untold);
+    let body = serde_json::to_vec(&event(&waiting.untold, namespace, &name));
     let body = body.map_err(kube::Error::SerdeError)?;
-    write::create::<Event, Answer>(client, namespace, body).await?;
-    told.first(&untold, name);
-    Ok(())
+    match write::create::<Event, Answer>(client, namespace, body).await {
+        // By an attempt before, whose answer was lost.
+        Err(kube::Error::Api(status)) if status.is_already_exists() && waiting.failures > 0 => {
+            Ok(())
+        }
+        other => other.map(drop),
+    }
 }
 
 /// Of the answer nothing is looked at.
@@ -364,8 +487,6 @@ impl Told {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Mutex;
-
     use super::*;
 
     fn untold(name: &str, reason: &'static str, second: i64) -> Untold {
@@ -514,5 +635,91 @@ mod tests {
             long.len() <= LONGEST_NOTE && long.ends_with("ä..."),
             "{long}"
         );
+    }
+
+    /// Events published by a server that answers in its own way: when, in seconds, and of which namespace.
+    async fn published<F>(
+        news: &[(&str, usize)],
+        answer: impl Fn(String, usize) -> F + Clone + Send + 'static,
+    ) -> Vec<(u64, String)>
+    where
+        F: Future<Output = u16> + Send + 'static,
+    {
+        let start = Instant::now();
+        let done = Arc::<Mutex<Vec<(u64, String)>>>::default();
+        let calls = Arc::<AtomicI64>::default();
+        let noted = done.clone();
+        let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
+            let number = usize::try_from(calls.fetch_add(1, Ordering::Relaxed)).unwrap();
+            let namespace = request.uri().path().split('/').nth(5).unwrap().to_owned();
+            let (code, noted) = (answer(namespace.clone(), number), noted.clone());
+            async move {
+                let code = code.await;
+                if code == 200 {
+                    let published = (start.elapsed().as_secs(), namespace);
+                    noted.lock().unwrap().push(published);
+                }
+                let reason = if code == 409 { "AlreadyExists" } else { "" };
+                let body = json!({"code": code, "reason": reason})
+                    .to_string()
+                    .into_bytes();
+                let answer = axum::http::Response::builder().status(code);
+                let answer = answer.body(kube::client::Body::from(body)).unwrap();
+                Ok::<_, std::convert::Infallible>(answer)
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        let (events, teller) = events(client, crate::clock::system());
+        for (namespace, count) in news {
+            for number in 0..*count {
+                let mut untold = untold(&number.to_string(), "Started", 0);
+                untold.about.namespace = Some((*namespace).to_owned());
+                events.publish(untold.about, untold.news);
+            }
+        }
+        drop(events);
+        let run = teller.run(CancellationToken::new());
+        let _ = tokio::time::timeout(Duration::from_mins(1), run).await;
+        done.lock().unwrap().clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_events_hang_delays_no_other() {
+        let news = [("hangs", 100), ("a", 20), ("hangs-too", 5), ("b", 1)];
+        let done = published(&news, |namespace, _| async move {
+            if namespace.starts_with("hangs") {
+                std::future::pending::<()>().await;
+            }
+            200
+        });
+        let done = done.await;
+        assert_eq!(done.len(), 21, "{done:?}");
+        assert!(done.iter().all(|(at, _)| *at == 0), "{done:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_is_tried_again_where_the_reason_passes() {
+        // After 1 and 2 seconds, in its place before the next.
+        for code in [429, 500, 503] {
+            let done = published(&[("a", 2)], move |_, call| async move {
+                if call < 2 { code } else { 200 }
+            });
+            let a = "a".to_owned();
+            assert_eq!(done.await, [(3, a.clone()), (3, a)], "{code}");
+        }
+        // Not for ever: the first is left out after four attempts.
+        let done = published(&[("a", 2)], |_, call| async move {
+            if call < 4 { 500 } else { 200 }
+        });
+        assert_eq!(done.await, [(7, "a".to_owned())]);
+        // Its answer was lost, so the next attempt meets what is there.
+        let done = published(&[("a", 2)], |_, call| async move {
+            match call {
+                0 => std::future::pending().await,
+                1 => 409,
+                _ => 200,
+            }
+        });
+        assert_eq!(done.await, [(6, "a".to_owned())]);
     }
 }

@@ -3,6 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use kube::Resource;
+use prometheus_client::metrics::gauge::Gauge;
+
+use super::metrics::Metrics;
+
 /// What does not work now, by its source. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
@@ -43,5 +48,75 @@ impl Health {
             .iter()
             .map(|(s, p)| (s.clone(), p.clone()))
             .collect()
+    }
+}
+
+/// Where watches report whether they work: for the probes, and as a figure.
+#[derive(Clone, Debug)]
+pub struct WatchHealth {
+    health: Health,
+    metrics: Metrics,
+}
+
+impl WatchHealth {
+    pub(super) fn new(health: Health, metrics: Metrics) -> Self {
+        Self { health, metrics }
+    }
+
+    /// That of one watch, in a namespace or in all of them.
+    pub(super) fn of_watch<K>(self, namespace: Option<&str>) -> OneWatch
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let (plural, group) = (K::plural(&()), K::group(&()));
+        let resource = match &*group {
+            "" => plural.into_owned(),
+            group => format!("{plural}.{group}"),
+        };
+        OneWatch {
+            failing: self
+                .metrics
+                .watch_failing(&resource, namespace.unwrap_or_default()),
+            source: match namespace {
+                Some(namespace) => format!("{resource}/{namespace}"),
+                None => resource,
+            },
+            health: self.health,
+            is_ill: false,
+        }
+    }
+}
+
+/// Whether one watch works.
+#[derive(Debug)]
+pub(super) struct OneWatch {
+    source: String,
+    health: Health,
+    /// How many watches of that resource in that namespace fail: several kinds watch pods.
+    failing: Gauge,
+    is_ill: bool,
+}
+
+impl OneWatch {
+    /// The API server answered.
+    pub(super) fn well(&mut self) {
+        if std::mem::take(&mut self.is_ill) {
+            self.failing.dec();
+            self.health.well(&self.source);
+        }
+    }
+
+    /// It does not work, and why.
+    pub(super) fn ill(&mut self, problem: &str) {
+        if !std::mem::replace(&mut self.is_ill, true) {
+            self.failing.inc();
+        }
+        self.health.ill(&self.source, problem);
+    }
+}
+
+impl Drop for OneWatch {
+    fn drop(&mut self) {
+        self.well();
     }
 }

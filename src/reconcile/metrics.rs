@@ -33,6 +33,13 @@ pub struct Queue {
     name: &'static str,
 }
 
+/// The resource and the namespace of a watch; an empty namespace means all of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Watched {
+    resource: String,
+    namespace: String,
+}
+
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Every figure of this room. Cheap to clone.
@@ -47,6 +54,7 @@ pub struct Metrics {
     adds: Family<Queue, Counter>,
     retries: Family<Queue, Counter>,
     waited: Seconds<Queue>,
+    watch_failing: Family<Watched, Gauge>,
 }
 
 fn histogram() -> Histogram {
@@ -68,6 +76,7 @@ impl Metrics {
             adds: Family::default(),
             retries: Family::default(),
             waited: Family::new_with_constructor(histogram),
+            watch_failing: Family::default(),
         };
         registry.register(
             "controller_runtime_reconcile",
@@ -114,7 +123,21 @@ impl Metrics {
             "How long a key waited for a worker",
             this.waited.clone(),
         );
+        registry.register(
+            "my_operator_watch_failing",
+            "Watches that fail, by resource and namespace",
+            this.watch_failing.clone(),
+        );
         this
+    }
+
+    /// How many watches fail of that resource in that namespace.
+    pub(super) fn watch_failing(&self, resource: &str, namespace: &str) -> Gauge {
+        let watched = Watched {
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+        };
+        self.watch_failing.get_or_create(&watched).clone()
     }
 
     /// The figures of one reconciler, looked up once.

@@ -1,6 +1,6 @@
 //! What every reconciler uses, knowing no kind.
 //!
-//! Data goes one way: [`cache`] watches objects ([`raw`] where users write them) and keeps views of
+//! Data goes one way: [`watch`] lists and watches objects ([`raw`] where users write them), [`cache`] keeps views of
 //! them -> [`queue`] holds the keys of what is to be looked at, now or at an instant -> [`runner`] has
 //! workers that take keys, let a [`runner::Reconciler`] observe, decide and act, and back off per object
 //! when it fails. [`write`] is how it creates and deletes, and [`own`] has the answers until the watches
@@ -13,14 +13,17 @@ pub mod condition;
 pub mod error;
 pub mod event;
 pub mod health;
+mod lanes;
 pub mod metrics;
+mod outbox;
 pub mod own;
 pub mod queue;
 pub mod raw;
 pub mod runner;
+pub mod watch;
 pub mod write;
 
-pub use error::{Error, call, if_there};
+pub use error::{Error, call, if_there, read};
 pub use runner::{Context, Outcome, Reconciler};
 
 /// Names a namespaced object. Clones share the text: a key stands in a cache, in queues and in

@@ -6,7 +6,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::reconcile::Key;
 
@@ -107,5 +109,16 @@ mod tests {
         assert_eq!(newer(None), None);
         own.put(&key, "strange", text("strange"));
         assert_eq!(newer(None), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_does_not_count_for_ever() {
+        let own = Own::default();
+        let key = Key::new("ns", "a");
+        own.put(&key, "10", text("10"));
+        tokio::time::sleep(LONGEST_LAG).await;
+        assert_eq!(own.newer(&key, None, version), Some(text("10")));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(own.newer(&key, None, version), None);
     }
 }

@@ -1,14 +1,16 @@
 //! The queue of object keys: each key at most once, never with two workers at a time, now or at an
-//! instant of the wall clock.
+//! instant of the wall clock. Of the keys that wait for a worker, [`lanes`](super::lanes) says which is next.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::Key;
+use super::lanes::{Lanes, Limits};
 use super::metrics::ControllerMetrics;
 use crate::clock::Clock;
 
@@ -34,20 +36,31 @@ pub struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Keys that wait for a worker, in order of arrival.
-    waiting: VecDeque<Key>,
+    /// Keys that wait for a worker.
+    waiting: Lanes,
     /// The same keys, with the time of their arrival.
     since: HashMap<Key, Instant>,
     /// Keys that a worker has.
     active: HashSet<Key>,
-    /// Active keys that were put in again meanwhile.
-    again: HashSet<Key>,
+    /// Active keys that were put in again meanwhile, and whether a failure of the work under way is to hold them.
+    again: HashMap<Key, Event>,
     /// Keys to be looked at, by instant, and the same the other way round: one instant per key.
     due: BTreeSet<(DateTime<Utc>, Key)>,
     due_of: HashMap<Key, DateTime<Utc>>,
+    /// Those of them that are not to be looked at sooner, whatever happens: the last attempt failed.
+    held: HashSet<Key>,
     /// What the clock said last.
     seen: Option<DateTime<Utc>>,
     closed: bool,
+}
+
+/// Why a key is put in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// Something happened that may concern the object. After a failure it is looked at when the pause is over.
+    Touched,
+    /// The object is another than that for which an attempt failed: that is no reason to wait.
+    Changed,
 }
 
 impl State {
@@ -60,17 +73,30 @@ impl State {
 
     /// Gives room back: whoever has started with many objects may then wait with them for years.
     fn shrink(&mut self) {
-        self.waiting.shrink_to(USUAL);
         self.since.shrink_to(USUAL);
         self.again.shrink_to(USUAL);
+        self.held.shrink_to(USUAL);
     }
 }
 
 impl Queue {
-    /// An empty queue.
+    /// An empty queue for any number of workers.
     pub fn new(clock: Clock, metrics: ControllerMetrics) -> Self {
+        Self::with(Lanes::default(), clock, metrics)
+    }
+
+    /// An empty queue for so many workers.
+    pub(super) fn for_workers(workers: usize, clock: Clock, metrics: ControllerMetrics) -> Self {
+        Self::with(Lanes::new(Limits::new(workers)), clock, metrics)
+    }
+
+    fn with(waiting: Lanes, clock: Clock, metrics: ControllerMetrics) -> Self {
+        let state = State {
+            waiting,
+            ..State::default()
+        };
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             ready: Notify::new(),
             timer: Notify::new(),
             clock,
@@ -83,21 +109,45 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a key in, to be looked at as soon as a worker is free.
+    /// Puts a key in, to be looked at as soon as a worker is free; or, after a failure, when the pause that
+    /// [`Queue::hold`] set is over.
     pub fn add(&self, key: Key) {
         self.metrics.adds.inc();
-        self.enqueue(&mut self.lock(), key);
+        self.enqueue(&mut self.lock(), key, Event::Touched);
     }
 
-    fn enqueue(&self, state: &mut State, key: Key) {
+    /// Puts the key of an object in that is not as it was: another spec, or gone. This ends a pause.
+    pub fn add_changed(&self, key: Key) {
+        self.metrics.adds.inc();
+        self.enqueue(&mut self.lock(), key, Event::Changed);
+    }
+
+    fn enqueue(&self, state: &mut State, key: Key, event: Event) {
+        if event == Event::Changed && state.held.remove(&key) {
+            remove_due(state, &key);
+        }
         if state.active.contains(&key) {
-            state.again.insert(key);
+            let again = state.again.entry(key).or_insert(event);
+            *again = event.max(*again);
+        } else if state.held.contains(&key) {
+            // It is due when the pause is over.
         } else if !state.since.contains_key(&key) {
             state.since.insert(key.clone(), Instant::now());
-            state.waiting.push_back(key);
+            state.waiting.push(key);
             self.metrics.depth.set(length(&state.waiting));
             self.ready.notify_one();
         }
+    }
+
+    /// Closes every namespace: what is put in waits until its namespace is opened.
+    pub(super) fn close_namespaces(&self) {
+        self.lock().waiting.close();
+    }
+
+    /// Opens a namespace, or all of them.
+    pub(super) fn open(&self, namespace: Option<&str>) {
+        self.lock().waiting.open(namespace);
+        self.ready.notify_one();
     }
 
     /// Takes the next key; `None` when the queue was closed. Hand it back with [`Queue::done`].
@@ -110,7 +160,7 @@ impl Queue {
                 if state.closed {
                     return None;
                 }
-                if let Some(key) = state.waiting.pop_front() {
+                if let Some(key) = state.waiting.next() {
                     // For the timer: what the worker will say is counted from about here.
                     if let (_, Some(back)) = state.look(&self.clock) {
                         self.look_at_all(&mut state, back);
@@ -120,9 +170,9 @@ impl Queue {
                         self.metrics.waited.observe(since.elapsed().as_secs_f64());
                     }
                     state.active.insert(key.clone());
-                    if state.waiting.is_empty() {
+                    if state.waiting.waiting() == 0 {
                         state.shrink();
-                    } else {
+                    } else if state.waiting.is_ready() {
                         self.ready.notify_one();
                     }
                     return Some(key);
@@ -135,18 +185,36 @@ impl Queue {
     /// Hands a key back. `next` is when to look again if nothing happens before; it takes the
     /// place of any earlier instant of this key.
     pub fn done(&self, key: &Key, next: Option<DateTime<Utc>>) {
+        self.hand_back(key, next, false);
+    }
+
+    /// Hands a key back after a failure: it is not looked at before `until`, whatever happens, but for
+    /// [`Queue::add_changed`]. Without it, an object that a busy neighbour touches fifty times a second would be tried
+    /// as often while the API server fails.
+    pub fn hold(&self, key: &Key, until: DateTime<Utc>) {
+        self.hand_back(key, Some(until), true);
+    }
+
+    fn hand_back(&self, key: &Key, next: Option<DateTime<Utc>>, hold: bool) {
         let mut state = self.lock();
-        state.active.remove(key);
-        if let Some(old) = state.due_of.remove(key) {
-            state.due.remove(&(old, key.clone()));
+        if state.active.remove(key) {
+            state.waiting.done(&key.namespace);
         }
+        remove_due(&mut state, key);
         if let Some(at) = next {
             state.due_of.insert(key.clone(), at);
             state.due.insert((at, key.clone()));
             self.timer.notify_one();
         }
-        if state.again.remove(key) {
-            self.enqueue(&mut state, key.clone());
+        if hold {
+            state.held.insert(key.clone());
+        }
+        if let Some(event) = state.again.remove(key) {
+            self.enqueue(&mut state, key.clone(), event);
+        }
+        // Its namespace, or the one that is alone now, may have this worker.
+        if state.waiting.is_ready() {
+            self.ready.notify_one();
         }
     }
 
@@ -184,9 +252,8 @@ impl Queue {
             if at > now {
                 break;
             }
-            state.due.pop_first();
-            state.due_of.remove(&key);
-            self.enqueue(state, key);
+            remove_due(state, &key);
+            self.enqueue(state, key, Event::Touched);
         }
     }
 
@@ -199,8 +266,9 @@ impl Queue {
             "the clock was set back: looking at everything again"
         );
         self.move_due(state, DateTime::<Utc>::MAX_UTC);
-        // A worker may have looked at the clock before.
-        state.again.extend(state.active.iter().cloned());
+        // A worker may have looked at the clock before, and say until when by it.
+        let active = state.active.iter().cloned();
+        state.again.extend(active.map(|key| (key, Event::Changed)));
     }
 
     /// Lets every worker end after its present key.
@@ -214,8 +282,16 @@ impl Queue {
     }
 }
 
-fn length(keys: &VecDeque<Key>) -> i64 {
-    i64::try_from(keys.len()).unwrap_or(i64::MAX)
+/// Forgets when a key is to be looked at, and a pause with it.
+fn remove_due(state: &mut State, key: &Key) {
+    state.held.remove(key);
+    if let Some(at) = state.due_of.remove(key) {
+        state.due.remove(&(at, key.clone()));
+    }
+}
+
+fn length(keys: &Lanes) -> i64 {
+    i64::try_from(keys.waiting()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -435,6 +511,70 @@ mod tests {
         queue.close();
         for worker in workers {
             assert_eq!(worker.await.unwrap(), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_held_is_not_looked_at_before_whatever_happens() {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        queue.add(key("a"));
+        queue.take().await;
+        // Once while it is worked on, and often afterwards.
+        queue.add(key("a"));
+        queue.hold(&key("a"), second(60));
+        for _ in 0..590 {
+            queue.add(key("a"));
+            assert_eq!(within(&queue, Duration::from_millis(100)).await, None);
+        }
+        let taken = within(&queue, Duration::from_secs(2)).await;
+        assert_eq!(taken, Some(key("a")));
+        // The pause is over with that.
+        queue.done(&key("a"), None);
+        queue.add(key("a"));
+        assert_eq!(queue.take().await, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_object_is_looked_at_at_once_and_once() {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        for changed_meanwhile in [true, false] {
+            queue.add(key("a"));
+            queue.take().await;
+            if changed_meanwhile {
+                queue.add_changed(key("a"));
+                queue.add(key("a"));
+            }
+            queue.hold(&key("a"), second(3_600));
+            if !changed_meanwhile {
+                assert_eq!(within(&queue, Duration::from_secs(1)).await, None);
+                queue.add_changed(key("a"));
+            }
+            assert_eq!(queue.take().await, Some(key("a")));
+            queue.done(&key("a"), None);
+        }
+        assert_eq!(within(&queue, Duration::from_hours(2)).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_by_a_clock_that_was_set_back_meanwhile_is_not_kept() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        for meanwhile in [true, false] {
+            queue.add(key("a"));
+            queue.take().await;
+            let soon = machine.now() + TimeDelta::seconds(60);
+            if meanwhile {
+                machine.set(-STEPS[1]);
+            }
+            queue.hold(&key("a"), soon);
+            if !meanwhile {
+                machine.set(-STEPS[1]);
+            }
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{meanwhile}");
+            queue.done(&key("a"), None);
         }
     }
 }

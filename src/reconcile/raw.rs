@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
@@ -129,6 +130,17 @@ pub fn labelled<'de, D: Deserializer<'de>>(reader: D) -> Result<ObjectMeta, D::E
     })
 }
 
+/// Reads a time of a status. A client that may write statuses may write years that no library reads: the API server
+/// accepts `9999-12-31T23:59:59-01:00` and returns a time in the year 10000. Such a time counts as absent.
+///
+/// # Errors
+/// When the field is no text.
+pub fn time<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<DateTime<Utc>>, D::Error> {
+    let text = Option::<Cow<'de, str>>::deserialize(reader)?;
+    let time = text.and_then(|text| DateTime::parse_from_rfc3339(&text).ok());
+    Ok(time.map(|time| time.with_timezone(&Utc)))
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Labelled {
@@ -197,5 +209,25 @@ mod tests {
         let bare: Watched = serde_json::from_str(r#"{"metadata":{"name":"x"}}"#).unwrap();
         assert_eq!(bare.spec.text(), "null");
         assert_eq!(bare.metadata.name.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_read_is_absent() {
+        #[derive(Deserialize)]
+        struct Status {
+            #[serde(default, deserialize_with = "time")]
+            time: Option<DateTime<Utc>>,
+        }
+        let read = |text: &str| serde_json::from_str::<Status>(text).unwrap().time;
+        let known = read(r#"{"time": "2026-04-12T10:12:00+02:00"}"#);
+        assert_eq!(known.unwrap().to_rfc3339(), "2026-04-12T08:12:00+00:00");
+        for text in [
+            r#"{"time": "10000-01-01T00:59:59Z"}"#,
+            r#"{"time": ""}"#,
+            r#"{"time": null}"#,
+            "{}",
+        ] {
+            assert_eq!(read(text), None, "{text}");
+        }
     }
 }

@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::FutureExt;
+use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::health::Health;
+use super::cache::Source;
+use super::health::{Health, WatchHealth};
 use super::metrics::{ControllerMetrics, Metrics};
 use super::queue::Queue;
 use super::{Error, Key, event::Events};
@@ -25,8 +28,11 @@ const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
 const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
 /// The pause after a first write that met a newer version, whose news is on its way.
 const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
-/// So many conflicts in a row mean that the news does not come.
+/// So many conflicts in a row are ordinary.
 const MANY_CONFLICTS: u32 = 5;
+/// How long reconciles may go on at the end. A call may take longer, as where a webhook hangs, and be carried out or not:
+/// that is no reason to keep the lease from the next leader.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// A lasting fault gives at most one line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -76,18 +82,29 @@ pub struct Context {
 }
 
 impl Context {
+    /// The namespaces to work in; `None` means all of them.
+    fn scopes(&self) -> Vec<Option<&str>> {
+        match self.namespaces.as_slice() {
+            [] => vec![None],
+            some => some
+                .iter()
+                .map(|namespace| Some(namespace.as_str()))
+                .collect(),
+        }
+    }
+
     /// The API of a namespaced kind: one per namespace to work in.
     pub fn apis<K>(&self) -> Vec<Api<K>>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        if self.namespaces.is_empty() {
-            return vec![Api::all(self.client.clone())];
-        }
-        self.namespaces
-            .iter()
-            .map(|namespace| Api::namespaced(self.client.clone(), namespace))
-            .collect()
+        let client = || self.client.clone();
+        let scopes = self.scopes().into_iter();
+        let apis = scopes.map(|namespace| match namespace {
+            Some(namespace) => Api::namespaced(client(), namespace),
+            None => Api::all(client()),
+        });
+        apis.collect()
     }
 
     /// Registers figures of a kind's own.
@@ -95,13 +112,22 @@ impl Context {
         figures(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Where watches report whether they work.
+    pub fn watch_health(&self) -> WatchHealth {
+        WatchHealth::new(self.health.clone(), self.metrics.clone())
+    }
+
     /// A queue for one kind's keys.
     pub fn queue(&self, controller: &'static str) -> Arc<Queue> {
-        Arc::new(Queue::new(self.clock.clone(), self.metrics.of(controller)))
+        let metrics = self.metrics.of(controller);
+        let workers = self.workers.max(1);
+        Arc::new(Queue::for_workers(workers, self.clock.clone(), metrics))
     }
 }
 
-/// Runs workers until the context says stop, then lets them finish what they have in hand.
+/// Runs workers until the context says stop, then lets them finish what they have in hand, within [`END_TIMEOUT`]. Work begins in each
+/// namespace for itself, as soon as all of `sources` are known there: a namespace that cannot be listed holds up no
+/// other.
 ///
 /// # Errors
 /// When a worker dies, which is a bug.
@@ -110,7 +136,9 @@ pub async fn run<R: Reconciler>(
     reconciler: Arc<R>,
     queue: Arc<Queue>,
     context: &Context,
+    sources: &[&dyn Source],
 ) -> anyhow::Result<()> {
+    queue.close_namespaces();
     let work = Arc::new(Work {
         controller,
         reconciler,
@@ -127,7 +155,17 @@ pub async fn run<R: Reconciler>(
         let work = work.clone();
         tasks.spawn(async move { work.run().await });
     }
+    let open = async {
+        let queue = &queue;
+        let open = context.scopes().into_iter().map(|namespace| async move {
+            join_all(sources.iter().map(|source| source.synced(namespace))).await;
+            queue.open(namespace);
+        });
+        join_all(open).await;
+        context.stop.cancelled().await;
+    };
     tokio::select! {
+        () = open => {}
         () = context.stop.cancelled() => {}
         // A queue without its timer, or with a worker less, would only look healthy.
         Some(ended) = tasks.join_next() => {
@@ -136,10 +174,17 @@ pub async fn run<R: Reconciler>(
         }
     }
     queue.close();
-    while let Some(ended) = tasks.join_next().await {
-        ended?;
-    }
-    Ok(())
+    let ended = async {
+        while let Some(ended) = tasks.join_next().await {
+            ended?;
+        }
+        Ok(())
+    };
+    let Ok(ended) = tokio::time::timeout(END_TIMEOUT, ended).await else {
+        tracing::warn!(controller, "calls that are under way are given up");
+        return Ok(());
+    };
+    ended
 }
 
 /// Waits for the tasks of a kind: watches, which never end by themselves, and workers. When told to
@@ -159,6 +204,14 @@ pub async fn join(
             anyhow::bail!("a watch ended by itself")
         }
     }
+}
+
+/// When a key is looked at again.
+enum Next {
+    /// At every event, and then.
+    Rest(Option<DateTime<Utc>>),
+    /// Not before, whatever happens, unless the object itself changes.
+    Hold(DateTime<Utc>),
 }
 
 struct Work<R> {
@@ -185,17 +238,20 @@ impl<R: Reconciler> Work<R> {
                 .await;
             let took = start.elapsed();
             let next = match caught {
-                Ok(Ok(outcome)) => self.succeeded(&key, outcome, took),
+                Ok(Ok(outcome)) => Next::Rest(self.succeeded(&key, outcome, took)),
                 Ok(Err(error)) => self.failed(&key, &error),
                 Err(_) => {
                     tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
                     self.metrics.failed("Panic");
-                    Some((self.clock)() + LONGEST_PAUSE)
+                    Next::Hold((self.clock)() + LONGEST_PAUSE)
                 }
             };
             self.metrics.seconds.observe(took.as_secs_f64());
             self.metrics.active.dec();
-            self.queue.done(&key, next);
+            match next {
+                Next::Rest(next) => self.queue.done(&key, next),
+                Next::Hold(until) => self.queue.hold(&key, until),
+            }
         }
     }
 
@@ -218,30 +274,44 @@ impl<R: Reconciler> Work<R> {
         outcome.next
     }
 
-    fn failed(&self, key: &Key, error: &Error) -> Option<DateTime<Utc>> {
+    fn failed(&self, key: &Key, error: &Error) -> Next {
         self.metrics.failed(error.category());
         if error.is_permanent() {
             self.log(key, error);
-            return None;
+            return Next::Rest(None);
         }
         self.metrics.retries.inc();
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key.clone()).or_default();
         let before = *count;
         // Far beyond the longest pause, and no overflow.
-        *count = (before + 1).min(10);
+        *count = (before + 1).min(MANY_CONFLICTS + 10);
         drop(failures);
-        let first = if error.is_conflict() && before < MANY_CONFLICTS {
-            tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
-            FIRST_CONFLICT_PAUSE
-        } else {
-            self.log(key, error);
-            FIRST_PAUSE
-        };
-        let pause = first * 2_i32.saturating_pow(before);
         // From now, not from the start of the attempt: that may have been long, and by a clock that
         // was set since.
-        Some((self.clock)() + pause.min(LONGEST_PAUSE))
+        let after = |pause: TimeDelta, failures| {
+            let pause = (pause * 2_i32.saturating_pow(failures)).min(LONGEST_PAUSE);
+            let asked = error
+                .retry_after()
+                .and_then(|asked| TimeDelta::from_std(asked).ok());
+            (self.clock)() + pause.max(asked.unwrap_or_default())
+        };
+        if !error.is_conflict() {
+            self.log(key, error);
+            return Next::Hold(after(FIRST_PAUSE, before));
+        }
+        match before.checked_sub(MANY_CONFLICTS) {
+            // The watch brings the newer version within milliseconds: that is when to try again.
+            None => {
+                tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
+                Next::Rest(Some(after(FIRST_CONFLICT_PAUSE, before)))
+            }
+            // The object changes faster than it can be worked on.
+            Some(more) => {
+                self.log(key, error);
+                Next::Hold(after(FIRST_PAUSE, more))
+            }
+        }
     }
 
     /// One line a second at most for each category: a fault that lasts often befalls every object.
@@ -263,8 +333,15 @@ impl<R: Reconciler> Work<R> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use axum::http::{Request, Response};
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
     use crate::clock::simulated::{Machine, second};
+    use crate::reconcile::cache::{Cache, Touched, follow};
+    use crate::reconcile::watch::Selection;
 
     const COUNT: usize = 10_000;
 
@@ -459,6 +536,229 @@ mod tests {
             // The first may be cut short when the clock is set.
             assert_eq!(pauses[1..], [2, 4, 8, 16], "{set}");
             assert!(pauses[0] <= 1, "{set}");
+        }
+    }
+
+    /// Takes that long for objects in the namespace `slow`, and records when each was started.
+    struct Busy {
+        takes: Duration,
+        done: Mutex<Vec<(Key, TimeDelta)>>,
+        machine: Machine,
+    }
+
+    impl Reconciler for Busy {
+        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+            let now = self.machine.up();
+            if *key.namespace == *"slow" {
+                tokio::time::sleep(self.takes).await;
+            }
+            self.done.lock().unwrap().push((key.clone(), now));
+            Ok(Outcome::default())
+        }
+    }
+
+    fn busy(machine: &Machine, seconds: u64) -> Arc<Busy> {
+        Arc::new(Busy {
+            takes: Duration::from_secs(seconds),
+            done: Mutex::default(),
+            machine: machine.clone(),
+        })
+    }
+
+    /// A context whose API server serves lists of what is in these namespaces, and denies all else.
+    fn context(machine: &Machine, namespaces: &[&str]) -> Context {
+        let server = tower::service_fn(|request: Request<Body>| async move {
+            let (path, query) = (request.uri().path(), request.uri().query());
+            let (code, answer) = if path.contains("/refused/") {
+                let message = "you may not list that";
+                (
+                    403,
+                    json!({"kind": "Status", "code": 403, "message": message, "reason": "Forbidden"}),
+                )
+            } else if query.is_some_and(|query| query.contains("watch=true")) {
+                std::future::pending().await
+            } else {
+                let item = json!({"metadata": {"name": "a", "namespace": "good"}});
+                (
+                    200,
+                    json!({"metadata": {"resourceVersion": "1"}, "items": [item]}),
+                )
+            };
+            let answer = Body::from(answer.to_string().into_bytes());
+            Response::builder().status(code).body(answer)
+        });
+        let client = Client::new(server, "default");
+        let mut registry = Registry::default();
+        Context {
+            events: super::super::event::events(client.clone(), machine.clock()).0,
+            client,
+            namespaces: namespaces.iter().map(|&name| name.to_owned()).collect(),
+            workers: 96,
+            node_not_ready_grace: TimeDelta::zero(),
+            clock: machine.clock(),
+            metrics: Metrics::new(&mut registry),
+            registry: Arc::new(Mutex::new(registry)),
+            health: Health::default(),
+            stop: CancellationToken::new(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_that_cannot_be_listed_holds_up_no_other() {
+        let machine = Machine::boot();
+        let context = context(&machine, &["good", "refused"]);
+        let (busy, queue) = (busy(&machine, 0), context.queue("test"));
+        let cache = Arc::new(Cache::new(2, |()| Vec::new()));
+        let mut tasks = JoinSet::new();
+        for api in context.apis::<ConfigMap>() {
+            let (queue, cache, health) = (queue.clone(), cache.clone(), context.watch_health());
+            let touched = move |touched: &Touched<'_, ()>| queue.add(touched.key.clone());
+            tasks.spawn(follow(
+                api,
+                Selection::default(),
+                cache,
+                health,
+                |_| (),
+                touched,
+            ));
+        }
+        queue.add(Key::new("refused", "b"));
+        let sources: [&dyn Source; 1] = [&*cache];
+        let run = run("test", busy.clone(), queue.clone(), &context, &sources);
+        let _ = tokio::time::timeout(Duration::from_mins(1), run).await;
+        let done = busy.done.lock().unwrap();
+        assert_eq!(*done, [(Key::new("good", "a"), TimeDelta::zero())]);
+        let problems = context.health.problems();
+        let is_told = |(source, problem): &(String, String)| {
+            source == "configmaps/refused" && problem.contains("you may not list that")
+        };
+        assert!(problems.iter().any(is_told), "{problems:?}");
+        let registry = context.registry.lock().unwrap();
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+        let failing = |namespace: &str, figure: u8| {
+            format!(
+                "my_operator_watch_failing{{resource=\"configmaps\",namespace=\"{namespace}\"}} {figure}"
+            )
+        };
+        assert!(page.contains(&failing("refused", 1)), "{page}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_calls_hang_holds_up_no_other() {
+        let machine = Machine::boot();
+        let context = context(&machine, &[]);
+        let (busy, queue) = (busy(&machine, 34), context.queue("test"));
+        for number in 0..300 {
+            queue.add(Key::new("slow", number.to_string()));
+        }
+        let others = async {
+            let mut added = Vec::new();
+            for number in 0..100 {
+                tokio::time::sleep(Duration::from_millis(700)).await;
+                let key = Key::new("good", number.to_string());
+                queue.add(key.clone());
+                added.push((key, machine.up()));
+            }
+            added
+        };
+        let run = run("test", busy.clone(), queue.clone(), &context, &[]);
+        let added = tokio::select! {
+            added = others => added,
+            ended = run => unreachable!("{ended:?}"),
+        };
+        let mut done = busy.done.lock().unwrap().clone();
+        done.retain(|(key, _)| *key.namespace == *"good");
+        assert_eq!(done, added[..done.len()], "each when it was added");
+        assert!(done.len() >= 99);
+    }
+
+    /// Answers every attempt with that status, and notes when.
+    struct Refused {
+        machine: Machine,
+        code: u16,
+        retry_after: u32,
+        tried: Mutex<Vec<TimeDelta>>,
+    }
+
+    impl Reconciler for Refused {
+        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+            self.tried.lock().unwrap().push(self.machine.up());
+            let mut status = kube::core::Status::failure("no", "").with_code(self.code);
+            let details = json!({"retryAfterSeconds": self.retry_after});
+            status.details = serde_json::from_value(details).ok();
+            Err(Error::Api {
+                step: "try",
+                object: key.clone(),
+                source: Box::new(kube::Error::Api(status.boxed())),
+            })
+        }
+    }
+
+    /// The seconds of attempts within so many seconds, with an event every 20 ms.
+    async fn attempts(code: u16, retry_after: u32, seconds: u64) -> Vec<f64> {
+        let machine = Machine::boot();
+        let refused = Refused {
+            machine: machine.clone(),
+            code,
+            retry_after,
+            tried: Mutex::default(),
+        };
+        let (queue, refused) = start(&machine, refused);
+        for _ in 0..seconds * 50 {
+            queue.add(Key::new("ns", "a"));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let tried = refused.tried.lock().unwrap();
+        tried.iter().map(|up| up.as_seconds_f64()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_cut_no_pause_after_a_failure_short() {
+        let tried = attempts(500, 0, 100).await;
+        // After 0, 1, 3, 7, 15, 31 and 63 seconds.
+        assert_eq!(tried.len(), 7, "{tried:?}");
+        for (number, at) in (0..).zip(&tried) {
+            let due = f64::from(2_u32.pow(number) - 1);
+            assert!((due..due + 0.5).contains(at), "{tried:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_is_as_long_as_the_api_server_asks() {
+        for code in [429, 503] {
+            let tried = attempts(code, 40, 100).await;
+            assert_eq!(tried.len(), 3, "{tried:?}");
+            assert!(
+                tried.windows(2).all(|two| two[1] - two[0] >= 40.0),
+                "{tried:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_waits_for_the_next_event_and_many_for_ever_longer() {
+        let tried = attempts(409, 0, 10).await;
+        assert!(tried[5] < 0.2, "{tried:?}");
+        // Then as after other failures.
+        assert_eq!(tried.len(), 6 + 3, "{tried:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_that_hangs_does_not_keep_the_process_from_its_end() {
+        for (takes, ends) in [(10, 9), (3_600, 15)] {
+            let machine = Machine::boot();
+            let context = context(&machine, &[]);
+            let (busy, queue) = (busy(&machine, takes), context.queue("test"));
+            queue.add(Key::new("slow", "a"));
+            let stop = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                context.stop.cancel();
+            };
+            let run = run("test", busy.clone(), queue.clone(), &context, &[]);
+            let (ended, ()) = tokio::join!(run, stop);
+            ended.unwrap();
+            assert_eq!(machine.up().num_seconds(), 1 + ends);
         }
     }
 }

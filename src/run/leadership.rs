@@ -77,7 +77,7 @@ impl Leadership {
         let thread = Thread::start("leader-election")?;
         // The other clients' answers say the server's time often enough.
         let unused = ServerClock::default();
-        let connect = || client::connect(config.clone(), figures, &unused);
+        let connect = || client::connect(config, figures, &unused);
         let elector = Elector::new(Settings {
             client: thread.within(connect)?,
             namespace: operator_namespace(flags),
@@ -87,7 +87,7 @@ impl Leadership {
         })
         .context("cannot take part in the leader election")?;
         let fence = elector.fence();
-        let client = client::connect_over(config, figures, fence.wire())?;
+        let client = client::connect_over(config, figures, &unused, fence.wire())?;
         count(registry, move || fence.is_open());
         Ok(Self {
             candidate: Some(Candidate { elector, thread }),

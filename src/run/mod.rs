@@ -87,7 +87,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         "starting"
     );
     let server_clock = client::ServerClock::default();
-    let client = client::connect(config.clone(), &figures.client, &server_clock)?;
+    let client = client::connect(&config, &figures.client, &server_clock)?;
     let leadership = Leadership::new(
         &flags,
         &config,

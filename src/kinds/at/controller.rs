@@ -12,7 +12,6 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::Patch;
 use kube::core::Status;
-use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -23,12 +22,13 @@ use super::pod::{self, AT_UID, PodObject, PodView};
 use super::step::{self, Act, Last, Seen, Step, Version};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
-use crate::reconcile::cache::{Cache, Touched, follow};
+use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::event::{self, Events, News};
 use crate::reconcile::own::{LONGEST_LAG, Own};
 use crate::reconcile::queue::Queue;
+use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner};
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, read, runner};
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
@@ -63,8 +63,8 @@ async fn run(context: Context) -> anyhow::Result<()> {
             let (reconciler, queue) = (reconciler.clone(), queue.clone());
             move |touched: &Touched<'_, StoredAt>| reconciler.at_touched(touched, &queue)
         };
-        let (cache, health) = (reconciler.ats.clone(), context.health.clone());
-        let config = watcher::Config::default();
+        let (cache, health) = (reconciler.ats.clone(), context.watch_health());
+        let selection = Selection::default();
         let view = {
             let cache = cache.clone();
             move |object: AtObject| {
@@ -72,29 +72,19 @@ async fn run(context: Context) -> anyhow::Result<()> {
                 StoredAt::of(object).sharing(before.as_deref())
             }
         };
-        watches.spawn(follow(api, config, cache, health, view, touched));
+        watches.spawn(follow(api, selection, cache, health, view, touched));
     }
     for api in pod_apis {
         let touched = {
             let (reconciler, queue) = (reconciler.clone(), queue.clone());
             move |touched: &Touched<'_, PodView>| reconciler.pod_touched(touched, &queue)
         };
-        let (cache, health) = (reconciler.pods.clone(), context.health.clone());
-        let config = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER},{AT_UID}"));
-        watches.spawn(follow(api, config, cache, health, PodView::of, touched));
+        let (cache, health) = (reconciler.pods.clone(), context.watch_health());
+        let selection = Selection::default().labels(&format!("{MANAGED_BY}={MANAGER},{AT_UID}"));
+        watches.spawn(follow(api, selection, cache, health, PodView::of, touched));
     }
-    let workers = async {
-        let synced = async {
-            reconciler.ats.synced().await;
-            reconciler.pods.synced().await;
-        };
-        tokio::select! {
-            () = context.stop.cancelled() => Ok(()),
-            () = synced => {
-                runner::run(CONTROLLER, reconciler.clone(), queue.clone(), &context).await
-            }
-        }
-    };
+    let sources: [&dyn Source; 2] = [&*reconciler.ats, &*reconciler.pods];
+    let workers = runner::run(CONTROLLER, reconciler.clone(), queue, &context, &sources);
     runner::join(watches, workers).await
 }
 
@@ -181,7 +171,7 @@ impl AtReconciler {
             self.own_ats.forget(touched.key);
             self.memory().remove(touched.key);
         }
-        queue.add(touched.key.clone());
+        touched.enqueue(queue);
     }
 
     fn pod_touched(&self, touched: &Touched<'_, PodView>, queue: &Queue) {
@@ -403,7 +393,7 @@ impl AtReconciler {
     /// Reads the pod from the API server itself.
     async fn look(&self, at: &AtView) -> Result<Option<PodView>, Error> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
-        let pod = call("read the pod", &at.key, api.get_opt(&name)).await?;
+        let pod = if_there(read("read the pod", &at.key, api.get(&name)).await)?;
         Ok(pod.map(PodView::of))
     }
 
@@ -672,6 +662,7 @@ mod tests {
                 old: Some(&old),
                 new: None,
                 gap: false,
+                changed: false,
             },
             &queue,
         );

@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use chrono::{DateTime, Utc};
 use kube::api::{Patch, PatchParams, PropagationPolicy, ValidationDirective};
 use kube::core::ObjectMeta;
-use kube::runtime::watcher;
 use kube::{Api, Resource};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -19,13 +18,14 @@ use super::{Child, DEGRADED, Done, Observed as _, Owner, Parent, Report, Seen, S
 use crate::admission::faults;
 use crate::admission::rules::{Rules, settle};
 use crate::kinds::pods::{self, Pod, PodView};
-use crate::reconcile::cache::{Cache, Touched, follow};
+use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{self, News, Severity};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
+use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner};
+use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, read, runner};
 
 /// More steps than any way through the decision has: a bug must not become a hot loop.
 const MOST_STEPS: usize = 8;
@@ -74,17 +74,14 @@ pub(super) async fn run<P: Parent>(context: Context) -> anyhow::Result<()> {
     for api in pods {
         watches.spawn(this.clone().watch_pods(api));
     }
-    let workers = async {
-        let known = async {
-            this.parents.synced().await;
-            this.children.synced().await;
-            this.pods.synced().await;
-        };
-        tokio::select! {
-            () = known => runner::run(P::NAME, this.clone(), this.queue.clone(), &context).await,
-            () = context.stop.cancelled() => Ok(()),
-        }
-    };
+    let sources: [&dyn Source; 3] = [&*this.parents, &*this.children, &*this.pods];
+    let workers = runner::run(
+        P::NAME,
+        this.clone(),
+        this.queue.clone(),
+        &context,
+        &sources,
+    );
     runner::join(watches, workers).await
 }
 
@@ -123,22 +120,22 @@ struct Memory {
 
 impl<P: Parent> Controller<P> {
     async fn watch_parents(self: Arc<Self>, api: Api<Stored<P>>) {
-        let (cache, health) = (self.parents.clone(), self.context.health.clone());
-        let touched = |touched: &Touched<'_, ParentView>| self.queue.add(touched.key.clone());
-        let config = watcher::Config::default().page_size(PAGE);
-        follow(api, config, cache, health, ParentView::of, touched).await;
+        let (cache, health) = (self.parents.clone(), self.context.watch_health());
+        let touched = |touched: &Touched<'_, ParentView>| touched.enqueue(&self.queue);
+        let selection = Selection::default().page(PAGE);
+        follow(api, selection, cache, health, ParentView::of, touched).await;
     }
 
     async fn watch_children(self: Arc<Self>, api: Api<StoredChild<P>>) {
-        let (cache, health) = (self.children.clone(), self.context.health.clone());
+        let (cache, health) = (self.children.clone(), self.context.watch_health());
         let touched = |touched: &Touched<'_, ChildView>| self.child_touched(touched);
         let labels = format!("{MANAGED_BY}={MANAGER},{COMPONENT}={}", P::NAME);
-        let config = watcher::Config::default().page_size(PAGE).labels(&labels);
-        follow(api, config, cache, health, view::<P>, touched).await;
+        let selection = Selection::default().page(PAGE).labels(&labels);
+        follow(api, selection, cache, health, view::<P>, touched).await;
     }
 
     async fn watch_pods(self: Arc<Self>, api: Api<Pod>) {
-        let (cache, health) = (self.pods.clone(), self.context.health.clone());
+        let (cache, health) = (self.pods.clone(), self.context.watch_health());
         let view = |pod| PodView::of(pod, P::POD_LABELS);
         let touched = |touched: &Touched<'_, PodView>| {
             if touched.old == touched.new {
@@ -149,8 +146,8 @@ impl<P: Parent> Controller<P> {
                 self.queue.add(Key::new(&touched.key.namespace, name));
             }
         };
-        let config = pods::config().labels(P::POD_LABELS[0]);
-        follow(api, config, cache, health, view, touched).await;
+        let selection = pods::selection().labels(P::POD_LABELS[0]);
+        follow(api, selection, cache, health, view, touched).await;
     }
 
     fn child_touched(&self, touched: &Touched<'_, ChildView>) {
@@ -531,15 +528,15 @@ impl<P: Parent> Look<'_, P> {
 
     async fn look(&self, name: &str) -> Result<Option<ChildView>, Error> {
         let api = self.api::<StoredChild<P>>();
-        let found = call("read the child", self.owner.key, api.get_opt(name)).await?;
+        let found = if_there(read("read the child", self.owner.key, api.get(name)).await)?;
         Ok(found.map(view::<P>))
     }
 
     /// Whether the object is there and not being deleted, by the API server itself.
     async fn is_still_there(&self) -> Result<bool, Error> {
         let api = self.api::<Stored<P>>();
-        let request = api.get_metadata_opt(&self.owner.key.name);
-        let there = call("read the object", self.owner.key, request).await?;
+        let request = api.get_metadata(&self.owner.key.name);
+        let there = if_there(read("read the object", self.owner.key, request).await)?;
         let is_it = |meta: &ObjectMeta| {
             meta.uid.as_deref() == Some(self.owner.uid) && meta.deletion_timestamp.is_none()
         };

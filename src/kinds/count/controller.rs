@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use chrono::{DateTime, Utc};
 use kube::Client;
-use kube::runtime::watcher;
 use tokio::task::JoinSet;
 
 use super::admission::CountRules;
@@ -15,9 +14,10 @@ use crate::admission::faults::Fault;
 use crate::admission::rules::settle;
 use crate::clock::Clock;
 use crate::kinds::pods::{self, Pod, PodView};
-use crate::reconcile::cache::{Cache, Touched, follow};
+use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::event::{self, Events};
 use crate::reconcile::queue::Queue;
+use crate::reconcile::watch::Selection;
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner, write};
 
 /// The name of this controller in logs and figures.
@@ -84,34 +84,25 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
     });
     let mut watches = JoinSet::new();
     for api in counts {
-        let (this, health) = (this.clone(), context.health.clone());
+        let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
             let view = |object| CountView::of(object, (this.clock)());
-            let touched = |touched: &Touched<'_, CountView>| this.queue.add(touched.key.clone());
-            let (config, cache) = (watcher::Config::default(), this.counts.clone());
-            follow(api, config, cache, health, view, touched).await;
+            let touched = |touched: &Touched<'_, CountView>| touched.enqueue(&this.queue);
+            let (selection, cache) = (Selection::default(), this.counts.clone());
+            follow(api, selection, cache, health, view, touched).await;
         });
     }
     for api in pods {
-        let (this, health) = (this.clone(), context.health.clone());
+        let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
             let view = |pod| PodView::of(pod, LABELS);
             let touched = |touched: &Touched<'_, PodView>| this.pod_touched(touched);
-            let (config, cache) = (pods::config(), this.pods.clone());
-            follow(api, config, cache, health, view, touched).await;
+            let (selection, cache) = (pods::selection(), this.pods.clone());
+            follow(api, selection, cache, health, view, touched).await;
         });
     }
-    let workers = async {
-        // Before all of it is known, a pod that is there would look missing.
-        let known = async {
-            this.counts.synced().await;
-            this.pods.synced().await;
-        };
-        tokio::select! {
-            () = known => runner::run(NAME, this.clone(), this.queue.clone(), &context).await,
-            () = context.stop.cancelled() => Ok(()),
-        }
-    };
+    let sources: [&dyn Source; 2] = [&*this.counts, &*this.pods];
+    let workers = runner::run(NAME, this.clone(), this.queue.clone(), &context, &sources);
     runner::join(watches, workers).await
 }
 
@@ -380,6 +371,7 @@ mod tests {
                 old: old.as_ref(),
                 new: new.as_ref(),
                 gap: false,
+                changed: false,
             });
             let woken = tokio::time::timeout(Duration::ZERO, queue.take()).await;
             assert_eq!(woken.is_ok(), wakes, "{old:?} {new:?}");

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
 use kube::Api;
-use kube::runtime::watcher;
 use tokio::task::JoinSet;
 
 use super::admission::{MAX_HISTORY, MyDaemonSetRules};
@@ -21,9 +20,10 @@ use super::status::{self, RESUME_ANNOTATION};
 use super::views::{NodeView, PodView, WatchedNode, WatchedPod};
 use crate::admission::faults::Fault;
 use crate::admission::rules::settle;
-use crate::reconcile::cache::{Cache, Touched, follow};
+use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::own::Own;
 use crate::reconcile::queue::Queue;
+use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, runner};
 
@@ -134,19 +134,8 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
         watches.spawn(this.clone().watch_revisions(api));
     }
     watches.spawn(this.clone().watch_nodes());
-    let workers = async {
-        // Before all of it is known, a pod that is there would look missing.
-        let known = async {
-            this.objects.synced().await;
-            this.nodes.synced().await;
-            this.pods.synced().await;
-            this.revisions.synced().await;
-        };
-        tokio::select! {
-            () = known => runner::run(NAME, this.clone(), this.queue.clone(), &context).await,
-            () = context.stop.cancelled() => Ok(()),
-        }
-    };
+    let sources: [&dyn Source; 4] = [&*this.objects, &*this.nodes, &*this.pods, &*this.revisions];
+    let workers = runner::run(NAME, this.clone(), this.queue.clone(), &context, &sources);
     runner::join(watches, workers).await
 }
 
@@ -179,26 +168,26 @@ struct Controller {
 
 /// Everything, in pages so small that a whole one weighs little: nodes and pods are long texts of
 /// which little is kept.
-fn all() -> watcher::Config {
-    watcher::Config::default().page_size(PAGE)
+fn all() -> Selection {
+    Selection::default().page(PAGE)
 }
 
 /// The pods and revisions that this operator made.
-fn ours() -> watcher::Config {
+fn ours() -> Selection {
     all().labels(&format!("{MANAGED_BY}={MANAGER},{NAME_LABEL}"))
 }
 
 impl Controller {
     async fn watch_objects(self: Arc<Self>, api: Api<RawMyDaemonSet>) {
-        let (cache, health) = (self.objects.clone(), self.context.health.clone());
+        let (cache, health) = (self.objects.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
         let view = |object| ObjectView::of(object, clock());
-        let touched = |touched: &Touched<'_, ObjectView>| self.queue.add(touched.key.clone());
+        let touched = |touched: &Touched<'_, ObjectView>| touched.enqueue(&self.queue);
         follow(api, all(), cache, health, view, touched).await;
     }
 
     async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
-        let (cache, health) = (self.pods.clone(), self.context.health.clone());
+        let (cache, health) = (self.pods.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
         let view = |pod| PodView::of(pod, clock());
         let touched = |touched: &Touched<'_, PodView>| self.pod_touched(touched);
@@ -206,7 +195,7 @@ impl Controller {
     }
 
     async fn watch_revisions(self: Arc<Self>, api: Api<WatchedRevision>) {
-        let (cache, health) = (self.revisions.clone(), self.context.health.clone());
+        let (cache, health) = (self.revisions.clone(), self.context.watch_health());
         let touched = |touched: &Touched<'_, RevisionView>| {
             if touched.old != touched.new
                 && let Some(revision) = touched.new.or(touched.old)
@@ -220,7 +209,7 @@ impl Controller {
 
     async fn watch_nodes(self: Arc<Self>) {
         let api = Api::<WatchedNode>::all(self.context.client.clone());
-        let (cache, health) = (self.nodes.clone(), self.context.health.clone());
+        let (cache, health) = (self.nodes.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
         let view = |node| {
             let now = clock();

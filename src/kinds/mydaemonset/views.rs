@@ -62,6 +62,7 @@ pub struct WatchedCondition {
     /// True, False or Unknown.
     pub status: String,
     /// When the status last changed.
+    #[serde(deserialize_with = "raw::time")]
     pub last_transition_time: Option<DateTime<Utc>>,
 }
 
@@ -92,6 +93,7 @@ pub struct WatchedReason {
     /// One word, such as `CrashLoopBackOff`.
     pub reason: String,
     /// When it ended.
+    #[serde(deserialize_with = "raw::time")]
     pub finished_at: Option<DateTime<Utc>>,
 }
 
@@ -532,5 +534,17 @@ mod tests {
         );
         assert_eq!(between.trouble.as_deref(), Some("Restarting"));
         assert!(waiting("CrashLoopBackOff").ended.is_none());
+    }
+
+    #[test]
+    fn a_time_in_the_year_10000_holds_up_no_watch() {
+        let far = "10000-01-01T00:59:59Z";
+        let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": far});
+        let node = json!({"metadata": {"name": "n"}, "status": {"conditions": [condition]}});
+        serde_json::from_str::<WatchedNode>(&node.to_string()).unwrap();
+        let ended = json!({"state": {"terminated": {"reason": "Error", "finishedAt": far}}});
+        let pod = json!({"metadata": {"name": "p"},
+            "status": {"conditions": [condition], "containerStatuses": [ended], "startTime": far}});
+        serde_json::from_str::<WatchedPod>(&pod.to_string()).unwrap();
     }
 }

@@ -13,6 +13,7 @@ mod kinds;
 mod leader;
 mod load;
 mod memory;
+mod namespaces;
 mod planes;
 mod proxy;
 mod records;
@@ -20,6 +21,7 @@ mod refused;
 mod rollouts;
 mod rotation;
 mod scrapes;
+mod silent;
 mod stored;
 
 use crate::harness::Kubectl;

@@ -19,6 +19,8 @@ pub(crate) enum Mode {
     Late(Duration),
     /// Connections are taken and none is closed, and nothing goes through until another mode comes.
     Silent,
+    /// The same for the connections that were made before then, for ever. Others are as if it were not there.
+    Stranded(Instant),
     /// Every connection is closed at once.
     Gone,
 }
@@ -87,7 +89,7 @@ async fn pass(client: TcpStream, server: String, modes: watch::Receiver<Mode>) {
     let there = async move {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(count @ 1..) = from_client.read(&mut buffer).await {
-            audible(&up).await;
+            audible(&up, start).await;
             if to_server.write_all(&buffer[..count]).await.is_err() {
                 break;
             }
@@ -109,7 +111,7 @@ async fn pass(client: TcpStream, server: String, modes: watch::Receiver<Mode>) {
             {
                 sleep_until(came + delay).await;
             }
-            audible(&modes).await;
+            audible(&modes, start).await;
             if to_client.write_all(&piece).await.is_err() {
                 break;
             }
@@ -121,8 +123,13 @@ async fn pass(client: TcpStream, server: String, modes: watch::Receiver<Mode>) {
     }
 }
 
-/// Waits until something goes through.
-async fn audible(modes: &watch::Receiver<Mode>) {
+/// Waits until something goes through a connection that was made then.
+async fn audible(modes: &watch::Receiver<Mode>, made: Instant) {
     let mut modes = modes.clone();
-    let _ = modes.wait_for(|mode| *mode != Mode::Silent).await;
+    let is_audible = |mode: &Mode| match mode {
+        Mode::Silent => false,
+        Mode::Stranded(before) => made > *before,
+        Mode::Open | Mode::Late(_) | Mode::Gone => true,
+    };
+    let _ = modes.wait_for(is_audible).await;
 }

@@ -38,6 +38,8 @@ lengths! {
     changes_of_the_leader: u64 = 400, 5_000;
     /// `certs::rotation`: histories of each kind of mishap.
     certificate_rotations: u64 = 8, 100;
+    /// `reconcile::lanes`: histories of keys of several namespaces.
+    queue_lanes: u64 = 500, 20_000;
     /// `serving::limiter`: steps of the limiter of connections and its naive model.
     limiter_steps: usize = 1_000_000, 10_000_000;
     /// `serving::budget`: steps of the ledger of the memory for bodies.
@@ -100,7 +102,7 @@ lengths! {
     rotation_changes: usize = 1, 4;
     /// `disruption::certificates`: how often files with a certificate are replaced under load.
     replaced_files: usize = 1, 3;
-    /// `disruption::damage`: how long the API server does not answer: longer than the 20 s after which a call fails.
+    /// `disruption::damage`: how long the API server does not answer: longer than a call about certificates may take.
     silence: Duration = Duration::from_secs(22), Duration::from_mins(1);
     /// `disruption::damage`: how late the answers of a slow API server are.
     lateness: Duration = Duration::from_secs(1), Duration::from_secs(5);

@@ -23,7 +23,7 @@ use crate::kinds::mydaemonset::status::{DELETE_REFUSED, Refusal};
 use crate::kinds::mydaemonset::views::{
     PodView, WatchedNode, WatchedPod, controller as controller_of,
 };
-use crate::reconcile::{Error, call, write};
+use crate::reconcile::{Error, call, if_there, read, write};
 
 /// The most pods made, and the most deleted, at one look; the next look follows at once.
 const MOST: usize = 500;
@@ -168,7 +168,7 @@ impl Look<'_> {
     /// without a kubelet's word, so a watch that lags is not enough to go by.
     async fn node_is_there(&self, node: &str) -> Result<bool, Error> {
         let api = Api::<WatchedNode>::all(self.this.context.client.clone());
-        let there = call("read the node", self.key, api.get_metadata_opt(node)).await?;
+        let there = if_there(read("read the node", self.key, api.get_metadata(node)).await)?;
         Ok(there.is_some())
     }
 
@@ -176,12 +176,8 @@ impl Look<'_> {
     /// may it adopt, or what it adopts would be deleted with it.
     pub(super) async fn is_still_there(&self) -> Result<bool, Error> {
         let api = self.api::<RawMyDaemonSet>();
-        let there = call(
-            "read the object",
-            self.key,
-            api.get_metadata_opt(&self.key.name),
-        );
-        let there = there.await?;
+        let request = api.get_metadata(&self.key.name);
+        let there = if_there(read("read the object", self.key, request).await)?;
         Ok(there.is_some_and(|object| {
             object.metadata.uid.as_deref() == Some(&self.object.uid)
                 && object.metadata.deletion_timestamp.is_none()
@@ -360,7 +356,7 @@ impl Look<'_> {
             return Ok(Some(content.clone()));
         }
         let api = self.api::<WatchedRevision>();
-        let there = call("read a revision", self.key, api.get_opt(&revision.name)).await?;
+        let there = if_there(read("read a revision", self.key, api.get(&revision.name)).await)?;
         let content = there.and_then(|there| there.canonical());
         let content = content.filter(|content| revision::hash(content) == hash);
         let content: Option<Arc<str>> = content.map(Into::into);
@@ -432,7 +428,7 @@ impl Look<'_> {
     /// somebody took our labels from it and thereby the pod.
     async fn already_there(&self, create: &Create, name: &str, conflict: Error) -> Made {
         let api = self.api::<WatchedPod>();
-        let there = call("read a pod", self.key, api.get_metadata_opt(name)).await;
+        let there = if_there(read("read a pod", self.key, api.get_metadata(name)).await);
         let is_ours = |pod: &PartialObjectMeta<WatchedPod>| {
             let owner = controller_of(pod.metadata.owner_references.as_deref());
             owner.is_some_and(|owner| owner.uid == self.object.uid)
@@ -477,7 +473,7 @@ impl Look<'_> {
         let api = self.api::<WatchedPod>();
         let mut result = Ok(());
         for gone in vanished {
-            let there = call("read a pod", self.key, api.get_metadata_opt(&gone.pod)).await;
+            let there = if_there(read("read a pod", self.key, api.get_metadata(&gone.pod)).await);
             let released = match there {
                 Ok(Some(pod)) if pod.metadata.uid.as_deref() == Some(&gone.uid) => {
                     self.release_unlabelled(&pod).await

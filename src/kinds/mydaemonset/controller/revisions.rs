@@ -10,7 +10,7 @@ use super::pods::{done_or_gone, is_already_there};
 use super::{Settled, of_owner};
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::rollout::board::Board;
-use crate::reconcile::{Error, call, write};
+use crate::reconcile::{Error, call, read, write};
 
 impl Look<'_> {
     /// The object's revisions, that of the present spec among them and the newest: it is made, or
@@ -72,7 +72,7 @@ impl Look<'_> {
         // It is there: not seen yet, left behind by a namesake of this object, or a stranger's.
         let name = revision::name(self.owner.name, &settled.hash);
         let api = self.api::<WatchedRevision>();
-        let there = call("read the revision", self.key, api.get(&name)).await?;
+        let there = read("read the revision", self.key, api.get(&name)).await?;
         let view = RevisionView::of(there);
         let free = view.owner_uid.is_empty() || view.owner_uid == self.object.uid;
         if view.hash != settled.hash || !free {
