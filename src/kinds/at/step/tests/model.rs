@@ -16,7 +16,7 @@ const EVENTS: usize = 160;
 /// A call on its way.
 #[derive(Clone, Debug)]
 enum Call {
-    Create(PodView),
+    Create(Box<PodView>),
     Status { version: u64, status: Box<AtStatus> },
     Lift { uid: String, gate: usize },
     DeletePod(Version),
@@ -76,7 +76,7 @@ impl Server {
                 if free {
                     self.pod = Some(PodView {
                         uid: format!("p-{}", self.version),
-                        ..pod
+                        ..*pod
                     });
                 }
                 free
@@ -211,7 +211,7 @@ impl World {
             && pod.gate.is_none()
         {
             let done = ended("x", code);
-            (pod.phase, pod.ended, pod.taken) = (done.phase, done.ended, true);
+            (pod.phase, pod.ended, pod.bound) = (done.phase, done.ended, true);
             self.server.stored();
         }
     }
@@ -305,9 +305,8 @@ impl World {
             Act::Look => operator.look = true,
             Act::Create(_) => {
                 let hash = Some(pod::hash(UID, at.spec.as_ref().unwrap()));
-                operator
-                    .calls
-                    .push(Call::Create(PodView { hash, ..gated("") }));
+                let pod = PodView { hash, ..gated("") };
+                operator.calls.push(Call::Create(Box::new(pod)));
             }
             Act::Lift { uid, gate } => operator.calls.push(Call::Lift { uid, gate }),
             Act::DeletePod(version) => operator.calls.push(Call::DeletePod(version)),
