@@ -300,7 +300,9 @@ impl AtReconciler {
             let of_it = |pod: &&Arc<PodView>| {
                 pod.is_of(&at.uid) || at.status.pod_uid.as_ref() == Some(&pod.uid)
             };
-            if let Some(pod) = sight.pod.as_ref().filter(of_it) {
+            if at.phase() != Phase::Done
+                && let Some(pod) = sight.pod.as_ref().filter(of_it)
+            {
                 self.see(key, &at.uid, pod);
             }
             let memory = self.recalled(&at);
@@ -516,11 +518,12 @@ impl AtReconciler {
         }
         if let Some(start) = step.start {
             self.metrics.released(start, scheduled, at.base);
-            self.with_memory(at, |memory| {
-                if let Some(released) = &mut memory.released {
-                    released.reported = true;
-                }
-            });
+            // With the end nothing is remembered any more.
+            let mut all = self.memory();
+            let memory = all.get_mut(&at.key).filter(|memory| memory.uid == at.uid);
+            if let Some(released) = memory.and_then(|memory| memory.released.as_mut()) {
+                released.reported = true;
+            }
         }
         let about = event::about::<At>(&at.key, &at.uid);
         let news = step.news.into_iter().map(|news| (about.clone(), news));
@@ -821,6 +824,12 @@ mod tests {
                         "reason": "Invalid", "message": "a policy says no"}),
                 ),
                 Method::GET => (200, pod.clone()),
+                // As of a proxy.
+                Method::DELETE => (
+                    404,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
+                        "reason": "", "message": "page not found"}),
+                ),
                 Method::POST => (
                     409,
                     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409,
@@ -897,6 +906,143 @@ mod tests {
             &queue,
         );
         assert_eq!(reconciler.memory().get(&key()).unwrap().hold, None);
+    }
+
+    fn touch(reconciler: &AtReconciler, old: Option<&PodView>, new: Option<&PodView>) {
+        let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
+        let queue = Queue::new(Arc::new(now), figures.of(CONTROLLER));
+        let touched = Touched {
+            key: &pod_key(),
+            old,
+            new,
+            gap: false,
+        };
+        reconciler.pod_touched(&touched, &queue);
+    }
+
+    fn version(pod: Value, version: u32) -> PodView {
+        PodView {
+            resource_version: version.to_string(),
+            ..view(pod)
+        }
+    }
+
+    fn ended(version_: u32) -> PodView {
+        let mut pod = pod(false);
+        pod["status"]["phase"] = "Succeeded".into();
+        version(pod, version_)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_older_than_what_the_watch_saw_undoes_nothing() {
+        let reconciler = reconciler();
+        let (gated, released) = (version(pod(true), 7), version(pod(false), 8));
+        touch(&reconciler, None, Some(&gated));
+        touch(&reconciler, Some(&gated), Some(&released));
+        touch(&reconciler, Some(&released), Some(&ended(9)));
+        touch(&reconciler, Some(&ended(9)), None);
+        reconciler.see(&key(), "at-uid", &released);
+        let memory = reconciler.memory().get(&key()).cloned().unwrap();
+        assert_eq!(memory.last.map(|last| last.pod), Some(ended(9)));
+        assert_eq!(memory.released.map(|first| first.at), Some(now()));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_only_lost_its_label_was_not_deleted() {
+        let reconciler = reconciler();
+        let gated = version(pod(true), 7);
+        touch(&reconciler, Some(&gated), None);
+        assert!(reconciler.memory().get(&key()).unwrap().last.is_some());
+        reconciler.see(&key(), "at-uid", &version(pod(true), 8));
+        assert_eq!(reconciler.memory().get(&key()).unwrap().last, None);
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_was_deleted_with_its_gate_never_started_whatever_the_watch_shows() {
+        let reconciler = reconciler();
+        let mut going = pod(true);
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        reconciler.see(&key(), "at-uid", &version(going, 8));
+        let last = reconciler.memory().get(&key()).unwrap().last.clone();
+        assert!(last.is_some_and(|last| last.certain && last.pod.gate.is_some()));
+    }
+
+    #[tokio::test]
+    async fn an_at_inherits_nothing_from_one_of_the_same_name() {
+        let reconciler = reconciler();
+        let stored = reconciler.ats.get(&key()).unwrap();
+        let before = stored.read(&key(), now()).unwrap();
+        reconciler.in_vain(&before);
+        assert!(reconciler.recalled(&before).hold.is_some());
+        let after = AtView {
+            uid: "another".to_owned(),
+            ..before
+        };
+        assert_eq!(reconciler.recalled(&after).hold, None);
+        assert_eq!(reconciler.fails(&after, Call::Create), 1);
+        assert_eq!(reconciler.recalled(&after).hold, None);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_an_at_that_is_done() {
+        let done = json!({"phase": "DONE", "podUID": "pod-uid", "result": "Succeeded"});
+        let reconciler = reconciler_of(&at(&done), pod(false), Arc::new(now));
+        reconciler
+            .pods
+            .insert(&pod_key(), &Arc::new(view(pod(false))));
+        reconciler.work(&key(), &mut Work::default()).await.unwrap();
+        touch(&reconciler, Some(&ended(9)), None);
+        assert!(reconciler.memory().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_at_that_is_gone_is_not_overdue() {
+        let reconciler = reconciler();
+        reconciler.metrics.overdue(&key(), true);
+        reconciler.ats.remove(&key());
+        reconciler.work(&key(), &mut Work::default()).await.unwrap();
+        assert_eq!(reconciler.metrics.overdue_count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_deletion_that_finds_nothing_is_not_believed_while_the_pod_is_there() {
+        // What the API server says of a pod that is there, through a proxy that knows better.
+        let reconciler = reconciler();
+        let stored = reconciler.ats.get(&key()).unwrap();
+        let at = stored.read(&key(), now()).unwrap();
+        let version = Version {
+            uid: "pod-uid".to_owned(),
+            resource_version: "7".to_owned(),
+        };
+        let mut work = Work::default();
+        let after = reconciler.delete(&at, &version, &mut work).await;
+        let Ok(After::Undone(sight)) = after else {
+            panic!("the deletion was taken for done");
+        };
+        assert!(sight.live && sight.pod.is_some());
+        assert!(reconciler.recalled(&at).hold.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_release_that_is_rejected_is_not_taken_for_ours_when_the_gate_goes() {
+        let reconciler = reconciler();
+        reconciler
+            .pods
+            .insert(&pod_key(), &Arc::new(view(pod(true))));
+        let stored = reconciler.ats.get(&key()).unwrap();
+        let at = stored.read(&key(), now()).unwrap();
+        let uid = Some("pod-uid".to_owned());
+        reconciler.with_memory(&at, |memory| memory.withheld.clone_from(&uid));
+        reconciler.work(&key(), &mut Work::default()).await.unwrap();
+        assert_eq!(reconciler.recalled(&at).withheld, uid);
+        // Another client removes the gate.
+        reconciler
+            .pods
+            .insert(&pod_key(), &Arc::new(version(pod(false), 8)));
+        let mut work = Work::default();
+        reconciler.work(&key(), &mut work).await.unwrap();
+        let told: Vec<_> = work.news.iter().map(|(_, news)| news.reason).collect();
+        assert_eq!(told, ["GateViolated"]);
     }
 
     #[tokio::test]

@@ -97,6 +97,12 @@ impl Metrics {
         }
     }
 
+    /// How many are overdue.
+    #[cfg(test)]
+    pub fn overdue_count(&self) -> i64 {
+        self.overdue.get()
+    }
+
     /// The pod of an At was released then. A schedule that was past when it was set is late from then
     /// on: before that, it could not have been kept.
     pub fn released(

@@ -841,6 +841,90 @@ mod tests {
     }
 
     #[test]
+    fn a_time_that_no_parser_takes_holds_up_no_watch() {
+        // As the API server returns 9999-12-31T23:59:59-01:00.
+        let far = "10000-01-01T00:59:59Z";
+        let view = view(json!({
+            "metadata": {"name": "a-pod"},
+            "status": {"phase": "Failed", "startTime": far,
+                "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": far}],
+                "containerStatuses": [{"name": "at", "state": {"terminated": {"exitCode": 3, "finishedAt": far}}}]},
+        }));
+        assert!(view.bound);
+        assert_eq!((view.scheduled, view.ended[0].finished_at), (None, None));
+        assert_eq!(view.ended[0].exit_code, 3);
+    }
+
+    #[test]
+    fn a_pod_is_its_nodes_from_the_binding_on() {
+        let bound = |spec: Value, status: Value| {
+            let view = view(json!({"metadata": {"name": "a-pod"}, "spec": spec, "status": status}));
+            (view.bound, view.scheduled.map(|time| time.timestamp()))
+        };
+        let scheduled = json!({"conditions": [{"type": "PodScheduled", "status": "True",
+            "lastTransitionTime": "2026-04-12T10:00:00Z"}]});
+        assert_eq!(bound(json!({}), json!({})), (false, None));
+        assert_eq!(bound(json!({"nodeName": ""}), json!({})), (false, None));
+        assert_eq!(bound(json!({"nodeName": "n"}), json!({})), (true, None));
+        assert_eq!(
+            bound(json!({"nodeName": "n"}), scheduled),
+            (true, Some(1_775_988_000))
+        );
+        assert_eq!(
+            bound(json!({}), json!({"startTime": "2026-04-12T10:00:05Z"})),
+            (true, Some(1_775_988_005))
+        );
+    }
+
+    #[test]
+    fn a_gated_pod_of_ours_without_an_owner_is_a_stray() {
+        let stray = |change: &dyn Fn(&mut Value)| {
+            let mut pod = build(OWNER, &spec(json!({"command": "x"})));
+            pod["metadata"]["ownerReferences"] = json!([]);
+            change(&mut pod);
+            view(pod).stray_of
+        };
+        assert_eq!(stray(&|_| ()).as_deref(), Some("at-1"));
+        let other =
+            json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "u", "controller": true}]);
+        assert_eq!(
+            stray(&|pod| pod["metadata"]["ownerReferences"] = other.clone()),
+            None
+        );
+        assert_eq!(
+            stray(&|pod| pod["spec"]["schedulingGates"] = json!([])),
+            None
+        );
+        assert_eq!(
+            stray(&|pod| pod["metadata"]["annotations"] = json!({})),
+            None
+        );
+        assert_eq!(stray(&|pod| pod["metadata"]["labels"] = json!({})), None);
+    }
+
+    #[test]
+    fn a_running_pod_that_only_the_node_controller_calls_unready_is_on_a_silent_node() {
+        let waiting = |ready: Value, containers: &str, phase: &str| {
+            let view = view(
+                json!({"metadata": {"name": "a-pod"}, "status": {"phase": phase,
+                "conditions": [ready, {"type": "ContainersReady", "status": containers}]}}),
+            );
+            view.waiting.map(|waiting| waiting.reason)
+        };
+        let bare = json!({"type": "Ready", "status": "False"});
+        assert_eq!(
+            waiting(bare.clone(), "True", "Running").as_deref(),
+            Some("NodeNotReady")
+        );
+        assert_eq!(waiting(bare.clone(), "False", "Running"), None);
+        assert_eq!(waiting(bare, "True", "Succeeded"), None);
+        let gates = json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"});
+        assert_eq!(waiting(gates, "True", "Running"), None);
+        let ready = json!({"type": "Ready", "status": "True"});
+        assert_eq!(waiting(ready, "True", "Running"), None);
+    }
+
+    #[test]
     fn gates_of_others_are_what_a_released_pod_waits_for() {
         let waiting = |gates: &[&str]| {
             let gates: Vec<Value> = gates.iter().map(|name| json!({"name": name})).collect();
