@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use super::crd::{At, AtObject, AtStatus, Phase};
 use super::metrics::Metrics;
 use super::pod::{self, AT_UID, PodObject, PodView};
-use super::step::{self, Act, Call, Hindrance, Last, Released, Seen, Step, Version};
+use super::step::{self, Act, Call, Hindrance, Last, Seen, Sightings, Step, Version};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, Touched, follow};
@@ -125,10 +125,8 @@ struct AtReconciler {
 struct Memory {
     /// `metadata.uid` of the At. An At of the same name that is made after it inherits nothing.
     uid: String,
-    /// The pod that the watch last saw deleted.
-    last: Option<Last>,
-    /// The first sight of a pod of the At without our gate.
-    released: Option<Released>,
+    /// What was seen of its pods.
+    sightings: Sightings,
     /// The UID of the pod that this process committed, while it has sent no request that can have
     /// released it.
     withheld: Option<String>,
@@ -137,29 +135,6 @@ struct Memory {
     hold: Option<DateTime<Utc>>,
     /// The call about the pod that fails, and how often in a row.
     failing: Option<(Call, u32)>,
-}
-
-impl Memory {
-    /// Takes in a state of a pod of the At that is not gone.
-    fn see(&mut self, pod: &PodView, now: DateTime<Utc>) {
-        let outlives = |last: &mut Last| last.pod.uid == pod.uid && is_older(&last.pod, pod);
-        // For a watch with a label selector, a pod that loses its label is deleted.
-        self.last.take_if(outlives);
-        if pod.gate.is_none() {
-            self.released.get_or_insert_with(|| Released::new(pod, now));
-        } else if pod.deleting {
-            // The scheduler binds no pod that is being deleted.
-            let (pod, certain) = (pod.clone(), true);
-            self.last.get_or_insert(Last { pod, certain });
-        }
-    }
-}
-
-/// Whether the first of two states of one pod is the older. Resource versions are numbers that grow
-/// (Kubernetes' KEP-5504).
-fn is_older(pod: &PodView, than: &PodView) -> bool {
-    let version = |pod: &PodView| pod.resource_version.parse::<u64>().ok();
-    version(pod) < version(than)
 }
 
 impl Reconciler for AtReconciler {
@@ -245,10 +220,8 @@ impl AtReconciler {
             (Some(old), None) => {
                 if let Some(known) = known.filter(|at| old.is_of(&at.uid)) {
                     let mut all = self.memory();
-                    recall(&mut all, &at, &known.uid).last = Some(Last {
-                        pod: old.clone(),
-                        certain: !touched.gap,
-                    });
+                    let memory = recall(&mut all, &at, &known.uid);
+                    memory.sightings.miss(old, !touched.gap);
                 } else if let Some(memory) = self.memory().get_mut(&at) {
                     // The pod of an earlier At of this name, which was in the way.
                     memory.hold = None;
@@ -271,10 +244,10 @@ impl AtReconciler {
         let now = (self.clock)();
         let mut all = self.memory();
         match all.get_mut(key) {
-            Some(memory) if memory.uid == uid => memory.see(pod, now),
+            Some(memory) if memory.uid == uid => memory.sightings.see(pod, now),
             // Nearly every event: there is nothing to remember.
             _ if pod.gate.is_some() && !pod.deleting => {}
-            _ => recall(&mut all, key, uid).see(pod, now),
+            _ => recall(&mut all, key, uid).sightings.see(pod, now),
         }
     }
 
@@ -306,13 +279,13 @@ impl AtReconciler {
                 self.see(key, &at.uid, pod);
             }
             let memory = self.recalled(&at);
-            let released = memory.released.as_ref();
+            let released = memory.sightings.released.as_ref();
             self.metrics
                 .overdue(key, step::is_overdue(&at, released, now));
             let seen = Seen {
                 pod: sight.pod.as_deref(),
                 live: sight.live,
-                last: memory.last.as_ref(),
+                last: memory.sightings.last.as_ref(),
                 released,
                 withheld: memory.withheld.is_some() && memory.withheld == at.status.pod_uid,
                 // A clock that was set back must not hold a start up.
@@ -394,8 +367,8 @@ impl AtReconciler {
             Ok(pod) => {
                 work.did.push(format!("released the pod {uid}"));
                 self.works(at, Call::Release);
-                let last = self.recalled(at).last;
-                let of_it = |last: &Last| last.pod.uid == pod.uid && is_older(&pod, &last.pod);
+                let last = self.recalled(at).sightings.last;
+                let of_it = |last: &Last| last.pod.uid == pod.uid && pod.is_older(&last.pod);
                 // An answer that comes late is of a pod that the watch has seen end and go since.
                 let is_gone = last.is_some_and(|last| of_it(&last));
                 Ok(After::Done(if is_gone {
@@ -521,7 +494,7 @@ impl AtReconciler {
             // With the end nothing is remembered any more.
             let mut all = self.memory();
             let memory = all.get_mut(&at.key).filter(|memory| memory.uid == at.uid);
-            if let Some(released) = memory.and_then(|memory| memory.released.as_mut()) {
+            if let Some(released) = memory.and_then(|memory| memory.sightings.released.as_mut()) {
                 released.reported = true;
             }
         }
@@ -943,8 +916,9 @@ mod tests {
         touch(&reconciler, Some(&ended(9)), None);
         reconciler.see(&key(), "at-uid", &released);
         let memory = reconciler.memory().get(&key()).cloned().unwrap();
-        assert_eq!(memory.last.map(|last| last.pod), Some(ended(9)));
-        assert_eq!(memory.released.map(|first| first.at), Some(now()));
+        let sightings = memory.sightings;
+        assert_eq!(sightings.last.map(|last| last.pod), Some(ended(9)));
+        assert_eq!(sightings.released.map(|first| first.at), Some(now()));
     }
 
     #[tokio::test]
@@ -952,9 +926,20 @@ mod tests {
         let reconciler = reconciler();
         let gated = version(pod(true), 7);
         touch(&reconciler, Some(&gated), None);
-        assert!(reconciler.memory().get(&key()).unwrap().last.is_some());
+        assert!(
+            reconciler
+                .memory()
+                .get(&key())
+                .unwrap()
+                .sightings
+                .last
+                .is_some()
+        );
         reconciler.see(&key(), "at-uid", &version(pod(true), 8));
-        assert_eq!(reconciler.memory().get(&key()).unwrap().last, None);
+        assert_eq!(
+            reconciler.memory().get(&key()).unwrap().sightings.last,
+            None
+        );
     }
 
     #[tokio::test]
@@ -963,7 +948,13 @@ mod tests {
         let mut going = pod(true);
         going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
         reconciler.see(&key(), "at-uid", &version(going, 8));
-        let last = reconciler.memory().get(&key()).unwrap().last.clone();
+        let last = reconciler
+            .memory()
+            .get(&key())
+            .unwrap()
+            .sightings
+            .last
+            .clone();
         assert!(last.is_some_and(|last| last.certain && last.pod.gate.is_some()));
     }
 

@@ -461,6 +461,13 @@ impl PodView {
         &self.resource_version
     }
 
+    /// Whether this state of the pod is older than that one. Resource versions are numbers that grow
+    /// (Kubernetes' KEP-5504).
+    pub fn is_older(&self, than: &Self) -> bool {
+        let number = |pod: &Self| pod.resource_version.parse::<u64>().ok();
+        number(self) < number(than)
+    }
+
     /// Whether the At with that UID is the controller of the pod.
     pub fn is_of(&self, at: &str) -> bool {
         self.controller.as_ref().is_some_and(|(uid, _)| uid == at)

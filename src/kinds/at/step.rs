@@ -149,6 +149,39 @@ pub struct Seen<'a> {
     pub hold: Option<DateTime<Utc>>,
 }
 
+/// What one process has seen of the pods of an At, besides the latest state.
+#[derive(Clone, Debug, Default)]
+pub struct Sightings {
+    /// The last state of a pod that the watch saw deleted.
+    pub last: Option<Last>,
+    /// The first sight of a pod without our gate.
+    pub released: Option<Released>,
+}
+
+impl Sightings {
+    /// Takes in a state of a pod that is there.
+    pub fn see(&mut self, pod: &PodView, now: DateTime<Utc>) {
+        let outlives = |last: &mut Last| last.pod.uid == pod.uid && last.pod.is_older(pod);
+        // For a watch with a label selector, a pod that loses its label is deleted.
+        self.last.take_if(outlives);
+        if pod.gate.is_none() {
+            self.released.get_or_insert_with(|| Released::new(pod, now));
+        } else if pod.deleting {
+            // The scheduler binds no pod that is being deleted.
+            self.last.get_or_insert_with(|| Last {
+                pod: pod.clone(),
+                certain: true,
+            });
+        }
+    }
+
+    /// Takes in the last state of a pod that is gone; `certain` if it was deleted in that state.
+    pub fn miss(&mut self, pod: &PodView, certain: bool) {
+        let pod = pod.clone();
+        self.last = Some(Last { pod, certain });
+    }
+}
+
 /// The first sight of a pod without our gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {

@@ -1309,6 +1309,13 @@ fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step)
     assert!(next_phase as u8 >= at.phase() as u8, "goes back");
     if let Some(uid) = recorded {
         assert_eq!(next.pod_uid.as_deref(), Some(uid), "forgets its pod");
+    } else if let Some(run) = seen
+        .released
+        .filter(|run| Some(&run.uid) == next.pod_uid.as_ref())
+        && ours.is_none_or(|pod| pod.uid != run.uid)
+    {
+        assert!(seen.live && !over && !at.deleting, "commits");
+        assert_eq!(reason(next, STARTED), Some(("True", GATE_VIOLATED)));
     } else if let Some(uid) = &next.pod_uid {
         let pod = ours.expect("a pod of ours to record");
         assert!(
