@@ -32,6 +32,8 @@ struct Server {
     ats: Vec<Option<AtView>>,
     pods: Vec<Option<PodView>>,
     released: Vec<String>,
+    /// Those of them that could run: no scheduler binds a pod that is being deleted.
+    could_run: Vec<String>,
     /// The first status that says what is not so, with the reason.
     lie: Option<String>,
     /// A broken server, to see that the model finds what it is for.
@@ -47,6 +49,7 @@ impl Server {
             ats: vec![],
             pods: vec![],
             released: vec![],
+            could_run: vec![],
             lie: None,
             ignores_versions,
         };
@@ -76,18 +79,25 @@ impl Server {
     fn judge(&self) -> Option<String> {
         let status = &self.at.as_ref()?.status;
         let recorded = status.pod_uid.as_ref();
-        let ran = recorded.is_some_and(|uid| self.released.contains(uid));
+        let released = recorded.is_some_and(|uid| self.released.contains(uid));
         let started = reason(status, STARTED).is_some_and(|(is, _)| is == "True");
-        if started && !ran {
+        // Rows D5 and D7: after the end another client released another pod.
+        if started && reason(status, STARTED) == Some(("True", GATE_VIOLATED)) && !released {
+            let is_second = status.phase == Some(Phase::Done) && !self.released.is_empty();
+            return (!is_second).then(|| format!("GateViolated: {status:?}"));
+        }
+        if started && !released {
             return Some(format!("Started: {status:?}"));
         }
         if started != status.start_time.is_some() {
             return Some(format!("startTime: {status:?}"));
         }
         let true_end = match (status.result?, status.reason.as_deref()?) {
-            (Ending::Missed, _) | (Ending::Unknown, NEVER_STARTED) => self.released.is_empty(),
+            (Ending::Missed, _) | (Ending::Unknown, NEVER_STARTED) => {
+                recorded.is_none_or(|uid| !self.could_run.contains(uid))
+            }
             (Ending::Unknown, _) => !self.is_known_end(),
-            _ => ran && started,
+            _ => released && started,
         };
         (!true_end).then(|| format!("result: {status:?}"))
     }
@@ -110,7 +120,18 @@ impl Server {
             && recorded.is_none_or(|uid| uid == pod.uid)
         {
             pod.gate = None;
-            self.released.push(pod.uid.clone());
+            let uid = pod.uid.clone();
+            self.release(&uid);
+        }
+    }
+
+    /// The pod with that UID has no gate any more.
+    fn release(&mut self, uid: &str) {
+        if !self.released.iter().any(|released| released == uid) {
+            self.released.push(uid.to_owned());
+            if self.pod.as_ref().is_some_and(|pod| !pod.deleting) {
+                self.could_run.push(uid.to_owned());
+            }
         }
     }
 
@@ -154,8 +175,8 @@ impl Server {
                     .as_mut()
                     .filter(|pod| pod.uid == uid && pod.gate == Some(gate));
                 let lifted = pod.map(|pod| pod.gate = None).is_some();
-                if lifted && !self.released.contains(&uid) {
-                    self.released.push(uid);
+                if lifted {
+                    self.release(&uid);
                 }
                 lifted
             }
@@ -295,6 +316,7 @@ impl World {
         let code = i32::from(chance(&mut self.random, 30));
         if let Some(pod) = &mut self.server.pod
             && pod.gate.is_none()
+            && (pod.bound || !pod.deleting)
         {
             let done = ended("x", code);
             (pod.phase, pod.ended, pod.bound) = (done.phase, done.ended, true);
