@@ -563,14 +563,15 @@ fn running(mut draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
 }
 
 /// The recorded pod still has our gate.
-fn committed(draft: Draft<'_>, seen: Seen<'_>, pod: &PodView, gate: usize) -> Step {
+fn committed(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView, gate: usize) -> Step {
     let (at, now) = (draft.at, draft.now);
     let too_late = too_late_to_release(at, now);
     let early = at.status.scheduled_time.filter(|instant| now < *instant);
     let decided = draft.decided();
     let ends = pod.deleting || at.deleting || too_late || decided.is_some();
     match decided {
-        _ if ends && !seen.live => Draft::look(),
+        // The pod of an At that has started is gated in an old view only, as a rule.
+        _ if (ends || at.is_started()) && !seen.live => Draft::look(),
         Some(verdict) if pod.deleting => draft.end(&verdict),
         None if pod.deleting => draft.end(&unknown(NEVER_STARTED)),
         _ if at.deleting => draft.delete_pod(seen, pod),
@@ -578,6 +579,12 @@ fn committed(draft: Draft<'_>, seen: Seen<'_>, pod: &PodView, gate: usize) -> St
         None if too_late => {
             let verdict = missed(at);
             draft.decide(&verdict)
+        }
+        None if at.is_started() => {
+            // An earlier version recorded the start with the commit.
+            (draft.status.start_time, draft.status.lateness_milliseconds) = (None, None);
+            draft.await_release();
+            draft.again()
         }
         // The clock was set back since the commit, or is another operator's. Seen live only, the
         // pod may have lost the label that our watch goes by.
@@ -920,8 +927,12 @@ impl<'a> Draft<'a> {
     /// Records this pod as the one that runs the command: the commit point. That it started is for
     /// whoever sees it without our gate to say.
     fn commit(&mut self, pod: &PodView) {
-        let why = "the pod is recorded and about to be released";
         self.record_pod(&pod.uid);
+        self.await_release();
+    }
+
+    fn await_release(&mut self) {
+        let why = "the pod is recorded and about to be released";
         self.set(STARTED, false, COMMITTED, why);
         self.set(RECONCILING, true, COMMITTED, why);
     }

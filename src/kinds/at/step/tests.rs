@@ -349,6 +349,21 @@ fn a_start_that_another_process_made_is_the_time_that_the_pod_has() {
 }
 
 #[test]
+fn a_start_that_was_recorded_of_a_gated_pod_is_taken_back() {
+    let mut at = started_at("p-1");
+    let pod = gated("p-1");
+    let step = after_look(&at, Some(&pod));
+    assert_eq!((&step.act, step.again), (&Act::Nothing, true));
+    at.status = *step.status.unwrap();
+    assert_eq!(reason(&at.status, STARTED), Some(("False", "Committed")));
+    assert_eq!(at.status.start_time, None);
+    assert!(matches!(
+        decide(&at, cached(Some(&pod))).act,
+        Act::Lift { .. }
+    ));
+}
+
+#[test]
 fn a_gate_that_another_client_removes_after_the_commit_is_reported() {
     let at = running_at("p-1");
     let pod = freed("p-1");
