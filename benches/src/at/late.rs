@@ -45,7 +45,7 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
             told.extend(plane.lateness(&format!("single-{number}")).await?);
         }
         figures.add(
-            "single At: pod created and start recorded after, ms",
+            "single At: release answered after, ms",
             Spread::of(told).median,
             &[Aim::Most(30.0)],
         );

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::crd::{At, AtObject, AtStatus, Phase};
 use super::metrics::Metrics;
 use super::pod::{self, AT_UID, PodObject, PodView};
-use super::step::{self, Act, Last, Seen, Step, Version};
+use super::step::{self, Act, Call, Hindrance, Last, Seen, Sightings, Step, Version};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, Source, Touched, follow};
@@ -37,6 +37,9 @@ const MOST_STEPS: usize = 12;
 /// The pause after the first pod that was made in vain; each further one doubles it.
 const FIRST_HOLD: TimeDelta = TimeDelta::seconds(1);
 const LONGEST_HOLD: TimeDelta = TimeDelta::seconds(60);
+/// From so many failures of a call in a row on, the status says so. One is ordinary: it heals as a rule
+/// before a person reads of it.
+const REPORTED_FROM: u32 = 2;
 
 /// Runs the reconciler until the context says stop.
 pub fn start(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {
@@ -106,15 +109,22 @@ struct AtReconciler {
     memory: Mutex<HashMap<Key, Memory>>,
 }
 
-/// What is remembered of an At besides what is stored. Nothing depends on it but the reason of a
-/// result and the pace of attempts.
+/// What is remembered of an At besides what is stored: when its pod was seen released and what a
+/// watch saw of a pod that is gone, so that the status says so; and the pace of attempts.
 #[derive(Clone, Debug, Default)]
 struct Memory {
-    /// The pod that the watch last saw deleted.
-    last: Option<Last>,
+    /// `metadata.uid` of the At. An At of the same name that is made after it inherits nothing.
+    uid: String,
+    /// What was seen of its pods.
+    sightings: Sightings,
+    /// The UID of the pod that this process committed, while it has sent no request that can have
+    /// released it.
+    withheld: Option<String>,
     /// How often a pod was made or looked at in vain, and when to try again.
     vain: u32,
     hold: Option<DateTime<Utc>>,
+    /// The call about the pod that fails, and how often in a row.
+    failing: Option<(Call, u32)>,
 }
 
 impl Reconciler for AtReconciler {
@@ -164,11 +174,14 @@ impl AtReconciler {
         let phase = |at: Option<&StoredAt>| at.map(|at| at.phase);
         let (before, after) = (phase(touched.old), phase(touched.new));
         self.metrics.changed(before, after);
-        if after != Some(Phase::Pending) {
+        if matches!(after, None | Some(Phase::Done)) {
             self.metrics.overdue(touched.key, false);
         }
         if touched.new.is_none() {
             self.own_ats.forget(touched.key);
+        }
+        let is_over = after == Some(Phase::Done) && before != after;
+        if touched.new.is_none() || is_over {
             self.memory().remove(touched.key);
         }
         touched.enqueue(queue);
@@ -180,27 +193,52 @@ impl AtReconciler {
             return;
         };
         let at = Key::new(&touched.key.namespace, name);
-        if let (Some(old), None) = (touched.old, touched.new) {
-            self.own_pods.forget(touched.key);
-            // Only a run that is not over can need to know.
-            if let Some(known) = self.ats.get(&at).filter(|at| at.phase != Phase::Done) {
-                let mut all = self.memory();
-                if old.is_of(&known.uid) {
-                    all.entry(at.clone()).or_default().last = Some(Last {
-                        pod: old.clone(),
-                        certain: !touched.gap,
-                    });
-                } else if let Some(memory) = all.get_mut(&at) {
+        let known = self.ats.get(&at);
+        // Only a run that is not over can need to know.
+        let is_over = known.as_ref().is_some_and(|at| at.phase == Phase::Done);
+        match (touched.old, touched.new) {
+            _ if is_over => {}
+            (_, Some(pod)) => {
+                // Of a gated pod there is nothing to remember, as a rule; nor of one whose At is not there
+                // yet, but that it was released.
+                if let Some((uid, _)) = &pod.controller
+                    && known.as_ref().is_none_or(|at| *at.uid == **uid)
+                {
+                    self.see(&at, uid, pod);
+                }
+            }
+            (Some(old), None) => {
+                if let Some(known) = known.filter(|at| old.is_of(&at.uid)) {
+                    let mut all = self.memory();
+                    let memory = recall(&mut all, &at, &known.uid);
+                    memory.sightings.miss(old, !touched.gap);
+                } else if let Some(memory) = self.memory().get_mut(&at) {
                     // The pod of an earlier At of this name, which was in the way.
                     memory.hold = None;
                 }
             }
+            (None, None) => {}
+        }
+        if touched.new.is_none() {
+            self.own_pods.forget(touched.key);
         }
         queue.add(at);
     }
 
     fn memory(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in a state of a pod of that At, wherever it comes from.
+    fn see(&self, key: &Key, uid: &str, pod: &PodView) {
+        let now = (self.clock)();
+        let mut all = self.memory();
+        match all.get_mut(key) {
+            Some(memory) if memory.uid == uid => memory.sightings.see(pod, now),
+            // Nearly every event: there is nothing to remember.
+            _ if pod.gate.is_some() && !pod.deleting => {}
+            _ => recall(&mut all, key, uid).sightings.see(pod, now),
+        }
     }
 
     /// Steps until there is nothing to do; returns when to look again.
@@ -211,6 +249,8 @@ impl AtReconciler {
             self.own_pods
                 .forget(&Key::new(&key.namespace, pod::name(&key.name)));
             self.memory().remove(key);
+            // A reconcile that began before the At was deleted may have counted it since.
+            self.metrics.overdue(key, false);
             return Ok(None);
         }
         let Some(mut stored) = self.own_ats.newer(key, cached, StoredAt::version) else {
@@ -220,12 +260,24 @@ impl AtReconciler {
         for _ in 0..MOST_STEPS {
             let now = (self.clock)();
             let at = stored.read(key, now)?;
-            self.metrics.overdue(key, step::is_overdue(&at, now));
-            let memory = self.memory().get(key).cloned().unwrap_or_default();
+            let of_it = |pod: &&Arc<PodView>| {
+                pod.is_of(&at.uid) || at.status.pod_uid.as_ref() == Some(&pod.uid)
+            };
+            if at.phase() != Phase::Done
+                && let Some(pod) = sight.pod.as_ref().filter(of_it)
+            {
+                self.see(key, &at.uid, pod);
+            }
+            let memory = self.recalled(&at);
+            let released = memory.sightings.released.as_ref();
+            self.metrics
+                .overdue(key, step::is_overdue(&at, released, now));
             let seen = Seen {
                 pod: sight.pod.as_deref(),
                 live: sight.live,
-                last: memory.last.as_ref(),
+                last: memory.sightings.last.as_ref(),
+                released,
+                withheld: memory.withheld.is_some() && memory.withheld == at.status.pod_uid,
                 // A clock that was set back must not hold a start up.
                 hold: memory.hold.filter(|hold| *hold - now <= LONGEST_HOLD),
             };
@@ -234,64 +286,13 @@ impl AtReconciler {
             // A template takes many times the memory of its text, and a call may take long: no
             // worker holds one across a call.
             let at = at.without_template();
-            match act {
-                Act::Nothing => {}
-                Act::Look => sight = self.look_around(&at).await?,
-                Act::Create(pod) => match self.create(&at, text_of(pod)).await? {
-                    Created::Is(pod) => {
-                        sight = Sight::live(Some(*pod));
-                        work.did.push("created the pod".to_owned());
-                    }
-                    Created::Exists => sight = self.look_around(&at).await?,
-                    Created::Refused(why) => {
-                        step = step::refused(&at, &why, self.in_vain(key), now);
-                    }
-                },
-                Act::Lift { uid, gate } => match self.lift(&at, &uid, gate).await? {
-                    Lifted::Is(pod) => {
-                        sight = Sight::live(Some(*pod));
-                        // What was seen of it before its release tells nothing any more.
-                        if let Some(memory) = self.memory().get_mut(key) {
-                            memory.last = None;
-                        }
-                        // The step may have corrected the start that was recorded.
-                        let status = step.status.as_deref().unwrap_or(&at.status);
-                        self.metrics.released(status, at.base);
-                        work.did.push(format!("released the pod {uid}"));
-                    }
-                    Lifted::Refused(refusal) => {
-                        let pod = self.look(&at).await?;
-                        if !is_same(pod.as_ref(), sight.pod.as_deref()) {
-                            sight = Sight::live(pod);
-                            continue;
-                        }
-                        // It is as it was looked at, so somebody else does not let it go.
-                        let Some(why) = refusal.refusal().map(str::to_owned) else {
-                            return Err(refusal);
-                        };
-                        step = step::unreleased(&at, &why, self.in_vain(key), now);
-                    }
-                },
-                Act::DeletePod(version) => {
-                    let there = self.delete_pod(&at, &version).await?;
-                    if !there && at.status.pod_uid.as_ref() == Some(&version.uid) {
-                        // Gone before we could: nobody knows whether it had been released by then.
-                        sight = Sight::live(None);
-                        continue;
-                    }
-                    sight = Sight::default();
-                    work.did.push(format!("deleted the pod {}", version.uid));
-                    if at.phase() == Phase::Pending {
-                        // It was made in vain: without a pause, whoever spoils pods would have us
-                        // make them without end.
-                        self.in_vain(key);
-                    }
+            match self.act(&at, act, sight, work).await {
+                Ok(After::Done(then)) => sight = then,
+                Ok(After::Undone(then)) => {
+                    sight = then;
+                    continue;
                 }
-                Act::DeleteAt => {
-                    self.delete_at(&at).await?;
-                    work.did
-                        .push("deleted it, its time to live being over".to_owned());
-                }
+                Err(failed) => return self.hindered(&at, &mut stored, failed, work).await,
             }
             let Some(next) = self.conclude(&at, &mut stored, step, work).await? else {
                 continue;
@@ -307,6 +308,147 @@ impl AtReconciler {
         })
     }
 
+    /// Makes the call of a step; returns what is known of the pod then.
+    async fn act(
+        &self,
+        at: &AtView,
+        act: Act,
+        sight: Sight,
+        work: &mut Work,
+    ) -> Result<After, Failed> {
+        let sight = match act {
+            Act::Nothing => sight,
+            Act::Look => self.look_around(at).await?,
+            Act::Create(pod) => match self.create(at, text_of(pod)).await {
+                Ok(pod) => {
+                    work.did.push("created the pod".to_owned());
+                    self.works(at, Call::Create);
+                    Sight::live(Some(pod))
+                }
+                Err(error) if error.status().is_some_and(Status::is_already_exists) => {
+                    self.look_around(at).await?
+                }
+                Err(error) => return Err(Failed::new(Call::Create, error)),
+            },
+            Act::Lift { uid, gate } => return self.release(at, &uid, gate, &sight, work).await,
+            Act::DeletePod(version) => return self.delete(at, &version, work).await,
+            Act::DeleteAt => {
+                let (call, deleted) = (None, self.delete_at(at).await);
+                deleted.map_err(|error| Failed { call, error })?;
+                work.did
+                    .push("deleted it, its time to live being over".to_owned());
+                sight
+            }
+        };
+        Ok(After::Done(sight))
+    }
+
+    async fn release(
+        &self,
+        at: &AtView,
+        uid: &str,
+        gate: usize,
+        sight: &Sight,
+        work: &mut Work,
+    ) -> Result<After, Failed> {
+        // From here on, what is seen without our gate may be our own doing.
+        let withheld = self.with_memory(at, |memory| memory.withheld.take());
+        match self.lift(at, uid, gate).await {
+            Ok(pod) => {
+                work.did.push(format!("released the pod {uid}"));
+                self.works(at, Call::Release);
+                let last = self.recalled(at).sightings.last;
+                let of_it = |last: &Last| last.pod.uid == pod.uid && pod.is_older(&last.pod);
+                // An answer that comes late is of a pod that the watch has seen end and go since.
+                let is_gone = last.is_some_and(|last| of_it(&last));
+                Ok(After::Done(if is_gone {
+                    self.own_pods.forget(&pod_key(at));
+                    Sight::default()
+                } else {
+                    Sight::live(Some(pod))
+                }))
+            }
+            Err(error) => {
+                let code = error.status().map(|status| status.code);
+                // These answers say that nothing was done.
+                if code.is_some_and(|code| (400..500).contains(&code)) {
+                    self.with_memory(at, |memory| memory.withheld = withheld);
+                }
+                if !matches!(code, Some(404 | 409)) && error.refusal().is_none() {
+                    return Err(Failed::new(Call::Release, error));
+                }
+                let pod = self.look(at).await?;
+                if is_same(pod.as_ref(), sight.pod.as_deref()) {
+                    // It is as it was read, so the release itself is rejected.
+                    return Err(Failed::new(Call::Release, error));
+                }
+                Ok(After::Undone(Sight::live(pod)))
+            }
+        }
+    }
+
+    async fn delete(
+        &self,
+        at: &AtView,
+        version: &Version,
+        work: &mut Work,
+    ) -> Result<After, Failed> {
+        let deleted = self.delete_pod(at, version).await;
+        if deleted.map_err(|error| Failed::new(Call::Delete, error))? {
+            work.did.push(format!("deleted the pod {}", version.uid));
+            self.works(at, Call::Delete);
+            if at.phase() == Phase::Pending && at.status.pod_uid.is_none() {
+                // It was made in vain: without a pause, a client that spoils pods would have us make
+                // them without end.
+                self.in_vain(at);
+            }
+            return Ok(After::Done(Sight::default()));
+        }
+        // The answer says that there is no such pod. A proxy may say so, too.
+        let sight = self.look_around(at).await?;
+        if sight.pod.as_ref().is_some_and(|pod| pod.uid == version.uid) {
+            self.in_vain(at);
+        }
+        Ok(After::Undone(sight))
+    }
+
+    /// A call failed: the status says so, of a rejected call at once and of any other from the second
+    /// time in a row. Returns when to try a rejected call again.
+    async fn hindered(
+        &self,
+        at: &AtView,
+        stored: &mut Arc<StoredAt>,
+        failed: Failed,
+        work: &mut Work,
+    ) -> Result<Option<DateTime<Utc>>, Error> {
+        let Failed { call, error } = failed;
+        let Some(call) = call.filter(|_| !error.is_conflict()) else {
+            return Err(error);
+        };
+        let refusal = error.refusal();
+        let hindrance = |why, failures, hold| Hindrance {
+            call,
+            why,
+            refused: refusal.is_some(),
+            failures,
+            hold,
+        };
+        if let Some(why) = refusal.filter(|_| call != Call::Read) {
+            let (failures, hold) = self.in_vain(at);
+            let hindrance = hindrance(why, failures, Some(hold));
+            let step = step::hindered(at, hindrance, (self.clock)());
+            return Ok(self.conclude(at, stored, step, work).await?.flatten());
+        }
+        let failures = self.fails(at, call);
+        if failures >= REPORTED_FROM {
+            let why = error.to_string();
+            let step = step::hindered(at, hindrance(&why, failures, None), (self.clock)());
+            // Where the status cannot be written either, the first error says more.
+            let _ = self.conclude(at, stored, step, work).await;
+        }
+        Err(error)
+    }
+
     /// Writes the status of a step; when to look again, or `None` for at once.
     async fn conclude(
         &self,
@@ -315,9 +457,17 @@ impl AtReconciler {
         step: Step,
         work: &mut Work,
     ) -> Result<Option<Option<DateTime<Utc>>>, Error> {
+        let scheduled = match &step.status {
+            Some(status) => status.scheduled_time,
+            None => at.status.scheduled_time,
+        };
         if let Some(status) = step.status {
             *stored = self.write(at, &status).await?;
             let phase = stored.phase;
+            let is_commit = at.status.pod_uid.is_none() && step.start.is_none();
+            if let Some(uid) = status.pod_uid.filter(|_| is_commit) {
+                self.with_memory(at, |memory| memory.withheld = Some(uid));
+            }
             if phase != at.phase() {
                 if let Some(result) = status.result {
                     self.metrics.over(result);
@@ -327,6 +477,15 @@ impl AtReconciler {
                 work.did
                     .push(format!("{phase_text}{}", result.unwrap_or_default()));
                 self.settled(&at.key, phase);
+            }
+        }
+        if let Some(start) = step.start {
+            self.metrics.released(start, scheduled, at.base);
+            // With the end nothing is remembered any more.
+            let mut all = self.memory();
+            let memory = all.get_mut(&at.key).filter(|memory| memory.uid == at.uid);
+            if let Some(released) = memory.and_then(|memory| memory.sightings.released.as_mut()) {
+                released.reported = true;
             }
         }
         let about = event::about::<At>(&at.key, &at.uid);
@@ -359,27 +518,56 @@ impl AtReconciler {
         }
     }
 
-    /// Reads the pod from the API server itself. While somebody else's is in the way, no watch tells
-    /// of its end, and the looks at it get rarer.
-    async fn look_around(&self, at: &AtView) -> Result<Sight, Error> {
+    /// Reads the pod from the API server itself. While a foreign one is in the way, no watch shows its
+    /// end, and the reads get rarer.
+    async fn look_around(&self, at: &AtView) -> Result<Sight, Failed> {
         let pod = self.look(at).await?;
-        let taken = pod.as_ref().is_some_and(|pod| !pod.is_of(&at.uid));
-        if taken && at.phase() == Phase::Pending {
-            self.in_vain(&at.key);
+        let is_foreign = |pod: &PodView| !pod.is_of(&at.uid) && pod.stray_of.is_none();
+        if pod.as_ref().is_some_and(is_foreign) && at.phase() == Phase::Pending {
+            self.in_vain(at);
         }
         Ok(Sight::live(pod))
     }
 
-    /// A pod was made or looked at in vain: when to try again.
+    /// What is remembered of that At.
+    fn recalled(&self, at: &AtView) -> Memory {
+        let all = self.memory();
+        let memory = all.get(&at.key).filter(|memory| memory.uid == at.uid);
+        memory.cloned().unwrap_or_default()
+    }
+
+    fn with_memory<T>(&self, at: &AtView, change: impl FnOnce(&mut Memory) -> T) -> T {
+        change(recall(&mut self.memory(), &at.key, &at.uid))
+    }
+
+    /// A pod was made or looked at in vain: how often so far, and when to try again.
     /// Counted from the present: the attempt itself may have taken long.
-    fn in_vain(&self, key: &Key) -> DateTime<Utc> {
-        let mut all = self.memory();
-        let memory = all.entry(key.clone()).or_default();
-        let pause = FIRST_HOLD * 2_i32.saturating_pow(memory.vain.min(10));
-        memory.vain += 1;
-        let hold = (self.clock)() + pause.min(LONGEST_HOLD);
-        memory.hold = Some(hold);
-        hold
+    fn in_vain(&self, at: &AtView) -> (u32, DateTime<Utc>) {
+        let now = (self.clock)();
+        self.with_memory(at, |memory| {
+            let pause = FIRST_HOLD * 2_i32.saturating_pow(memory.vain.min(10));
+            memory.vain += 1;
+            let hold = now + pause.min(LONGEST_HOLD);
+            memory.hold = Some(hold);
+            (memory.vain, hold)
+        })
+    }
+
+    /// A call about the pod failed: how often in a row.
+    fn fails(&self, at: &AtView, call: Call) -> u32 {
+        self.with_memory(at, |memory| {
+            let before = memory.failing.filter(|(failing, _)| *failing == call);
+            let failures = before.map_or(1, |(_, failures)| failures + 1);
+            memory.failing = Some((call, failures));
+            failures
+        })
+    }
+
+    /// A call about the pod was carried out.
+    fn works(&self, at: &AtView, call: Call) {
+        if let Some(memory) = self.memory().get_mut(&at.key) {
+            memory.failing.take_if(|(failing, _)| *failing == call);
+        }
     }
 
     fn pod_api(&self, at: &AtView) -> Api<PodObject> {
@@ -391,9 +579,11 @@ impl AtReconciler {
     }
 
     /// Reads the pod from the API server itself.
-    async fn look(&self, at: &AtView) -> Result<Option<PodView>, Error> {
+    async fn look(&self, at: &AtView) -> Result<Option<PodView>, Failed> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
-        let pod = if_there(read("read the pod", &at.key, api.get(&name)).await)?;
+        let pod = if_there(read("read the pod", &at.key, api.get(&name)).await);
+        let pod = pod.map_err(|error| Failed::new(Call::Read, error))?;
+        self.works(at, Call::Read);
         Ok(pod.map(PodView::of))
     }
 
@@ -412,25 +602,17 @@ impl AtReconciler {
         &self,
         at: &AtView,
         body: serde_json::Result<Vec<u8>>,
-    ) -> Result<Created, Error> {
+    ) -> Result<PodView, Error> {
         let request = async {
             let body = body.map_err(kube::Error::SerdeError)?;
             write::create::<PodObject, PodObject>(&self.client, &at.key.namespace, body).await
         };
-        match call("create the pod", &at.key, request).await {
-            Ok(pod) => Ok(Created::Is(Box::new(self.remember_pod(at, pod)))),
-            Err(error) if error.status().is_some_and(Status::is_already_exists) => {
-                Ok(Created::Exists)
-            }
-            Err(error) => match error.refusal() {
-                Some(why) => Ok(Created::Refused(why.to_owned())),
-                None => Err(error),
-            },
-        }
+        let pod = call("create the pod", &at.key, request).await?;
+        Ok(self.remember_pod(at, pod))
     }
 
     /// Removes our gate from the pod with that UID.
-    async fn lift(&self, at: &AtView, uid: &str, gate: usize) -> Result<Lifted, Error> {
+    async fn lift(&self, at: &AtView, uid: &str, gate: usize) -> Result<PodView, Error> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
         let place = format!("/spec/schedulingGates/{gate}");
         let patch = json!([
@@ -443,14 +625,8 @@ impl AtReconciler {
             let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
             api.patch(&name, &params, &Patch::Json::<()>(patch)).await
         };
-        match call("release the pod", &at.key, request).await {
-            Ok(pod) => Ok(Lifted::Is(Box::new(self.remember_pod(at, pod)))),
-            Err(error) => match error.status().map(|status| status.code) {
-                Some(404 | 409) => Ok(Lifted::Refused(error)),
-                _ if error.refusal().is_some() => Ok(Lifted::Refused(error)),
-                _ => Err(error),
-            },
-        }
+        let pod = call("release the pod", &at.key, request).await?;
+        Ok(self.remember_pod(at, pod))
     }
 
     /// Deletes the pod, if it is as it was looked at; whether it was still there.
@@ -491,22 +667,43 @@ fn text_of(pod: Value) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&pod)
 }
 
-/// What came of a create.
-enum Created {
-    /// The pod, as the API server stored it.
-    Is(Box<PodView>),
-    /// There is one of that name.
-    Exists,
-    /// It is not taken, and will not be before somebody changes something.
-    Refused(String),
+/// What is known of the pod after the call of a step.
+enum After {
+    /// The call was carried out: the step goes on.
+    Done(Sight),
+    /// It was not, for the pod is not as it was read: there is another step to make.
+    Undone(Sight),
 }
 
-/// What came of a release.
-enum Lifted {
-    /// The pod, without our gate.
-    Is(Box<PodView>),
-    /// It is not as it was looked at, or somebody does not let it go.
-    Refused(Error),
+/// A call that failed.
+struct Failed {
+    /// Which one, if it was about the pod.
+    call: Option<Call>,
+    error: Error,
+}
+
+impl Failed {
+    fn new(call: Call, error: Error) -> Self {
+        let call = Some(call);
+        Self { call, error }
+    }
+}
+
+/// What is remembered of the At with that key and UID.
+fn recall<'a>(all: &'a mut HashMap<Key, Memory>, key: &Key, uid: &str) -> &'a mut Memory {
+    let memory = all.entry(key.clone()).or_default();
+    if memory.uid != uid {
+        *memory = Memory {
+            uid: uid.to_owned(),
+            ..Memory::default()
+        };
+    }
+    memory
+}
+
+/// Under which key the pod of an At is kept.
+fn pod_key(at: &AtView) -> Key {
+    Key::new(&at.key.namespace, pod::name(&at.key.name))
 }
 
 fn is_same(a: Option<&PodView>, b: Option<&PodView>) -> bool {
@@ -590,6 +787,12 @@ mod tests {
                         "reason": "Invalid", "message": "a policy says no"}),
                 ),
                 Method::GET => (200, pod.clone()),
+                // As of a proxy.
+                Method::DELETE => (
+                    404,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
+                        "reason": "", "message": "page not found"}),
+                ),
                 Method::POST => (
                     409,
                     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409,
@@ -667,6 +870,162 @@ mod tests {
             &queue,
         );
         assert_eq!(reconciler.memory().get(&key()).unwrap().hold, None);
+    }
+
+    fn touch(reconciler: &AtReconciler, old: Option<&PodView>, new: Option<&PodView>) {
+        let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
+        let queue = Queue::new(Arc::new(now), figures.of(CONTROLLER));
+        let touched = Touched {
+            key: &pod_key(),
+            old,
+            new,
+            gap: false,
+            changed: false,
+        };
+        reconciler.pod_touched(&touched, &queue);
+    }
+
+    fn version(pod: Value, version: u32) -> PodView {
+        PodView {
+            resource_version: version.to_string(),
+            ..view(pod)
+        }
+    }
+
+    fn ended(version_: u32) -> PodView {
+        let mut pod = pod(false);
+        pod["status"]["phase"] = "Succeeded".into();
+        version(pod, version_)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_older_than_what_the_watch_saw_undoes_nothing() {
+        let reconciler = reconciler();
+        let (gated, released) = (version(pod(true), 7), version(pod(false), 8));
+        touch(&reconciler, None, Some(&gated));
+        touch(&reconciler, Some(&gated), Some(&released));
+        touch(&reconciler, Some(&released), Some(&ended(9)));
+        touch(&reconciler, Some(&ended(9)), None);
+        reconciler.see(&key(), "at-uid", &released);
+        let memory = reconciler.memory().get(&key()).cloned().unwrap();
+        let sightings = memory.sightings;
+        assert_eq!(sightings.last.map(|last| last.pod), Some(ended(9)));
+        assert_eq!(sightings.released.map(|first| first.at), Some(now()));
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_only_lost_its_label_was_not_deleted() {
+        let reconciler = reconciler();
+        let gated = version(pod(true), 7);
+        touch(&reconciler, Some(&gated), None);
+        assert!(
+            reconciler
+                .memory()
+                .get(&key())
+                .unwrap()
+                .sightings
+                .last
+                .is_some()
+        );
+        reconciler.see(&key(), "at-uid", &version(pod(true), 8));
+        assert_eq!(
+            reconciler.memory().get(&key()).unwrap().sightings.last,
+            None
+        );
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_was_deleted_with_its_gate_never_started_whatever_the_watch_shows() {
+        let reconciler = reconciler();
+        let mut going = pod(true);
+        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        reconciler.see(&key(), "at-uid", &version(going, 8));
+        let last = reconciler
+            .memory()
+            .get(&key())
+            .unwrap()
+            .sightings
+            .last
+            .clone();
+        assert!(last.is_some_and(|last| last.certain && last.pod.gate.is_some()));
+    }
+
+    #[tokio::test]
+    async fn an_at_inherits_nothing_from_one_of_the_same_name() {
+        let reconciler = reconciler();
+        let stored = reconciler.ats.get(&key()).unwrap();
+        let before = stored.read(&key(), now()).unwrap();
+        reconciler.in_vain(&before);
+        assert!(reconciler.recalled(&before).hold.is_some());
+        let after = AtView {
+            uid: "another".to_owned(),
+            ..before
+        };
+        assert_eq!(reconciler.recalled(&after).hold, None);
+        assert_eq!(reconciler.fails(&after, Call::Create), 1);
+        assert_eq!(reconciler.recalled(&after).hold, None);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_of_an_at_that_is_done() {
+        let done = json!({"phase": "DONE", "podUID": "pod-uid", "result": "Succeeded"});
+        let reconciler = reconciler_of(&at(&done), pod(false), Arc::new(now));
+        reconciler
+            .pods
+            .insert(&pod_key(), &Arc::new(view(pod(false))));
+        reconciler.work(&key(), &mut Work::default()).await.unwrap();
+        touch(&reconciler, Some(&ended(9)), None);
+        assert!(reconciler.memory().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_at_that_is_gone_is_not_overdue() {
+        let reconciler = reconciler();
+        reconciler.metrics.overdue(&key(), true);
+        reconciler.ats.remove(&key());
+        reconciler.work(&key(), &mut Work::default()).await.unwrap();
+        assert_eq!(reconciler.metrics.overdue_count(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_deletion_that_finds_nothing_is_not_believed_while_the_pod_is_there() {
+        // What the API server says of a pod that is there, through a proxy that knows better.
+        let reconciler = reconciler();
+        let stored = reconciler.ats.get(&key()).unwrap();
+        let at = stored.read(&key(), now()).unwrap();
+        let version = Version {
+            uid: "pod-uid".to_owned(),
+            resource_version: "7".to_owned(),
+        };
+        let mut work = Work::default();
+        let after = reconciler.delete(&at, &version, &mut work).await;
+        let Ok(After::Undone(sight)) = after else {
+            panic!("the deletion was taken for done");
+        };
+        assert!(sight.live && sight.pod.is_some());
+        assert!(reconciler.recalled(&at).hold.is_some());
+    }
+
+    #[tokio::test]
+    async fn a_release_that_is_rejected_is_not_taken_for_ours_when_the_gate_goes() {
+        let reconciler = reconciler();
+        reconciler
+            .pods
+            .insert(&pod_key(), &Arc::new(view(pod(true))));
+        let stored = reconciler.ats.get(&key()).unwrap();
+        let at = stored.read(&key(), now()).unwrap();
+        let uid = Some("pod-uid".to_owned());
+        reconciler.with_memory(&at, |memory| memory.withheld.clone_from(&uid));
+        reconciler.work(&key(), &mut Work::default()).await.unwrap();
+        assert_eq!(reconciler.recalled(&at).withheld, uid);
+        // Another client removes the gate.
+        reconciler
+            .pods
+            .insert(&pod_key(), &Arc::new(version(pod(false), 8)));
+        let mut work = Work::default();
+        reconciler.work(&key(), &mut work).await.unwrap();
+        let told: Vec<_> = work.news.iter().map(|(_, news)| news.reason).collect();
+        assert_eq!(told, ["GateViolated"]);
     }
 
     #[tokio::test]

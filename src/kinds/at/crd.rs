@@ -52,7 +52,7 @@ use crate::reconcile::raw;
         name = "LATE",
         type_ = "integer",
         json_path = ".status.latenessMilliseconds",
-        description = "How long after its instant the command was released, in milliseconds"
+        description = "How long after its instant the pod was seen released, in milliseconds"
     ),
     printcolumn(
         name = "AGE",
@@ -163,7 +163,7 @@ pub enum Ending {
     Failed,
     /// It could not be started in time, and was not.
     Missed,
-    /// It was started, and its pod was gone before its end was seen.
+    /// Its pod was recorded, and gone before its end was seen.
     Unknown,
 }
 
@@ -188,13 +188,23 @@ pub struct AtStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
 
-    /// The UID of the one pod that may run the command. Once it is recorded no other pod of this
-    /// object is ever let run.
+    /// The UID of the one pod that may run the command. Once it is recorded, no other pod of this
+    /// object is ever released.
     #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
 
-    /// When the pod was released to run, by the operator's clock. The pod may have to be scheduled
-    /// and its image pulled after that.
+    /// The UID of a pod that was created and is deleted without having run, since it was made from
+    /// another spec or is not to start now. No operator releases it any more.
+    #[serde(
+        default,
+        rename = "discardedPodUID",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub discarded_pod_uid: Option<String>,
+
+    /// When the pod was first seen without the operator's gate, and so was released to run, by the
+    /// operator's clock. It is written at most 2 seconds after that. The pod may have to be scheduled
+    /// and its image pulled after its release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
 
@@ -223,7 +233,8 @@ pub struct AtStatus {
     /// Why it ended as it did, in one word: Completed, Error, OOMKilled, DeadlineExceeded, Evicted,
     /// StartingDeadlineExceeded, NeverStarted, PodLost, or another word of the kubelet's. Before
     /// that, what keeps it from starting or its pod from running, if anything does: NameConflict,
-    /// PodRefused, PodTerminating, PodAltered, ReleaseRefused, Unschedulable, ImagePullBackOff.
+    /// PodRefused, CreateFailed, PodTerminating, PodAltered, ReleaseRefused, ReleaseFailed,
+    /// DeleteRefused, Unschedulable, ImagePullBackOff, NodeNotReady.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
@@ -233,10 +244,11 @@ pub struct AtStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// What was observed, by type. Accepted: the spec is valid. Started: the pod was released (when
-    /// False, the reason says what keeps it). Complete: it succeeded. Failed: it ended in any other
-    /// way. Finished: it ended. Reconciling: it is due or running. Stalled: it needs somebody's
-    /// look. The last five are there only while True.
+    /// What was observed, by type. Accepted: the spec is valid. Started: the pod was seen released
+    /// (when False, the reason says what keeps it; Unknown, the pod was gone before that was seen).
+    /// Complete: it succeeded. Failed: it ended in any other way. Finished: it ended. Reconciling: it
+    /// is due or running. FailureTarget: it is decided how it ends, and its pod is deleted first.
+    /// Stalled: it needs attention. The last six are there only while True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
+use chrono::{DateTime, Utc};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
@@ -10,7 +11,7 @@ use prometheus_client::metrics::{
 use prometheus_client::registry::Registry;
 
 use super::admission::Base;
-use super::crd::{AtStatus, Ending, Phase};
+use super::crd::{Ending, Phase};
 use crate::reconcile::Key;
 
 /// How a run ended.
@@ -96,10 +97,21 @@ impl Metrics {
         }
     }
 
-    /// The pod of an At with that status was released. A schedule that was past when it was set is
-    /// late from then on: before that, nobody could have kept it.
-    pub fn released(&self, status: &AtStatus, set: Option<Base>) {
-        let (Some(start), Some(instant)) = (status.start_time, status.scheduled_time) else {
+    /// How many are overdue.
+    #[cfg(test)]
+    pub fn overdue_count(&self) -> i64 {
+        self.overdue.get()
+    }
+
+    /// The pod of an At was released then. A schedule that was past when it was set is late from then
+    /// on: before that, it could not have been kept.
+    pub fn released(
+        &self,
+        start: DateTime<Utc>,
+        instant: Option<DateTime<Utc>>,
+        set: Option<Base>,
+    ) {
+        let Some(instant) = instant else {
             return;
         };
         let set = set.map(|base| match base {
@@ -131,7 +143,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use chrono::{DateTime, TimeDelta};
+    use chrono::TimeDelta;
 
     use super::*;
 
@@ -145,19 +157,12 @@ mod tests {
         metrics.changed(Some(Phase::Pending), Some(Phase::Running));
         metrics.changed(Some(Phase::Running), None);
         let second = |n: i64| DateTime::from_timestamp(1_800_000_000 + n, 0).unwrap();
-        let started = AtStatus {
-            scheduled_time: Some(second(0)),
-            start_time: Some(second(0) + TimeDelta::milliseconds(20)),
-            ..AtStatus::default()
-        };
-        metrics.released(&started, Some(Base::Created(second(-3600))));
+        let start = second(0) + TimeDelta::milliseconds(20);
+        let created = |at| Some(Base::Created(second(at)));
+        metrics.released(start, Some(second(0)), created(-3600));
         // Its instant was an hour past when it was created.
-        let past = AtStatus {
-            scheduled_time: Some(second(-3600)),
-            ..started
-        };
-        metrics.released(&past, Some(Base::Created(second(0))));
-        metrics.released(&AtStatus::default(), None);
+        metrics.released(start, Some(second(-3600)), created(0));
+        metrics.released(start, None, None);
         metrics.over(Ending::Missed);
         for (name, is) in [
             ("a", true),

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -185,6 +185,7 @@ pub struct PodObject {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawSpec {
+    node_name: Option<String>,
     restart_policy: Option<String>,
     scheduling_gates: Option<Vec<RawGate>>,
     containers: Option<Vec<RawContainer>>,
@@ -210,7 +211,7 @@ struct RawStatus {
     phase: Option<String>,
     reason: Option<String>,
     message: Option<String>,
-    start_time: Option<Time>,
+    start_time: Option<Instant>,
     conditions: Option<Vec<RawCondition>>,
     init_container_statuses: Option<Vec<RawContainerStatus>>,
     container_statuses: Option<Vec<RawContainerStatus>>,
@@ -223,6 +224,8 @@ struct RawCondition {
     status: String,
     reason: Option<String>,
     message: Option<String>,
+    #[serde(rename = "lastTransitionTime")]
+    since: Option<Instant>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -251,7 +254,24 @@ struct RawTerminated {
     signal: Option<i32>,
     reason: Option<String>,
     message: Option<String>,
-    finished_at: Option<Time>,
+    finished_at: Option<Instant>,
+}
+
+/// A time in the status of a pod, if it is legible. The API server accepts 9999-12-31T23:59:59-01:00
+/// and returns it as a time of the year 10000, which no parser here takes: an error would hold up the
+/// watch of all other pods.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Instant(Option<DateTime<Utc>>);
+
+impl<'de> Deserialize<'de> for Instant {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(reader)?;
+        let time = DateTime::parse_from_rfc3339(&text).ok();
+        // The API's times have whole seconds.
+        Ok(Self(time.and_then(|time| {
+            DateTime::from_timestamp(time.timestamp(), 0)
+        })))
+    }
 }
 
 /// How a pod stands.
@@ -327,12 +347,19 @@ pub struct PodView {
     pub reason: String,
     /// The sentence to that reason.
     pub message: String,
-    /// A kubelet has taken the pod in: from here on it enforces activeDeadlineSeconds.
-    pub taken: bool,
+    /// A node has the pod: it is bound, or its kubelet has reported it. From here on the kubelet
+    /// enforces activeDeadlineSeconds.
+    pub bound: bool,
+    /// Since when the pod has been scheduled, in whole seconds: it was released before that.
+    pub scheduled: Option<DateTime<Utc>>,
+    /// The UID of the At in the label of a pod that our hash, our gate and no controller mark as one
+    /// of ours that lost its owner reference.
+    pub stray_of: Option<Box<str>>,
     /// The containers that ended. Not the sidecars: they are ended when the others have, and that
     /// says nothing of the command.
     pub ended: Vec<Ended>,
-    /// What keeps it from running, where there is more to it than that it takes its time.
+    /// What keeps it from running, or from being reported, where there is more to it than that it
+    /// takes its time.
     pub waiting: Option<Box<Waiting>>,
 }
 
@@ -354,14 +381,22 @@ impl PodView {
         let mut ended = Vec::new();
         // Of a pod that runs, a sidecar may wait: that is no matter of the command's.
         let pending = matches!(status.phase.as_deref(), None | Some("Pending"));
-        let (mut waiting, mut disrupted) = (None, None);
+        let running = status.phase.as_deref() == Some("Running");
+        let (mut waiting, mut disrupted, mut scheduled) = (None, None, None);
+        let (mut ready, mut containers_ready) = (None, None);
         for condition in status.conditions.into_iter().flatten() {
             match condition.type_.as_str() {
+                "PodScheduled" if condition.status == "True" => {
+                    scheduled = condition.since.and_then(|since| since.0);
+                }
                 "PodScheduled" => waiting = unscheduled(condition, &gates),
                 "DisruptionTarget" if condition.status == "True" => disrupted = Some(condition),
+                "Ready" => ready = Some(condition),
+                "ContainersReady" => containers_ready = Some(condition),
                 _ => {}
             }
         }
+        let started = status.start_time.and_then(|time| time.0);
         // A pod that a kubelet or a node's loss ended has a reason of its own, or that of its
         // disruption (Kubernetes' KEP-3329).
         let (reason, message) = match (status.reason.filter(|r| !r.is_empty()), disrupted) {
@@ -381,18 +416,26 @@ impl PodView {
                 }
             }
         }
+        // No longer of a pod that is being deleted: its end is due whatever its node says.
+        let deleting = metadata.deletion_timestamp.is_some();
+        let silent = running && !deleting && is_silent(ready.as_ref(), containers_ready.as_ref());
+        let owners = metadata.owner_references.unwrap_or_default();
+        let gate = gates.iter().position(|gate| gate.name == GATE);
+        let hash = metadata.annotations.and_then(|mut all| all.remove(HASH));
+        let label = metadata.labels.and_then(|mut all| all.remove(AT_UID));
+        let owned = owners.iter().any(|owner| owner.controller == Some(true));
+        let stray_of = label.filter(|_| !owned && gate.is_some() && hash.is_some());
         Self {
             uid: metadata.uid.unwrap_or_default(),
             resource_version: metadata.resource_version.unwrap_or_default(),
-            controller: metadata
-                .owner_references
-                .unwrap_or_default()
+            controller: owners
                 .into_iter()
                 .find(|owner| owner.controller == Some(true) && owner.kind == At::kind(&()))
                 .map(|owner| (owner.uid, owner.name)),
-            deleting: metadata.deletion_timestamp.is_some(),
-            gate: gates.iter().position(|gate| gate.name == GATE),
-            hash: metadata.annotations.and_then(|mut all| all.remove(HASH)),
+            deleting,
+            gate,
+            hash,
+            stray_of: stray_of.map(Into::into),
             may_restart,
             phase: match status.phase.as_deref() {
                 Some("Running") => PodPhase::Running,
@@ -402,15 +445,27 @@ impl PodView {
             },
             reason: reason.unwrap_or_default(),
             message: message.unwrap_or_default(),
-            taken: status.start_time.is_some(),
+            bound: spec.node_name.is_some_and(|node| !node.is_empty())
+                || status.start_time.is_some(),
+            scheduled: scheduled.or(started),
             ended,
-            waiting: waiting.filter(|_| pending).map(Box::new),
+            waiting: waiting
+                .filter(|_| pending)
+                .or_else(|| silent.then(node_not_ready))
+                .map(Box::new),
         }
     }
 
     /// `metadata.resourceVersion`.
     pub fn version(&self) -> &str {
         &self.resource_version
+    }
+
+    /// Whether this state of the pod is older than that one. Resource versions are numbers that grow
+    /// (Kubernetes' KEP-5504).
+    pub fn is_older(&self, than: &Self) -> bool {
+        let number = |pod: &Self| pod.resource_version.parse::<u64>().ok();
+        number(self) < number(than)
     }
 
     /// Whether the At with that UID is the controller of the pod.
@@ -439,6 +494,23 @@ fn unscheduled(condition: RawCondition, gates: &[RawGate]) -> Option<Waiting> {
     })
 }
 
+/// Whether the node of a running pod has gone silent. The node lifecycle controller then sets Ready
+/// to False and changes nothing else (`MarkPodsNotReady`), while a kubelet derives Ready from
+/// `ContainersReady` and the readiness gates, and gives a reason.
+fn is_silent(ready: Option<&RawCondition>, containers: Option<&RawCondition>) -> bool {
+    let unexplained = |c: &RawCondition| c.reason.as_deref().unwrap_or_default().is_empty();
+    ready.is_some_and(|c| c.status == "False" && unexplained(c))
+        && containers.is_some_and(|c| c.status == "True")
+}
+
+fn node_not_ready() -> Waiting {
+    Waiting {
+        reason: "NodeNotReady".to_owned(),
+        message: "the node of the pod does not report: whether the command still runs is not known"
+            .to_owned(),
+    }
+}
+
 /// A container that waits for something that may never come.
 fn held_up(waiting: RawWaiting) -> Option<Waiting> {
     let reason = match waiting.reason?.as_str() {
@@ -463,13 +535,8 @@ fn ended_of(status: RawContainerStatus, init: bool) -> Option<Ended> {
         signal: ended.signal.filter(|signal| *signal != 0),
         reason: ended.reason.unwrap_or_default(),
         message: ended.message.unwrap_or_default(),
-        finished_at: ended.finished_at.and_then(|time| instant(&time)),
+        finished_at: ended.finished_at.and_then(|time| time.0),
     })
-}
-
-/// The API's times have whole seconds.
-fn instant(time: &Time) -> Option<DateTime<Utc>> {
-    DateTime::from_timestamp(time.0.as_second(), 0)
 }
 
 /// What could make the command run again: a mutating webhook of somebody else may have added it
@@ -705,7 +772,7 @@ mod tests {
         assert_eq!(view.hash, Some(hash("at-1", &spec)));
         assert_eq!(view.may_restart, None);
         assert_eq!(view.phase, PodPhase::Pending);
-        assert!(!view.deleting && !view.taken);
+        assert!(!view.deleting && !view.bound);
     }
 
     #[test]
@@ -748,7 +815,7 @@ mod tests {
                         "message": "m", "finishedAt": "2026-04-12T10:00:05Z"}}},
                     {"name": "b", "state": {"running": {}}}]},
         }));
-        assert!(view.deleting && view.taken && view.gate.is_none());
+        assert!(view.deleting && view.bound && view.gate.is_none());
         assert_eq!(
             (view.phase, view.reason.as_str()),
             (PodPhase::Failed, "Evicted")
@@ -778,6 +845,90 @@ mod tests {
         assert_eq!(of(json!(""), "True"), by_gc);
         assert_eq!(of(Value::Null, "False"), words("", "own words"));
         assert_eq!(of(json!("Evicted"), "True"), words("Evicted", "own words"));
+    }
+
+    #[test]
+    fn a_time_that_no_parser_takes_holds_up_no_watch() {
+        // As the API server returns 9999-12-31T23:59:59-01:00.
+        let far = "10000-01-01T00:59:59Z";
+        let view = view(json!({
+            "metadata": {"name": "a-pod"},
+            "status": {"phase": "Failed", "startTime": far,
+                "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": far}],
+                "containerStatuses": [{"name": "at", "state": {"terminated": {"exitCode": 3, "finishedAt": far}}}]},
+        }));
+        assert!(view.bound);
+        assert_eq!((view.scheduled, view.ended[0].finished_at), (None, None));
+        assert_eq!(view.ended[0].exit_code, 3);
+    }
+
+    #[test]
+    fn a_pod_is_its_nodes_from_the_binding_on() {
+        let bound = |spec: Value, status: Value| {
+            let view = view(json!({"metadata": {"name": "a-pod"}, "spec": spec, "status": status}));
+            (view.bound, view.scheduled.map(|time| time.timestamp()))
+        };
+        let scheduled = json!({"conditions": [{"type": "PodScheduled", "status": "True",
+            "lastTransitionTime": "2026-04-12T10:00:00Z"}]});
+        assert_eq!(bound(json!({}), json!({})), (false, None));
+        assert_eq!(bound(json!({"nodeName": ""}), json!({})), (false, None));
+        assert_eq!(bound(json!({"nodeName": "n"}), json!({})), (true, None));
+        assert_eq!(
+            bound(json!({"nodeName": "n"}), scheduled),
+            (true, Some(1_775_988_000))
+        );
+        assert_eq!(
+            bound(json!({}), json!({"startTime": "2026-04-12T10:00:05Z"})),
+            (true, Some(1_775_988_005))
+        );
+    }
+
+    #[test]
+    fn a_gated_pod_of_ours_without_an_owner_is_a_stray() {
+        let stray = |change: &dyn Fn(&mut Value)| {
+            let mut pod = build(OWNER, &spec(json!({"command": "x"})));
+            pod["metadata"]["ownerReferences"] = json!([]);
+            change(&mut pod);
+            view(pod).stray_of
+        };
+        assert_eq!(stray(&|_| ()).as_deref(), Some("at-1"));
+        let other =
+            json!([{"apiVersion": "v1", "kind": "X", "name": "x", "uid": "u", "controller": true}]);
+        assert_eq!(
+            stray(&|pod| pod["metadata"]["ownerReferences"] = other.clone()),
+            None
+        );
+        assert_eq!(
+            stray(&|pod| pod["spec"]["schedulingGates"] = json!([])),
+            None
+        );
+        assert_eq!(
+            stray(&|pod| pod["metadata"]["annotations"] = json!({})),
+            None
+        );
+        assert_eq!(stray(&|pod| pod["metadata"]["labels"] = json!({})), None);
+    }
+
+    #[test]
+    fn a_running_pod_that_only_the_node_controller_calls_unready_is_on_a_silent_node() {
+        let waiting = |ready: Value, containers: &str, phase: &str| {
+            let view = view(
+                json!({"metadata": {"name": "a-pod"}, "status": {"phase": phase,
+                "conditions": [ready, {"type": "ContainersReady", "status": containers}]}}),
+            );
+            view.waiting.map(|waiting| waiting.reason)
+        };
+        let bare = json!({"type": "Ready", "status": "False"});
+        assert_eq!(
+            waiting(bare.clone(), "True", "Running").as_deref(),
+            Some("NodeNotReady")
+        );
+        assert_eq!(waiting(bare.clone(), "False", "Running"), None);
+        assert_eq!(waiting(bare, "True", "Succeeded"), None);
+        let gates = json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady"});
+        assert_eq!(waiting(gates, "True", "Running"), None);
+        let ready = json!({"type": "Ready", "status": "True"});
+        assert_eq!(waiting(ready, "True", "Running"), None);
     }
 
     #[test]

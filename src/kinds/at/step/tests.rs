@@ -53,10 +53,36 @@ fn running_at(uid: &str) -> AtView {
         ..gated("p-1")
     };
     let mut draft = Draft::new(&at, now());
-    draft.start(&pod, "Released", "released");
+    draft.commit(&pod);
     let status = draft.status;
     at.status = status;
     at
+}
+
+/// The same, and its pod was released at second 10, which is recorded.
+fn started_at(uid: &str) -> AtView {
+    let mut at = running_at(uid);
+    let first = Released::new(&freed(uid), now());
+    let pod = freed(uid);
+    let seen = Seen {
+        released: Some(&first),
+        ..cached(Some(&pod))
+    };
+    at.status = *step(&at, seen, now() + START_RECORDED_WITHIN)
+        .status
+        .unwrap();
+    at
+}
+
+/// A call that is rejected until something is changed.
+fn rejected(call: Call, why: &str, hold: DateTime<Utc>) -> Hindrance<'_> {
+    Hindrance {
+        call,
+        why,
+        refused: true,
+        failures: 1,
+        hold: Some(hold),
+    }
 }
 
 fn gated(uid: &str) -> PodView {
@@ -179,11 +205,17 @@ fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
     spec.ttl_seconds_after_finished = Some(i64::MAX);
     let unlimited = at.spec.clone();
     assert!(matches!(decide(&at, cached(None)).act, Act::Create(_)));
-    let kept = refused(&at, "exceeded quota", at_second(12), now());
+    let kept = hindered(
+        &at,
+        rejected(Call::Create, "exceeded quota", at_second(12)),
+        now(),
+    );
     assert_eq!(kept.next, Some(at_second(12)));
     at = running_at("p-1");
     at.spec = unlimited;
-    let waits = decide(&at, cached(Some(&freed("p-1"))));
+    let mut started = started_at("p-1");
+    started.spec = at.spec.clone();
+    let waits = decide(&started, cached(Some(&freed("p-1"))));
     assert_eq!((waits.act, waits.next), (Act::Nothing, None));
     at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
     let done = decide(&at, cached(None));
@@ -212,17 +244,20 @@ fn a_due_at_gets_a_gated_pod_and_no_status_before_the_commit() {
 }
 
 #[test]
-fn the_commit_records_the_uid_and_the_lateness() {
+fn the_commit_records_the_uid_and_claims_no_start() {
     let step = after_look(&pending_at(), Some(&gated("p-1")));
     assert_eq!((step.act.clone(), step.again), (Act::Nothing, true));
     let status = step.status.unwrap();
     assert_eq!(status.phase, Some(Phase::Running));
     assert_eq!(status.pod_uid.as_deref(), Some("p-1"));
     assert_eq!(status.pod_name.as_deref(), Some("a-pod"));
-    assert_eq!(status.start_time, Some(now()));
-    assert_eq!(status.lateness_milliseconds, Some(10_000));
-    assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
-    assert_eq!(reason(&status, RECONCILING), Some(("True", "Running")));
+    assert_eq!(status.scheduled_time, Some(at_second(0)));
+    assert_eq!(
+        (status.start_time, status.lateness_milliseconds),
+        (None, None)
+    );
+    assert_eq!(reason(&status, STARTED), Some(("False", "Committed")));
+    assert_eq!(reason(&status, RECONCILING), Some(("True", "Committed")));
 }
 
 #[test]
@@ -231,26 +266,189 @@ fn the_recorded_pod_is_released() {
     let uid = "p-1".to_owned();
     assert_eq!(step.act, Act::Lift { uid, gate: 0 });
     assert_eq!((step.status.clone(), step.again), (None, true));
-    assert_eq!(told(&step), ["Started"]);
+    assert_eq!((told(&step), step.start), (vec![], None));
+}
+
+/// The first sight of that pod without our gate.
+fn first_sight(uid: &str, at: DateTime<Utc>, reported: bool) -> Released {
+    Released {
+        uid: uid.to_owned(),
+        at,
+        reported,
+    }
 }
 
 #[test]
-fn a_release_long_after_the_commit_corrects_the_start() {
+fn a_start_is_reported_at_once_and_recorded_with_the_next_write_or_after_two_seconds() {
     let at = running_at("p-1");
-    let later = step(&at, cached(Some(&gated("p-1"))), at_second(500));
-    assert!(matches!(later.act, Act::Lift { .. }));
-    let status = later.status.unwrap();
-    assert_eq!(status.start_time, Some(at_second(500)));
-    assert_eq!(status.lateness_milliseconds, Some(500_000));
+    let mut first = first_sight("p-1", at_second(20), false);
+    let pod = freed("p-1");
+    let decide = |first: &Released, pod: &PodView, now: DateTime<Utc>| {
+        let seen = Seen {
+            released: Some(first),
+            ..cached(Some(pod))
+        };
+        step(&at, seen, now)
+    };
+    let seen = decide(&first, &pod, at_second(20));
+    assert_eq!((seen.act.clone(), &seen.status), (Act::Nothing, &None));
+    assert_eq!(
+        (seen.again, seen.next),
+        (false, Some(at_second(20) + START_RECORDED_WITHIN))
+    );
+    assert_eq!(
+        (told(&seen), seen.start),
+        (vec!["Started"], Some(at_second(20)))
+    );
+    assert!(seen.news[0].note.contains("20000 ms late"));
+    // Neither the Event nor the figure comes twice.
+    first.reported = true;
+    let waits = decide(&first, &pod, at_second(21));
+    assert_eq!(
+        (&waits.status, told(&waits), waits.start),
+        (&None, vec![], None)
+    );
+    let recorded = |step: Step| {
+        assert_eq!((told(&step), step.start), (vec![], None));
+        let status = *step.status.unwrap();
+        assert_eq!(status.start_time, Some(at_second(20)));
+        assert_eq!(status.lateness_milliseconds, Some(20_000));
+        assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+        status
+    };
+    let status = recorded(decide(&first, &pod, at_second(22)));
+    assert_eq!(reason(&status, RECONCILING), Some(("True", "Running")));
+    // A short command ends within that time, and so costs one write.
+    let step = decide(&first, &ended("p-1", 0), at_second(21));
+    assert_eq!(told(&step), ["Completed"]);
+    let status = *step.status.unwrap();
+    assert_eq!(status.start_time, Some(at_second(20)));
+    assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+    assert_eq!(status.phase, Some(Phase::Done));
+    // A clock that was set back puts nothing off.
+    recorded(decide(&first, &pod, at_second(5)));
 }
 
 #[test]
-fn a_release_after_the_clock_was_set_back_corrects_the_start() {
-    let mut at = running_at("p-1");
-    at.status.start_time = Some(at_second(3_600));
-    let step = decide(&at, cached(Some(&gated("p-1"))));
-    assert!(matches!(step.act, Act::Lift { .. }));
-    assert_eq!(step.status.unwrap().start_time, Some(now()));
+fn a_start_that_another_process_made_is_the_time_that_the_pod_has() {
+    let at = running_at("p-1");
+    let scheduled = |second| PodView {
+        scheduled: Some(at_second(second)),
+        ..freed("p-1")
+    };
+    let start = |pod: PodView| {
+        let status = step(&at, cached(Some(&pod)), at_second(500)).status;
+        status.unwrap().start_time
+    };
+    assert_eq!(start(scheduled(7)), Some(at_second(7)));
+    // Of whole seconds, or of a clock that is behind.
+    assert_eq!(start(scheduled(-3)), Some(at_second(0)));
+    // Nothing better is known than when it was seen.
+    let seen = step(&at, cached(Some(&freed("p-1"))), at_second(500));
+    assert_eq!(seen.start, Some(at_second(500)));
+}
+
+#[test]
+fn a_start_that_was_recorded_of_a_gated_pod_is_taken_back() {
+    let mut at = started_at("p-1");
+    let pod = gated("p-1");
+    let step = after_look(&at, Some(&pod));
+    assert_eq!((&step.act, step.again), (&Act::Nothing, true));
+    at.status = *step.status.unwrap();
+    assert_eq!(reason(&at.status, STARTED), Some(("False", "Committed")));
+    assert_eq!(at.status.start_time, None);
+    assert!(matches!(
+        decide(&at, cached(Some(&pod))).act,
+        Act::Lift { .. }
+    ));
+}
+
+#[test]
+fn a_gate_that_another_client_removes_after_the_commit_is_reported() {
+    let at = running_at("p-1");
+    let pod = freed("p-1");
+    let seen = Seen {
+        withheld: true,
+        ..cached(Some(&pod))
+    };
+    let step = decide(&at, seen);
+    assert_eq!(told(&step), ["GateViolated"]);
+    let status = super::step(&at, seen, now()).status;
+    assert_eq!(status, None);
+    let ended = ended("p-1", 0);
+    let seen = Seen {
+        pod: Some(&ended),
+        ..seen
+    };
+    let status = decide(&at, seen).status.unwrap();
+    assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
+    assert_eq!(status.result, Some(Ending::Succeeded));
+}
+
+#[test]
+fn a_pod_that_was_seen_without_its_gate_is_the_run_when_it_is_gone() {
+    let at = pending_at();
+    let first = first_sight("p-1", at_second(9), false);
+    let other = gated("p-2");
+    let foreign = PodView {
+        controller: None,
+        ..gated("p-9")
+    };
+    for pod in [None, Some(&other), Some(&foreign)] {
+        let seen = |live| Seen {
+            live,
+            released: Some(&first),
+            ..cached(pod)
+        };
+        assert_eq!(decide(&at, seen(false)).act, Act::Look);
+        let step = decide(&at, seen(true));
+        assert_eq!((step.act.clone(), step.again), (Act::Nothing, true));
+        assert_eq!(told(&step), ["GateViolated"]);
+        let status = *step.status.unwrap();
+        assert_eq!(
+            (status.phase, status.pod_uid.as_deref()),
+            (Some(Phase::Running), Some("p-1"))
+        );
+        assert_eq!(status.start_time, Some(at_second(9)));
+        assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
+        // What the watch saw of its end is the result.
+        let at = AtView {
+            status,
+            ..at.clone()
+        };
+        let last = Last {
+            pod: ended("p-1", 0),
+            certain: true,
+        };
+        let seen = Seen {
+            last: Some(&last),
+            ..seen(true)
+        };
+        let status = decide(&at, seen).status.unwrap();
+        assert_eq!(status.result, Some(Ending::Succeeded));
+        assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
+    }
+}
+
+#[test]
+fn conditions_that_still_hold_take_the_new_generation() {
+    let mut done = running_at("p-1");
+    done.status = *decide(&done, cached(Some(&ended("p-1", 0))))
+        .status
+        .unwrap();
+    let pod = freed("p-1");
+    for (mut at, seen) in [
+        (done, cached(None)),
+        (started_at("p-1"), cached(Some(&pod))),
+    ] {
+        at.generation = Some(2);
+        at.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(3_600);
+        let status = decide(&at, seen).status.unwrap();
+        assert_eq!(status.observed_generation, Some(2));
+        for condition in &status.conditions {
+            assert_eq!(condition.observed_generation, Some(2), "{condition:?}");
+        }
+    }
 }
 
 #[test]
@@ -258,7 +456,61 @@ fn a_gated_pod_of_an_invalid_object_is_deleted() {
     let pod = gated("p-1");
     let mut invalid = pending_at();
     invalid.spec = Err(vec![Fault::required("spec.command", "")]);
-    assert_eq!(after_look(&invalid, Some(&pod)).act, delete(&pod));
+    assert_eq!(after_discard(&mut invalid, &pod).act, delete(&pod));
+}
+
+/// The step after the one that writes down that the pod is not to be used.
+fn after_discard(at: &mut AtView, pod: &PodView) -> Step {
+    let step = after_look(at, Some(pod));
+    assert_eq!((&step.act, step.again), (&Act::Nothing, true));
+    at.status = *step.status.unwrap();
+    assert_eq!(at.status.discarded_pod_uid.as_ref(), Some(&pod.uid));
+    decide(at, live(Some(pod)))
+}
+
+#[test]
+fn a_pod_that_is_discarded_is_never_committed() {
+    let mut at = pending_at();
+    at.spec.as_mut().unwrap().suspend = Some(true);
+    let pod = gated("p-1");
+    assert_eq!(after_discard(&mut at, &pod).act, delete(&pod));
+    // The deletion is lost, and the At resumed: it may still arrive.
+    at.spec.as_mut().unwrap().suspend = Some(false);
+    assert_eq!(after_look(&at, Some(&pod)).act, delete(&pod));
+    let status = after_look(&at, Some(&gated("p-2"))).status.unwrap();
+    assert_eq!(
+        (
+            status.pod_uid.as_deref(),
+            status.discarded_pod_uid.as_deref()
+        ),
+        (Some("p-2"), None)
+    );
+}
+
+#[test]
+fn a_pod_that_lost_its_owner_reference_makes_way() {
+    let at = pending_at();
+    let stray = |uid: &str| PodView {
+        controller: None,
+        stray_of: Some(uid.into()),
+        ..gated("p-1")
+    };
+    let pod = stray(UID);
+    let step = after_look(&at, Some(&pod));
+    assert_eq!(step.act, delete(&pod));
+    let status = step.status.unwrap();
+    assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
+    // One of an earlier At of this name, which was deleted with --cascade=orphan.
+    let pod = stray("at-0");
+    assert_eq!(after_look(&at, Some(&pod)).act, delete(&pod));
+    // Without its gate it is a pod like any other.
+    let pod = PodView {
+        stray_of: None,
+        gate: None,
+        ..stray(UID)
+    };
+    let status = after_look(&at, Some(&pod)).status.unwrap();
+    assert_eq!(reason(&status, STARTED), Some(("False", "NameConflict")));
 }
 
 #[test]
@@ -338,7 +590,11 @@ fn a_strangers_pod_is_left_alone_and_looked_at_again() {
 fn a_release_that_is_refused_is_told_until_it_is_made() {
     let mut at = running_at("p-1");
     let hold = at_second(12);
-    let step = unreleased(&at, "a policy says no", hold, now());
+    let step = hindered(
+        &at,
+        rejected(Call::Release, "a policy says no", hold),
+        now(),
+    );
     assert_eq!((step.act.clone(), step.next), (Act::Nothing, Some(hold)));
     assert_eq!(told(&step), ["ReleaseRefused"]);
     let status = step.status.unwrap();
@@ -356,11 +612,19 @@ fn a_release_that_is_refused_is_told_until_it_is_made() {
     );
     at.status = *status;
     // Once is enough.
-    let again = unreleased(&at, "a policy says no", hold, now());
+    let again = hindered(
+        &at,
+        rejected(Call::Release, "a policy says no", hold),
+        now(),
+    );
     assert_eq!((again.status, again.news), (None, vec![]));
     // The deadline is obeyed.
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
-    let step = unreleased(&at, "a policy says no", hold, now());
+    let step = hindered(
+        &at,
+        rejected(Call::Release, "a policy says no", hold),
+        now(),
+    );
     assert_eq!(step.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
     at.spec.as_mut().unwrap().starting_deadline_seconds = None;
     // Nothing is tried before the pause is over, whatever wakes us.
@@ -374,22 +638,109 @@ fn a_release_that_is_refused_is_told_until_it_is_made() {
         (step.act, step.status, step.next),
         (Act::Nothing, None, Some(hold))
     );
-    // A release whose answer was lost is recorded when it is seen.
+    // A release whose answer was lost is recorded when it is seen, and at once: the reason in the
+    // status holds no longer.
     let seen = freed("p-1");
-    let status = decide(&at, cached(Some(&seen))).status.unwrap();
+    let step = decide(&at, cached(Some(&seen)));
+    assert_eq!(told(&step), ["Started"]);
+    let status = step.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     assert_eq!(status.start_time, Some(now()));
+    assert_eq!((status.reason, status.message), (None, None));
     let status = decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     assert_eq!(status.result, Some(Ending::Succeeded));
-    // The release takes it back.
+    // It is tried again, and stays in the status until it is carried out.
     let step = decide(&at, cached(Some(&gated("p-1"))));
     assert!(matches!(step.act, Act::Lift { .. }));
-    let status = step.status.unwrap();
-    assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
-    at.status = *status;
-    let status = decide(&at, cached(Some(&freed("p-1")))).status.unwrap();
-    assert_eq!((status.reason, status.message), (None, None));
+    assert_eq!(step.status, None);
+}
+
+#[test]
+fn calls_that_fail_again_and_again_are_reported() {
+    let failing = |call, why| Hindrance {
+        call,
+        why,
+        refused: false,
+        failures: 2,
+        hold: None,
+    };
+    for (mut at, call, is, phase) in [
+        (pending_at(), Call::Create, "CreateFailed", Phase::Pending),
+        (
+            running_at("p-1"),
+            Call::Release,
+            "ReleaseFailed",
+            Phase::Running,
+        ),
+    ] {
+        let step = hindered(&at, failing(call, "no answer within 40 s"), now());
+        assert_eq!(told(&step), [is]);
+        at.status = *step.status.unwrap();
+        assert_eq!(reason(&at.status, STARTED), Some(("False", is)));
+        assert_eq!(at.status.reason.as_deref(), Some(is));
+        assert_eq!(at.status.phase, Some(phase));
+        assert_eq!(at.status.start_time, None);
+        // Other words for the same failure cost no write.
+        let again = hindered(&at, failing(call, "429: too many requests"), now());
+        assert_eq!((again.status, again.news), (None, vec![]));
+    }
+}
+
+#[test]
+fn a_deletion_that_is_rejected_is_reported_and_does_not_hold_up_the_end() {
+    let retry = at_second(12);
+    let why = "a policy says no";
+    // An outdated pod of an At that is due.
+    let mut at = pending_at();
+    let pod = PodView {
+        hash: Some("other".to_owned()),
+        ..gated("p-1")
+    };
+    assert_eq!(after_discard(&mut at, &pod).act, delete(&pod));
+    let step = hindered(&at, rejected(Call::Delete, why, retry), now());
+    assert_eq!(
+        (told(&step), step.next),
+        (vec!["DeleteRefused"], Some(retry))
+    );
+    at.status = *step.status.unwrap();
+    assert_eq!(
+        reason(&at.status, STARTED),
+        Some(("False", "DeleteRefused"))
+    );
+    let held = Seen {
+        hold: Some(retry),
+        ..live(Some(&pod))
+    };
+    let step = decide(&at, held);
+    assert_eq!(
+        (step.act, step.status, step.next),
+        (Act::Nothing, None, Some(retry))
+    );
+    // The deadline is obeyed: what is not committed never runs.
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(5);
+    let status = decide(&at, held).status.unwrap();
+    assert_eq!(status.result, Some(Ending::Missed));
+    assert!(status.message.unwrap().contains("DeleteRefused: a policy"));
+
+    // The pod of an At that is DONE: its time to live passes.
+    let mut at = running_at("p-1");
+    at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
+    at.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(1);
+    let stray = gated("p-2");
+    let step = hindered(&at, rejected(Call::Delete, why, retry), now());
+    assert_eq!((told(&step), step.status), (vec!["DeleteRefused"], None));
+    let held = Seen {
+        hold: Some(at_second(30)),
+        ..live(Some(&stray))
+    };
+    assert_eq!(decide(&at, held).next, Some(at_second(11)));
+    assert_eq!(step_at(&at, held, 11), Act::DeleteAt);
+}
+
+/// The act at that second.
+fn step_at(at: &AtView, seen: Seen<'_>, second: i64) -> Act {
+    step(at, seen, at_second(second)).act
 }
 
 #[test]
@@ -441,9 +792,13 @@ fn a_missed_deadline_ends_it() {
 #[test]
 fn what_kept_a_missed_at_from_starting_is_told_for_good() {
     let mut at = pending_at();
-    at.status = *refused(&at, "exceeded quota", at_second(12), now())
-        .status
-        .unwrap();
+    at.status = *hindered(
+        &at,
+        rejected(Call::Create, "exceeded quota", at_second(12)),
+        now(),
+    )
+    .status
+    .unwrap();
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(9);
     let message = decide(&at, cached(None)).status.unwrap().message.unwrap();
     assert!(
@@ -469,21 +824,66 @@ fn a_release_after_the_deadline_is_not_made() {
     let pod = gated("p-1");
     let later = at_second(11);
     assert_eq!(step(&at, cached(Some(&pod)), later).act, Act::Look);
+    // What is decided is written down first: the result does not hang on the write after the deletion.
+    let decided = step(&at, live(Some(&pod)), later);
+    assert_eq!((&decided.act, decided.again), (&Act::Nothing, true));
+    let committed = std::mem::replace(&mut at.status, *decided.status.unwrap());
+    assert_eq!(at.status.phase, Some(Phase::Running));
+    let target = Some(("True", "StartingDeadlineExceeded"));
+    assert_eq!(reason(&at.status, FAILURE_TARGET), target);
+    assert_eq!(
+        at.status.reason.as_deref(),
+        Some("StartingDeadlineExceeded")
+    );
     let missed = step(&at, live(Some(&pod)), later);
     assert_eq!(missed.act, delete(&pod));
-    let status = missed.status.unwrap();
-    assert_eq!(
-        (status.phase, status.result),
-        (Some(Phase::Done), Some(Ending::Missed))
-    );
-    assert_eq!(
-        (status.start_time, status.lateness_milliseconds),
-        (None, None)
-    );
-    assert_eq!(
-        reason(&status, STARTED),
-        Some(("False", "StartingDeadlineExceeded"))
-    );
+    let deleting = PodView {
+        deleting: true,
+        ..pod.clone()
+    };
+    // The same after a write that failed and a crash: the pod is gone, or going.
+    for status in [
+        missed.status.unwrap(),
+        step(&at, live(None), later).status.unwrap(),
+        step(&at, live(Some(&deleting)), later).status.unwrap(),
+    ] {
+        assert_eq!(
+            (status.phase, status.result),
+            (Some(Phase::Done), Some(Ending::Missed))
+        );
+        assert_eq!(
+            (status.start_time, status.lateness_milliseconds),
+            (None, None)
+        );
+        assert_eq!(
+            reason(&status, STARTED),
+            Some(("False", "StartingDeadlineExceeded"))
+        );
+        assert_eq!(reason(&status, FAILURE_TARGET), None);
+    }
+    // It stays decided: a late deletion may still arrive.
+    at.spec.as_mut().unwrap().starting_deadline_seconds = None;
+    assert_eq!(step(&at, live(Some(&pod)), later).act, delete(&pod));
+    // But a pod that was let go after all has started.
+    for (pod, result) in [
+        (freed("p-1"), None),
+        (ended("p-1", 0), Some(Ending::Succeeded)),
+    ] {
+        let status = step(&at, live(Some(&pod)), later).status.unwrap();
+        assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+        assert_eq!(reason(&status, FAILURE_TARGET), None);
+        assert_eq!(status.result, result);
+    }
+    let first = first_sight("p-1", later, true);
+    let seen = Seen {
+        released: Some(&first),
+        ..live(None)
+    };
+    let status = step(&at, seen, later).status.unwrap();
+    assert_eq!(status.result, Some(Ending::Unknown));
+    assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+    at.status = committed;
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(10);
     // One that was released in time goes on.
     assert_eq!(
         step(&at, live(Some(&freed("p-1"))), later).act,
@@ -579,7 +979,7 @@ fn the_end_of_the_pod_is_the_result() {
         );
         assert_eq!(status.exit_code, Some(code));
         assert_eq!(status.completion_time, Some(at_second(15)));
-        assert_eq!(told(&step), [event]);
+        assert_eq!(told(&step), ["Started", event]);
         let type_ = if code == 0 { COMPLETE } else { FAILED };
         assert!(reason(&status, type_).is_some() && reason(&status, FINISHED).is_some());
         assert_eq!(reason(&status, RECONCILING), None);
@@ -668,7 +1068,7 @@ fn what_keeps_a_released_pod_from_running_is_told_once() {
         ..freed("p-1")
     };
     let shown = |status: &AtStatus| (status.reason.clone(), status.message.clone());
-    let mut at = running_at("p-1");
+    let mut at = started_at("p-1");
     let first = decide(&at, cached(Some(&waiting("Unschedulable", "0/3 nodes"))));
     assert_eq!((first.act.clone(), first.again), (Act::Nothing, false));
     assert_eq!(told(&first), ["PodWaiting"]);
@@ -701,7 +1101,9 @@ fn what_keeps_it_from_starting_stands_where_kubectl_get_shows_it() {
     let mut at = pending_at();
     let shown = |status: &AtStatus| status.reason.clone();
     let why = "exceeded quota";
-    at.status = *refused(&at, why, now(), now()).status.unwrap();
+    at.status = *hindered(&at, rejected(Call::Create, why, now()), now())
+        .status
+        .unwrap();
     assert_eq!(shown(&at.status), Some("PodRefused".into()));
     assert_eq!(at.status.message.as_deref(), Some(why));
     // It is taken back when something else is the case, and when the command starts.
@@ -732,7 +1134,7 @@ fn a_late_pod_that_somebody_released_is_told() {
 
 #[test]
 fn a_pod_that_no_node_takes_is_ended_after_its_active_deadline() {
-    let mut at = running_at("p-1");
+    let mut at = started_at("p-1");
     at.spec.as_mut().unwrap().active_deadline_seconds = Some(30);
     let pod = freed("p-1");
     let waiting = decide(&at, cached(Some(&pod)));
@@ -740,22 +1142,85 @@ fn a_pod_that_no_node_takes_is_ended_after_its_active_deadline() {
         (waiting.act, waiting.next),
         (Act::Nothing, Some(at_second(40)))
     );
+    assert_eq!(step_at(&at, cached(Some(&pod)), 40), Act::Look);
+    let decided = step(&at, live(Some(&pod)), at_second(40));
+    assert_eq!((&decided.act, decided.again), (&Act::Nothing, true));
+    at.status = *decided.status.unwrap();
     let end = step(&at, live(Some(&pod)), at_second(40));
     assert_eq!(end.act, delete(&pod));
-    let status = end.status.unwrap();
-    assert_eq!(
-        (status.result, status.reason.as_deref()),
-        (Some(Ending::Failed), Some("DeadlineExceeded"))
-    );
-    // From here on it is the kubelet's task.
-    let taken = PodView {
-        taken: true,
+    // The same after a write that failed and a crash.
+    let after = step(&at, live(None), at_second(41));
+    for status in [end.status.unwrap(), after.status.unwrap()] {
+        assert_eq!(
+            (status.result, status.reason.as_deref()),
+            (Some(Ending::Failed), Some("DeadlineExceeded"))
+        );
+        assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+    }
+    // From the binding on it is the kubelet's task, also of one that has not reported the pod yet.
+    let bound = PodView {
+        bound: true,
         ..freed("p-1")
     };
-    assert_eq!(
-        step(&at, live(Some(&taken)), at_second(400)).act,
-        Act::Nothing
-    );
+    let step = super::step(&at, live(Some(&bound)), at_second(400));
+    assert_eq!(step.act, Act::Nothing);
+    assert_eq!(reason(&step.status.unwrap(), FAILURE_TARGET), None);
+    let last = Last {
+        pod: bound,
+        certain: true,
+    };
+    let seen = Seen {
+        last: Some(&last),
+        ..live(None)
+    };
+    let status = super::step(&at, seen, at_second(400)).status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("PodLost"));
+}
+
+#[test]
+fn a_pod_that_goes_or_whose_node_is_lost_is_reported() {
+    let at = started_at("p-1");
+    let running = PodView {
+        phase: PodPhase::Running,
+        bound: true,
+        ..freed("p-1")
+    };
+    let deleted = PodView {
+        deleting: true,
+        ..running.clone()
+    };
+    let evicted = PodView {
+        reason: "DeletionByTaintManager".to_owned(),
+        message: "Taint manager: deleting due to NoExecute taint".to_owned(),
+        ..deleted.clone()
+    };
+    let silent = PodView {
+        waiting: Some(Box::new(Waiting {
+            reason: "NodeNotReady".to_owned(),
+            message: "the node does not report".to_owned(),
+        })),
+        ..running.clone()
+    };
+    for (pod, is, event) in [
+        (deleted, "PodTerminating", "PodTerminating"),
+        (evicted, "DeletionByTaintManager", "PodTerminating"),
+        (silent, "NodeNotReady", "PodDisrupted"),
+    ] {
+        let step = decide(&at, cached(Some(&pod)));
+        assert_eq!(told(&step), [event]);
+        let status = *step.status.unwrap();
+        assert_eq!(status.reason.as_deref(), Some(is));
+        assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
+        let next = AtView {
+            status,
+            ..at.clone()
+        };
+        let again = decide(&next, cached(Some(&pod)));
+        assert_eq!((again.status, again.news), (None, vec![]));
+        // The node is back.
+        let status = decide(&next, cached(Some(&running))).status.unwrap();
+        assert_eq!(status.reason, None);
+    }
 }
 
 #[test]
@@ -785,7 +1250,7 @@ fn a_finished_object_is_deleted_after_its_ttl() {
 fn a_refused_pod_is_told_and_tried_again_within_the_deadline() {
     let mut at = pending_at();
     let hold = at_second(12);
-    let step = refused(&at, "exceeded quota", hold, now());
+    let step = hindered(&at, rejected(Call::Create, "exceeded quota", hold), now());
     assert_eq!((step.act.clone(), step.next), (Act::Nothing, Some(hold)));
     let status = step.status.clone().unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodRefused")));
@@ -842,18 +1307,30 @@ fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step)
             let pod = seen.pod.expect("a pod to delete");
             assert!(seen.live, "deletes what it did not look at");
             assert_eq!(version, &Version::of(pod));
-            assert!(pod.gate.is_some() || (!pod.taken && recorded == Some(pod.uid.as_str())));
+            assert!(pod.gate.is_some() || (!pod.bound && recorded == Some(pod.uid.as_str())));
             assert!(ours.is_some() || recorded == Some(pod.uid.as_str()));
         }
         Act::DeleteAt => assert!(over && !at.deleting),
     }
     let Some(next) = &step.status else { return };
+    let gated = seen
+        .pod
+        .is_some_and(|pod| pod.gate.is_some() && Some(&pod.uid) == next.pod_uid.as_ref());
+    let starts = reason(next, STARTED).is_some_and(|(is, _)| is == "True") && !at.is_started();
+    assert!(!(gated && starts), "says that a gated pod started");
     assert_ne!(**next, at.status, "writes what is there");
     assert_eq!(next.observed_generation, at.generation);
     let next_phase = next.phase.expect("a phase");
     assert!(next_phase as u8 >= at.phase() as u8, "goes back");
     if let Some(uid) = recorded {
         assert_eq!(next.pod_uid.as_deref(), Some(uid), "forgets its pod");
+    } else if let Some(run) = seen
+        .released
+        .filter(|run| Some(&run.uid) == next.pod_uid.as_ref())
+        && ours.is_none_or(|pod| pod.uid != run.uid)
+    {
+        assert!(seen.live && !over && !at.deleting, "commits");
+        assert_eq!(reason(next, STARTED), Some(("True", GATE_VIOLATED)));
     } else if let Some(uid) = &next.pod_uid {
         let pod = ours.expect("a pod of ours to record");
         assert!(

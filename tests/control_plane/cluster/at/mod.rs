@@ -8,6 +8,7 @@ mod results;
 mod schedules;
 mod spec;
 mod story;
+mod truth;
 
 use crate::harness::Kubectl;
 use crate::harness::pods::Recorder;

@@ -300,7 +300,7 @@ async fn the_time_that_a_command_may_take_is_the_kubelets_to_keep() {
             .await,
         "10"
     );
-    let started = time(&kubectl.field("at/x", "{.status.startTime}").await);
+    let started = time(&kubectl.until_any("at/x", "{.status.startTime}").await);
     let over = started + TimeDelta::seconds(11);
     wait_for("the time to be over", async || {
         (Utc::now() > over).then_some(())

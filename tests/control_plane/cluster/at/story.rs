@@ -158,6 +158,11 @@ async fn the_columns_tell_the_result() {
             .until_field(&format!("at/{name}"), "{.status.phase}", phase)
             .await;
     }
+    // The start of a command that runs on is recorded within two seconds.
+    kubectl
+        .run("wait --for=condition=Started --timeout=90s at/runs")
+        .await
+        .good();
     let table = kubectl.run("get at").await.good();
     let titles: Vec<String> = cells(&table, "waits").into_iter().map(|c| c.0).collect();
     assert_eq!(

@@ -1,6 +1,7 @@
 //! [`step`] driven at random against a model of the API server: two operators whose watches lag,
-//! who crash between any two calls and lose answers; calls that arrive hours late; strangers who
-//! delete and edit. The one thing that must never happen: two pods of one At released.
+//! that crash between any two calls and lose answers; calls that arrive hours late; other clients that
+//! delete, edit and remove gates. Two things must never happen: that two pods of one At are released,
+//! and that a status says what is not so.
 //!
 //! The seed of a failing run is printed; `SEED=<seed>` runs that one alone.
 
@@ -16,7 +17,7 @@ const EVENTS: usize = 160;
 /// A call on its way.
 #[derive(Clone, Debug)]
 enum Call {
-    Create(PodView),
+    Create(Box<PodView>),
     Status { version: u64, status: Box<AtStatus> },
     Lift { uid: String, gate: usize },
     DeletePod(Version),
@@ -31,6 +32,10 @@ struct Server {
     ats: Vec<Option<AtView>>,
     pods: Vec<Option<PodView>>,
     released: Vec<String>,
+    /// Those of them that could run: no scheduler binds a pod that is being deleted.
+    could_run: Vec<String>,
+    /// The first status that says what is not so, with the reason.
+    lie: Option<String>,
     /// A broken server, to see that the model finds what it is for.
     ignores_versions: bool,
 }
@@ -44,6 +49,8 @@ impl Server {
             ats: vec![],
             pods: vec![],
             released: vec![],
+            could_run: vec![],
+            lie: None,
             ignores_versions,
         };
         server.stored();
@@ -68,6 +75,75 @@ impl Server {
         }
     }
 
+    /// What the status says that is not so.
+    fn judge(&self) -> Option<String> {
+        let status = &self.at.as_ref()?.status;
+        let recorded = status.pod_uid.as_ref();
+        let released = recorded.is_some_and(|uid| self.released.contains(uid));
+        let started = reason(status, STARTED).is_some_and(|(is, _)| is == "True");
+        // Rows D5 and D7: after the end another client released another pod.
+        if started && reason(status, STARTED) == Some(("True", GATE_VIOLATED)) && !released {
+            let is_second = status.phase == Some(Phase::Done) && !self.released.is_empty();
+            return (!is_second).then(|| format!("GateViolated: {status:?}"));
+        }
+        if started && !released {
+            return Some(format!("Started: {status:?}"));
+        }
+        if started != status.start_time.is_some() {
+            return Some(format!("startTime: {status:?}"));
+        }
+        let true_end = match (status.result?, status.reason.as_deref()?) {
+            (Ending::Missed, _) | (Ending::Unknown, NEVER_STARTED) => {
+                recorded.is_none_or(|uid| !self.could_run.contains(uid))
+            }
+            (Ending::Unknown, _) => !self.is_known_end(),
+            _ => released && started,
+        };
+        (!true_end).then(|| format!("result: {status:?}"))
+    }
+
+    /// Whether an operator has decided the end of the recorded pod, or the pod is there still.
+    fn is_known_end(&self) -> bool {
+        let recorded = self.at.as_ref().and_then(|at| at.status.pod_uid.as_ref());
+        let there = |pod: &PodView| Some(&pod.uid) == recorded && !pod.deleting;
+        self.pod.as_ref().is_some_and(there)
+    }
+
+    /// Another client removes the gate of a pod: of one that may be the run, not of a second one.
+    fn lift(&mut self) {
+        let status = self.at.as_ref().map(|at| &at.status);
+        let recorded = status.and_then(|status| status.pod_uid.clone());
+        let over = status.is_some_and(|status| status.phase == Some(Phase::Done));
+        if let Some(pod) = &mut self.pod
+            && self.released.is_empty()
+            && !over
+            && recorded.is_none_or(|uid| uid == pod.uid)
+        {
+            pod.gate = None;
+            let uid = pod.uid.clone();
+            self.release(&uid);
+        }
+    }
+
+    /// The pod with that UID has no gate any more.
+    fn release(&mut self, uid: &str) {
+        if !self.released.iter().any(|released| released == uid) {
+            self.released.push(uid.to_owned());
+            if self.pod.as_ref().is_some_and(|pod| !pod.deleting) {
+                self.could_run.push(uid.to_owned());
+            }
+        }
+    }
+
+    /// Whether there is a pod without a gate that is not recorded.
+    fn is_violated(&self) -> bool {
+        let committed = self
+            .at
+            .as_ref()
+            .is_none_or(|at| at.status.pod_uid.is_some());
+        !committed && !self.released.is_empty()
+    }
+
     /// Carries a call out, if its precondition holds.
     fn carry_out(&mut self, call: Call) -> Result<(), ()> {
         let carried = match call {
@@ -76,7 +152,7 @@ impl Server {
                 if free {
                     self.pod = Some(PodView {
                         uid: format!("p-{}", self.version),
-                        ..pod
+                        ..*pod
                     });
                 }
                 free
@@ -87,7 +163,11 @@ impl Server {
                     .at
                     .as_mut()
                     .filter(|at| ignores || at.resource_version == version.to_string());
-                at.map(|at| at.status = *status).is_some()
+                let written = at.map(|at| at.status = *status).is_some();
+                if written && self.lie.is_none() {
+                    self.lie = self.judge();
+                }
+                written
             }
             Call::Lift { uid, gate } => {
                 let pod = self
@@ -95,8 +175,8 @@ impl Server {
                     .as_mut()
                     .filter(|pod| pod.uid == uid && pod.gate == Some(gate));
                 let lifted = pod.map(|pod| pod.gate = None).is_some();
-                if lifted && !self.released.contains(&uid) {
-                    self.released.push(uid);
+                if lifted {
+                    self.release(&uid);
                 }
                 lifted
             }
@@ -138,6 +218,8 @@ struct Operator {
     own: Option<AtView>,
     /// The next look is at the pod itself.
     look: bool,
+    /// What it remembers of pods.
+    sightings: Sightings,
 }
 
 impl Operator {
@@ -163,9 +245,12 @@ struct World {
 impl World {
     fn new(seed: u64, ignores_versions: bool) -> Self {
         let mut at = pending_at();
-        at.spec.as_mut().unwrap().active_deadline_seconds = Some(1_000);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let spec = at.spec.as_mut().unwrap();
+        spec.active_deadline_seconds = Some(if random.bool() { 30 } else { 1_000 });
+        spec.starting_deadline_seconds = random.bool().then_some(20);
         Self {
-            random: fastrand::Rng::with_seed(seed),
+            random,
             server: Server::new(at, ignores_versions),
             operators: Default::default(),
             late: vec![],
@@ -186,14 +271,36 @@ impl World {
         }
     }
 
-    /// A watch brings an operator some of the news.
+    /// A watch brings an operator some of the events: one after the other, or the latest state of a list
+    /// after a gap.
     fn deliver(&mut self) {
-        let operator = &mut self.operators[self.random.usize(0..2)];
+        let number = self.random.usize(0..2);
+        let operator = &mut self.operators[number];
         let (ats, pods) = (self.server.ats.len(), self.server.pods.len());
         if chance(&mut self.random, 50) {
             operator.at += self.random.usize(0..ats - operator.at);
-        } else {
-            operator.pod += self.random.usize(0..pods - operator.pod);
+            return;
+        }
+        let to = operator.pod + self.random.usize(0..pods - operator.pod);
+        // What another client did must not be missed by all, or no one could know of it.
+        let gap = chance(&mut self.random, 20) && !self.server.is_violated();
+        self.watch(number, to, gap);
+    }
+
+    /// A watch brings an operator the states of the pod up to that one.
+    fn watch(&mut self, number: usize, to: usize, gap: bool) {
+        let operator = &mut self.operators[number];
+        while operator.pod < to {
+            let old = self.server.pods[operator.pod].clone();
+            operator.pod = if gap { to } else { operator.pod + 1 };
+            let new = self.server.pods[operator.pod].as_ref();
+            let same = |old: &&PodView| new.is_some_and(|new| new.uid == old.uid);
+            if let Some(old) = old.as_ref().filter(|old| !same(old)) {
+                operator.sightings.miss(old, !gap);
+            }
+            if let Some(new) = new {
+                operator.sightings.see(new, self.now);
+            }
         }
     }
 
@@ -209,20 +316,27 @@ impl World {
         let code = i32::from(chance(&mut self.random, 30));
         if let Some(pod) = &mut self.server.pod
             && pod.gate.is_none()
+            && (pod.bound || !pod.deleting)
         {
             let done = ended("x", code);
-            (pod.phase, pod.ended, pod.taken) = (done.phase, done.ended, true);
+            (pod.phase, pod.ended, pod.bound) = (done.phase, done.ended, true);
             self.server.stored();
         }
     }
 
     fn stranger(&mut self) {
-        let pick = self.random.usize(0..6);
+        let pick = self.random.usize(0..7);
         self.log.push(format!("stranger {pick}"));
+        // A pod that was released by another client, and that no operator saw before it was gone, cannot
+        // be known of: docs/at/exactly-once.md says so.
+        let known = |operator: &Operator| operator.sightings.released.is_some();
+        let unknown = self.server.is_violated() && !self.operators.iter().all(known);
         let server = &mut self.server;
         let pending = server.at.as_mut().filter(|at| at.phase() == Phase::Pending);
         match pick {
+            0 | 1 if unknown => {}
             0 | 1 => server.pod = None,
+            6 => server.lift(),
             2 => {
                 if let Some(at) = pending {
                     let spec = at.spec.as_mut().unwrap();
@@ -252,12 +366,17 @@ impl World {
 
     fn operate(&mut self) {
         let number = self.random.usize(0..2);
-        if chance(&mut self.random, 3) {
+        if chance(&mut self.random, 3) && !self.server.is_violated() {
             // A crash: the new process begins with whole lists.
             self.log.push(format!("{number} crashes"));
+            let mut sightings = Sightings::default();
+            if let Some(pod) = &self.server.pod {
+                sightings.see(pod, self.now);
+            }
             self.operators[number] = Operator {
                 at: self.server.ats.len() - 1,
                 pod: self.server.pods.len() - 1,
+                sightings,
                 ..Operator::default()
             };
             return;
@@ -285,9 +404,14 @@ impl World {
             Some(Answer(pod)) => (pod, true),
             None => (server.pods[operator.pod].clone(), false),
         };
+        if let Some(pod) = &pod {
+            operator.sightings.see(pod, self.now);
+        }
         let seen = Seen {
             pod: pod.as_ref(),
             live,
+            last: operator.sightings.last.as_ref(),
+            released: operator.sightings.released.as_ref(),
             ..Seen::default()
         };
         let step = step(&at, seen, self.now);
@@ -305,9 +429,8 @@ impl World {
             Act::Look => operator.look = true,
             Act::Create(_) => {
                 let hash = Some(pod::hash(UID, at.spec.as_ref().unwrap()));
-                operator
-                    .calls
-                    .push(Call::Create(PodView { hash, ..gated("") }));
+                let pod = PodView { hash, ..gated("") };
+                operator.calls.push(Call::Create(Box::new(pod)));
             }
             Act::Lift { uid, gate } => operator.calls.push(Call::Lift { uid, gate }),
             Act::DeletePod(version) => operator.calls.push(Call::DeletePod(version)),
@@ -360,6 +483,7 @@ impl World {
     fn calm_down(&mut self) {
         self.late.clear();
         self.now = at_second(500);
+        self.watch(0, self.server.pods.len() - 1, false);
         if let Some(pod) = &mut self.server.pod
             && pod.deleting
         {
@@ -370,8 +494,9 @@ impl World {
         }
         self.server.stored();
         for _ in 0..60 {
+            self.watch(0, self.server.pods.len() - 1, false);
             let operator = &mut self.operators[0];
-            (operator.at, operator.pod) = (self.server.ats.len() - 1, self.server.pods.len() - 1);
+            operator.at = self.server.ats.len() - 1;
             if operator.calls.is_empty() {
                 self.decide(0);
             } else {
@@ -402,10 +527,16 @@ fn run(seed: u64, ignores_versions: bool) -> Result<(), Vec<String>> {
                 .push(format!("released: {:?}", world.server.released));
             return Err(world.log);
         }
+        // A broken server may make any status untrue.
+        if let Some(lie) = world.server.lie.take_if(|_| !ignores_versions) {
+            world.log.push(format!("not so: {lie}"));
+            return Err(world.log);
+        }
     }
     world.calm_down();
     let at = world.server.at.as_ref().unwrap();
-    if at.phase() != Phase::Done || world.server.released.len() > 1 {
+    let lies = world.server.lie.is_some() && !ignores_versions;
+    if at.phase() != Phase::Done || world.server.released.len() > 1 || lies {
         world
             .log
             .push(format!("not done: {at:#?} {:#?}", world.server.pod));

@@ -296,6 +296,7 @@ fn in_words(combination: Combination, at: &AtView, step: &Step) -> Vec<String> {
         None => ANY,
         next if next == instant => "at the instant",
         next if next == blind => "in 60 s",
+        next if next == Some(combination.now() + START_RECORDED_WITHIN) => "in 2 s",
         _ => "at another time",
     };
     vec![
@@ -322,6 +323,12 @@ fn change(before: &AtStatus, after: Option<&AtStatus>) -> String {
     let mut words = vec![phase.to_owned()];
     if after.pod_uid != before.pod_uid {
         words.push("podUID".to_owned());
+    }
+    if after.discarded_pod_uid.is_some() {
+        words.push("discardedPodUID".to_owned());
+    }
+    if reason(after, FAILURE_TARGET).is_some() {
+        words.push("FailureTarget".to_owned());
     }
     let started = |status: &AtStatus| reason(status, STARTED).map(|(_, reason)| reason.to_owned());
     if after.result == before.result {
@@ -370,9 +377,15 @@ fn the_star_is_on_every_row_that_needs_a_live_read() {
     let seen = place_of("seen");
     for (place, row) in rows.iter().enumerate() {
         let acts = row.expected[0] == "delete the pod"
-            || ["podUID", "Unknown", "GateViolated", "NameConflict"]
-                .iter()
-                .any(|word| row.expected[1].contains(word));
+            || [
+                "UID",
+                "Unknown",
+                "GateViolated",
+                "NameConflict",
+                "FailureTarget",
+            ]
+            .iter()
+            .any(|word| row.expected[1].contains(word));
         let corrupt = row.name == "R16";
         assert!(
             row.starred || !acts || corrupt,
