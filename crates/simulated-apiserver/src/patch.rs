@@ -1,0 +1,129 @@
+//! JSON patches, merge patches and strategic merge patches.
+
+use serde_json::{Map, Value};
+
+use crate::Resource;
+use crate::status::Status;
+
+/// The object after an RFC 6902 patch. One that does not apply, as when a `test` fails, is 422.
+pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Status> {
+    let patch: json_patch::Patch = json_patch_of(patch)?;
+    let mut object = object.clone();
+    match json_patch::patch(&mut object, &patch) {
+        Ok(()) => Ok(object),
+        Err(_) => {
+            let message = "the server rejected our request due to an error in our request";
+            Err(Status::new(422, "Invalid", message).with_details(Value::Object(Map::new())))
+        }
+    }
+}
+
+fn json_patch_of(patch: &Value) -> Result<json_patch::Patch, Status> {
+    let text = patch.to_string();
+    serde_json::from_str(&text)
+        .map_err(|error| Status::bad_request(format!("error decoding patch: {error}")))
+}
+
+/// The object after an RFC 7386 patch.
+pub(crate) fn merge(object: &Value, patch: &Value) -> Value {
+    let mut object = object.clone();
+    json_patch::merge(&mut object, patch);
+    object
+}
+
+/// The object after a strategic merge patch: maps as in a merge patch, lists by the keys of their items.
+pub(crate) fn strategic(resource: &Resource, object: &Value, patch: &Value) -> Value {
+    let mut object = object.clone();
+    merge_strategic(resource, &mut object, patch);
+    object
+}
+
+fn merge_strategic(resource: &Resource, object: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = object else {
+        return;
+    };
+    match changes.get("$patch").and_then(Value::as_str) {
+        Some("replace") => {
+            fields.clear();
+            fields.extend(plain(changes));
+            return;
+        }
+        Some("delete") => return fields.clear(),
+        _ => {}
+    }
+    for (name, change) in changes {
+        if let Some(list) = name.strip_prefix("$deleteFromPrimitiveList/") {
+            if let (Some(Value::Array(items)), Value::Array(gone)) = (fields.get_mut(list), change)
+            {
+                items.retain(|item| !gone.contains(item));
+            }
+            continue;
+        }
+        if name.starts_with('$') {
+            continue;
+        }
+        match (change, resource.merge_keys(name)) {
+            (Value::Null, _) => {
+                fields.remove(name);
+            }
+            (Value::Array(items), Some(keys)) => {
+                let list = fields
+                    .entry(name.clone())
+                    .or_insert_with(|| Value::Array(Vec::new()));
+                if !list.is_array() {
+                    *list = Value::Array(Vec::new());
+                }
+                if let Value::Array(list) = list {
+                    merge_list(resource, list, items, keys);
+                }
+            }
+            (Value::Object(_), _) => {
+                let field = fields.entry(name.clone()).or_insert(Value::Null);
+                merge_strategic(resource, field, change);
+            }
+            _ => {
+                fields.insert(name.clone(), change.clone());
+            }
+        }
+    }
+}
+
+/// Without the directives.
+fn plain(changes: &Map<String, Value>) -> Map<String, Value> {
+    let fields = changes.iter().filter(|(name, _)| !name.starts_with('$'));
+    fields
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
+fn merge_list(resource: &Resource, list: &mut Vec<Value>, items: &[Value], keys: &[String]) {
+    if items.iter().any(|item| item["$patch"] == "replace") {
+        list.clear();
+    }
+    for item in items {
+        if keys.is_empty() {
+            if !list.contains(item) {
+                list.push(item.clone());
+            }
+            continue;
+        }
+        // A patch identifies an item by the first key alone, unlike server-side apply.
+        let Some(key) = keys.first() else { continue };
+        let place = list.iter().position(|there| there[key] == item[key]);
+        match (item["$patch"].as_str(), place) {
+            (Some("delete"), Some(place)) => {
+                list.remove(place);
+            }
+            (Some("delete" | "replace"), _) => {}
+            (_, Some(place)) => merge_strategic(resource, &mut list[place], item),
+            (_, None) => list.push(item.clone()),
+        }
+    }
+}
