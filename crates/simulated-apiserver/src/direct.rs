@@ -41,16 +41,9 @@ impl Direct<'_> {
         self.server.act(|state| {
             let (index, resource) = find(&state.resources, kind)?;
             let namespace = if resource.namespaced { namespace } else { "" };
-            let namespaces = state.namespace_key(&resource, namespace);
-            act(&mut Write {
-                store: &mut state.store,
-                resource: &resource,
-                key: Key::new(index, namespace, name),
-                subresource,
-                dry_run: false,
-                moment,
-                namespaces,
-            })
+            let mut write = state.write_on(Key::new(index, namespace, name), moment);
+            write.subresource = subresource.map(str::to_owned);
+            act(&mut write)
         })
     }
 
@@ -84,7 +77,7 @@ impl Direct<'_> {
         };
         let name = text(&object["metadata"], "name").to_owned();
         self.write(&kind, namespace, &name, None, |write| {
-            write.apply(object, self.user, true)
+            write.apply(&object, true)
         })
         .map(|(stored, _)| stored.value.clone())
     }

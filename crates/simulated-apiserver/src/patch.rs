@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::Resource;
 use crate::status::Status;
+use crate::{Resource, managed};
 
 /// The object after an RFC 6902 patch. One that does not apply, as when a `test` fails, is 422.
 pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Status> {
@@ -36,6 +36,43 @@ pub(crate) fn strategic(resource: &Resource, object: &Value, patch: &Value) -> V
     let mut object = object.clone();
     merge_strategic(resource, &mut object, patch);
     object
+}
+
+/// The object with what was applied: as in a strategic merge patch, but items of lists are identified by all their
+/// keys, and nothing in it is a directive.
+pub(crate) fn applied(resource: &Resource, object: &Value, applied: &Value) -> Value {
+    let mut object = object.clone();
+    merge_applied(resource, &mut object, applied);
+    object
+}
+
+fn merge_applied(resource: &Resource, object: &mut Value, applied: &Value) {
+    let Value::Object(changes) = applied else {
+        *object = applied.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = Value::Object(Map::new());
+    }
+    for (name, change) in changes {
+        let field = &mut object[name];
+        match (change, resource.merge_keys(name)) {
+            (Value::Array(items), Some(keys)) => {
+                if !field.is_array() {
+                    *field = Value::Array(Vec::new());
+                }
+                let Value::Array(list) = field else { continue };
+                for item in items {
+                    match managed::place(list, &managed::item_step(item, keys)) {
+                        Some(place) => merge_applied(resource, &mut list[place], item),
+                        None => list.push(item.clone()),
+                    }
+                }
+            }
+            (Value::Object(_), _) => merge_applied(resource, field, change),
+            _ => *field = change.clone(),
+        }
+    }
 }
 
 fn merge_strategic(resource: &Resource, object: &mut Value, patch: &Value) {

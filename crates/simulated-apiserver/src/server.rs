@@ -28,7 +28,7 @@ use crate::status::{Status, details};
 use crate::store::{Key, Moment, Store, Stored, complete};
 use crate::watch::{self, Handle, Rule, Target, Watches};
 use crate::write::{DeleteOptions, Deleted, Preconditions, Write, text};
-use crate::{Clock, Resource, patch};
+use crate::{Clock, Resource, collector, patch};
 
 /// How the server behaves.
 #[derive(Clone, Debug)]
@@ -119,7 +119,10 @@ pub(crate) fn broken() -> io::Error {
 }
 
 impl Server {
-    /// A server with the built-in kinds and the namespaces of every cluster. It runs on the current tokio runtime.
+    /// A server with the built-in kinds and the namespaces of every cluster.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, which its controllers run on.
     pub fn new(options: Options) -> Self {
         let resources = resource::built_in().into_iter().map(Arc::new).collect();
         let server = Self {
@@ -142,6 +145,9 @@ impl Server {
         let wanted = server.options().namespaces.iter().map(String::as_str);
         for name in usual.into_iter().chain(wanted) {
             server.direct().namespace(name);
+        }
+        if let Some(after) = server.options().collector {
+            tokio::spawn(collector::run(server.clone(), after));
         }
         server
     }
@@ -518,8 +524,7 @@ impl State {
                 let mut write = self.write(call, &call.name, moment);
                 let stored = match call.patch {
                     Some(PatchType::Apply) => {
-                        let force = call.query.is_true("force");
-                        let (stored, created) = write.apply(body, &call.manager(user), force)?;
+                        let (stored, created) = write.apply(&body, call.query.is_true("force"))?;
                         return Ok(whole(call, if created { 201 } else { 200 }, &stored));
                     }
                     Some(PatchType::Json) => write.update(|old| patch::json(&old.value, &body)),
@@ -568,9 +573,7 @@ impl State {
                     .map(|(key, _)| key.clone())
                     .collect();
                 for key in selected {
-                    let mut write = self.write(call, &key.name, moment.clone());
-                    write.key = key;
-                    write.delete(&options)?;
+                    self.write_on(key, moment.clone()).delete(&options)?;
                 }
                 Ok(Reply::Body {
                     code: 200,
@@ -587,17 +590,29 @@ impl State {
         Key::new(call.index, &call.namespace, name)
     }
 
-    fn write<'a>(&'a mut self, call: &'a Call, name: &str, moment: Moment) -> Write<'a> {
-        let key = self.key(call, name);
-        let namespaces = self.namespace_key(&call.resource, &call.namespace);
+    /// A write that a client asks for.
+    fn write(&mut self, call: &Call, name: &str, moment: Moment) -> Write<'_> {
+        let write = self.write_on(self.key(call, name), moment);
         Write {
-            store: &mut self.store,
-            resource: &call.resource,
-            key,
-            subresource: call.subresource.as_deref(),
+            subresource: call.subresource.clone(),
             dry_run: call.query.dry_run(),
+            manager: call.manager(&write.moment.by),
+            ..write
+        }
+    }
+
+    /// A write on an object, or in its collection if its name is empty.
+    pub(crate) fn write_on(&mut self, key: Key, moment: Moment) -> Write<'_> {
+        let resource = self.resources[key.resource].clone();
+        Write {
+            namespaces: self.namespace_key(&resource, &key.namespace),
+            manager: moment.by.to_string(),
+            store: &mut self.store,
+            resource,
+            key,
+            subresource: None,
+            dry_run: false,
             moment,
-            namespaces,
         }
     }
 

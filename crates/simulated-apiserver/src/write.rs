@@ -21,9 +21,11 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// One write: on what, when, by which client.
 pub(crate) struct Write<'a> {
     pub(crate) store: &'a mut Store,
-    pub(crate) resource: &'a Resource,
+    pub(crate) resource: Arc<Resource>,
     pub(crate) key: Key,
-    pub(crate) subresource: Option<&'a str>,
+    pub(crate) subresource: Option<String>,
+    /// The name under which the client owns fields.
+    pub(crate) manager: String,
     pub(crate) dry_run: bool,
     pub(crate) moment: Moment,
     /// The namespace that the object goes into, if it must be there.
@@ -87,7 +89,7 @@ impl Write<'_> {
 
     fn stored(&self) -> Result<Arc<Stored>, Status> {
         let found = self.store.get(&self.key).cloned();
-        found.ok_or_else(|| Status::not_found(self.resource, self.name()))
+        found.ok_or_else(|| Status::not_found(&self.resource, self.name()))
     }
 
     /// Stores a version, unless this is a dry run.
@@ -108,7 +110,16 @@ impl Write<'_> {
     }
 
     /// Makes an object.
-    pub(crate) fn create(&mut self, mut object: Value) -> Result<Arc<Stored>, Status> {
+    pub(crate) fn create(&mut self, object: Value) -> Result<Arc<Stored>, Status> {
+        self.create_owned(object, Value::Null)
+    }
+
+    /// Makes an object with those managedFields.
+    pub(crate) fn create_owned(
+        &mut self,
+        mut object: Value,
+        managed: Value,
+    ) -> Result<Arc<Stored>, Status> {
         if !object.is_object() {
             return Err(Status::bad_request("the body is no object"));
         }
@@ -152,6 +163,9 @@ impl Write<'_> {
         if self.resource.generation {
             metadata.insert("generation".to_owned(), json!(1));
         }
+        if !managed.is_null() {
+            metadata.insert("managedFields".to_owned(), managed);
+        }
         self.normalize(&mut object);
         // Nodes and namespaces keep the status that they are made with; the other kinds begin with none.
         if self.resource.status && self.resource.plural != "nodes" {
@@ -170,7 +184,7 @@ impl Write<'_> {
         }
         self.validate(&object, None)?;
         if let Some(old) = self.store.get(&self.key) {
-            let mut status = Status::already_exists(self.resource, &name);
+            let mut status = Status::already_exists(&self.resource, &name);
             if !old.value["metadata"]["deletionTimestamp"].is_null() {
                 status.message = format!("object is being deleted: {}", status.message);
             }
@@ -193,7 +207,7 @@ impl Write<'_> {
         }
         if base.is_empty() {
             let error = FieldError::required("metadata.name", "name or generateName is required");
-            return Err(Status::invalid(self.resource, "", &[error]));
+            return Err(Status::invalid(&self.resource, "", &[error]));
         }
         let base: String = base.chars().take(MAX_GENERATED).collect();
         // The next UID counts what was created, so that no name comes twice.
@@ -247,8 +261,8 @@ impl Write<'_> {
             "unable to create new content in namespace {} because it is being terminated",
             key.name
         );
-        let mut status = Status::forbidden(self.resource, self.name(), &cause);
-        let mut details = details(self.resource, self.name());
+        let mut status = Status::forbidden(&self.resource, self.name(), &cause);
+        let mut details = details(&self.resource, self.name());
         details["causes"] = json!([{
             "reason": "NamespaceTerminating",
             "message": format!("namespace {} is being terminated", key.name),
@@ -323,7 +337,7 @@ impl Write<'_> {
         if errors.is_empty() {
             return Ok(());
         }
-        Err(Status::invalid(self.resource, self.name(), &errors))
+        Err(Status::invalid(&self.resource, self.name(), &errors))
     }
 
     /// Replaces an object by what a client sends.
@@ -356,15 +370,31 @@ impl Write<'_> {
                 self.name(),
                 old.uid()
             );
-            return Err(Status::conflict(self.resource, self.name(), &cause));
+            return Err(Status::conflict(&self.resource, self.name(), &cause));
         }
         self.update(|_| Ok(object))
     }
 
-    /// Changes an object.
+    /// Changes an object by anything but server-side apply.
     pub(crate) fn update(
         &mut self,
         change: impl FnOnce(&Stored) -> Result<Value, Status>,
+    ) -> Result<Arc<Stored>, Status> {
+        self.store_change(change, true)
+    }
+
+    /// Changes an object, with its managedFields.
+    pub(crate) fn change(
+        &mut self,
+        change: impl FnOnce(&Stored) -> Result<Value, Status>,
+    ) -> Result<Arc<Stored>, Status> {
+        self.store_change(change, false)
+    }
+
+    fn store_change(
+        &mut self,
+        change: impl FnOnce(&Stored) -> Result<Value, Status>,
+        takes_over: bool,
     ) -> Result<Arc<Stored>, Status> {
         let old = self.stored()?;
         let mut new = change(&old)?;
@@ -375,12 +405,15 @@ impl Write<'_> {
                 &json!(0),
                 "must be specified for an update",
             );
-            return Err(Status::invalid(self.resource, self.name(), &[error]));
+            return Err(Status::invalid(&self.resource, self.name(), &[error]));
         }
         if !version.is_empty() && version != old.version.to_string() {
-            return Err(Status::modified(self.resource, self.name()));
+            return Err(Status::modified(&self.resource, self.name()));
         }
         self.prepare(&old.value, &mut new);
+        if takes_over {
+            self.take_over(&old.value, &mut new);
+        }
         self.validate(&new, Some(&old.value))?;
         if new == old.value {
             return Ok(old);
@@ -398,7 +431,7 @@ impl Write<'_> {
     /// Takes from the stored object what this endpoint does not change.
     fn prepare(&self, old: &Value, new: &mut Value) {
         let custom = self.resource.behavior == Behavior::Custom;
-        match self.subresource {
+        match self.subresource.as_deref() {
             Some("status") if custom => {
                 let status = new["status"].take();
                 let managed = new["metadata"]["managedFields"].take();
@@ -524,8 +557,15 @@ impl Write<'_> {
         }
     }
 
+    /// Removes an object for good, as the namespace controller does with a namespace that is empty.
+    pub(crate) fn purge(&mut self) {
+        if let Ok(old) = self.stored() {
+            self.remove(&old);
+        }
+    }
+
     fn check_preconditions(&self, old: &Stored, wanted: &Preconditions) -> Result<(), Status> {
-        let conflict = |cause: &str| Err(Status::conflict(self.resource, self.name(), cause));
+        let conflict = |cause: &str| Err(Status::conflict(&self.resource, self.name(), cause));
         if let Some(uid) = wanted.uid.as_deref().filter(|uid| *uid != old.uid()) {
             return conflict(&format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",

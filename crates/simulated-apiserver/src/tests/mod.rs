@@ -1,7 +1,10 @@
 //! The semantics through kube's client, each by itself.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod apply;
+mod deletion;
 mod faults;
+mod kubelet;
 mod objects;
 mod watches;
 
