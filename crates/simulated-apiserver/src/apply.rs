@@ -53,7 +53,7 @@ impl Write<'_> {
             let previous = owners.remove(&owner).unwrap_or_default();
             let conflicts = conflicts(&owners, &mine, &old.value, &wanted);
             if !conflicts.is_empty() && !force {
-                return Err(conflict(&api_version, &owners, &conflicts));
+                return Err(conflict(&api_version, &conflicts));
             }
             for (owner, path) in &conflicts {
                 if let Some((fields, _)) = owners.get_mut(owner) {
@@ -164,18 +164,31 @@ fn conflicts(
             }
         }
     }
+    // As the real server lists them: in each object first its own fields, then those deeper in it.
+    found.sort_by(|(one, path), (other, other_path)| {
+        one.cmp(other).then_with(|| {
+            let differ = path
+                .iter()
+                .zip(other_path)
+                .position(|(step, other)| step != other);
+            let depth = differ.unwrap_or_default() + 1;
+            let deeper = |path: &managed::Path| path.len() > depth;
+            deeper(path)
+                .cmp(&deeper(other_path))
+                .then_with(|| path.cmp(other_path))
+        })
+    });
     found
 }
 
-fn conflict(api_version: &str, owners: &Owners, conflicts: &[(Owner, managed::Path)]) -> Status {
+fn conflict(api_version: &str, conflicts: &[(Owner, managed::Path)]) -> Status {
     let name = |owner: &Owner| {
         let mut text = format!("{:?}", owner.manager);
         if !owner.subresource.is_empty() {
             text.push_str(&format!(" with subresource {:?}", owner.subresource));
         }
         if !owner.applied {
-            let time = owners.get(owner).map_or("", |(_, time)| time.as_str());
-            text.push_str(&format!(" using {api_version} at {time}"));
+            text.push_str(&format!(" using {api_version}"));
         }
         text
     };

@@ -156,7 +156,14 @@ impl Call {
         let found = resources
             .iter()
             .position(|r| r.group == group && r.version == version && r.plural == plural);
-        let index = found.ok_or_else(no_such_path)?;
+        let index = found.ok_or_else(|| {
+            let served = |r: &Arc<Resource>| r.group == group && r.version == version;
+            if !resources.iter().any(served) {
+                return no_such_path();
+            }
+            let message = "the server could not find the requested resource";
+            Status::new(404, "NotFound", message).with_details(serde_json::json!({}))
+        })?;
         let resource = resources[index].clone();
         if !resource.namespaced && !namespace.is_empty() {
             return Err(no_such_path());

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::call::{Call, Form};
 use crate::resource::Behavior;
 use crate::status::Status;
-use crate::store::{Store, Stored, complete};
+use crate::store::{Key, Store, Stored, complete};
 
 const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
@@ -42,7 +42,11 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
     let mut version = stale.unwrap_or(store.version());
     let mut after = None;
     if let Some(token) = call.query.get("continue") {
-        let invalid = || Status::bad_request("continue key is not valid: unexpected format");
+        let invalid = || {
+            Status::bad_request(
+                "invalid continue token: continue key is not valid: unexpected format",
+            )
+        };
         let mut token = Token::parse(token).ok_or_else(invalid)?;
         if token.version != 0 {
             if token.version < store.floor {
@@ -62,27 +66,36 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
             return Err(Status::expired(message));
         }
     }
-    let mut rest: Vec<(_, &Arc<Stored>)> = store
+    let place = |key: &Key| (key.namespace.to_string(), key.name.to_string());
+    let mut rest = store
         .list_at(call.index, &call.namespace, version)
-        .filter(|(key, _)| {
-            let place = (key.namespace.to_string(), key.name.to_string());
-            after.as_ref().is_none_or(|after| place > *after)
-        })
-        .filter(|(_, object)| selector.matches(&object.value))
-        .collect();
-    let total = rest.len();
-    let page = limit.map_or(total, |limit| usize::try_from(limit).unwrap_or(total));
-    rest.truncate(page);
+        .filter(|(key, _)| after.as_ref().is_none_or(|after| place(key) > *after))
+        .peekable();
+    let page = limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    });
+    let mut items: Vec<(&Key, &Arc<Stored>)> = Vec::new();
+    while items.len() < page
+        && let Some((key, object)) = rest.next()
+    {
+        if selector.matches(&object.value) {
+            items.push((key, object));
+        }
+    }
     let mut metadata = json!({"resourceVersion": version.to_string()});
-    if let (true, Some((key, _))) = (total > page, rest.last()) {
+    if call.resource.behavior == Behavior::Custom && call.form == Form::Whole {
+        metadata["continue"] = json!("");
+    }
+    // As with the real server, the objects that follow need not be selected.
+    if let (true, Some((key, _))) = (rest.peek().is_some(), items.last()) {
         let token = Token {
             version,
-            after: (key.namespace.to_string(), key.name.to_string()),
+            after: place(key),
         };
         metadata["continue"] = json!(token.text());
         // The real server does not count what a selector leaves out.
         if selector.is_empty() {
-            metadata["remainingItemCount"] = json!(total - page);
+            metadata["remainingItemCount"] = json!(rest.count());
         }
     }
     let (api_version, kind) = match call.form {
@@ -99,7 +112,7 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
         "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
     );
     let mut text = head.into_bytes();
-    for (place, (_, object)) in rest.iter().enumerate() {
+    for (place, (_, object)) in items.iter().enumerate() {
         if place > 0 {
             text.push(b',');
         }

@@ -1,5 +1,7 @@
 //! JSON patches, merge patches and strategic merge patches.
 
+use json_patch::jsonptr::Pointer;
+use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
 use crate::status::Status;
@@ -7,15 +9,32 @@ use crate::{Resource, managed};
 
 /// The object after an RFC 6902 patch. One that does not apply, as when a `test` fails, is 422.
 pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Status> {
-    let patch: json_patch::Patch = json_patch_of(patch)?;
+    let patch = json_patch_of(patch)?;
     let mut object = object.clone();
-    match json_patch::patch(&mut object, &patch) {
-        Ok(()) => Ok(object),
-        Err(_) => {
+    for operation in patch.0 {
+        let operation = match operation {
+            // The API server's library adds a field that is to be replaced and is not there.
+            PatchOperation::Replace(replace) if is_new_field(&object, &replace.path) => {
+                PatchOperation::Add(AddOperation {
+                    path: replace.path,
+                    value: replace.value,
+                })
+            }
+            other => other,
+        };
+        if json_patch::patch(&mut object, &[operation]).is_err() {
             let message = "the server rejected our request due to an error in our request";
-            Err(Status::new(422, "Invalid", message).with_details(Value::Object(Map::new())))
+            let details = Value::Object(Map::new());
+            return Err(Status::new(422, "Invalid", message).with_details(details));
         }
     }
+    Ok(object)
+}
+
+/// Whether a path names a field that is not there, of an object that is.
+fn is_new_field(object: &Value, path: &Pointer) -> bool {
+    let parent = path.parent().and_then(|parent| parent.resolve(object).ok());
+    path.resolve(object).is_err() && parent.is_some_and(Value::is_object)
 }
 
 fn json_patch_of(patch: &Value) -> Result<json_patch::Patch, Status> {
@@ -144,23 +163,36 @@ fn merge_list(resource: &Resource, list: &mut Vec<Value>, items: &[Value], keys:
     if items.iter().any(|item| item["$patch"] == "replace") {
         list.clear();
     }
+    // A patch identifies an item by the first key alone, unlike server-side apply.
+    let key = keys.first();
+    let same = |one: &Value, other: &Value| match key {
+        None => one == other,
+        Some(key) => one[key] == other[key],
+    };
+    let before = list.clone();
+    let mut patched = Vec::new();
     for item in items {
-        if keys.is_empty() {
-            if !list.contains(item) {
-                list.push(item.clone());
-            }
+        let place = list.iter().position(|there| same(there, item));
+        let there = place.map(|place| list.remove(place));
+        if item["$patch"] == "delete" || item["$patch"] == "replace" {
             continue;
         }
-        // A patch identifies an item by the first key alone, unlike server-side apply.
-        let Some(key) = keys.first() else { continue };
-        let place = list.iter().position(|there| there[key] == item[key]);
-        match (item["$patch"].as_str(), place) {
-            (Some("delete"), Some(place)) => {
-                list.remove(place);
-            }
-            (Some("delete" | "replace"), _) => {}
-            (_, Some(place)) => merge_strategic(resource, &mut list[place], item),
-            (_, None) => list.push(item.clone()),
+        let mut merged = there.unwrap_or_else(|| item.clone());
+        if key.is_some() {
+            merge_strategic(resource, &mut merged, item);
         }
+        patched.push(merged);
     }
+    // Items of the patch come first, except that items that were there before keep their order.
+    let place = |item: &Value| before.iter().position(|there| same(there, item));
+    let mut rest = std::mem::take(list).into_iter().peekable();
+    for item in patched {
+        while let Some(other) = rest.next_if(|other| {
+            place(&item).is_some_and(|place_of_item| place(other) < Some(place_of_item))
+        }) {
+            list.push(other);
+        }
+        list.push(item);
+    }
+    list.extend(rest);
 }

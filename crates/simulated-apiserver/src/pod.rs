@@ -114,11 +114,12 @@ pub(crate) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
         return;
     };
     let there = gates(old);
-    for gate in gates(pod) {
+    for (place, gate) in gates(pod).into_iter().enumerate() {
         if !there.contains(&gate) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{gate}'");
-            errors.push(FieldError::forbidden("spec.schedulingGates", &detail));
+            let field = format!("spec.schedulingGates[{place}].name");
+            errors.push(FieldError::forbidden(&field, &detail));
         }
     }
     if frozen(pod) != frozen(old) {

@@ -163,6 +163,15 @@ impl Resource {
         }
     }
 
+    /// `Pod`, or `Deployment.apps`.
+    pub(crate) fn qualified_kind(&self) -> String {
+        if self.group.is_empty() {
+            self.kind.clone()
+        } else {
+            format!("{}.{}", self.kind, self.group)
+        }
+    }
+
     /// `v1`, or `apps/v1`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
@@ -213,6 +222,7 @@ pub(crate) fn built_in() -> Vec<Resource> {
             .with_status()
             .returning_deleted(),
         core("ConfigMap", "configmaps"),
+        core("PodTemplate", "podtemplates").with_generation(),
         core("Secret", "secrets"),
         core("ServiceAccount", "serviceaccounts").returning_deleted(),
         core("PersistentVolumeClaim", "persistentvolumeclaims")

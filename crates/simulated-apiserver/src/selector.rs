@@ -104,13 +104,15 @@ fn split(text: &str) -> Vec<&str> {
 
 fn requirement(text: &str) -> Result<Requirement, Status> {
     let one = |value: &str| vec![value.trim().to_owned()];
-    let set = |list: &str| -> Result<Vec<String>, Status> {
-        let list = list
-            .trim()
+    let set = |values: &str| -> Result<Vec<String>, Status> {
+        let values = values.trim();
+        let list = values
             .strip_prefix('(')
-            .and_then(|l| l.strip_suffix(')'));
-        let list = list
-            .ok_or_else(|| Status::bad_request(format!("unable to parse requirement: {text}")))?;
+            .and_then(|list| list.strip_suffix(')'));
+        let list = list.ok_or_else(|| {
+            let message = format!("unable to parse requirement: found '{values}' expected: '('");
+            Status::bad_request(message)
+        })?;
         Ok(list
             .split(',')
             .map(|value| value.trim().to_owned())

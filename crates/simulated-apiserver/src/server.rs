@@ -28,7 +28,7 @@ use crate::status::{Status, details};
 use crate::store::{Key, Moment, Store, Stored, complete};
 use crate::watch::{self, Handle, Rule, Target, Watches};
 use crate::write::{DeleteOptions, Deleted, Preconditions, Write, text};
-use crate::{Clock, Resource, collector, patch};
+use crate::{Clock, Resource, collector, patch, pod};
 
 /// How the server behaves.
 #[derive(Clone, Debug)]
@@ -529,7 +529,7 @@ impl State {
                     }
                     Some(PatchType::Json) => write.update(|old| patch::json(&old.value, &body)),
                     Some(PatchType::Strategic) if call.resource.behavior == Behavior::Custom => {
-                        let message = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml, application/apply-patch+cbor";
+                        let message = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
                         return Err(Status::new(415, "UnsupportedMediaType", message));
                     }
                     Some(PatchType::Strategic) => {
@@ -644,7 +644,15 @@ impl State {
             }
             Some("eviction") => {
                 let options = DeleteOptions::parse(&body["deleteOptions"]);
-                self.write(call, &call.name, moment).delete(&options)?;
+                let mut write = self.write(call, &call.name, moment);
+                write.subresource = Some("status".to_owned());
+                write.update(|old| {
+                    let mut pod = old.value.clone();
+                    let more = json!({"reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"});
+                    pod::set_condition(&mut pod, "DisruptionTarget", "True", more);
+                    Ok(pod)
+                })?;
+                write.delete(&options)?;
                 Ok(success)
             }
             Some(_) => Err(Status::new(

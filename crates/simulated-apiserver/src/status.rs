@@ -170,6 +170,17 @@ impl Status {
         Self::conflict(resource, name, cause)
     }
 
+    /// 409 of a precondition of a delete, which names the kind.
+    pub(crate) fn delete_conflict(resource: &Resource, name: &str, cause: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {cause}",
+            resource.qualified_kind()
+        );
+        let mut details = details(resource, name);
+        details["kind"] = json!(resource.kind);
+        Self::new(409, "Conflict", message).with_details(details)
+    }
+
     /// 410 of a resourceVersion below the floor.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
@@ -188,11 +199,6 @@ impl Status {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let kind = if resource.group.is_empty() {
-            resource.kind.clone()
-        } else {
-            format!("{}.{}", resource.kind, resource.group)
-        };
         let causes: Vec<Value> = errors
             .iter()
             .map(|error| json!({"reason": error.reason, "message": error.message, "field": error.field}))
@@ -203,7 +209,10 @@ impl Status {
         Self::new(
             422,
             "Invalid",
-            format!("{kind} \"{name}\" is invalid: {list}"),
+            format!(
+                "{} \"{name}\" is invalid: {list}",
+                resource.qualified_kind()
+            ),
         )
         .with_details(details)
     }
@@ -234,7 +243,10 @@ impl Status {
 
 /// Name, group and resource of an object.
 pub(crate) fn details(resource: &Resource, name: &str) -> Value {
-    let mut details = json!({"name": name, "kind": resource.plural});
+    let mut details = json!({"kind": resource.plural});
+    if !name.is_empty() {
+        details["name"] = json!(name);
+    }
     if !resource.group.is_empty() {
         details["group"] = json!(resource.group);
     }

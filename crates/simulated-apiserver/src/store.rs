@@ -129,7 +129,6 @@ pub(crate) struct Moment {
 }
 
 /// See the module.
-#[derive(Default)]
 pub(crate) struct Store {
     version: u64,
     /// Below this resourceVersion everything is compacted.
@@ -137,6 +136,21 @@ pub(crate) struct Store {
     versions: BTreeMap<Key, Vec<(u64, Option<Arc<Stored>>)>>,
     pub(crate) log: Vec<Change>,
     uids: u64,
+}
+
+/// The resourceVersion of the first change is above this, so that none looks like another number.
+const FIRST_VERSION: u64 = 1000;
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            version: FIRST_VERSION,
+            floor: 0,
+            versions: BTreeMap::new(),
+            log: Vec::new(),
+            uids: 0,
+        }
+    }
 }
 
 impl Store {

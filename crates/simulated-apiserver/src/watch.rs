@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::stream::{self, Stream};
 use http_body::Frame;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -16,6 +16,7 @@ use crate::call::{Call, Form};
 use crate::selector::Selector;
 use crate::status::Status;
 use crate::store::{Change, ChangeKind, Store, Stored, complete};
+use crate::write::put_or_remove;
 use crate::{Resource, Server};
 
 /// How long a watch lasts that says nothing about it.
@@ -171,7 +172,12 @@ impl Watches {
             selector = selector.and_name(&call.name);
         }
         let given = call.query.get("resourceVersion").unwrap_or("0");
-        let invalid = || Status::bad_request(format!("invalid resource version \"{given}\""));
+        let invalid = || {
+            let message = format!(
+                "resourceVersion: Invalid value: \"{given}\": strconv.ParseUint: parsing \"{given}\": invalid syntax"
+            );
+            Status::new(500, "", message)
+        };
         let from: u64 = given.parse().map_err(|_| invalid())?;
         let streams_list = call.query.is_true("sendInitialEvents");
         let now = Instant::now();
@@ -202,7 +208,7 @@ impl Watches {
             if streams_list {
                 let annotations = json!({"k8s.io/initial-events-end": "true"});
                 open.initial
-                    .push_back(open.bookmark_event(store.version(), Some(annotations)));
+                    .push_back(open.bookmark_event(store.version(), annotations));
             }
         } else if from < store.floor {
             open.ending = Some(Ending::Gone);
@@ -333,7 +339,7 @@ impl Open {
             return Step::Wait(Some(self.deadline.min(due)));
         }
         self.bookmark = Some((now + period, period));
-        Step::Deliver(self.bookmark_event(self.version, None))
+        Step::Deliver(self.bookmark_event(self.version, Value::Null))
     }
 
     /// The event of a change, if it concerns the selected objects.
@@ -360,16 +366,10 @@ impl Open {
         line(kind, &text)
     }
 
-    fn bookmark_event(&self, version: u64, annotations: Option<serde_json::Value>) -> Bytes {
-        let mut metadata =
-            json!({"resourceVersion": version.to_string(), "creationTimestamp": null});
-        if let Some(annotations) = annotations {
-            metadata["annotations"] = annotations;
-        }
-        let mut value = json!({"metadata": metadata});
-        if self.form == Form::Whole && self.resource.kind == "Pod" {
-            value["spec"] = json!({"containers": null});
-        }
+    fn bookmark_event(&self, version: u64, annotations: Value) -> Bytes {
+        let mut metadata = json!({"resourceVersion": version.to_string()});
+        put_or_remove(&mut metadata, "annotations", annotations);
+        let value = json!({"metadata": metadata});
         self.event("BOOKMARK", &Stored::new(value, version))
     }
 }

@@ -150,7 +150,6 @@ impl Write<'_> {
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
             "selfLink",
-            "generation",
             "managedFields",
         ] {
             metadata.remove(field);
@@ -231,15 +230,20 @@ impl Write<'_> {
 
     fn check_type(&self, object: &Value) -> Result<(), Status> {
         let (version, kind) = (text(object, "apiVersion"), text(object, "kind"));
-        let wanted = self.resource.api_version();
-        if (version.is_empty() || version == wanted)
+        let expected = self.resource.api_version();
+        if (version.is_empty() || version == expected)
             && (kind.is_empty() || kind == self.resource.kind)
         {
             return Ok(());
         }
+        let group = if self.resource.group.is_empty() {
+            "core"
+        } else {
+            &self.resource.group
+        };
         let message = format!(
-            "{kind} in version \"{version}\" cannot be handled as a {}: the API version in the data ({version}) does not match the expected API version ({wanted})",
-            self.resource.kind
+            "{kind} in version \"{version}\" cannot be handled as a {wanted}: converting ({version}.{kind}) to ({group}.{wanted}): unknown conversion",
+            wanted = self.resource.kind
         );
         Err(Status::bad_request(message))
     }
@@ -291,29 +295,44 @@ impl Write<'_> {
 
     fn validate(&self, object: &Value, old: Option<&Value>) -> Result<(), Status> {
         let mut errors = Vec::new();
+        self.validate_metadata(object, old, &mut errors);
+        if self.resource.behavior == Behavior::Pod && self.subresource.is_none() {
+            pod::validate(object, old, &mut errors);
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(&self.resource, self.name(), &errors))
+    }
+
+    fn validate_metadata(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
         let owners = object["metadata"]["ownerReferences"].as_array();
-        let controllers = owners
-            .into_iter()
-            .flatten()
-            .filter(|o| o["controller"] == true);
-        if controllers.count() > 1 {
-            errors.push(FieldError::invalid(
-                "metadata.ownerReferences",
-                &object["metadata"]["ownerReferences"],
-                "Only one reference can have Controller set to true.",
-            ));
+        let owners = || owners.into_iter().flatten();
+        let named = |owner: &Value| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
+        let controllers: Vec<String> = owners()
+            .filter(|o| o["controller"] == true)
+            .map(named)
+            .collect();
+        if let [one, other, ..] = controllers.as_slice() {
+            let references: Vec<String> = owners().map(shown_reference).collect();
+            errors.push(FieldError {
+                reason: "FieldValueInvalid",
+                field: "metadata.ownerReferences".to_owned(),
+                message: format!(
+                    "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references for {one} and {other}",
+                    references.join(",")
+                ),
+            });
         }
         if let Some(old) = old {
             let (there, wanted) = (finalizers(old), finalizers(object));
             let deleting = !old["metadata"]["deletionTimestamp"].is_null();
             let new: Vec<_> = wanted.iter().filter(|f| !there.contains(f)).collect();
             if deleting && !new.is_empty() {
+                let new: Vec<String> = new.iter().map(|f| format!("{f:?}")).collect();
                 let detail = format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                    new.iter()
-                        .map(|f| format!("{f:?}"))
-                        .collect::<Vec<_>>()
-                        .join(", ")
+                    new.join(", ")
                 );
                 errors.push(FieldError::forbidden("metadata.finalizers", &detail));
             }
@@ -331,13 +350,6 @@ impl Write<'_> {
                 }
             }
         }
-        if self.resource.behavior == Behavior::Pod && self.subresource.is_none() {
-            pod::validate(object, old, &mut errors);
-        }
-        if errors.is_empty() {
-            return Ok(());
-        }
-        Err(Status::invalid(&self.resource, self.name(), &errors))
     }
 
     /// Replaces an object by what a client sends.
@@ -405,7 +417,10 @@ impl Write<'_> {
                 &json!(0),
                 "must be specified for an update",
             );
-            return Err(Status::invalid(&self.resource, self.name(), &[error]));
+            // The real server names the plural in place of the kind here.
+            let mut resource = Resource::clone(&self.resource);
+            resource.kind.clone_from(&resource.plural);
+            return Err(Status::invalid(&resource, self.name(), &[error]));
         }
         if !version.is_empty() && version != old.version.to_string() {
             return Err(Status::modified(&self.resource, self.name()));
@@ -492,7 +507,7 @@ impl Write<'_> {
             // A namespace ends when its content has.
             Behavior::Namespace => {
                 if object["metadata"]["deletionTimestamp"].is_null() {
-                    self.mark(&mut object, 0);
+                    object["metadata"]["deletionTimestamp"] = json!(seconds(self.moment.time));
                     object["status"]["phase"] = json!("Terminating");
                     old = self.put(object);
                 }
@@ -565,7 +580,8 @@ impl Write<'_> {
     }
 
     fn check_preconditions(&self, old: &Stored, wanted: &Preconditions) -> Result<(), Status> {
-        let conflict = |cause: &str| Err(Status::conflict(&self.resource, self.name(), cause));
+        let conflict =
+            |cause: &str| Err(Status::delete_conflict(&self.resource, self.name(), cause));
         if let Some(uid) = wanted.uid.as_deref().filter(|uid| *uid != old.uid()) {
             return conflict(&format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
@@ -601,6 +617,21 @@ impl Write<'_> {
     }
 }
 
+/// An owner reference as messages show it.
+fn shown_reference(owner: &Value) -> String {
+    let names = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let fields = names.iter().filter(|name| !owner[**name].is_null());
+    let fields = fields.map(|name| format!("\"{name}\":{}", owner[*name]));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+}
+
 fn fields_of(object: &Value) -> &Value {
     &object["metadata"]
 }
@@ -634,10 +665,13 @@ pub(crate) fn put_or_remove(object: &mut Value, field: &str, value: Value) {
     }
 }
 
+/// Drops fields that the API's types leave out: those that are null, and empty lists.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|_, value| !value.is_null());
+            fields.retain(|_, value| {
+                !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
+            });
             fields.values_mut().for_each(drop_nulls);
         }
         Value::Array(items) => items.iter_mut().for_each(drop_nulls),

@@ -13,7 +13,7 @@ mod kinds;
 mod leader;
 mod load;
 mod memory;
-mod planes;
+pub(crate) mod planes;
 mod proxy;
 mod records;
 mod refused;

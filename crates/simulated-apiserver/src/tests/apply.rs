@@ -127,7 +127,7 @@ async fn an_edit_takes_fields_over() {
     assert!(
         refused
             .2
-            .contains("conflict with \"kubectl\" using apps/v1 at "),
+            .contains("conflict with \"kubectl\" using apps/v1: "),
         "{}",
         refused.2
     );
