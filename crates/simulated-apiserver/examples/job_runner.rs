@@ -122,6 +122,10 @@ fn main() {
     let runs = sites
         .iter()
         .flat_map(|site| faults.map(|fault| (site.clone(), fault)));
-    let runs = runs.map(|run| simulate(Some(run))).count();
-    println!("{runs} runs of 2 minutes in {:?}", before.elapsed());
+    let mut count = 0;
+    for run in runs {
+        simulate(Some(run));
+        count += 1;
+    }
+    println!("{count} runs of 2 minutes in {:?}", before.elapsed());
 }

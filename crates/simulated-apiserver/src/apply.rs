@@ -1,5 +1,6 @@
 //! Server-side apply: each manager owns the fields that it applies.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -88,7 +89,7 @@ impl Write<'_> {
         if let Value::Object(fields) = &mut object {
             match self.subresource.as_deref() {
                 Some("status") => {
-                    fields.retain(|name, _| matches!(name.as_str(), "metadata" | "status"))
+                    fields.retain(|name, _| matches!(name.as_str(), "metadata" | "status"));
                 }
                 _ if self.resource.status => {
                     fields.remove("status");
@@ -185,10 +186,11 @@ fn conflict(api_version: &str, conflicts: &[(Owner, managed::Path)]) -> Status {
     let name = |owner: &Owner| {
         let mut text = format!("{:?}", owner.manager);
         if !owner.subresource.is_empty() {
-            text.push_str(&format!(" with subresource {:?}", owner.subresource));
+            // Writing to a String cannot fail.
+            let _ = write!(text, " with subresource {:?}", owner.subresource);
         }
         if !owner.applied {
-            text.push_str(&format!(" using {api_version}"));
+            let _ = write!(text, " using {api_version}");
         }
         text
     };

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Method, header, request::Parts};
 
 use crate::status::Status;
+use crate::store::Key;
 use crate::{Resource, selector::Selector};
 
 /// What a request does, in the words of RBAC.
@@ -129,14 +130,14 @@ impl Call {
         body: Bytes,
         resources: &[Arc<Resource>],
     ) -> Result<Self, Status> {
-        let path: Vec<&str> = parts
+        let segments: Vec<&str> = parts
             .uri
             .path()
             .split('/')
             .filter(|s| !s.is_empty())
             .collect();
         let no_such_path = || Status::new(404, "", "404 page not found");
-        let (group, version, rest) = match path.as_slice() {
+        let (group, version, rest) = match segments.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
             _ => return Err(no_such_path()),
@@ -189,7 +190,7 @@ impl Call {
                 .and_then(|value| value.to_str().ok())
                 .unwrap_or_default()
         };
-        let patch = match header(header::CONTENT_TYPE) {
+        let format = match header(header::CONTENT_TYPE) {
             _ if verb != Verb::Patch => None,
             "application/json-patch+json" => Some(PatchType::Json),
             "application/merge-patch+json" => Some(PatchType::Merge),
@@ -214,10 +215,15 @@ impl Call {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             query,
-            patch,
+            patch: format,
             form,
             body,
         })
+    }
+
+    /// The key of an object in the namespace of the request.
+    pub(crate) fn key(&self, name: &str) -> Key {
+        Key::new(self.index, &self.namespace, name)
     }
 
     /// The body as JSON.

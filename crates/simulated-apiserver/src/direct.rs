@@ -67,8 +67,8 @@ impl Direct<'_> {
     ///
     /// # Errors
     /// As by the API.
-    pub fn apply(&self, object: Value) -> Result<Value, Status> {
-        let kind = qualified_kind(&object);
+    pub fn apply(&self, object: &Value) -> Result<Value, Status> {
+        let kind = qualified_kind(object);
         let namespace = text(&object["metadata"], "namespace").to_owned();
         let namespace = if namespace.is_empty() {
             "default"
@@ -77,7 +77,7 @@ impl Direct<'_> {
         };
         let name = text(&object["metadata"], "name").to_owned();
         self.write(&kind, namespace, &name, None, |write| {
-            write.apply(&object, true)
+            write.apply(object, true)
         })
         .map(|(stored, _)| stored.value.clone())
     }
@@ -120,7 +120,7 @@ impl Direct<'_> {
         change: &Value,
     ) -> Result<Value, Status> {
         self.edit(kind, namespace, name, |object| {
-            *object = patch::merge(object, change)
+            *object = patch::merge(object, change);
         })
     }
 

@@ -275,10 +275,7 @@ impl Worker {
         let there: Vec<String> = pods.iter().map(uid).collect();
         self.pods.retain(|uid, _| there.contains(uid));
         for mut pod in pods {
-            loop {
-                let Some((due, step)) = self.next(&pod, now) else {
-                    break;
-                };
+            while let Some((due, step)) = self.next(&pod, now) {
                 if due > now {
                     earliest = Some(earliest.map_or(due, |earliest| earliest.min(due)));
                     break;

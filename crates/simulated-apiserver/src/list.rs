@@ -52,7 +52,7 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
             if token.version < store.floor {
                 token.version = 0;
                 let mut status = Status::expired(EXPIRED);
-                status.resume = Some(token.text());
+                status.resume = Some(token.text().into());
                 return Err(status);
             }
             version = token.version;

@@ -107,7 +107,8 @@ pub(crate) fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
 /// The place of an item in a merged list.
 pub(crate) fn place(items: &[Value], step: &str) -> Option<usize> {
     if let Some(wanted) = step.strip_prefix("v:") {
-        return items.iter().position(|item| item.to_string() == wanted);
+        let wanted: Value = serde_json::from_str(wanted).ok()?;
+        return items.iter().position(|item| *item == wanted);
     }
     let wanted: Map<String, Value> = serde_json::from_str(step.strip_prefix("k:")?).ok()?;
     items.iter().position(|item| {
@@ -156,9 +157,13 @@ pub(crate) fn shown(path: &[String]) -> String {
         } else if let Some(keys) = step.strip_prefix("k:") {
             let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
             let keys = keys.iter().map(|(key, value)| format!("{key}={value}"));
-            text.push_str(&format!("[{}]", keys.collect::<Vec<_>>().join(",")));
+            text.push('[');
+            text.push_str(&keys.collect::<Vec<_>>().join(","));
+            text.push(']');
         } else if let Some(value) = step.strip_prefix("v:") {
-            text.push_str(&format!("[={value}]"));
+            text.push_str("[=");
+            text.push_str(value);
+            text.push(']');
         }
     }
     text

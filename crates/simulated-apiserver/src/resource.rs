@@ -1,6 +1,10 @@
 //! The kinds that the server knows, and in what they differ.
 
 /// One kind of objects.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a property of its own"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
     /// Empty for the core group.

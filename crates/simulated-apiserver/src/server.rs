@@ -498,7 +498,7 @@ impl State {
     fn execute(&mut self, user: &str, call: &Call, moment: Moment) -> Result<Reply, Status> {
         match call.verb {
             Verb::Get => {
-                let found = self.store.get(&self.key(call, &call.name)).cloned();
+                let found = self.store.get(&call.key(&call.name)).cloned();
                 let found = found.ok_or_else(|| Status::not_found(&call.resource, &call.name))?;
                 Ok(whole(call, 200, &found))
             }
@@ -586,13 +586,9 @@ impl State {
         }
     }
 
-    fn key(&self, call: &Call, name: &str) -> Key {
-        Key::new(call.index, &call.namespace, name)
-    }
-
     /// A write that a client asks for.
     fn write(&mut self, call: &Call, name: &str, moment: Moment) -> Write<'_> {
-        let write = self.write_on(self.key(call, name), moment);
+        let write = self.write_on(call.key(name), moment);
         Write {
             subresource: call.subresource.clone(),
             dry_run: call.query.dry_run(),

@@ -20,7 +20,7 @@ pub struct Status {
     /// The value of the header Retry-After.
     pub retry_after: Option<Duration>,
     /// The token with which a list goes on after its continue token expired.
-    pub resume: Option<String>,
+    pub resume: Option<Box<str>>,
 }
 
 /// One rejected field.

@@ -128,12 +128,15 @@ pub(crate) struct Moment {
     pub(crate) by: Arc<str>,
 }
 
+/// A version of an object with its resourceVersion; none after the object was removed.
+type Dated = (u64, Option<Arc<Stored>>);
+
 /// See the module.
 pub(crate) struct Store {
     version: u64,
     /// Below this resourceVersion everything is compacted.
     pub(crate) floor: u64,
-    versions: BTreeMap<Key, Vec<(u64, Option<Arc<Stored>>)>>,
+    versions: BTreeMap<Key, Vec<Dated>>,
     pub(crate) log: Vec<Change>,
     uids: u64,
 }

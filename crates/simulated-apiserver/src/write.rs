@@ -168,9 +168,7 @@ impl Write<'_> {
         self.normalize(&mut object);
         // Nodes and namespaces keep the status that they are made with; the other kinds begin with none.
         if self.resource.status && self.resource.plural != "nodes" {
-            if let Value::Object(fields) = &mut object {
-                fields.remove("status");
-            }
+            put_or_remove(&mut object, "status", Value::Null);
         }
         match self.resource.behavior {
             Behavior::Pod => pod::default(&mut object),
@@ -295,7 +293,7 @@ impl Write<'_> {
 
     fn validate(&self, object: &Value, old: Option<&Value>) -> Result<(), Status> {
         let mut errors = Vec::new();
-        self.validate_metadata(object, old, &mut errors);
+        validate_metadata(object, old, &mut errors);
         if self.resource.behavior == Behavior::Pod && self.subresource.is_none() {
             pod::validate(object, old, &mut errors);
         }
@@ -303,53 +301,6 @@ impl Write<'_> {
             return Ok(());
         }
         Err(Status::invalid(&self.resource, self.name(), &errors))
-    }
-
-    fn validate_metadata(&self, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-        let owners = object["metadata"]["ownerReferences"].as_array();
-        let owners = || owners.into_iter().flatten();
-        let named = |owner: &Value| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
-        let controllers: Vec<String> = owners()
-            .filter(|o| o["controller"] == true)
-            .map(named)
-            .collect();
-        if let [one, other, ..] = controllers.as_slice() {
-            let references: Vec<String> = owners().map(shown_reference).collect();
-            errors.push(FieldError {
-                reason: "FieldValueInvalid",
-                field: "metadata.ownerReferences".to_owned(),
-                message: format!(
-                    "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references for {one} and {other}",
-                    references.join(",")
-                ),
-            });
-        }
-        if let Some(old) = old {
-            let (there, wanted) = (finalizers(old), finalizers(object));
-            let deleting = !old["metadata"]["deletionTimestamp"].is_null();
-            let new: Vec<_> = wanted.iter().filter(|f| !there.contains(f)).collect();
-            if deleting && !new.is_empty() {
-                let new: Vec<String> = new.iter().map(|f| format!("{f:?}")).collect();
-                let detail = format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                    new.join(", ")
-                );
-                errors.push(FieldError::forbidden("metadata.finalizers", &detail));
-            }
-            for field in [
-                "name",
-                "namespace",
-                "uid",
-                "creationTimestamp",
-                "deletionTimestamp",
-            ] {
-                let (new, old) = (&object["metadata"][field], &old["metadata"][field]);
-                if new != old {
-                    let field = format!("metadata.{field}");
-                    errors.push(FieldError::invalid(&field, new, "field is immutable"));
-                }
-            }
-        }
     }
 
     /// Replaces an object by what a client sends.
@@ -614,6 +565,54 @@ impl Write<'_> {
         })?;
         self.put(bound);
         Ok(())
+    }
+}
+
+/// The rules that every object's metadata is held to.
+fn validate_metadata(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let owners = || owners.into_iter().flatten();
+    let named = |owner: &Value| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
+    let controllers: Vec<String> = owners()
+        .filter(|o| o["controller"] == true)
+        .map(named)
+        .collect();
+    if let [one, other, ..] = controllers.as_slice() {
+        let references: Vec<String> = owners().map(shown_reference).collect();
+        errors.push(FieldError {
+            reason: "FieldValueInvalid",
+            field: "metadata.ownerReferences".to_owned(),
+            message: format!(
+                "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references for {one} and {other}",
+                references.join(",")
+            ),
+        });
+    }
+    if let Some(old) = old {
+        let (there, wanted) = (finalizers(old), finalizers(object));
+        let deleting = !old["metadata"]["deletionTimestamp"].is_null();
+        let new: Vec<_> = wanted.iter().filter(|f| !there.contains(f)).collect();
+        if deleting && !new.is_empty() {
+            let new: Vec<String> = new.iter().map(|f| format!("{f:?}")).collect();
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                new.join(", ")
+            );
+            errors.push(FieldError::forbidden("metadata.finalizers", &detail));
+        }
+        for field in [
+            "name",
+            "namespace",
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+        ] {
+            let (new, old) = (&object["metadata"][field], &old["metadata"][field]);
+            if new != old {
+                let field = format!("metadata.{field}");
+                errors.push(FieldError::invalid(&field, new, "field is immutable"));
+            }
+        }
     }
 }
 

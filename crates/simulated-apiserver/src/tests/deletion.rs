@@ -163,15 +163,15 @@ async fn a_pod_with_gates_is_not_bound_and_gets_no_more_of_them() {
         server.direct().bind("default", "a", "n1").unwrap_err().code,
         409
     );
-    let gates = |list: Value| Patch::Merge(json!({"spec": {"schedulingGates": list}}));
+    let patch_of = |list: Value| Patch::Merge(json!({"spec": {"schedulingGates": list}}));
     let params = PatchParams::default();
-    let more = gates(json!([{"name": "example.com/a"}, {"name": "example.com/b"}]));
+    let more = patch_of(json!([{"name": "example.com/a"}, {"name": "example.com/b"}]));
     assert_eq!(
         failure(pods(&server).patch("a", &params, &more).await).0,
         422
     );
     pods(&server)
-        .patch("a", &params, &gates(json!([])))
+        .patch("a", &params, &patch_of(json!([])))
         .await
         .unwrap();
     server.direct().bind("default", "a", "n1").unwrap();
