@@ -15,7 +15,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use simulated_apiserver::{Options, Resource, Server};
 
-use crate::disruption::planes::cluster;
+use crate::disruption::cluster;
 
 const GROUP: &str = "conformance.example.com";
 /// A ConfigMap that the control plane makes in every namespace.

@@ -13,7 +13,7 @@ mod kinds;
 mod leader;
 mod load;
 mod memory;
-pub(crate) mod planes;
+mod planes;
 mod proxy;
 mod records;
 mod refused;
