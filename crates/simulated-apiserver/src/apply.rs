@@ -1,0 +1,232 @@
+//! Server-side apply: each manager owns the fields that it applies.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::managed::{self, Owner, Owners};
+use crate::patch;
+use crate::status::Status;
+use crate::store::Stored;
+use crate::write::{Write, put_or_remove, seconds, text};
+
+/// The owner of the fields of an object that nothing was applied to before.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+impl Write<'_> {
+    /// Applies an object. Returns it, and whether it is new.
+    pub(crate) fn apply(
+        &mut self,
+        object: &Value,
+        force: bool,
+    ) -> Result<(Arc<Stored>, bool), Status> {
+        if !object["metadata"]["managedFields"].is_null() {
+            return Err(Status::bad_request("metadata.managedFields must be nil"));
+        }
+        let owner = Owner {
+            manager: self.manager.clone(),
+            applied: true,
+            subresource: self.subresource.clone().unwrap_or_default(),
+        };
+        let time = seconds(self.moment.time);
+        let api_version = self.resource.api_version();
+        let wanted = self.applicable(object);
+        let mine = managed::fields(&self.resource, &wanted);
+        if self.store.get(&self.key).is_none() {
+            let uid = text(&object["metadata"], "uid");
+            if !uid.is_empty() {
+                let cause = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(Status::conflict(&self.resource, &self.key.name, &cause));
+            }
+            let owners = Owners::from([(owner, (mine, time))]);
+            let mut object = object.clone();
+            object["metadata"]["name"] = json!(&*self.key.name);
+            let stored = self.create_owned(object, managed::write(&owners, &api_version))?;
+            return Ok((stored, true));
+        }
+        let resource = self.resource.clone();
+        let name = self.key.name.clone();
+        let stored = self.change(|old| {
+            let mut owners = owners_of(&resource, &old.value);
+            let previous = owners.remove(&owner).unwrap_or_default();
+            let conflicts = conflicts(&owners, &mine, &old.value, &wanted);
+            if !conflicts.is_empty() && !force {
+                return Err(conflict(&api_version, &conflicts));
+            }
+            for (owner, path) in &conflicts {
+                if let Some((fields, _)) = owners.get_mut(owner) {
+                    fields.remove(path);
+                }
+            }
+            let mut new = patch::applied(&resource, &old.value, &wanted);
+            new["metadata"]["name"] = json!(&*name);
+            // What this manager no longer applies goes, unless it belongs to another one as well.
+            // Items come before their fields, and take them along.
+            for path in previous.0.difference(&mine) {
+                if !owners.values().any(|(fields, _)| owns(fields, path)) {
+                    managed::remove(&mut new, path);
+                }
+            }
+            let time = if previous.0 == mine {
+                previous.1
+            } else {
+                time.clone()
+            };
+            owners.insert(owner.clone(), (mine.clone(), time));
+            let managed = managed::write(&owners, &api_version);
+            put_or_remove(&mut new["metadata"], "managedFields", managed);
+            Ok(new)
+        })?;
+        Ok((stored, false))
+    }
+
+    /// What of an applied object this endpoint takes.
+    fn applicable(&self, object: &Value) -> Value {
+        let mut object = object.clone();
+        if let Value::Object(fields) = &mut object {
+            match self.subresource.as_deref() {
+                Some("status") => {
+                    fields.retain(|name, _| matches!(name.as_str(), "metadata" | "status"));
+                }
+                _ if self.resource.status => {
+                    fields.remove("status");
+                }
+                _ => {}
+            }
+        }
+        object
+    }
+
+    /// Notes which fields a write that is no apply changed, on objects that something was applied to.
+    pub(crate) fn take_over(&self, old: &Value, new: &mut Value) {
+        if old["metadata"]["managedFields"].is_null() {
+            put_or_remove(&mut new["metadata"], "managedFields", Value::Null);
+            return;
+        }
+        let mut owners = managed::read(old);
+        let (changed, gone) = managed::difference(&self.resource, old, new);
+        for (fields, _) in owners.values_mut() {
+            fields.retain(|path| !changed.contains(path) && !gone.contains(path));
+        }
+        if !changed.is_empty() {
+            let owner = Owner {
+                manager: self.manager.clone(),
+                applied: false,
+                subresource: self.subresource.clone().unwrap_or_default(),
+            };
+            let (fields, time) = owners.entry(owner).or_default();
+            fields.extend(changed);
+            *time = seconds(self.moment.time);
+        }
+        let managed = managed::write(&owners, &self.resource.api_version());
+        put_or_remove(&mut new["metadata"], "managedFields", managed);
+    }
+}
+
+/// Whether a field, or an item with such a field, belongs to an owner.
+fn owns(fields: &managed::Fields, path: &managed::Path) -> bool {
+    fields.contains(path)
+        || fields
+            .range(path.clone()..)
+            .next()
+            .is_some_and(|next| next.starts_with(path))
+}
+
+/// The owners of an object's fields.
+fn owners_of(resource: &crate::Resource, object: &Value) -> Owners {
+    if !object["metadata"]["managedFields"].is_null() {
+        return managed::read(object);
+    }
+    let owner = Owner {
+        manager: BEFORE_FIRST_APPLY.to_owned(),
+        applied: false,
+        subresource: String::new(),
+    };
+    let time = text(&object["metadata"], "creationTimestamp").to_owned();
+    Owners::from([(owner, (managed::fields(resource, object), time))])
+}
+
+/// The fields that others own with another value than the wanted one.
+fn conflicts(
+    owners: &Owners,
+    mine: &managed::Fields,
+    old: &Value,
+    wanted: &Value,
+) -> Vec<(Owner, managed::Path)> {
+    let mut found = Vec::new();
+    for (owner, (fields, _)) in owners {
+        for path in mine.intersection(fields) {
+            let item = path.last().is_some_and(|step| !step.starts_with("f:"));
+            if !item && managed::at(old, path) != managed::at(wanted, path) {
+                found.push((owner.clone(), path.clone()));
+            }
+        }
+    }
+    // As the real server lists them: in each object first its own fields, then those deeper in it.
+    found.sort_by(|(one, path), (other, other_path)| {
+        one.cmp(other).then_with(|| {
+            let differ = path
+                .iter()
+                .zip(other_path)
+                .position(|(step, other)| step != other);
+            let depth = differ.unwrap_or_default() + 1;
+            let deeper = |path: &managed::Path| path.len() > depth;
+            deeper(path)
+                .cmp(&deeper(other_path))
+                .then_with(|| path.cmp(other_path))
+        })
+    });
+    found
+}
+
+fn conflict(api_version: &str, conflicts: &[(Owner, managed::Path)]) -> Status {
+    let name = |owner: &Owner| {
+        let mut text = format!("{:?}", owner.manager);
+        if !owner.subresource.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, " with subresource {:?}", owner.subresource);
+        }
+        if !owner.applied {
+            let _ = write!(text, " using {api_version}");
+        }
+        text
+    };
+    let mut by_owner: Vec<(&Owner, Vec<String>)> = Vec::new();
+    for (owner, path) in conflicts {
+        match by_owner.last_mut() {
+            Some((last, paths)) if *last == owner => paths.push(managed::shown(path)),
+            _ => by_owner.push((owner, vec![managed::shown(path)])),
+        }
+    }
+    let parts: Vec<String> = by_owner
+        .iter()
+        .map(|(owner, paths)| match paths.as_slice() {
+            [path] => format!("conflict with {}: {path}", name(owner)),
+            paths => format!("conflicts with {}:\n- {}", name(owner), paths.join("\n- ")),
+        })
+        .collect();
+    let plural = if conflicts.len() == 1 {
+        "conflict"
+    } else {
+        "conflicts"
+    };
+    let message = format!(
+        "Apply failed with {} {plural}: {}",
+        conflicts.len(),
+        parts.join("\n")
+    );
+    let causes: Vec<Value> = conflicts
+        .iter()
+        .map(|(owner, path)| {
+            json!({
+                "reason": "FieldManagerConflict",
+                "message": format!("conflict with {}", name(owner)),
+                "field": managed::shown(path),
+            })
+        })
+        .collect();
+    Status::new(409, "Conflict", message).with_details(json!({"causes": causes}))
+}

@@ -1,0 +1,247 @@
+//! A request, read: which verb, on what, and how.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, header, request::Parts};
+
+use crate::status::Status;
+use crate::store::Key;
+use crate::{Resource, selector::Selector};
+
+/// What a request does, in the words of RBAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Reads one object.
+    Get,
+    /// Reads a collection.
+    List,
+    /// Follows a collection.
+    Watch,
+    /// Makes an object, or posts to a subresource such as `pods/binding`.
+    Create,
+    /// Replaces an object.
+    Update,
+    /// Changes an object.
+    Patch,
+    /// Deletes one object.
+    Delete,
+    /// Deletes a collection.
+    DeleteCollection,
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        })
+    }
+}
+
+/// The formats of a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PatchType {
+    /// RFC 6902.
+    Json,
+    /// RFC 7386.
+    Merge,
+    /// A merge patch that knows lists, for built-in kinds.
+    Strategic,
+    /// Server-side apply.
+    Apply,
+}
+
+/// Which part of an object an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Whole,
+    Metadata,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) verb: Verb,
+    pub(crate) resource: Arc<Resource>,
+    /// The place of the resource among all.
+    pub(crate) index: usize,
+    pub(crate) subresource: Option<String>,
+    /// Empty in cluster-wide requests.
+    pub(crate) namespace: String,
+    /// Empty in requests on a collection.
+    pub(crate) name: String,
+    pub(crate) query: Query,
+    pub(crate) patch: Option<PatchType>,
+    pub(crate) form: Form,
+    pub(crate) body: Bytes,
+}
+
+/// The parameters behind the question mark.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    fn parse(text: &str) -> Self {
+        let pairs = form_urlencoded::parse(text.as_bytes());
+        Self {
+            pairs: pairs.into_owned().collect(),
+        }
+    }
+
+    /// The value of a parameter that is set and not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.pairs.iter().find(|(key, _)| key == name);
+        found
+            .map(|(_, value)| value.as_str())
+            .filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn is_true(&self, name: &str) -> bool {
+        matches!(self.get(name), Some("true" | "1"))
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.get(name)?.parse().ok()
+    }
+
+    pub(crate) fn dry_run(&self) -> bool {
+        self.get("dryRun") == Some("All")
+    }
+
+    pub(crate) fn selector(&self) -> Result<Selector, Status> {
+        Selector::parse(self.get("labelSelector"), self.get("fieldSelector"))
+    }
+}
+
+impl Call {
+    /// Reads a request. Paths that name no known resource are answered with 404, as by the real server.
+    pub(crate) fn parse(
+        parts: &Parts,
+        body: Bytes,
+        resources: &[Arc<Resource>],
+    ) -> Result<Self, Status> {
+        let segments: Vec<&str> = parts
+            .uri
+            .path()
+            .split('/')
+            .filter(|s| !s.is_empty())
+            .collect();
+        let no_such_path = || Status::new(404, "", "404 page not found");
+        let (group, version, rest) = match segments.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return Err(no_such_path()),
+        };
+        let (namespace, rest) = match rest {
+            // A subresource of a namespace looks like a collection in it.
+            ["namespaces", _, "status" | "finalize"] => ("", rest),
+            ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+            _ => ("", rest),
+        };
+        let (plural, name, subresource) = match rest {
+            [plural] => (*plural, "", None),
+            [plural, name] => (*plural, *name, None),
+            [plural, name, subresource] => (*plural, *name, Some((*subresource).to_owned())),
+            _ => return Err(no_such_path()),
+        };
+        let found = resources
+            .iter()
+            .position(|r| r.group == group && r.version == version && r.plural == plural);
+        let index = found.ok_or_else(|| {
+            let served = |r: &Arc<Resource>| r.group == group && r.version == version;
+            if !resources.iter().any(served) {
+                return no_such_path();
+            }
+            let message = "the server could not find the requested resource";
+            Status::new(404, "NotFound", message).with_details(serde_json::json!({}))
+        })?;
+        let resource = resources[index].clone();
+        if !resource.namespaced && !namespace.is_empty() {
+            return Err(no_such_path());
+        }
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        let verb = match (&parts.method, name.is_empty()) {
+            (&Method::GET, _) if query.is_true("watch") => Verb::Watch,
+            (&Method::GET, true) => Verb::List,
+            (&Method::GET, false) => Verb::Get,
+            (&Method::POST, _) => Verb::Create,
+            (&Method::PUT, false) => Verb::Update,
+            (&Method::PATCH, false) => Verb::Patch,
+            (&Method::DELETE, false) => Verb::Delete,
+            (&Method::DELETE, true) => Verb::DeleteCollection,
+            _ => {
+                let message = "the server does not allow this method on the requested resource";
+                return Err(Status::new(405, "MethodNotAllowed", message));
+            }
+        };
+        let header = |name| {
+            let value = parts.headers.get(name);
+            value
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
+        let format = match header(header::CONTENT_TYPE) {
+            _ if verb != Verb::Patch => None,
+            "application/json-patch+json" => Some(PatchType::Json),
+            "application/merge-patch+json" => Some(PatchType::Merge),
+            "application/strategic-merge-patch+json" => Some(PatchType::Strategic),
+            "application/apply-patch+yaml" => Some(PatchType::Apply),
+            other => {
+                let message = format!("the body of the request was in an unknown format: {other}");
+                return Err(Status::new(415, "UnsupportedMediaType", message));
+            }
+        };
+        let accept = header(header::ACCEPT);
+        let form = if accept.contains("as=PartialObjectMetadata") {
+            Form::Metadata
+        } else {
+            Form::Whole
+        };
+        Ok(Self {
+            verb,
+            resource,
+            index,
+            subresource,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            query,
+            patch: format,
+            form,
+            body,
+        })
+    }
+
+    /// The key of an object in the namespace of the request.
+    pub(crate) fn key(&self, name: &str) -> Key {
+        Key::new(self.index, &self.namespace, name)
+    }
+
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Result<serde_json::Value, Status> {
+        serde_json::from_slice(&self.body)
+            .map_err(|error| Status::bad_request(format!("the body is not JSON: {error}")))
+    }
+
+    /// `pods`, or `pods/status`.
+    pub(crate) fn target(&self) -> String {
+        match &self.subresource {
+            None => self.resource.plural.clone(),
+            Some(subresource) => format!("{}/{subresource}", self.resource.plural),
+        }
+    }
+
+    /// Which client the fields of a write belong to.
+    pub(crate) fn manager(&self, user: &str) -> String {
+        self.query.get("fieldManager").unwrap_or(user).to_owned()
+    }
+}

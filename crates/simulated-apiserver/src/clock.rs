@@ -1,0 +1,46 @@
+//! The wall clock: a base instant plus what tokio's clock has gone on by, so that virtual time moves it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::Instant;
+
+/// See the module. Cheap to clone; clones share the steps.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    base: DateTime<Utc>,
+    started: Instant,
+    /// Milliseconds by which it was stepped.
+    stepped: Arc<AtomicI64>,
+}
+
+impl Clock {
+    /// A clock that shows `base` now.
+    pub fn starting_at(base: DateTime<Utc>) -> Self {
+        Self {
+            base,
+            started: Instant::now(),
+            stepped: Arc::default(),
+        }
+    }
+
+    /// The time it shows.
+    pub fn now(&self) -> DateTime<Utc> {
+        let stepped = TimeDelta::milliseconds(self.stepped.load(Ordering::Relaxed));
+        let elapsed = TimeDelta::from_std(self.elapsed()).unwrap_or_default();
+        self.base + elapsed + stepped
+    }
+
+    /// How long the simulation has run. Steps do not change it.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Steps the clock forward, or back.
+    pub fn step(&self, by: TimeDelta) {
+        self.stepped
+            .fetch_add(by.num_milliseconds(), Ordering::Relaxed);
+    }
+}

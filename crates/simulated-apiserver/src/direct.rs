@@ -1,0 +1,246 @@
+//! Acts on the objects that no fault touches: what users, foreign controllers and kubelets do in a scenario.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::status::Status;
+use crate::store::{Key, Stored};
+use crate::write::{DeleteOptions, Write, text};
+use crate::{Resource, Server, patch};
+
+/// See the module. Every act counts as one of its user's.
+pub struct Direct<'a> {
+    server: &'a Server,
+    user: &'a str,
+}
+
+impl Server {
+    /// Acts that no fault touches, in the name of `kubectl`.
+    pub fn direct(&self) -> Direct<'_> {
+        self.direct_as("kubectl")
+    }
+
+    /// The same in the name of another user, which the history shows.
+    pub fn direct_as<'a>(&'a self, user: &'a str) -> Direct<'a> {
+        Direct { server: self, user }
+    }
+}
+
+impl Direct<'_> {
+    /// Does one write on an object of a kind.
+    fn write<T>(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        subresource: Option<&str>,
+        act: impl FnOnce(&mut Write<'_>) -> Result<T, Status>,
+    ) -> Result<T, Status> {
+        let moment = self.server.moment(self.user);
+        self.server.act(|state| {
+            let (index, resource) = find(&state.resources, kind)?;
+            let namespace = if resource.namespaced { namespace } else { "" };
+            let mut write = state.write_on(Key::new(index, namespace, name), moment);
+            write.subresource = subresource.map(str::to_owned);
+            act(&mut write)
+        })
+    }
+
+    /// Makes an object, in the namespace that it names or in `default`.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn create(&self, object: Value) -> Result<Value, Status> {
+        let kind = qualified_kind(&object);
+        let namespace = text(&object["metadata"], "namespace").to_owned();
+        let namespace = if namespace.is_empty() {
+            "default"
+        } else {
+            &namespace
+        };
+        self.write(&kind, namespace, "", None, |write| write.create(object))
+            .map(|stored| stored.value.clone())
+    }
+
+    /// Makes an object, or applies it to the one that is there, as `kubectl apply --server-side --force-conflicts`.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn apply(&self, object: &Value) -> Result<Value, Status> {
+        let kind = qualified_kind(object);
+        let namespace = text(&object["metadata"], "namespace").to_owned();
+        let namespace = if namespace.is_empty() {
+            "default"
+        } else {
+            &namespace
+        };
+        let name = text(&object["metadata"], "name").to_owned();
+        self.write(&kind, namespace, &name, None, |write| {
+            write.apply(object, true)
+        })
+        .map(|(stored, _)| stored.value.clone())
+    }
+
+    /// Makes a namespace, unless it is there.
+    pub fn namespace(&self, name: &str) {
+        // It may be there already, which is what is wanted.
+        let _ = self
+            .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+    }
+
+    /// An object; `kind` is its kind or its plural, with the group behind a dot where that is not clear.
+    pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
+        let state = self.server.state();
+        let (index, resource) = find(&state.resources, kind).ok()?;
+        let namespace = if resource.namespaced { namespace } else { "" };
+        let found = state.store.get(&Key::new(index, namespace, name));
+        found.map(|stored| stored.value.clone())
+    }
+
+    /// The objects of a kind, in one namespace or in all (empty).
+    pub fn list(&self, kind: &str, namespace: &str) -> Vec<Value> {
+        let state = self.server.state();
+        let Ok((index, _)) = find(&state.resources, kind) else {
+            return Vec::new();
+        };
+        let found = state.store.list(index, namespace);
+        found.map(|(_, stored)| stored.value.clone()).collect()
+    }
+
+    /// Changes an object by a merge patch.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn patch(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        change: &Value,
+    ) -> Result<Value, Status> {
+        self.edit(kind, namespace, name, |object| {
+            *object = patch::merge(object, change);
+        })
+    }
+
+    /// The same for the status.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn patch_status(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        change: &Value,
+    ) -> Result<Value, Status> {
+        self.edit_part(kind, namespace, name, Some("status"), |object| {
+            *object = patch::merge(object, change);
+        })
+    }
+
+    /// Changes an object.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn edit(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Value, Status> {
+        self.edit_part(kind, namespace, name, None, change)
+    }
+
+    /// Changes the status of an object.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn edit_status(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Value, Status> {
+        self.edit_part(kind, namespace, name, Some("status"), change)
+    }
+
+    fn edit_part(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        subresource: Option<&str>,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<Value, Status> {
+        let edited = self.write(kind, namespace, name, subresource, |write| {
+            write.update(|old: &Stored| {
+                let mut object = old.value.clone();
+                change(&mut object);
+                Ok(object)
+            })
+        });
+        edited.map(|stored| stored.value.clone())
+    }
+
+    /// Deletes an object with its default grace period.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn delete(&self, kind: &str, namespace: &str, name: &str) -> Result<(), Status> {
+        self.delete_with(kind, namespace, name, &json!({}))
+    }
+
+    /// Deletes an object with those `DeleteOptions`.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn delete_with(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        options: &Value,
+    ) -> Result<(), Status> {
+        let options = DeleteOptions::parse(options);
+        self.write(kind, namespace, name, None, |write| write.delete(&options))
+            .map(drop)
+    }
+
+    /// Binds a pod to a node.
+    ///
+    /// # Errors
+    /// As by the API: 409 for pods that have scheduling gates or are being deleted.
+    pub fn bind(&self, namespace: &str, pod: &str, node: &str) -> Result<(), Status> {
+        self.write("pods", namespace, pod, None, |write| write.bind(node))
+    }
+}
+
+/// `Kind.group` of an object, as [`find`] takes it.
+fn qualified_kind(object: &Value) -> String {
+    let group = text(object, "apiVersion")
+        .split_once('/')
+        .map_or("", |(group, _)| group);
+    format!("{}.{group}", text(object, "kind"))
+}
+
+/// The resource of that kind or plural, with or without its group.
+fn find(resources: &[Arc<Resource>], wanted: &str) -> Result<(usize, Arc<Resource>), Status> {
+    let (name, group) = match wanted.split_once('.') {
+        Some((name, group)) => (name, Some(group)),
+        None => (wanted, None),
+    };
+    let fits = |resource: &Arc<Resource>| {
+        (resource.kind.eq_ignore_ascii_case(name) || resource.plural == name)
+            && group.is_none_or(|group| group == resource.group)
+    };
+    let found = resources.iter().position(fits);
+    let index = found.ok_or_else(|| {
+        let message = format!("the server doesn't have a resource type \"{wanted}\"");
+        Status::new(404, "NotFound", message)
+    })?;
+    Ok((index, resources[index].clone()))
+}

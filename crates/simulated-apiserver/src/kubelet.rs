@@ -1,0 +1,611 @@
+//! A small scheduler, kubelet and node controller in one: pods are bound, run and end, on virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+
+use crate::write::{seconds, text};
+use crate::{Server, pod};
+
+const SCHEDULER: &str = "system:kube-scheduler";
+const KUBELET: &str = "system:node";
+const NODE_CONTROLLER: &str = "system:serviceaccount:kube-system:node-controller";
+
+/// Annotations of a pod that say how it runs; see [`Run::from_annotations`].
+const EXIT_CODE: &str = "simulated-apiserver/exit-code";
+const RUNS_SECONDS: &str = "simulated-apiserver/runs-seconds";
+const READY_SECONDS: &str = "simulated-apiserver/ready-seconds";
+
+/// How a pod runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// From the binding to the phase Running; never if there is none, as when an image cannot be pulled.
+    pub starts_after: Option<Duration>,
+    /// From there to readiness; never if there is none.
+    pub ready_after: Option<Duration>,
+    /// From the start to the end of the containers; they run for ever if there is none.
+    pub runs: Option<Duration>,
+    /// What the containers end with.
+    pub exit_code: i32,
+    /// The termination message.
+    pub message: String,
+    /// How long the containers go on after SIGTERM, if the grace period allows.
+    pub ends_after: Duration,
+}
+
+impl Default for Run {
+    /// A server: ready after two seconds, and it ends one second after SIGTERM.
+    fn default() -> Self {
+        Self {
+            starts_after: Some(Duration::from_secs(1)),
+            ready_after: Some(Duration::from_secs(1)),
+            runs: None,
+            exit_code: 0,
+            message: String::new(),
+            ends_after: Duration::from_secs(1),
+        }
+    }
+}
+
+impl Run {
+    /// As the pod's annotations `simulated-apiserver/exit-code`, `.../runs-seconds` and `.../ready-seconds` say. A pod
+    /// that is not restarted runs one second if they say nothing.
+    pub fn from_annotations(pod: &Value) -> Self {
+        let annotation = |name: &str| {
+            let value = pod["metadata"]["annotations"][name].as_str()?;
+            value.parse::<i32>().ok()
+        };
+        let duration = |name: &str| {
+            let number = annotation(name)?;
+            Some(Duration::from_secs(
+                u64::try_from(number).unwrap_or_default(),
+            ))
+        };
+        let job = pod["spec"]["restartPolicy"] != "Always";
+        let usual = Self::default();
+        Self {
+            runs: duration(RUNS_SECONDS).or(job.then_some(Duration::from_secs(1))),
+            exit_code: annotation(EXIT_CODE).unwrap_or_default(),
+            ready_after: duration(READY_SECONDS).or(usual.ready_after),
+            ..usual
+        }
+    }
+}
+
+/// How pods and nodes fare.
+#[derive(Clone)]
+pub struct KubeletOptions {
+    /// How long the scheduler takes.
+    pub binds_after: Duration,
+    /// How each pod runs, asked when it is bound.
+    pub run: Arc<dyn Fn(&Value) -> Run + Send + Sync>,
+    /// From the last report of a node to its condition Ready=Unknown.
+    pub unknown_after: Duration,
+    /// From there to the deletion of its pods, which stay until the node reports again; never if there is none.
+    pub evicted_after: Option<Duration>,
+}
+
+impl Default for KubeletOptions {
+    fn default() -> Self {
+        Self {
+            binds_after: Duration::from_millis(10),
+            run: Arc::new(Run::from_annotations),
+            unknown_after: Duration::from_secs(40),
+            evicted_after: Some(Duration::from_mins(5)),
+        }
+    }
+}
+
+/// Runs the pods of a server until it is dropped.
+pub struct Kubelet {
+    server: Server,
+    shared: Arc<Shared>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+struct Shared {
+    state: Mutex<Nodes>,
+    wake: Notify,
+}
+
+/// When each lost node stopped reporting.
+type Nodes = BTreeMap<String, Instant>;
+
+impl Shared {
+    fn lost(&self) -> MutexGuard<'_, Nodes> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Kubelet {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Server {
+    /// Starts a scheduler and kubelets on the current tokio runtime.
+    pub fn kubelet(&self, options: KubeletOptions) -> Kubelet {
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            wake: Notify::new(),
+        });
+        let worker = Worker {
+            server: self.clone(),
+            shared: shared.clone(),
+            options,
+            pods: BTreeMap::new(),
+        };
+        Kubelet {
+            server: self.clone(),
+            shared,
+            task: tokio::spawn(worker.run()),
+        }
+    }
+}
+
+impl Kubelet {
+    /// Adds a ready node.
+    pub fn add_node(&self, name: &str) {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]},
+        });
+        // A node of that name may be there already, which is what is wanted.
+        let _ = self.server.direct_as(KUBELET).create(node);
+    }
+
+    /// The node stops reporting: its pods stay as they are, whatever really happens on it.
+    pub fn lose(&self, node: &str) {
+        self.shared.lost().insert(node.to_owned(), Instant::now());
+        self.shared.wake.notify_one();
+    }
+
+    /// The node reports again, and its pods go on.
+    pub fn recover(&self, node: &str) {
+        self.shared.lost().remove(node);
+        let healed = self
+            .server
+            .direct_as(NODE_CONTROLLER)
+            .edit("Node", "", node, |node| {
+                if let Value::Array(taints) = &mut node["spec"]["taints"] {
+                    taints.retain(|taint| taint["key"] != UNREACHABLE);
+                }
+            });
+        if healed.is_ok() {
+            set_ready(&self.server, node, "True", "KubeletReady");
+        }
+        self.shared.wake.notify_one();
+    }
+
+    /// Deletes a pod as the node controller, the scheduler or a drain does: with the condition DisruptionTarget.
+    pub fn disrupt(&self, namespace: &str, name: &str, reason: &str) {
+        disrupt(&self.server, namespace, name, reason);
+    }
+}
+
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+fn set_ready(server: &Server, node: &str, status: &str, reason: &str) {
+    // The node may be gone.
+    let _ = server
+        .direct_as(NODE_CONTROLLER)
+        .edit_status("Node", "", node, |node| {
+            pod::set_condition(node, "Ready", status, json!({"reason": reason}));
+        });
+}
+
+fn disrupt(server: &Server, namespace: &str, name: &str, reason: &str) {
+    let direct = server.direct_as(NODE_CONTROLLER);
+    let marked = direct.edit_status("Pod", namespace, name, |pod| {
+        let more =
+            json!({"reason": reason, "message": "Taint manager: deleting due to NoExecute taint"});
+        pod::set_condition(pod, "DisruptionTarget", "True", more);
+    });
+    if marked.is_ok() {
+        // The pod may be gone by now.
+        let _ = direct.delete("Pod", namespace, name);
+    }
+}
+
+/// What the scheduler and the kubelet remember of a pod.
+#[derive(Clone, Debug)]
+struct Seen {
+    /// When the scheduler could first take it.
+    ungated: Option<Instant>,
+    bound: Option<(Instant, Run)>,
+    started: Option<Instant>,
+    deleted: Option<Instant>,
+    unschedulable: bool,
+}
+
+/// What is done to a pod next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Bind(String),
+    Unschedulable,
+    Start,
+    Ready,
+    End {
+        exit_code: i32,
+        reason: &'static str,
+    },
+    Remove,
+    Evict,
+}
+
+struct Worker {
+    server: Server,
+    shared: Arc<Shared>,
+    options: KubeletOptions,
+    /// By UID.
+    pods: BTreeMap<String, Seen>,
+}
+
+impl Worker {
+    async fn run(mut self) {
+        let mut seen = 0;
+        loop {
+            let next = self.work();
+            let changed = async {
+                tokio::select! {
+                    biased;
+                    length = self.server.changed(seen) => length,
+                    () = self.shared.wake.notified() => seen,
+                }
+            };
+            seen = match next {
+                None => changed.await,
+                Some(next) => timeout_at(next, changed).await.unwrap_or(seen),
+            };
+        }
+    }
+
+    /// Does everything that is due, and returns when the next is.
+    fn work(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut earliest = self.nodes(now);
+        let pods = self.server.direct().list("Pod", "");
+        let uid = |pod: &Value| text(&pod["metadata"], "uid").to_owned();
+        let there: Vec<String> = pods.iter().map(uid).collect();
+        self.pods.retain(|uid, _| there.contains(uid));
+        for mut pod in pods {
+            while let Some((due, step)) = self.next(&pod, now) {
+                if due > now {
+                    earliest = Some(earliest.map_or(due, |earliest| earliest.min(due)));
+                    break;
+                }
+                self.perform(&pod, &step, now);
+                let metadata = &pod["metadata"];
+                let again = self.server.direct().get(
+                    "Pod",
+                    text(metadata, "namespace"),
+                    text(metadata, "name"),
+                );
+                match again.filter(|again| again["metadata"]["uid"] == metadata["uid"]) {
+                    Some(again) => pod = again,
+                    None => break,
+                }
+            }
+        }
+        earliest
+    }
+
+    /// Marks lost nodes, and returns when the next is due.
+    fn nodes(&mut self, now: Instant) -> Option<Instant> {
+        let lost = self.shared.lost().clone();
+        let due = |since: Instant| since + self.options.unknown_after;
+        for (node, since) in &lost {
+            if due(*since) <= now && ready(&self.server, node) {
+                set_ready(&self.server, node, "Unknown", "NodeStatusUnknown");
+                // The node may be gone.
+                let _ = self
+                    .server
+                    .direct_as(NODE_CONTROLLER)
+                    .edit("Node", "", node, |node| {
+                        let taints = ["NoSchedule", "NoExecute"];
+                        node["spec"]["taints"] = json!(
+                            taints.map(|effect| json!({"key": UNREACHABLE, "effect": effect}))
+                        );
+                    });
+                for pod in self.server.direct().list("Pod", "") {
+                    if pod["spec"]["nodeName"] == **node && !has_ended(&pod) {
+                        self.set_status(&pod, NODE_CONTROLLER, |pod| {
+                            pod::set_condition(pod, "Ready", "False", json!({}));
+                        });
+                    }
+                }
+            }
+        }
+        lost.values()
+            .map(|since| due(*since))
+            .filter(|due| *due > now)
+            .min()
+    }
+
+    /// What is done to a pod next, and when.
+    fn next(&mut self, pod: &Value, now: Instant) -> Option<(Instant, Step)> {
+        let seen = self
+            .pods
+            .entry(text(&pod["metadata"], "uid").to_owned())
+            .or_insert(Seen {
+                ungated: None,
+                bound: None,
+                started: None,
+                deleted: None,
+                unschedulable: false,
+            });
+        let deleting = !pod["metadata"]["deletionTimestamp"].is_null();
+        let node = text(&pod["spec"], "nodeName").to_owned();
+        if node.is_empty() {
+            if pod::is_gated(pod) || deleting || has_ended(pod) {
+                return None;
+            }
+            let since = *seen.ungated.get_or_insert(now);
+            let due = since + self.options.binds_after;
+            if due > now {
+                return Some((due, Step::Unschedulable));
+            }
+            let nodes = self.server.direct().list("Node", "");
+            return match nodes.iter().find(|node| takes(node, pod)) {
+                Some(node) => Some((now, Step::Bind(text(&node["metadata"], "name").to_owned()))),
+                None if seen.unschedulable => None,
+                None => Some((now, Step::Unschedulable)),
+            };
+        }
+        if let Some(since) = self.shared.lost().get(&node) {
+            let evicted = self.options.evicted_after? + self.options.unknown_after;
+            return (!deleting && !has_ended(pod)).then_some((*since + evicted, Step::Evict));
+        }
+        let run = &self.options.run;
+        let (bound, run) = seen.bound.get_or_insert_with(|| (now, run(pod))).clone();
+        if deleting {
+            let since = *seen.deleted.get_or_insert(now);
+            let grace = pod["metadata"]["deletionGracePeriodSeconds"]
+                .as_u64()
+                .unwrap_or_default();
+            let ends = since + run.ends_after.min(Duration::from_secs(grace));
+            if has_ended(pod) || seen.started.is_none() {
+                return Some((now, Step::Remove));
+            }
+            return Some((
+                ends,
+                Step::End {
+                    exit_code: 143,
+                    reason: "Error",
+                },
+            ));
+        }
+        if has_ended(pod) {
+            return None;
+        }
+        let deadline = pod["spec"]["activeDeadlineSeconds"].as_u64();
+        let deadline = deadline.map(|deadline| {
+            let step = Step::End {
+                exit_code: 137,
+                reason: "DeadlineExceeded",
+            };
+            (bound + Duration::from_secs(deadline), step)
+        });
+        let next = match seen.started {
+            None => run.starts_after.map(|after| (bound + after, Step::Start)),
+            Some(started) => {
+                let is_ready = condition(pod, "Ready") == Some("True");
+                let ready = run.ready_after.filter(|_| !is_ready);
+                let ready = ready.map(|after| (started + after, Step::Ready));
+                let ends = run.runs.map(|runs| {
+                    let reason = if run.exit_code == 0 {
+                        "Completed"
+                    } else {
+                        "Error"
+                    };
+                    (
+                        started + runs,
+                        Step::End {
+                            exit_code: run.exit_code,
+                            reason,
+                        },
+                    )
+                });
+                [ends, ready]
+                    .into_iter()
+                    .flatten()
+                    .min_by_key(|(due, _)| *due)
+            }
+        };
+        [next, deadline]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(due, _)| *due)
+    }
+
+    fn perform(&mut self, pod: &Value, step: &Step, now: Instant) {
+        let metadata = &pod["metadata"];
+        let (namespace, name) = (text(metadata, "namespace"), text(metadata, "name"));
+        let time = seconds(self.server.clock().now());
+        let seen = self.pods.get_mut(text(metadata, "uid"));
+        let message = seen.as_ref().and_then(|seen| seen.bound.as_ref());
+        let message = message
+            .map(|(_, run)| run.message.clone())
+            .unwrap_or_default();
+        match step {
+            Step::Bind(node) => {
+                if let Some(seen) = seen {
+                    seen.unschedulable = false;
+                }
+                // A foreign hand may have deleted it meanwhile.
+                let _ = self.server.direct_as(SCHEDULER).bind(namespace, name, node);
+            }
+            Step::Unschedulable => {
+                if let Some(seen) = seen {
+                    seen.unschedulable = true;
+                }
+                self.set_status(pod, SCHEDULER, |pod| {
+                    let more = json!({"reason": "Unschedulable", "message": "0 nodes are available"});
+                    pod::set_condition(pod, "PodScheduled", "False", more);
+                });
+            }
+            Step::Start => {
+                if let Some(seen) = seen {
+                    seen.started = Some(now);
+                }
+                self.set_status(pod, KUBELET, |pod| {
+                    pod["status"]["phase"] = json!("Running");
+                    pod["status"]["startTime"] = json!(time);
+                    pod["status"]["podIP"] = json!("10.0.0.1");
+                    let running = json!({"running": {"startedAt": time}});
+                    pod["status"]["containerStatuses"] = containers(pod, &running, false);
+                    for kind in ["Initialized", "PodReadyToStartContainers"] {
+                        pod::set_condition(pod, kind, "True", json!({"lastTransitionTime": time}));
+                    }
+                    for kind in ["Ready", "ContainersReady"] {
+                        let more = json!({"reason": "ContainersNotReady", "lastTransitionTime": time});
+                        pod::set_condition(pod, kind, "False", more);
+                    }
+                });
+            }
+            Step::Ready => self.set_status(pod, KUBELET, |pod| {
+                let running = pod["status"]["containerStatuses"][0]["state"].clone();
+                pod["status"]["containerStatuses"] = containers(pod, &running, true);
+                for kind in ["Ready", "ContainersReady"] {
+                    pod::set_condition(pod, kind, "True", json!({"lastTransitionTime": time}));
+                }
+            }),
+            Step::End { exit_code, reason } => self.set_status(pod, KUBELET, |pod| {
+                let succeeded = *exit_code == 0;
+                pod["status"]["phase"] = json!(if succeeded { "Succeeded" } else { "Failed" });
+                if *reason == "DeadlineExceeded" {
+                    pod["status"]["reason"] = json!(reason);
+                    pod["status"]["message"] = json!("Pod was active on the node longer than the specified deadline");
+                }
+                let started = pod["status"]["startTime"].clone();
+                if !started.is_null() {
+                    let mut ended = json!({
+                        "exitCode": exit_code,
+                        "reason": if succeeded { "Completed" } else { "Error" },
+                        "startedAt": started,
+                        "finishedAt": time,
+                    });
+                    if !message.is_empty() {
+                        ended["message"] = json!(message);
+                    }
+                    let ended = json!({"terminated": ended});
+                    pod["status"]["containerStatuses"] = containers(pod, &ended, false);
+                }
+                for kind in ["Ready", "ContainersReady"] {
+                    let more = json!({"reason": if succeeded { "PodCompleted" } else { "PodFailed" }, "lastTransitionTime": time});
+                    pod::set_condition(pod, kind, "False", more);
+                }
+            }),
+            Step::Remove => {
+                let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}});
+                // A pod that is gone, or has finalizers, needs nothing more.
+                let _ = self.server.direct_as(KUBELET).delete_with("Pod", namespace, name, &options);
+                if let Some(seen) = self.pods.get_mut(text(metadata, "uid")) {
+                    seen.deleted = None;
+                }
+            }
+            Step::Evict => disrupt(&self.server, namespace, name, "DeletionByTaintManager"),
+        }
+    }
+
+    fn set_status(&self, pod: &Value, user: &str, change: impl FnOnce(&mut Value)) {
+        let metadata = &pod["metadata"];
+        let (namespace, name) = (text(metadata, "namespace"), text(metadata, "name"));
+        // The pod may be gone by now.
+        let _ = self
+            .server
+            .direct_as(user)
+            .edit_status("Pod", namespace, name, change);
+    }
+}
+
+fn has_ended(pod: &Value) -> bool {
+    matches!(text(&pod["status"], "phase"), "Succeeded" | "Failed")
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = object["status"]["conditions"].as_array()?;
+    let found = conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)?;
+    found["status"].as_str()
+}
+
+fn ready(server: &Server, node: &str) -> bool {
+    let node = server.direct().get("Node", "", node);
+    node.is_some_and(|node| condition(&node, "Ready") == Some("True"))
+}
+
+/// The status of each container.
+fn containers(pod: &Value, state: &Value, ready: bool) -> Value {
+    let containers = pod["spec"]["containers"].as_array();
+    let statuses = containers.into_iter().flatten().map(|container| {
+        json!({
+            "name": container["name"], "image": container["image"], "imageID": "",
+            "ready": ready, "started": ready, "restartCount": 0, "state": state,
+        })
+    });
+    Value::Array(statuses.collect())
+}
+
+/// Whether the scheduler gives a pod to a node.
+fn takes(node: &Value, pod: &Value) -> bool {
+    let labels = &node["metadata"]["labels"];
+    let selected = pod["spec"]["nodeSelector"].as_object();
+    let selected = selected
+        .into_iter()
+        .flatten()
+        .all(|(key, value)| labels[key] == *value);
+    let affinity =
+        &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let terms = affinity["nodeSelectorTerms"].as_array();
+    let term_holds = |term: &Value| {
+        let holds = |list: &str, value: &dyn Fn(&str) -> Value| {
+            let requirements = term[list].as_array().into_iter().flatten();
+            requirements
+                .clone()
+                .all(|r| requirement_holds(r, &value(text(r, "key"))))
+        };
+        holds("matchExpressions", &|key| labels[key].clone())
+            && holds("matchFields", &|_| node["metadata"]["name"].clone())
+    };
+    let unschedulable = node["spec"]["unschedulable"] == true;
+    let cordon = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let mut taints = taints.chain(unschedulable.then_some(&cordon));
+    let not_ready = condition(node, "Ready") != Some("True");
+    selected
+        && !not_ready
+        && terms.is_none_or(|terms| terms.iter().any(term_holds))
+        && taints.all(|taint| taint["effect"] == "PreferNoSchedule" || tolerates(pod, taint))
+}
+
+fn requirement_holds(requirement: &Value, value: &Value) -> bool {
+    let listed = requirement["values"]
+        .as_array()
+        .is_some_and(|values| values.contains(value));
+    match text(requirement, "operator") {
+        "In" => listed,
+        "NotIn" => !listed,
+        "Exists" => !value.is_null(),
+        "DoesNotExist" => value.is_null(),
+        _ => false,
+    }
+}
+
+fn tolerates(pod: &Value, taint: &Value) -> bool {
+    let tolerations = pod["spec"]["tolerations"].as_array().into_iter().flatten();
+    tolerations.clone().any(|toleration| {
+        let absent_or =
+            |field: &str| toleration[field].is_null() || toleration[field] == taint[field];
+        let value =
+            toleration["operator"] == "Exists" || text(toleration, "value") == text(taint, "value");
+        absent_or("effect") && absent_or("key") && value
+    })
+}

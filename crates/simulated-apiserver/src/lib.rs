@@ -1,0 +1,40 @@
+//! An in-memory Kubernetes API server for tests of [kube] controllers, on virtual time.
+//!
+//! [`Server::client`] gives a [`kube::Client`] that needs no network. Controllers run unchanged on it, in one thread, on
+//! tokio's paused clock: hours pass in milliseconds, and every run is the same. [`Server::on`] decides what becomes of
+//! each request, [`Server::watches`] disturbs watches, and [`Server::history`] shows everything that happened.
+
+mod apply;
+mod call;
+mod clock;
+mod collector;
+mod direct;
+mod fault;
+mod history;
+mod kubelet;
+mod list;
+mod managed;
+mod patch;
+mod pod;
+mod resource;
+mod selector;
+mod server;
+mod status;
+mod store;
+mod watch;
+mod write;
+
+pub use call::{PatchType, Verb};
+pub use clock::Clock;
+pub use direct::Direct;
+pub use fault::{Callback, Decision, Plan, Site};
+pub use history::{History, Request, Version};
+pub use kubelet::{Kubelet, KubeletOptions, Run};
+pub use resource::{Behavior, Resource};
+pub use server::{Connection, Options, Server, Watching};
+pub use status::{FieldError, Status};
+pub use store::ChangeKind;
+pub use watch::Target;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! Lists, in pages that show one and the same moment.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::json;
+
+use crate::call::{Call, Form};
+use crate::resource::Behavior;
+use crate::status::Status;
+use crate::store::{Key, Store, Stored, complete};
+
+const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
+
+/// Where a list goes on: at which resourceVersion (0: now), after which object.
+struct Token {
+    version: u64,
+    after: (String, String),
+}
+
+impl Token {
+    fn parse(text: &str) -> Option<Self> {
+        let (version, rest) = text.split_once(':')?;
+        let (namespace, name) = rest.split_once('/')?;
+        Some(Self {
+            version: version.parse().ok()?,
+            after: (namespace.to_owned(), name.to_owned()),
+        })
+    }
+
+    fn text(&self) -> String {
+        format!("{}:{}/{}", self.version, self.after.0, self.after.1)
+    }
+}
+
+/// The answer to a list, at an old resourceVersion if the test has arranged that.
+pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Bytes, Status> {
+    let selector = call.query.selector()?;
+    let limit = call.query.number("limit").filter(|limit| *limit > 0);
+    let given = call.query.get("resourceVersion").unwrap_or("0");
+    let exact = call.query.get("resourceVersionMatch") == Some("Exact");
+    let mut version = stale.unwrap_or(store.version());
+    let mut after = None;
+    if let Some(token) = call.query.get("continue") {
+        let invalid = || {
+            Status::bad_request(
+                "invalid continue token: continue key is not valid: unexpected format",
+            )
+        };
+        let mut token = Token::parse(token).ok_or_else(invalid)?;
+        if token.version != 0 {
+            if token.version < store.floor {
+                token.version = 0;
+                let mut status = Status::expired(EXPIRED);
+                status.resume = Some(token.text().into());
+                return Err(status);
+            }
+            version = token.version;
+        }
+        after = Some(token.after);
+    } else if exact {
+        let invalid = || Status::bad_request(format!("invalid resource version \"{given}\""));
+        version = given.parse().map_err(|_| invalid())?;
+        if version < store.floor {
+            let message = "The resourceVersion for the provided list is too old.";
+            return Err(Status::expired(message));
+        }
+    }
+    let place = |key: &Key| (key.namespace.to_string(), key.name.to_string());
+    let mut rest = store
+        .list_at(call.index, &call.namespace, version)
+        .filter(|(key, _)| after.as_ref().is_none_or(|after| place(key) > *after))
+        .peekable();
+    let page = limit.map_or(usize::MAX, |limit| {
+        usize::try_from(limit).unwrap_or(usize::MAX)
+    });
+    let mut items: Vec<(&Key, &Arc<Stored>)> = Vec::new();
+    while items.len() < page
+        && let Some((key, object)) = rest.next()
+    {
+        if selector.matches(&object.value) {
+            items.push((key, object));
+        }
+    }
+    let mut metadata = json!({"resourceVersion": version.to_string()});
+    if call.resource.behavior == Behavior::Custom && call.form == Form::Whole {
+        metadata["continue"] = json!("");
+    }
+    // As with the real server, the objects that follow need not be selected.
+    if let (true, Some((key, _))) = (rest.peek().is_some(), items.last()) {
+        let token = Token {
+            version,
+            after: place(key),
+        };
+        metadata["continue"] = json!(token.text());
+        // The real server does not count what a selector leaves out.
+        if selector.is_empty() {
+            metadata["remainingItemCount"] = json!(rest.count());
+        }
+    }
+    let (api_version, kind) = match call.form {
+        Form::Whole => (
+            call.resource.api_version(),
+            format!("{}List", call.resource.kind),
+        ),
+        Form::Metadata => (
+            "meta.k8s.io/v1".to_owned(),
+            "PartialObjectMetadataList".to_owned(),
+        ),
+    };
+    let head = format!(
+        "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
+    );
+    let mut text = head.into_bytes();
+    for (place, (_, object)) in items.iter().enumerate() {
+        if place > 0 {
+            text.push(b',');
+        }
+        // Items of built-in kinds come without their type.
+        if call.form == Form::Whole && call.resource.behavior != Behavior::Custom {
+            text.extend_from_slice(object.text(Form::Whole));
+        } else {
+            complete(&call.resource, call.form, object, &mut text);
+        }
+    }
+    text.extend_from_slice(b"]}");
+    Ok(text.into())
+}

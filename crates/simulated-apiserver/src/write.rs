@@ -1,0 +1,679 @@
+//! What writes do to the store, whether a client or the test itself asks for them.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
+use serde_json::{Map, Value, json};
+
+use crate::resource::Behavior;
+use crate::status::{FieldError, Status, details};
+use crate::store::{Key, Moment, Store, Stored};
+use crate::{Resource, pod};
+
+/// The characters that generated names end with; those that spell words are left out.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX: usize = 5;
+const MAX_GENERATED: usize = 63 - SUFFIX;
+/// Finalizers that the garbage collector removes.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
+
+/// One write: on what, when, by which client.
+pub(crate) struct Write<'a> {
+    pub(crate) store: &'a mut Store,
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) key: Key,
+    pub(crate) subresource: Option<String>,
+    /// The name under which the client owns fields.
+    pub(crate) manager: String,
+    pub(crate) dry_run: bool,
+    pub(crate) moment: Moment,
+    /// The namespace that the object goes into, if it must be there.
+    pub(crate) namespaces: Option<Key>,
+}
+
+/// What must hold of the stored object, else the write is a conflict.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Preconditions {
+    pub(crate) uid: Option<String>,
+    pub(crate) version: Option<String>,
+}
+
+/// What a delete asks for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub(crate) grace: Option<i64>,
+    pub(crate) preconditions: Preconditions,
+    pub(crate) propagation: Option<String>,
+}
+
+/// What became of a deleted object.
+#[derive(Clone, Debug)]
+pub(crate) enum Deleted {
+    Gone(Arc<Stored>),
+    /// It has a grace period or finalizers.
+    Pending(Arc<Stored>),
+}
+
+/// A time as metadata shows it.
+pub(crate) fn seconds(time: DateTime<Utc>) -> String {
+    time.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+fn fields<'a>(value: &'a mut Value, name: &str) -> &'a mut Map<String, Value> {
+    if !value[name].is_object() {
+        value[name] = json!({});
+    }
+    match &mut value[name] {
+        Value::Object(fields) => fields,
+        // The line above made it an object.
+        _ => unreachable!("{name} is an object"),
+    }
+}
+
+/// The finalizers of an object.
+pub(crate) fn finalizers(object: &Value) -> Vec<String> {
+    let list = object["metadata"]["finalizers"].as_array();
+    let list = list.into_iter().flatten().filter_map(Value::as_str);
+    list.map(str::to_owned).collect()
+}
+
+impl Write<'_> {
+    fn name(&self) -> &str {
+        &self.key.name
+    }
+
+    fn stored(&self) -> Result<Arc<Stored>, Status> {
+        let found = self.store.get(&self.key).cloned();
+        found.ok_or_else(|| Status::not_found(&self.resource, self.name()))
+    }
+
+    /// Stores a version, unless this is a dry run.
+    fn put(&mut self, value: Value) -> Arc<Stored> {
+        if self.dry_run {
+            let version = self.store.get(&self.key).map_or(0, |old| old.version);
+            return Stored::new(value, version);
+        }
+        self.store.put(&self.key, value, &self.moment)
+    }
+
+    fn remove(&mut self, last: &Arc<Stored>) -> Arc<Stored> {
+        if self.dry_run {
+            return last.clone();
+        }
+        let removed = self.store.remove(&self.key, &self.moment);
+        removed.unwrap_or_else(|| last.clone())
+    }
+
+    /// Makes an object.
+    pub(crate) fn create(&mut self, object: Value) -> Result<Arc<Stored>, Status> {
+        self.create_owned(object, Value::Null)
+    }
+
+    /// Makes an object with those managedFields.
+    pub(crate) fn create_owned(
+        &mut self,
+        mut object: Value,
+        managed: Value,
+    ) -> Result<Arc<Stored>, Status> {
+        if !object.is_object() {
+            return Err(Status::bad_request("the body is no object"));
+        }
+        self.check_type(&object)?;
+        let metadata = fields(&mut object, "metadata");
+        let given = metadata.get("namespace").and_then(Value::as_str);
+        if given.is_some_and(|given| !given.is_empty() && *given != *self.key.namespace) {
+            let message = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Status::bad_request(message));
+        }
+        if metadata
+            .get("resourceVersion")
+            .and_then(Value::as_str)
+            .is_some_and(|v| !v.is_empty())
+        {
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(Status::new(500, "", message));
+        }
+        let name = self.choose_name(metadata)?;
+        self.key.name = name.as_str().into();
+        self.check_namespace()?;
+        let metadata = fields(&mut object, "metadata");
+        metadata.insert("name".to_owned(), json!(name));
+        if self.resource.namespaced {
+            metadata.insert("namespace".to_owned(), json!(&*self.key.namespace));
+        }
+        for field in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "managedFields",
+        ] {
+            metadata.remove(field);
+        }
+        metadata.insert("uid".to_owned(), json!(self.store.uid()));
+        metadata.insert(
+            "creationTimestamp".to_owned(),
+            json!(seconds(self.moment.time)),
+        );
+        if self.resource.generation {
+            metadata.insert("generation".to_owned(), json!(1));
+        }
+        if !managed.is_null() {
+            metadata.insert("managedFields".to_owned(), managed);
+        }
+        self.normalize(&mut object);
+        // Nodes and namespaces keep the status that they are made with; the other kinds begin with none.
+        if self.resource.status && self.resource.plural != "nodes" {
+            put_or_remove(&mut object, "status", Value::Null);
+        }
+        match self.resource.behavior {
+            Behavior::Pod => pod::default(&mut object),
+            Behavior::Namespace => {
+                object["spec"]["finalizers"] = json!(["kubernetes"]);
+                object["status"]["phase"] = json!("Active");
+                object["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
+            }
+            Behavior::Custom | Behavior::Plain => {}
+        }
+        self.validate(&object, None)?;
+        if let Some(old) = self.store.get(&self.key) {
+            let mut status = Status::already_exists(&self.resource, &name);
+            if !old.value["metadata"]["deletionTimestamp"].is_null() {
+                status.message = format!("object is being deleted: {}", status.message);
+            }
+            return Err(status);
+        }
+        Ok(self.put(object))
+    }
+
+    /// The name, or one made from generateName.
+    fn choose_name(&mut self, metadata: &Map<String, Value>) -> Result<String, Status> {
+        let get = |field| {
+            metadata
+                .get(field)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let (name, base) = (get("name"), get("generateName"));
+        if !name.is_empty() {
+            return Ok(name.to_owned());
+        }
+        if base.is_empty() {
+            let error = FieldError::required("metadata.name", "name or generateName is required");
+            return Err(Status::invalid(&self.resource, "", &[error]));
+        }
+        let base: String = base.chars().take(MAX_GENERATED).collect();
+        // The next UID counts what was created, so that no name comes twice.
+        let mut number = self.store.count();
+        loop {
+            let mut name = base.clone();
+            let mut rest = number;
+            for _ in 0..SUFFIX {
+                let length = ALPHABET.len() as u64;
+                let place = usize::try_from(rest % length).unwrap_or_default();
+                name.push(char::from(ALPHABET[place]));
+                rest /= length;
+            }
+            let key = Key::new(self.key.resource, &self.key.namespace, &name);
+            if self.store.get(&key).is_none() {
+                return Ok(name);
+            }
+            number += 1;
+        }
+    }
+
+    fn check_type(&self, object: &Value) -> Result<(), Status> {
+        let (version, kind) = (text(object, "apiVersion"), text(object, "kind"));
+        let expected = self.resource.api_version();
+        if (version.is_empty() || version == expected)
+            && (kind.is_empty() || kind == self.resource.kind)
+        {
+            return Ok(());
+        }
+        let group = if self.resource.group.is_empty() {
+            "core"
+        } else {
+            &self.resource.group
+        };
+        let message = format!(
+            "{kind} in version \"{version}\" cannot be handled as a {wanted}: converting ({version}.{kind}) to ({group}.{wanted}): unknown conversion",
+            wanted = self.resource.kind
+        );
+        Err(Status::bad_request(message))
+    }
+
+    /// Nothing is created in a namespace that is absent or being deleted.
+    fn check_namespace(&self) -> Result<(), Status> {
+        let Some(key) = &self.namespaces else {
+            return Ok(());
+        };
+        let Some(namespace) = self.store.get(key) else {
+            let message = format!("namespaces \"{}\" not found", key.name);
+            return Err(Status::new(404, "NotFound", message)
+                .with_details(json!({"name": &*key.name, "kind": "namespaces"})));
+        };
+        if namespace.value["metadata"]["deletionTimestamp"].is_null() {
+            return Ok(());
+        }
+        let cause = format!(
+            "unable to create new content in namespace {} because it is being terminated",
+            key.name
+        );
+        let mut status = Status::forbidden(&self.resource, self.name(), &cause);
+        let mut details = details(&self.resource, self.name());
+        details["causes"] = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {} is being terminated", key.name),
+            "field": "metadata.namespace",
+        }]);
+        status.details = Some(details);
+        Err(status)
+    }
+
+    /// Drops what the API's types leave out when it is empty, and sets the type.
+    fn normalize(&self, object: &mut Value) {
+        if self.resource.behavior != Behavior::Custom {
+            drop_nulls(object);
+        }
+        object["apiVersion"] = json!(self.resource.api_version());
+        object["kind"] = json!(self.resource.kind);
+        let metadata = fields(object, "metadata");
+        metadata.retain(|name, value| match value {
+            Value::Null => false,
+            Value::Object(map) => !map.is_empty(),
+            Value::Array(list) => !list.is_empty(),
+            Value::String(text) => !text.is_empty() || name == "name",
+            _ => true,
+        });
+    }
+
+    fn validate(&self, object: &Value, old: Option<&Value>) -> Result<(), Status> {
+        let mut errors = Vec::new();
+        validate_metadata(object, old, &mut errors);
+        if self.resource.behavior == Behavior::Pod && self.subresource.is_none() {
+            pod::validate(object, old, &mut errors);
+        }
+        if errors.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(&self.resource, self.name(), &errors))
+    }
+
+    /// Replaces an object by what a client sends.
+    pub(crate) fn replace(&mut self, object: Value) -> Result<Arc<Stored>, Status> {
+        self.check_type(&object)?;
+        let sent = text(&object["metadata"], "name");
+        if sent != self.name() {
+            let message = format!(
+                "the name of the object ({sent}) does not match the name on the URL ({})",
+                self.name()
+            );
+            return Err(Status::bad_request(message));
+        }
+        let uid = text(&object["metadata"], "uid").to_owned();
+        let old = self.stored()?;
+        if !uid.is_empty() && uid != old.uid() {
+            let group = if self.resource.group.is_empty() {
+                String::new()
+            } else {
+                format!("{}/", self.resource.group)
+            };
+            let namespace = if self.key.namespace.is_empty() {
+                String::new()
+            } else {
+                format!("{}/", self.key.namespace)
+            };
+            let cause = format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{group}{}/{namespace}{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                self.resource.plural,
+                self.name(),
+                old.uid()
+            );
+            return Err(Status::conflict(&self.resource, self.name(), &cause));
+        }
+        self.update(|_| Ok(object))
+    }
+
+    /// Changes an object by anything but server-side apply.
+    pub(crate) fn update(
+        &mut self,
+        change: impl FnOnce(&Stored) -> Result<Value, Status>,
+    ) -> Result<Arc<Stored>, Status> {
+        self.store_change(change, true)
+    }
+
+    /// Changes an object, with its managedFields.
+    pub(crate) fn change(
+        &mut self,
+        change: impl FnOnce(&Stored) -> Result<Value, Status>,
+    ) -> Result<Arc<Stored>, Status> {
+        self.store_change(change, false)
+    }
+
+    fn store_change(
+        &mut self,
+        change: impl FnOnce(&Stored) -> Result<Value, Status>,
+        takes_over: bool,
+    ) -> Result<Arc<Stored>, Status> {
+        let old = self.stored()?;
+        let mut new = change(&old)?;
+        let version = text(fields_of(&new), "resourceVersion").to_owned();
+        if version.is_empty() && !self.resource.unconditional_update {
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                &json!(0),
+                "must be specified for an update",
+            );
+            // The real server names the plural in place of the kind here.
+            let mut resource = Resource::clone(&self.resource);
+            resource.kind.clone_from(&resource.plural);
+            return Err(Status::invalid(&resource, self.name(), &[error]));
+        }
+        if !version.is_empty() && version != old.version.to_string() {
+            return Err(Status::modified(&self.resource, self.name()));
+        }
+        self.prepare(&old.value, &mut new);
+        if takes_over {
+            self.take_over(&old.value, &mut new);
+        }
+        self.validate(&new, Some(&old.value))?;
+        if new == old.value {
+            return Ok(old);
+        }
+        let metadata = &old.value["metadata"];
+        if finalizers(&new).is_empty() && metadata["deletionGracePeriodSeconds"] == 0 {
+            // The last finalizer of a deleted object is gone, and so is the object.
+            let last = Stored::new(new, old.version);
+            self.remove(&old);
+            return Ok(last);
+        }
+        Ok(self.put(new))
+    }
+
+    /// Takes from the stored object what this endpoint does not change.
+    fn prepare(&self, old: &Value, new: &mut Value) {
+        let custom = self.resource.behavior == Behavior::Custom;
+        match self.subresource.as_deref() {
+            Some("status") if custom => {
+                let status = new["status"].take();
+                let managed = new["metadata"]["managedFields"].take();
+                *new = old.clone();
+                put_or_remove(new, "status", status);
+                put_or_remove(&mut new["metadata"], "managedFields", managed);
+            }
+            Some("status") => {
+                put_or_remove(new, "spec", old["spec"].clone());
+                let owners = old["metadata"]["ownerReferences"].clone();
+                put_or_remove(&mut new["metadata"], "ownerReferences", owners);
+            }
+            _ if self.resource.status => {
+                put_or_remove(new, "status", old["status"].clone());
+            }
+            _ => {}
+        }
+        let kept = &old["metadata"];
+        let metadata = fields(new, "metadata");
+        for field in ["uid", "creationTimestamp", "name", "namespace"] {
+            let absent = metadata.get(field).is_none_or(|v| v.is_null() || v == "");
+            if let (true, Some(kept)) = (absent, kept.get(field)) {
+                metadata.insert(field.to_owned(), kept.clone());
+            }
+        }
+        let deleting = !kept["deletionTimestamp"].is_null();
+        let always: &[&str] = if deleting {
+            &[
+                "generation",
+                "resourceVersion",
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+            ]
+        } else {
+            &["generation", "resourceVersion"]
+        };
+        for &field in always {
+            match kept.get(field) {
+                Some(kept) => metadata.insert(field.to_owned(), kept.clone()),
+                None => metadata.remove(field),
+            };
+        }
+        metadata.remove("selfLink");
+        self.normalize(new);
+        if self.resource.generation && self.subresource.is_none() && spec_differs(old, new) {
+            let generation = kept["generation"].as_i64().unwrap_or_default();
+            new["metadata"]["generation"] = json!(generation + 1);
+        }
+    }
+
+    /// Deletes an object, or begins to.
+    pub(crate) fn delete(&mut self, options: &DeleteOptions) -> Result<Deleted, Status> {
+        let mut old = self.stored()?;
+        self.check_preconditions(&old, &options.preconditions)?;
+        let mut object = old.value.clone();
+        let grace = match self.resource.behavior {
+            Behavior::Pod => Some(pod::grace(&object, options.grace)),
+            // A namespace ends when its content has.
+            Behavior::Namespace => {
+                if object["metadata"]["deletionTimestamp"].is_null() {
+                    object["metadata"]["deletionTimestamp"] = json!(seconds(self.moment.time));
+                    object["status"]["phase"] = json!("Terminating");
+                    old = self.put(object);
+                }
+                return Ok(Deleted::Pending(old));
+            }
+            Behavior::Custom | Behavior::Plain => None,
+        };
+        let metadata = &object["metadata"];
+        let mut graceful = None;
+        if metadata["deletionTimestamp"].is_null() {
+            if let Some(grace) = grace {
+                self.mark(&mut object, grace);
+                graceful = Some(grace);
+            }
+        } else {
+            let pending = metadata["deletionGracePeriodSeconds"]
+                .as_i64()
+                .unwrap_or_default();
+            match options.grace {
+                _ if pending == 0 => {}
+                Some(shorter) if shorter < pending => {
+                    let shorter = shorter.max(0);
+                    let end = text(metadata, "deletionTimestamp").parse::<DateTime<Utc>>();
+                    let end =
+                        end.unwrap_or(self.moment.time) - TimeDelta::seconds(pending - shorter);
+                    object["metadata"]["deletionTimestamp"] = json!(seconds(end));
+                    object["metadata"]["deletionGracePeriodSeconds"] = json!(shorter);
+                    graceful = Some(shorter);
+                }
+                _ => return Ok(Deleted::Pending(old)),
+            }
+        }
+        let mut list = finalizers(&object);
+        match options.propagation.as_deref() {
+            Some("Foreground") => add_finalizer(&mut list, FOREGROUND, ORPHAN),
+            Some("Orphan") => add_finalizer(&mut list, ORPHAN, FOREGROUND),
+            _ => {}
+        }
+        if !list.is_empty() {
+            if object["metadata"]["deletionTimestamp"].is_null() {
+                self.mark(&mut object, 0);
+            }
+            object["metadata"]["finalizers"] = json!(list);
+        }
+        if object != old.value {
+            old = self.put(object);
+        }
+        if !list.is_empty() || graceful.is_some_and(|grace| grace > 0) {
+            return Ok(Deleted::Pending(old));
+        }
+        Ok(Deleted::Gone(self.remove(&old)))
+    }
+
+    /// Marks an object as being deleted.
+    fn mark(&self, object: &mut Value, grace: i64) {
+        let end = self.moment.time + TimeDelta::seconds(grace);
+        let metadata = &mut object["metadata"];
+        metadata["deletionTimestamp"] = json!(seconds(end));
+        metadata["deletionGracePeriodSeconds"] = json!(grace);
+        if let Some(generation) = metadata["generation"].as_i64() {
+            metadata["generation"] = json!(generation + 1);
+        }
+    }
+
+    /// Removes an object for good, as the namespace controller does with a namespace that is empty.
+    pub(crate) fn purge(&mut self) {
+        if let Ok(old) = self.stored() {
+            self.remove(&old);
+        }
+    }
+
+    fn check_preconditions(&self, old: &Stored, wanted: &Preconditions) -> Result<(), Status> {
+        let conflict =
+            |cause: &str| Err(Status::delete_conflict(&self.resource, self.name(), cause));
+        if let Some(uid) = wanted.uid.as_deref().filter(|uid| *uid != old.uid()) {
+            return conflict(&format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+                old.uid()
+            ));
+        }
+        let version = old.version.to_string();
+        if let Some(wanted) = wanted
+            .version
+            .as_deref()
+            .filter(|wanted| *wanted != version)
+        {
+            return conflict(&format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record ({version}). The object might have been modified"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Binds a pod to a node.
+    pub(crate) fn bind(&mut self, node: &str) -> Result<(), Status> {
+        let old = self.stored()?;
+        let bound = pod::bind(&old.value, node).map_err(|cause| {
+            let message = format!(
+                "Operation cannot be fulfilled on pods/binding \"{}\": {cause}",
+                self.name()
+            );
+            Status::new(409, "Conflict", message)
+                .with_details(json!({"name": self.name(), "kind": "pods/binding"}))
+        })?;
+        self.put(bound);
+        Ok(())
+    }
+}
+
+/// The rules that every object's metadata is held to.
+fn validate_metadata(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let owners = || owners.into_iter().flatten();
+    let named = |owner: &Value| format!("{}/{}", text(owner, "kind"), text(owner, "name"));
+    let controllers: Vec<String> = owners()
+        .filter(|o| o["controller"] == true)
+        .map(named)
+        .collect();
+    if let [one, other, ..] = controllers.as_slice() {
+        let references: Vec<String> = owners().map(shown_reference).collect();
+        errors.push(FieldError {
+            reason: "FieldValueInvalid",
+            field: "metadata.ownerReferences".to_owned(),
+            message: format!(
+                "Invalid value: [{}]: Only one reference can have Controller set to true. Found \"true\" in references for {one} and {other}",
+                references.join(",")
+            ),
+        });
+    }
+    if let Some(old) = old {
+        let (there, wanted) = (finalizers(old), finalizers(object));
+        let deleting = !old["metadata"]["deletionTimestamp"].is_null();
+        let new: Vec<_> = wanted.iter().filter(|f| !there.contains(f)).collect();
+        if deleting && !new.is_empty() {
+            let new: Vec<String> = new.iter().map(|f| format!("{f:?}")).collect();
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                new.join(", ")
+            );
+            errors.push(FieldError::forbidden("metadata.finalizers", &detail));
+        }
+        for field in [
+            "name",
+            "namespace",
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+        ] {
+            let (new, old) = (&object["metadata"][field], &old["metadata"][field]);
+            if new != old {
+                let field = format!("metadata.{field}");
+                errors.push(FieldError::invalid(&field, new, "field is immutable"));
+            }
+        }
+    }
+}
+
+/// An owner reference as messages show it.
+fn shown_reference(owner: &Value) -> String {
+    let names = [
+        "apiVersion",
+        "kind",
+        "name",
+        "uid",
+        "controller",
+        "blockOwnerDeletion",
+    ];
+    let fields = names.iter().filter(|name| !owner[**name].is_null());
+    let fields = fields.map(|name| format!("\"{name}\":{}", owner[*name]));
+    format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+}
+
+fn fields_of(object: &Value) -> &Value {
+    &object["metadata"]
+}
+
+fn add_finalizer(list: &mut Vec<String>, added: &str, removed: &str) {
+    list.retain(|there| there != removed);
+    if !list.iter().any(|there| there == added) {
+        list.push(added.to_owned());
+    }
+}
+
+/// Whether anything but metadata and status differs.
+fn spec_differs(old: &Value, new: &Value) -> bool {
+    let spec = |object: &Value| -> Vec<(String, Value)> {
+        let fields = object.as_object().into_iter().flatten();
+        fields
+            .filter(|(name, _)| !matches!(name.as_str(), "metadata" | "status"))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect()
+    };
+    spec(old) != spec(new)
+}
+
+pub(crate) fn put_or_remove(object: &mut Value, field: &str, value: Value) {
+    if value.is_null() {
+        if let Value::Object(fields) = object {
+            fields.remove(field);
+        }
+    } else {
+        object[field] = value;
+    }
+}
+
+/// Drops fields that the API's types leave out: those that are null, and empty lists.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| {
+                !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
+            });
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
