@@ -210,6 +210,17 @@ impl Direct<'_> {
             .map(drop)
     }
 
+    /// Begins to delete a pod at once, and goes no further: it is marked and still there, as it is for a moment in the real
+    /// API server. Whatever is written next removes it.
+    ///
+    /// # Errors
+    /// As by the API.
+    pub fn begin_delete(&self, kind: &str, namespace: &str, name: &str) -> Result<(), Status> {
+        self.write(kind, namespace, name, None, |write| {
+            write.begin_delete().map(drop)
+        })
+    }
+
     /// Binds a pod to a node.
     ///
     /// # Errors

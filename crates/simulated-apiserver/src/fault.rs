@@ -65,7 +65,7 @@ pub enum Decision {
     Answer(Status),
     /// It is carried out, and answered so.
     FailedThoughDone(Status),
-    /// The callback runs first, such as a write of somebody else; then the request is carried out and answered.
+    /// The callback runs first, such as a foreign write; then the request is carried out and answered.
     Meanwhile(Callback),
     /// The callback runs; the request is not carried out and never answered.
     CrashBefore(Callback),

@@ -343,7 +343,8 @@ impl Worker {
         let deleting = !pod["metadata"]["deletionTimestamp"].is_null();
         let node = text(&pod["spec"], "nodeName").to_owned();
         if node.is_empty() {
-            if pod::is_gated(pod) || deleting || has_ended(pod) {
+            let ours = text(&pod["spec"], "schedulerName") == "default-scheduler";
+            if !ours || pod::is_gated(pod) || deleting || has_ended(pod) {
                 return None;
             }
             let since = *seen.ungated.get_or_insert(now);
@@ -438,7 +439,7 @@ impl Worker {
                 if let Some(seen) = seen {
                     seen.unschedulable = false;
                 }
-                // A foreign hand may have deleted it meanwhile.
+                // Another client may have deleted it meanwhile.
                 let _ = self.server.direct_as(SCHEDULER).bind(namespace, name, node);
             }
             Step::Unschedulable => {

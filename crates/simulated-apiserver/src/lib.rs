@@ -4,6 +4,7 @@
 //! tokio's paused clock: hours pass in milliseconds, and every run is the same. [`Server::on`] decides what becomes of
 //! each request, [`Server::watches`] disturbs watches, and [`Server::history`] shows everything that happened.
 
+mod admission;
 mod apply;
 mod call;
 mod clock;
@@ -24,6 +25,7 @@ mod store;
 mod watch;
 mod write;
 
+pub use admission::Review;
 pub use call::{PatchType, Verb};
 pub use clock::Clock;
 pub use direct::Direct;

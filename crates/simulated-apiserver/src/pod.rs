@@ -122,14 +122,14 @@ pub(crate) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
             errors.push(FieldError::forbidden(&field, &detail));
         }
     }
-    if frozen(pod) != frozen(old) {
+    if frozen(pod, old) != frozen(old, old) {
         let detail = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
         errors.push(FieldError::forbidden("spec", detail));
     }
 }
 
-/// What of the spec no update may change.
-fn frozen(pod: &Value) -> Value {
+/// What of the spec of a pod an update of `old` may not change.
+fn frozen(pod: &Value, old: &Value) -> Value {
     let mut spec = pod["spec"].clone();
     if let Value::Object(fields) = &mut spec {
         for field in [
@@ -140,8 +140,8 @@ fn frozen(pod: &Value) -> Value {
         ] {
             fields.remove(field);
         }
-        // A gated pod may still be given to fewer nodes.
-        if is_gated(pod) {
+        // A pod that was gated may still be given to fewer nodes.
+        if is_gated(old) {
             fields.remove("nodeSelector");
             fields.remove("affinity");
         }

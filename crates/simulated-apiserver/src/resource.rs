@@ -66,6 +66,8 @@ const BUILT_IN_LISTS: &[(&str, &[&str])] = &[
         &["topologyKey", "whenUnsatisfiable"],
     ),
     ("resourceClaims", &["name"]),
+    // Of webhook configurations.
+    ("webhooks", &["name"]),
 ];
 
 impl Resource {

@@ -20,6 +20,7 @@ use tokio::sync::{oneshot, watch as channel};
 use tokio::time::{Instant, sleep};
 use tower::{BoxError, Service};
 
+use crate::admission::{Admission, Review};
 use crate::call::{Call, PatchType, Verb};
 use crate::fault::{Decision, Plan, Site};
 use crate::history::{self, History, Version};
@@ -79,6 +80,7 @@ pub(crate) struct State {
     pub(crate) store: Store,
     pub(crate) resources: Vec<Arc<Resource>>,
     pub(crate) watches: Watches,
+    admission: Option<Arc<Admission>>,
     reached: BTreeMap<Site, u32>,
     requests: Vec<history::Request>,
     /// How much of the log was made known to watches.
@@ -131,6 +133,7 @@ impl Server {
                     store: Store::default(),
                     resources,
                     watches: Watches::default(),
+                    admission: None,
                     reached: BTreeMap::new(),
                     requests: Vec::new(),
                     announced: 0,
@@ -198,6 +201,15 @@ impl Server {
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
     }
 
+    /// Reviews every write from now on, as the policies and webhooks of a cluster do: after faults and preconditions, before
+    /// validation.
+    pub fn admit(
+        &self,
+        review: impl Fn(&mut Review<'_>) -> Result<(), Status> + Send + Sync + 'static,
+    ) {
+        self.state().admission = Some(Arc::new(review));
+    }
+
     /// What happened until now.
     pub fn history(&self) -> History {
         let state = self.state();
@@ -220,8 +232,8 @@ impl Server {
         self.state().store.floor = floor;
     }
 
-    /// Waits until the log is longer than that, and returns its length.
-    pub(crate) async fn changed(&self, seen: usize) -> usize {
+    /// Waits until more than that many changes were stored, and returns how many.
+    pub async fn changed(&self, seen: usize) -> usize {
         let mut changes = self.shared.changes.subscribe();
         // The sender lives as long as the server: this cannot fail.
         let length = changes.wait_for(|length| *length > seen).await;
@@ -602,6 +614,7 @@ impl State {
         let resource = self.resources[key.resource].clone();
         Write {
             namespaces: self.namespace_key(&resource, &key.namespace),
+            admission: self.admission.clone(),
             manager: moment.by.to_string(),
             store: &mut self.store,
             resource,

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use serde_json::{Map, Value, json};
 
+use crate::admission::{Admission, Review};
+use crate::call::Verb;
 use crate::resource::Behavior;
 use crate::status::{FieldError, Status, details};
 use crate::store::{Key, Moment, Store, Stored};
@@ -28,6 +30,7 @@ pub(crate) struct Write<'a> {
     pub(crate) manager: String,
     pub(crate) dry_run: bool,
     pub(crate) moment: Moment,
+    pub(crate) admission: Option<Arc<Admission>>,
     /// The namespace that the object goes into, if it must be there.
     pub(crate) namespaces: Option<Key>,
 }
@@ -90,6 +93,25 @@ impl Write<'_> {
     fn stored(&self) -> Result<Arc<Stored>, Status> {
         let found = self.store.get(&self.key).cloned();
         found.ok_or_else(|| Status::not_found(&self.resource, self.name()))
+    }
+
+    /// Asks the cluster's admission.
+    fn review(&self, verb: Verb, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
+        let Some(admission) = &self.admission else {
+            return Ok(());
+        };
+        let plural = self.resource.plural.as_str();
+        let with_subresource = self
+            .subresource
+            .as_ref()
+            .map(|sub| format!("{plural}/{sub}"));
+        admission(&mut Review {
+            user: &self.moment.by,
+            verb,
+            resource: with_subresource.as_deref().unwrap_or(plural),
+            object,
+            old,
+        })
     }
 
     /// Stores a version, unless this is a dry run.
@@ -179,6 +201,7 @@ impl Write<'_> {
             }
             Behavior::Custom | Behavior::Plain => {}
         }
+        self.review(Verb::Create, &mut object, None)?;
         self.validate(&object, None)?;
         if let Some(old) = self.store.get(&self.key) {
             let mut status = Status::already_exists(&self.resource, &name);
@@ -380,6 +403,7 @@ impl Write<'_> {
         if takes_over {
             self.take_over(&old.value, &mut new);
         }
+        self.review(Verb::Update, &mut new, Some(&old.value))?;
         self.validate(&new, Some(&old.value))?;
         if new == old.value {
             return Ok(old);
@@ -453,6 +477,7 @@ impl Write<'_> {
         let mut old = self.stored()?;
         self.check_preconditions(&old, &options.preconditions)?;
         let mut object = old.value.clone();
+        self.review(Verb::Delete, &mut object, None)?;
         let grace = match self.resource.behavior {
             Behavior::Pod => Some(pod::grace(&object, options.grace)),
             // A namespace ends when its content has.
@@ -510,6 +535,13 @@ impl Write<'_> {
             return Ok(Deleted::Pending(old));
         }
         Ok(Deleted::Gone(self.remove(&old)))
+    }
+
+    /// The first half of a deletion without grace.
+    pub(crate) fn begin_delete(&mut self) -> Result<Arc<Stored>, Status> {
+        let mut object = self.stored()?.value.clone();
+        self.mark(&mut object, 0);
+        Ok(self.put(object))
     }
 
     /// Marks an object as being deleted.

@@ -133,3 +133,21 @@ async fn an_edit_takes_fields_over() {
         refused.2
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_ca_bundle_is_merged_into_the_webhook_of_that_name() {
+    let server = server();
+    let configuration = |entry: Value| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "a"}, "webhooks": [entry]})
+    };
+    let url = json!({"name": "a.x", "clientConfig": {"url": "https://localhost"}});
+    server.direct().create(configuration(url)).unwrap();
+    let bundle = json!({"name": "a.x", "clientConfig": {"caBundle": "eA=="}});
+    let applied = server.direct().apply(&configuration(bundle)).unwrap();
+    let both = json!({"url": "https://localhost", "caBundle": "eA=="});
+    assert_eq!(
+        applied["webhooks"],
+        json!([{"name": "a.x", "clientConfig": both}])
+    );
+}
