@@ -4,6 +4,8 @@
 //! script met it: an answer with the resourceVersion of an earlier one must have it on both servers, and a new one on
 //! both. Of pods, whose defaults the simulation does not all set, only some fields are compared.
 
+mod replay;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
