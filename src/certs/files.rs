@@ -436,7 +436,7 @@ mod tests {
 
     use super::*;
     use crate::certs::Named;
-    use crate::certs::fake::{Fake, configuration, configuration_path};
+    use crate::certs::simulated::{Cluster, NAME, configuration};
     use crate::clock::simulated::second;
 
     const KIND: &str = "ValidatingWebhookConfiguration";
@@ -445,13 +445,13 @@ mod tests {
         development(folder, &["localhost".to_owned()], second(0)).unwrap()
     }
 
-    fn files(folder: &TempDir, target: &BundleTarget) -> (Files, Arc<Fake>) {
-        let (fake, client) = Fake::start();
+    fn files(folder: &TempDir, target: &BundleTarget) -> (Files, Cluster) {
+        let cluster = Cluster::new();
         let folder = folder.path().to_owned();
-        let clock = fake.machine.clock();
+        let clock = cluster.machine.clock();
         let hosts = vec!["localhost".to_owned()];
-        let files = Files::new(&client, "webhook", folder, target, hosts, clock);
-        (files, fake)
+        let files = Files::new(&cluster.client(), "webhook", folder, target, hosts, clock);
+        (files, cluster)
     }
 
     fn served(files: &Files) -> Arc<CertifiedKey> {
@@ -492,7 +492,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pair_is_taken_only_if_it_matches_and_the_last_good_one_is_kept() {
         let folder = TempDir::new().unwrap();
-        let (mut files, _fake) = files(&folder, &BundleTarget::None);
+        let (mut files, _) = files(&folder, &BundleTarget::None);
         let error = files.take_pair().await.unwrap_err().to_string();
         assert!(error.contains("tls.crt"), "{error}");
 
@@ -543,7 +543,7 @@ mod tests {
             ),
         ] {
             let folder = TempDir::new().unwrap();
-            let (mut files, fake) = files(&folder, &BundleTarget::None);
+            let (mut files, cluster) = files(&folder, &BundleTarget::None);
             make(folder.path());
             files.take_pair().await.unwrap();
             let good = served(&files);
@@ -554,7 +554,7 @@ mod tests {
             assert!(error.to_string().contains(words), "{error}");
             assert!(Arc::ptr_eq(&good, &served(&files)));
             // Where the one before is of no use either, it is taken.
-            fake.machine.set(800 * 86_400);
+            cluster.machine.set(800 * 86_400);
             assert!(files.take_pair().await.unwrap());
         }
     }
@@ -562,7 +562,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pair_of_the_future_is_unready_until_its_time() {
         let folder = TempDir::new().unwrap();
-        let (mut files, _fake) = files(&folder, &BundleTarget::None);
+        let (mut files, _) = files(&folder, &BundleTarget::None);
         let hosts = ["localhost".to_owned()];
         development(folder.path(), &hosts, second(0) + TimeDelta::days(2)).unwrap();
         files.take_pair().await.unwrap();
@@ -576,7 +576,7 @@ mod tests {
 
     /// A configuration that someone else fills, with this bundle.
     fn with_bundle(pem: &str) -> Value {
-        let mut object = configuration(KIND, "ours", &["a.x"]);
+        let mut object = configuration(KIND, &["a.x"]);
         object["metadata"]["annotations"] = json!({"cert-manager.io/inject-ca-from": "ns/name"});
         if !pem.is_empty() {
             object["webhooks"][0]["clientConfig"]["caBundle"] = BASE64.encode(pem).into();
@@ -586,10 +586,10 @@ mod tests {
 
     fn foreign() -> BundleTarget {
         let named = |entries| Named {
-            name: "ours".to_owned(),
+            name: NAME.to_owned(),
             entries,
         };
-        let entries = configuration(KIND, "ours", &["a.x"])["webhooks"].clone();
+        let entries = configuration(KIND, &["a.x"])["webhooks"].clone();
         BundleTarget::Foreign {
             mutating: named(Vec::new()),
             validating: named(entries.as_array().unwrap().clone()),
@@ -602,15 +602,14 @@ mod tests {
         let made = make(folder.path());
         let other = make(elsewhere.path());
         let pem = |made: &Development| fs::read_to_string(&made.authority).unwrap();
-        let (files, fake) = files(&folder, &foreign());
-        let path = configuration_path(KIND, "ours");
+        let (files, cluster) = files(&folder, &foreign());
         // Applied, and the injector has not come yet; then that of another CA.
-        fake.put(&path, with_bundle(""));
+        cluster.put(with_bundle(""));
         let mut state = files.state();
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(files.run(shutdown.clone()));
         for bundle in ["", &pem(&other)] {
-            fake.put(&path, with_bundle(bundle));
+            cluster.put(with_bundle(bundle));
             tokio::time::sleep(TICK * 2).await;
             let state = state.wait_for(|state| state.leaf_ready).await.unwrap();
             assert!(!state.bundle_published);
@@ -621,7 +620,7 @@ mod tests {
             );
         }
         let both = pem(&other) + &pem(&made);
-        fake.put(&path, with_bundle(&both));
+        cluster.put(with_bundle(&both));
         let state = state
             .wait_for(|state| state.bundle_published)
             .await
@@ -634,8 +633,8 @@ mod tests {
             note.contains("MutatingWebhookConfiguration ours does not exist"),
             "{note}"
         );
-        let log = fake.log.lock().unwrap().clone();
-        assert!(!log.iter().any(|line| line.starts_with("PATCH")), "{log:?}");
+        let requests = cluster.requests(0);
+        assert_eq!(Cluster::writes(&requests), 0, "{requests:?}");
         shutdown.cancel();
         task.await.unwrap().unwrap();
     }
@@ -644,8 +643,8 @@ mod tests {
     async fn a_bundle_that_cannot_be_read_is_noted_and_no_reason_to_be_unready() {
         let folder = TempDir::new().unwrap();
         make(folder.path());
-        let (files, fake) = files(&folder, &foreign());
-        fake.fail(|_, _| Some((403, "no")));
+        let (files, cluster) = files(&folder, &foreign());
+        cluster.fail(403, "no", |_| true);
         let mut state = files.state();
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(files.run(shutdown.clone()));
@@ -662,7 +661,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_pair_that_has_expired_says_what_to_do() {
         let folder = TempDir::new().unwrap();
-        let (mut files, _fake) = files(&folder, &BundleTarget::None);
+        let (mut files, _) = files(&folder, &BundleTarget::None);
         make(folder.path());
         files.take_pair().await.unwrap();
         let at = |days| second(0) + TimeDelta::days(days);
@@ -686,8 +685,8 @@ mod tests {
             if !with_authority {
                 fs::remove_file(&made.authority).unwrap();
             }
-            let own = BundleTarget::Own(vec![configuration(KIND, "ours", &["a.x"])]);
-            let (files, fake) = files(&folder, &own);
+            let own = BundleTarget::Own(vec![configuration(KIND, &["a.x"])]);
+            let (files, cluster) = files(&folder, &own);
             let mut state = files.state();
             let shutdown = CancellationToken::new();
             let task = tokio::spawn(files.run(shutdown.clone()));
@@ -698,7 +697,7 @@ mod tests {
                 (state.problem, state.ca_not_after.is_some()),
                 (None, with_authority)
             );
-            let object = fake.get(&configuration_path(KIND, "ours")).unwrap();
+            let object = cluster.get(KIND).unwrap();
             let bundle = object.pointer("/webhooks/0/clientConfig/caBundle");
             assert_eq!(bundle.is_some(), with_authority);
             shutdown.cancel();
@@ -711,7 +710,7 @@ mod tests {
         for tick in [TICK, Duration::from_millis(500)] {
             let folder = TempDir::new().unwrap();
             make(folder.path());
-            let (files, _fake) = files(&folder, &BundleTarget::None);
+            let (files, _) = files(&folder, &BundleTarget::None);
             let files = files.with_tick(tick);
             let (resolver, mut state) = (files.resolver(), files.state());
             let shutdown = CancellationToken::new();

@@ -12,14 +12,14 @@ pub mod authority;
 pub mod bundle;
 pub mod clocks;
 pub mod drift;
-#[cfg(test)]
-mod fake;
 pub mod files;
 mod keeper;
 pub mod rotation;
 pub mod secret;
 mod self_signed;
 mod served;
+#[cfg(test)]
+mod simulated;
 mod watching;
 
 pub use bundle::{BundleTarget, Named};

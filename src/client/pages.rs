@@ -86,27 +86,22 @@ pub fn is_too_large(error: &(dyn Error + 'static)) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::convert::Infallible;
-
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::ListParams;
-    use kube::client::Body;
     use kube::{Api, Client};
     use serde_json::json;
+    use simulated_apiserver::{Options, Server};
 
     use super::*;
 
-    /// A server with one object of so many bytes, however many are asked for.
+    /// The objects of a server that has one, of so many bytes.
     fn objects(bytes: usize) -> Api<ConfigMap> {
-        let server = tower::service_fn(move |_: Request<Body>| async move {
-            let list = json!({
-                "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {},
-                "items": [{"metadata": {"name": "a"}, "data": {"a": "x".repeat(bytes)}}],
-            });
-            let body = Body::from(list.to_string().into_bytes());
-            Ok::<_, Infallible>(Response::new(body))
-        });
-        Api::all(Client::new(PageLimit.layer(server), "default"))
+        let server = Server::new(Options::default());
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
+            "data": {"a": "x".repeat(bytes)}});
+        server.direct().create(object).unwrap();
+        let connection = server.service("operator");
+        Api::all(Client::new(PageLimit.layer(connection), "default"))
     }
 
     #[tokio::test]

@@ -318,14 +318,11 @@ fn explain(what: &str, error: &watch::Error) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use std::time::Duration;
 
-    use axum::http::{Request, Response};
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::client::Body;
     use prometheus_client::registry::Registry;
-    use serde_json::json;
+    use simulated_apiserver::{Decision, Options, Server, Site, Status, Verb};
 
     use super::*;
     use crate::reconcile::health::Health;
@@ -388,23 +385,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_works_again_when_it_was_answered_and_not_before() {
-        let (answers, health) = (Arc::new(AtomicUsize::new(0)), Health::default());
-        let server = tower::service_fn(move |request: Request<Body>| {
-            let number = answers.fetch_add(1, Relaxed);
-            let is_watch = request.uri().query().unwrap_or_default().contains("watch");
-            async move {
-                let list = json!({"metadata": {"resourceVersion": "1"}, "items": []});
-                let (code, answer) = match (number, is_watch) {
-                    (0, _) => (500, json!({"kind": "Status", "code": 500, "message": "no"})),
-                    // The list is answered, and eight attempts to watch hang.
-                    (..10, true) => std::future::pending().await,
-                    _ => (200, list),
-                };
-                let answer = Body::from(answer.to_string().into_bytes());
-                Response::builder().status(code).body(answer)
-            }
+        let (server, health) = (Server::new(Options::default()), Health::default());
+        server.on(|site: &Site| match (site.verb, site.nth) {
+            (Verb::List, 0) => Decision::Answer(Status::internal_error("no")),
+            // The second list is answered, and eight attempts to watch hang.
+            (Verb::Watch, ..8) => Decision::Silent,
+            _ => Decision::Forward,
         });
-        let api = Api::<ConfigMap>::all(kube::Client::new(server, "default"));
+        let api = Api::<ConfigMap>::all(server.client("operator"));
         let metrics = Metrics::new(&mut Registry::default());
         let watch = WatchHealth::new(health.clone(), metrics.clone());
         let cache = Arc::new(Cache::new(1, |()| Vec::new()));

@@ -487,6 +487,8 @@ impl Told {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use simulated_apiserver::{Decision, Options, Plan, Server, Site, Status};
+
     use super::*;
 
     fn untold(name: &str, reason: &'static str, second: i64) -> Untold {
@@ -542,27 +544,15 @@ mod tests {
         assert!(name(&untold("x", "Started", 1)).starts_with("x.0"));
     }
 
-    /// An API server that answers every call with that status, and the methods of the calls.
-    fn server(code: u16) -> (kube::Client, Arc<Mutex<Vec<String>>>) {
-        let calls = Arc::<Mutex<Vec<String>>>::default();
-        let seen = calls.clone();
-        let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
-            seen.lock().unwrap().push(request.method().to_string());
-            let response = axum::http::Response::builder().status(code);
-            let response = response.body(kube::client::Body::from(b"{}".to_vec()));
-            async move { Ok::<_, std::convert::Infallible>(response.unwrap()) }
-        });
-        (kube::Client::new(service, "default"), calls)
-    }
-
     /// Events by a clock that can be set, in seconds.
-    fn clocked(code: u16) -> (Events, Teller, Arc<AtomicI64>) {
+    fn clocked() -> (Events, Teller, Arc<AtomicI64>) {
         let second = Arc::<AtomicI64>::default();
         let read = second.clone();
         let clock: Clock = Arc::new(move || {
             DateTime::from_timestamp(read.load(Ordering::Relaxed), 0).unwrap_or_default()
         });
-        let (events, teller) = events(server(code).0, clock);
+        let server = Server::new(Options::default());
+        let (events, teller) = events(server.client("operator"), clock);
         (events, teller, second)
     }
 
@@ -576,14 +566,14 @@ mod tests {
 
     #[tokio::test]
     async fn news_of_one_instant_have_an_order() {
-        let (events, mut teller, _) = clocked(200);
+        let (events, mut teller, _) = clocked();
         let times = times(&events, &mut teller, 100);
         assert!(times.len() == 100 && times.is_sorted_by(|a, b| a < b));
     }
 
     #[tokio::test]
     async fn a_clock_that_was_ahead_does_not_set_the_times_of_what_comes_after() {
-        let (events, mut teller, second) = clocked(200);
+        let (events, mut teller, second) = clocked();
         second.store(1_000_000, Ordering::Relaxed);
         times(&events, &mut teller, 2);
         second.store(1_000, Ordering::Relaxed);
@@ -593,19 +583,25 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_told_is_left_and_the_next_is_tried() {
-        for (code, expected) in [
-            (200, ["POST", "PATCH", "POST"].as_slice()),
-            (403, &["POST", "POST", "POST"]),
+        for (refused, expected) in [
+            (false, ["POST", "PATCH", "POST"]),
+            (true, ["POST", "POST", "POST"]),
         ] {
-            let (client, calls) = server(code);
-            let (events, teller) = events(client, crate::clock::system());
+            let server = Server::new(Options::default());
+            if refused {
+                let forbidden = || Status::new(403, "Forbidden", "no");
+                server.on(move |_: &Site| Decision::Answer(forbidden()));
+            }
+            let (events, teller) = events(server.client("operator"), crate::clock::system());
             for name in ["a", "a", "b"] {
                 let untold = untold(name, "Started", 0);
                 events.publish(untold.about, untold.news);
             }
             drop(events);
             teller.run(CancellationToken::new()).await;
-            assert_eq!(*calls.lock().unwrap(), expected, "{code}");
+            let requests = server.history().requests;
+            let methods: Vec<_> = requests.iter().map(|one| &one.method).collect();
+            assert_eq!(methods, expected, "refused: {refused}");
         }
     }
 
@@ -637,39 +633,15 @@ mod tests {
         );
     }
 
-    /// Events published by a server that answers in its own way: when, in seconds, and of which namespace.
-    async fn published<F>(
-        news: &[(&str, usize)],
-        answer: impl Fn(String, usize) -> F + Clone + Send + 'static,
-    ) -> Vec<(u64, String)>
-    where
-        F: Future<Output = u16> + Send + 'static,
-    {
-        let start = Instant::now();
-        let done = Arc::<Mutex<Vec<(u64, String)>>>::default();
-        let calls = Arc::<AtomicI64>::default();
-        let noted = done.clone();
-        let service = tower::service_fn(move |request: axum::http::Request<kube::client::Body>| {
-            let number = usize::try_from(calls.fetch_add(1, Ordering::Relaxed)).unwrap();
-            let namespace = request.uri().path().split('/').nth(5).unwrap().to_owned();
-            let (code, noted) = (answer(namespace.clone(), number), noted.clone());
-            async move {
-                let code = code.await;
-                if code == 200 {
-                    let published = (start.elapsed().as_secs(), namespace);
-                    noted.lock().unwrap().push(published);
-                }
-                let reason = if code == 409 { "AlreadyExists" } else { "" };
-                let body = json!({"code": code, "reason": reason})
-                    .to_string()
-                    .into_bytes();
-                let answer = axum::http::Response::builder().status(code);
-                let answer = answer.body(kube::client::Body::from(body)).unwrap();
-                Ok::<_, std::convert::Infallible>(answer)
-            }
+    /// Events published where that becomes of the requests: when, in seconds, and in which namespace.
+    async fn published(news: &[(&str, usize)], plan: impl Plan + 'static) -> Vec<(u64, String)> {
+        let namespaces = news.iter().map(|(namespace, _)| (*namespace).to_owned());
+        let server = Server::new(Options {
+            namespaces: namespaces.collect(),
+            ..Options::default()
         });
-        let client = kube::Client::new(service, "default");
-        let (events, teller) = events(client, crate::clock::system());
+        server.on(plan);
+        let (events, teller) = events(server.client("operator"), crate::clock::system());
         for (namespace, count) in news {
             for number in 0..*count {
                 let mut untold = untold(&number.to_string(), "Started", 0);
@@ -680,17 +652,21 @@ mod tests {
         drop(events);
         let run = teller.run(CancellationToken::new());
         let _ = tokio::time::timeout(Duration::from_mins(1), run).await;
-        done.lock().unwrap().clone()
+        let versions = server.history().versions.into_iter();
+        let events = versions.filter(|version| version.resource == "events");
+        let events = events.map(|version| (version.elapsed.as_secs(), version.namespace));
+        events.collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_whose_events_hang_delays_no_other() {
         let news = [("hangs", 100), ("a", 20), ("hangs-too", 5), ("b", 1)];
-        let done = published(&news, |namespace, _| async move {
-            if namespace.starts_with("hangs") {
-                std::future::pending::<()>().await;
+        let done = published(&news, |site: &Site| {
+            if site.namespace.starts_with("hangs") {
+                Decision::Silent
+            } else {
+                Decision::Forward
             }
-            200
         });
         let done = done.await;
         assert_eq!(done.len(), 21, "{done:?}");
@@ -699,27 +675,40 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_event_is_tried_again_where_the_reason_passes() {
+        let is_first = |site: &Site| site.name.starts_with("0.");
+        let a = "a".to_owned();
         // After 1 and 2 seconds, in its place before the next.
-        for code in [429, 500, 503] {
-            let done = published(&[("a", 2)], move |_, call| async move {
-                if call < 2 { code } else { 200 }
+        for (code, reason) in [
+            (429, "TooManyRequests"),
+            (500, "InternalError"),
+            (503, "ServiceUnavailable"),
+        ] {
+            let done = published(&[("a", 2)], move |site: &Site| {
+                if is_first(site) && site.nth < 2 {
+                    Decision::Answer(Status::new(code, reason, "no"))
+                } else {
+                    Decision::Forward
+                }
             });
-            let a = "a".to_owned();
-            assert_eq!(done.await, [(3, a.clone()), (3, a)], "{code}");
+            assert_eq!(done.await, [(3, a.clone()), (3, a.clone())], "{code}");
         }
         // Not for ever: the first is left out after four attempts.
-        let done = published(&[("a", 2)], |_, call| async move {
-            if call < 4 { 500 } else { 200 }
-        });
-        assert_eq!(done.await, [(7, "a".to_owned())]);
-        // Its answer was lost, so the next attempt meets what is there.
-        let done = published(&[("a", 2)], |_, call| async move {
-            match call {
-                0 => std::future::pending().await,
-                1 => 409,
-                _ => 200,
+        let done = published(&[("a", 2)], move |site: &Site| {
+            if is_first(site) && site.nth < 4 {
+                Decision::Answer(Status::internal_error("no"))
+            } else {
+                Decision::Forward
             }
         });
-        assert_eq!(done.await, [(6, "a".to_owned())]);
+        assert_eq!(done.await, [(7, a.clone())]);
+        // Its answer was lost, so the next attempt meets what is there.
+        let done = published(&[("a", 2)], move |site: &Site| {
+            if is_first(site) && site.nth == 0 {
+                Decision::Late(Duration::ZERO)
+            } else {
+                Decision::Forward
+            }
+        });
+        assert_eq!(done.await, [(0, a.clone()), (6, a)]);
     }
 }

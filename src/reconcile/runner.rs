@@ -333,10 +333,9 @@ impl<R: Reconciler> Work<R> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use axum::http::{Request, Response};
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::client::Body;
     use serde_json::json;
+    use simulated_apiserver::{Options, Server, Status, Target};
 
     use super::*;
     use crate::clock::simulated::{Machine, second};
@@ -565,29 +564,18 @@ mod tests {
         })
     }
 
-    /// A context whose API server serves lists of what is in these namespaces, and denies all else.
+    /// A context whose API server has a ConfigMap in the namespace `good`, and shows nothing of the namespace `refused`.
     fn context(machine: &Machine, namespaces: &[&str]) -> Context {
-        let server = tower::service_fn(|request: Request<Body>| async move {
-            let (path, query) = (request.uri().path(), request.uri().query());
-            let (code, answer) = if path.contains("/refused/") {
-                let message = "you may not list that";
-                (
-                    403,
-                    json!({"kind": "Status", "code": 403, "message": message, "reason": "Forbidden"}),
-                )
-            } else if query.is_some_and(|query| query.contains("watch=true")) {
-                std::future::pending().await
-            } else {
-                let item = json!({"metadata": {"name": "a", "namespace": "good"}});
-                (
-                    200,
-                    json!({"metadata": {"resourceVersion": "1"}, "items": [item]}),
-                )
-            };
-            let answer = Body::from(answer.to_string().into_bytes());
-            Response::builder().status(code).body(answer)
+        let server = Server::new(Options {
+            namespaces: vec!["good".to_owned(), "refused".to_owned()],
+            ..Options::default()
         });
-        let client = Client::new(server, "default");
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "a", "namespace": "good"}});
+        server.direct().create(object).unwrap();
+        let refused = server.watches(Target::all().in_namespace("refused"));
+        refused.refuse(Status::new(403, "Forbidden", "you may not list that"));
+        let client = server.client("operator");
         let mut registry = Registry::default();
         Context {
             events: super::super::event::events(client.clone(), machine.clock()).0,

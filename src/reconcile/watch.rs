@@ -298,75 +298,41 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::convert::Infallible;
     use std::sync::{Arc, Mutex};
 
-    use axum::body::{Body, Bytes};
-    use axum::http::{Request, Response};
-    use futures::{StreamExt as _, stream};
+    use axum::http::Request;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::Client;
+    use kube::client::Body;
     use serde_json::{Value, json};
+    use simulated_apiserver::{self as simulated, Decision, Options, Server, Site, Target, Verb};
+    use tower::Layer as _;
+    use tower::util::MapRequestLayer;
 
     use super::*;
 
-    /// How the server answers a request.
-    #[derive(Clone)]
-    enum Answer {
-        Never,
-        Code(u16, Value),
-        List(Value),
-        /// A watch with these events, which the server ends after so many seconds, or never.
-        Watch(Vec<Value>, Option<u64>),
+    /// A server with one ConfigMap, whose watches get bookmarks shortly before they end.
+    fn server() -> Server {
+        let server = Server::new(Options {
+            bookmarks: Some(Duration::from_secs(23)),
+            ..Options::default()
+        });
+        create(&server, "ConfigMap", &Value::Null);
+        server
     }
 
-    impl Answer {
-        async fn give(self) -> Response<Body> {
-            let (code, body) = match self {
-                Self::Never => std::future::pending().await,
-                Self::Code(code, status) => (code, Body::from(status.to_string())),
-                Self::List(list) => (200, Body::from(list.to_string())),
-                Self::Watch(events, end) => {
-                    let lines = events.into_iter().map(|event| format!("{event}\n"));
-                    let lines = stream::iter(lines.map(Bytes::from));
-                    let end = stream::once(async move {
-                        match end {
-                            Some(after) => tokio::time::sleep(Duration::from_secs(after)).await,
-                            None => std::future::pending().await,
-                        }
-                    });
-                    let end = end.flat_map(|()| stream::empty());
-                    (
-                        200,
-                        Body::from_stream(lines.chain(end).map(Ok::<_, Infallible>)),
-                    )
-                }
-            };
-            Response::builder().status(code).body(body).unwrap()
-        }
+    fn create(server: &Server, kind: &str, data: &Value) {
+        let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"generateName": "a-"},
+            "data": data});
+        server.direct().create(object).unwrap();
     }
 
-    fn object(version: u32) -> Value {
-        json!({"metadata": {"name": "a", "resourceVersion": version.to_string()}})
-    }
-
-    fn applied(version: u32) -> Value {
-        json!({"type": "MODIFIED", "object": object(version)})
-    }
-
-    fn bookmark(version: u32) -> Value {
-        json!({"type": "BOOKMARK", "object": {"apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"resourceVersion": version.to_string()}}})
-    }
-
-    fn list(version: u32) -> Answer {
-        Answer::List(json!({"metadata": {"resourceVersion": version.to_string()},
-            "items": [object(version)]}))
-    }
-
-    /// What a watch does within ten minutes against a server with these answers, of which the last is given for ever:
-    /// requests and events, each with its second.
-    async fn history(answers: Vec<Answer>) -> Vec<String> {
+    /// What a watch does in ten minutes beside a scenario: requests and events, each with its second. The versions are
+    /// counted from that of the first list.
+    async fn history(server: &Server, scenario: impl Future<Output = ()>) -> Vec<String> {
         let start = Instant::now();
+        let first = server.version();
+        let since = move |version: &str| version.parse::<u64>().unwrap() - first;
         let history = Arc::<Mutex<Vec<String>>>::default();
         let log = {
             let history = history.clone();
@@ -375,85 +341,84 @@ mod tests {
                 history.lock().unwrap().push(line);
             }
         };
-        let answers = Arc::new(Mutex::new(answers));
-        let server = {
+        let log_request = {
             let log = log.clone();
-            tower::service_fn(move |request: Request<kube::client::Body>| {
-                let query = request.uri().query().unwrap_or_default();
-                let version = query
-                    .split('&')
-                    .find_map(|one| one.strip_prefix("resourceVersion="));
+            MapRequestLayer::new(move |request: Request<Body>| {
+                let mut query = request.uri().query().unwrap_or_default().split('&');
+                let version = query.find_map(|one| one.strip_prefix("resourceVersion="));
                 log(match version {
-                    Some(version) => format!("watch from {version}"),
+                    Some(version) => format!("watch from {}", since(version)),
                     None => "list".to_owned(),
                 });
-                let mut answers = answers.lock().unwrap();
-                let answer = match answers.len() {
-                    1 => answers[0].clone(),
-                    _ => answers.remove(0),
-                };
-                async move { Ok::<_, Infallible>(answer.give().await) }
+                request
             })
         };
-        let api = Api::<ConfigMap>::all(kube::Client::new(server, "default"));
+        let connection = log_request.layer(server.service("operator"));
+        let api = Api::<ConfigMap>::all(Client::new(connection, "default"));
         let on = |event| match event {
             Event::ListStarted | Event::ListEnded | Event::Listed(_) => {}
             Event::Started => log("started".to_owned()),
-            Event::Applied(object) => log(format!("applied {}", version_of(&object).unwrap())),
+            Event::Applied(object) => {
+                log(format!("applied {}", since(&version_of(&object).unwrap())));
+            }
             Event::Deleted(_) => log("deleted".to_owned()),
             Event::Failed(error) => log(format!("failed: {error}")),
         };
         let watch = Watch::new(api, Selection::default());
-        let _ = timeout(Duration::from_mins(10), watch.run(on)).await;
+        let both = async { tokio::join!(watch.run(on), scenario) };
+        let _ = timeout(Duration::from_mins(10), both).await;
         history.lock().unwrap().clone()
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_quiet_watch_is_started_again_where_it_ended() {
-        let history = history(vec![
-            list(5),
-            Answer::Watch(vec![bookmark(8)], Some(25)),
-            Answer::Watch(vec![], Some(25)),
-        ]);
+        let server = server();
+        let history = history(&server, async {
+            // Bookmarks show changes of what is not watched.
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            create(&server, "Secret", &Value::Null);
+        });
         let history = history.await;
-        assert_eq!(history[..3], ["0: list", "0: watch from 5", "0: started"]);
-        assert_eq!(history[3..5], ["25: watch from 8", "25: started"]);
+        assert_eq!(history[..3], ["0: list", "0: watch from 0", "0: started"]);
+        assert_eq!(history[3..5], ["25: watch from 1", "25: started"]);
         // What it costs at rest: one request in 25 s.
         assert_eq!(history.len(), 1 + 2 * 600 / 25, "{history:?}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_died_without_a_word_is_noticed_within_30_seconds() {
-        let history = history(vec![
-            list(5),
-            Answer::Watch(vec![applied(6)], None),
-            Answer::Watch(vec![applied(7)], None),
-        ]);
+        let server = server();
+        let history = history(&server, async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            create(&server, "ConfigMap", &Value::Null);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            server.watches(Target::all()).silence();
+            create(&server, "ConfigMap", &Value::Null);
+        });
         let history = history.await;
         let silent = "29: failed: nothing came for 29 s, not even the end of the watch";
-        assert_eq!(history[3..5], ["0: applied 6", silent]);
+        assert_eq!(history[3..5], ["0: applied 1", silent]);
         assert_eq!(
             history[5..8],
-            ["30: watch from 6", "30: started", "30: applied 7"]
+            ["30: watch from 1", "30: started", "30: applied 2"]
         );
     }
 
     #[tokio::test(start_paused = true)]
     async fn lists_and_starts_of_watches_that_hang_are_given_up() {
-        let history = history(vec![
-            Answer::Never,
-            list(5),
-            Answer::Never,
-            Answer::Watch(vec![], None),
-        ]);
-        let history = history.await;
+        let server = server();
+        server.on(|site: &Site| match site.nth {
+            0 => Decision::Silent,
+            _ => Decision::Forward,
+        });
+        let history = history(&server, async {}).await;
         let expected = [
             "0: list",
             "65: failed: the API server did not answer within 65 s",
             "66: list",
-            "66: watch from 5",
+            "66: watch from 0",
             "81: failed: the API server did not answer within 15 s",
-            "83: watch from 5",
+            "83: watch from 0",
             "83: started",
         ];
         assert_eq!(history[..7], expected);
@@ -461,42 +426,61 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_is_too_old_lists_again() {
-        let gone = json!({"kind": "Status", "code": 410, "message": "too old"});
-        let in_stream = json!({"type": "ERROR", "object": gone});
-        for expired in [
-            Answer::Code(410, gone.clone()),
-            Answer::Watch(vec![in_stream], None),
-        ] {
-            let answers = vec![list(5), expired, list(9), Answer::Watch(vec![], None)];
-            let mut history = history(answers).await;
+        for in_stream in [false, true] {
+            let server = server();
+            server.on(move |site: &Site| match (site.verb, site.nth) {
+                (Verb::Watch, 0) if in_stream => Decision::Meanwhile(Box::new(|server| {
+                    create(server, "ConfigMap", &Value::Null);
+                    server.compact(server.version());
+                })),
+                (Verb::Watch, 0) => {
+                    Decision::Answer(simulated::Status::expired("too old resource version"))
+                }
+                _ => Decision::Forward,
+            });
+            let mut history = history(&server, async {}).await;
             history.retain(|line| !line.contains("started"));
-            let expected = ["0: list", "0: watch from 5", "0: failed: too old"];
-            assert_eq!(history[..3], expected);
-            assert_eq!(history[3..5], ["1: list", "1: watch from 9"]);
+            assert_eq!(history[..2], ["0: list", "0: watch from 0"]);
+            assert!(
+                history[2].starts_with("0: failed: too old resource version"),
+                "{history:?}"
+            );
+            let newer = format!("1: watch from {}", u64::from(in_stream));
+            assert_eq!(history[3..5], ["1: list", &newer]);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_the_api_server_asks_for_is_kept_and_it_is_not_flooded() {
-        let busy = json!({"kind": "Status", "code": 429, "message": "busy",
-            "details": {"retryAfterSeconds": 40}});
-        let history = history(vec![
-            Answer::Code(429, busy),
-            list(5),
-            Answer::Watch(vec![], Some(0)),
-        ]);
+        let server = server();
+        let busy = || simulated::Status::too_many_requests(Duration::from_secs(40));
+        server.on(move |site: &Site| match (site.verb, site.nth) {
+            (Verb::List, 0) => Decision::Answer(busy()),
+            _ => Decision::Forward,
+        });
+        let history = history(&server, async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                server.watches(Target::all()).cut();
+            }
+        });
         let history = history.await;
-        assert_eq!(history[..3], ["0: list", "0: failed: busy", "40: list"]);
+        let busy = format!("0: failed: {}", busy().message);
+        assert_eq!(history[..3], ["0: list", &busy, "40: list"]);
         assert_eq!(
             history[3..6],
-            ["40: watch from 5", "40: started", "41: watch from 5"]
+            ["40: watch from 0", "40: started", "41: watch from 0"]
         );
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_change_that_cannot_be_read_holds_up_no_other() {
-        let bad = json!({"type": "MODIFIED", "object": {"metadata": 7}});
-        let history = history(vec![list(5), Answer::Watch(vec![bad, applied(7)], None)]);
-        assert_eq!(history.await[3], "0: applied 7");
+        let server = server();
+        let history = history(&server, async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            create(&server, "ConfigMap", &json!({"key": 7}));
+            create(&server, "ConfigMap", &Value::Null);
+        });
+        assert_eq!(history.await[3], "0: applied 2");
     }
 }

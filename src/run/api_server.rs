@@ -61,8 +61,9 @@ fn new_enough(major: &str, minor: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use axum::body::Body;
-    use axum::http::{Request, Response};
+    use simulated_apiserver::{Options, Server};
+    use tower::Layer as _;
+    use tower::util::MapFutureLayer;
 
     use super::*;
     use crate::telemetry::probes::Gates;
@@ -70,17 +71,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_slow_is_reached_at_the_first_attempt() {
         let start = tokio::time::Instant::now();
-        let slow = tower::service_fn(async |_: Request<kube::client::Body>| {
+        let server = Server::new(Options::default());
+        let slow = MapFutureLayer::new(async |answer| {
             sleep(Duration::from_secs(7)).await;
-            let version = serde_json::json!({
-                "major": "1", "minor": "36", "gitVersion": "v1.36.0", "gitCommit": "",
-                "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
-            });
-            Ok::<_, std::convert::Infallible>(Response::new(Body::from(version.to_string())))
+            answer.await
         });
+        let slow = Client::new(slow.layer(server.service("operator")), "default");
         let gates = Gates::default();
         let gate = gates.add("api-server", "");
-        reach(&Client::new(slow, "default"), &gate).await.unwrap();
+        reach(&slow, &gate).await.unwrap();
         assert!(gates.ready() && start.elapsed() < Duration::from_secs(8));
     }
 

@@ -354,6 +354,12 @@ impl AtReconciler {
         // From here on, what is seen without our gate may be our own doing.
         let withheld = self.with_memory(at, |memory| memory.withheld.take());
         match self.lift(at, uid, gate).await {
+            // The answer may show what never was: an update of a pod whose deletion is half done ends the deletion
+            // instead of being stored (ShouldDeleteDuringUpdate in k8s.io/apiserver, registry/generic/registry/store.go).
+            Ok(pod) if pod.deleting && !pod.bound => {
+                self.own_pods.forget(&pod_key(at));
+                Ok(After::Undone(Sight::live(self.look(at).await?)))
+            }
             Ok(pod) => {
                 work.did.push(format!("released the pod {uid}"));
                 self.works(at, Call::Release);
@@ -714,18 +720,11 @@ fn is_same(a: Option<&PodView>, b: Option<&PodView>) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
-    use std::sync::atomic::{AtomicI64, Ordering};
-
-    use axum::http::{Method, Request, Response};
-    use kube::Resource;
-    use kube::client::Body;
+    use kube::Resource as _;
     use prometheus_client::registry::Registry;
+    use simulated_apiserver::{self as simulated, Decision, Options, Review, Server, Site, Verb};
 
     use super::*;
-
-    fn now() -> DateTime<Utc> {
-        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
-    }
 
     fn key() -> Key {
         Key::new("ns", "a")
@@ -735,226 +734,246 @@ mod tests {
         Key::new("ns", "a-pod")
     }
 
-    /// A pod of the At, with our gate or released.
-    fn pod(held: bool) -> Value {
-        let gates = if held {
-            json!([{"name": pod::GATE}])
-        } else {
-            json!([])
-        };
-        json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "name": "a-pod", "namespace": "ns", "uid": "pod-uid", "resourceVersion": "7",
-                "ownerReferences": [{"apiVersion": At::api_version(&()), "kind": "At", "name": "a",
-                    "uid": "at-uid", "controller": true}],
-            },
-            "spec": {"containers": [{"name": "at"}], "restartPolicy": "Never", "schedulingGates": gates},
-            "status": {"phase": "Pending"},
-        })
+    /// A reconciler and its API server. No watch runs: the caches hold what a test puts into them.
+    struct World {
+        server: Server,
+        reconciler: AtReconciler,
     }
 
-    fn view(pod: Value) -> PodView {
-        PodView::of(serde_json::from_value(pod).unwrap())
-    }
-
-    fn at(status: &Value) -> Value {
-        json!({
-            "apiVersion": At::api_version(&()), "kind": "At",
-            "metadata": {"name": "a", "namespace": "ns", "uid": "at-uid", "resourceVersion": "5",
-                "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"schedule": "now", "command": "true"},
-            "status": status,
-        })
-    }
-
-    /// A reconciler with an At that has committed to the gated pod.
-    fn reconciler() -> AtReconciler {
-        let status =
-            json!({"phase": "RUNNING", "podUID": "pod-uid", "startTime": "2027-01-15T08:00:00Z"});
-        reconciler_of(&at(&status), pod(true), Arc::new(now))
-    }
-
-    /// A reconciler with that At. The API server has that pod, refuses every patch with 422, and
-    /// takes every status.
-    fn reconciler_of(at: &Value, pod: Value, clock: Clock) -> AtReconciler {
-        let answer = at.clone();
-        let server = tower::service_fn(move |request: Request<Body>| {
-            let (code, body) = match *request.method() {
-                Method::PATCH => (
-                    422,
-                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422,
-                        "reason": "Invalid", "message": "a policy says no"}),
-                ),
-                Method::GET => (200, pod.clone()),
-                // As of a proxy.
-                Method::DELETE => (
-                    404,
-                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
-                        "reason": "", "message": "page not found"}),
-                ),
-                Method::POST => (
-                    409,
-                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 409,
-                        "reason": "AlreadyExists", "message": "pods \"a-pod\" already exists"}),
-                ),
-                _ => (200, answer.clone()),
+    impl World {
+        /// An At that is due and has no pod.
+        fn pending() -> Self {
+            let server = Server::new(Options {
+                namespaces: vec!["ns".to_owned()],
+                ..Options::default()
+            });
+            server.register(simulated::Resource::of::<At>());
+            let at = json!({
+                "apiVersion": At::api_version(&()), "kind": "At",
+                "metadata": {"name": "a", "namespace": "ns"},
+                "spec": {"schedule": "now", "command": "true"},
+            });
+            server.direct().create(at).unwrap();
+            let client = server.client("operator");
+            let wall = server.clock().clone();
+            let clock: Clock = Arc::new(move || wall.now());
+            let (events, _teller) = event::events(client.clone(), clock.clone());
+            let reconciler = AtReconciler {
+                client,
+                clock,
+                events,
+                metrics: Metrics::new(&mut Registry::default()),
+                ats: Arc::new(Cache::new(0, no_index)),
+                pods: Arc::new(Cache::new(0, no_index)),
+                own_ats: Own::default(),
+                own_pods: Own::default(),
+                memory: Mutex::default(),
             };
-            let response = Response::builder()
-                .status(code)
-                .body(Body::from(body.to_string().into_bytes()));
-            async move { Ok::<_, std::convert::Infallible>(response.unwrap()) }
-        });
-        let client = Client::new(server, "ns");
-        let (events, _teller) = event::events(client.clone(), Arc::new(now));
-        let ats = Cache::new(0, no_index);
-        let stored = StoredAt::of(serde_json::from_str(&at.to_string()).unwrap());
-        ats.insert(&key(), &Arc::new(stored));
-        AtReconciler {
-            client,
-            clock,
-            events,
-            metrics: Metrics::new(&mut Registry::default()),
-            ats: Arc::new(ats),
-            pods: Arc::new(Cache::new(0, no_index)),
-            own_ats: Own::default(),
-            own_pods: Own::default(),
-            memory: Mutex::default(),
+            let world = Self { server, reconciler };
+            world.sync_at();
+            world
         }
-    }
 
-    #[tokio::test]
-    async fn a_pod_that_only_our_own_answer_knows_is_looked_for_again() {
-        // The pod was released, deleted, and told of as deleted before the answer was remembered.
-        let reconciler = reconciler();
-        reconciler
-            .own_pods
-            .put(&pod_key(), "7", Arc::new(view(pod(false))));
-        let next = reconciler.work(&key(), &mut Work::default()).await.unwrap();
-        let lag = TimeDelta::from_std(LONGEST_LAG).unwrap();
-        assert!(next.is_some_and(|next| next <= now() + lag), "{next:?}");
-    }
-
-    #[tokio::test]
-    async fn a_strangers_pod_is_looked_at_soon_and_then_ever_more_rarely() {
-        let mut stranger = pod(true);
-        stranger["metadata"]["ownerReferences"] = json!([]);
-        let seconds = Arc::new(AtomicI64::new(0));
-        let clock = {
-            let seconds = seconds.clone();
-            move || now() + TimeDelta::seconds(seconds.load(Ordering::Relaxed))
-        };
-        let reconciler = reconciler_of(&at(&Value::Null), stranger, Arc::new(clock.clone()));
-        let mut pauses = Vec::new();
-        for _ in 0..8 {
-            let next = reconciler.work(&key(), &mut Work::default()).await.unwrap();
-            let pause = (next.unwrap() - clock()).num_seconds();
-            seconds.fetch_add(pause, Ordering::Relaxed);
-            pauses.push(pause);
+        /// An At that has committed to its gated pod.
+        fn committed() -> Self {
+            let world = Self::pending();
+            let owner = json!([{"apiVersion": At::api_version(&()), "kind": "At", "name": "a",
+                "uid": world.at().uid, "controller": true}]);
+            world.create_pod(&owner);
+            world.set_status(&json!({"phase": "RUNNING", "podUID": world.pod().uid,
+                "startTime": "2027-01-15T08:00:00Z"}));
+            world
         }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        // The end of an earlier At's pod is seen by the watch, and waits for no pause.
-        let mut old = pod(false);
-        old["metadata"]["ownerReferences"][0]["uid"] = "another".into();
-        let old = view(old);
-        let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
-        let queue = Queue::new(Arc::new(now), figures.of(CONTROLLER));
-        reconciler.pod_touched(
-            &Touched {
+
+        /// Creates the gated pod with these owner references.
+        fn create_pod(&self, owners: &Value) {
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": "a-pod", "namespace": "ns", "ownerReferences": owners},
+                "spec": {"containers": [{"name": "at", "image": "at"}], "restartPolicy": "Never",
+                    "schedulingGates": [{"name": pod::GATE}]},
+            });
+            self.server.direct().create(pod).unwrap();
+        }
+
+        /// The pod as it is on the server.
+        fn pod(&self) -> PodView {
+            let pod = self.server.direct().get("pods", "ns", "a-pod").unwrap();
+            PodView::of(serde_json::from_value(pod).unwrap())
+        }
+
+        /// Another client removes the gate.
+        fn remove_gate(&self) -> PodView {
+            let change = json!({"spec": {"schedulingGates": null}});
+            let pods = self.server.direct();
+            pods.patch("pods", "ns", "a-pod", &change).unwrap();
+            self.pod()
+        }
+
+        /// The pod ends.
+        fn end_pod(&self) -> PodView {
+            let change = json!({"status": {"phase": "Succeeded"}});
+            let pods = self.server.direct();
+            pods.patch_status("pods", "ns", "a-pod", &change).unwrap();
+            self.pod()
+        }
+
+        fn delete_pod(&self) {
+            self.server.direct().delete("pods", "ns", "a-pod").unwrap();
+        }
+
+        /// The At as it is in the cache.
+        fn at(&self) -> AtView {
+            let stored = self.reconciler.ats.get(&key()).unwrap();
+            stored.read(&key(), self.now()).unwrap()
+        }
+
+        fn set_status(&self, status: &Value) {
+            let change = json!({"status": status});
+            let ats = self.server.direct();
+            ats.patch_status("ats", "ns", "a", &change).unwrap();
+            self.sync_at();
+        }
+
+        /// Puts the At into the cache as it is on the server.
+        fn sync_at(&self) {
+            let at = self.server.direct().get("ats", "ns", "a").unwrap();
+            let stored = StoredAt::of(serde_json::from_str(&at.to_string()).unwrap());
+            self.reconciler.ats.insert(&key(), &Arc::new(stored));
+        }
+
+        /// Puts the pod into the cache as it is on the server.
+        fn sync_pod(&self) {
+            let pod = Arc::new(self.pod());
+            self.reconciler.pods.insert(&pod_key(), &pod);
+        }
+
+        fn now(&self) -> DateTime<Utc> {
+            self.server.clock().now()
+        }
+
+        /// One reconcile pass; when the next is due, and the Events of this one.
+        async fn work(&self) -> (Option<DateTime<Utc>>, Vec<News>) {
+            let mut work = Work::default();
+            let next = self.reconciler.work(&key(), &mut work).await.unwrap();
+            (next, work.news.into_iter().map(|(_, news)| news).collect())
+        }
+
+        /// The watch of pods shows this change.
+        fn touch(&self, old: Option<&PodView>, new: Option<&PodView>) {
+            let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
+            let clock = self.reconciler.clock.clone();
+            let queue = Queue::new(clock, figures.of(CONTROLLER));
+            let touched = Touched {
                 key: &pod_key(),
-                old: Some(&old),
-                new: None,
+                old,
+                new,
                 gap: false,
                 changed: false,
-            },
-            &queue,
-        );
-        assert_eq!(reconciler.memory().get(&key()).unwrap().hold, None);
-    }
+            };
+            self.reconciler.pod_touched(&touched, &queue);
+        }
 
-    fn touch(reconciler: &AtReconciler, old: Option<&PodView>, new: Option<&PodView>) {
-        let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
-        let queue = Queue::new(Arc::new(now), figures.of(CONTROLLER));
-        let touched = Touched {
-            key: &pod_key(),
-            old,
-            new,
-            gap: false,
-            changed: false,
-        };
-        reconciler.pod_touched(&touched, &queue);
-    }
+        fn memory(&self) -> Option<Memory> {
+            self.reconciler.memory().get(&key()).cloned()
+        }
 
-    fn version(pod: Value, version: u32) -> PodView {
-        PodView {
-            resource_version: version.to_string(),
-            ..view(pod)
+        /// A policy rejects every change of a pod.
+        fn reject_updates_of_pods(&self) {
+            self.server.admit(|review: &mut Review<'_>| {
+                match (review.user, review.verb, review.resource) {
+                    ("operator", Verb::Update, "pods") => {
+                        let message = "a policy says no";
+                        Err(simulated::Status::new(422, "Invalid", message))
+                    }
+                    _ => Ok(()),
+                }
+            });
         }
     }
 
-    fn ended(version_: u32) -> PodView {
-        let mut pod = pod(false);
-        pod["status"]["phase"] = "Succeeded".into();
-        version(pod, version_)
-    }
-
-    #[tokio::test]
-    async fn an_answer_that_is_older_than_what_the_watch_saw_undoes_nothing() {
-        let reconciler = reconciler();
-        let (gated, released) = (version(pod(true), 7), version(pod(false), 8));
-        touch(&reconciler, None, Some(&gated));
-        touch(&reconciler, Some(&gated), Some(&released));
-        touch(&reconciler, Some(&released), Some(&ended(9)));
-        touch(&reconciler, Some(&ended(9)), None);
-        reconciler.see(&key(), "at-uid", &released);
-        let memory = reconciler.memory().get(&key()).cloned().unwrap();
-        let sightings = memory.sightings;
-        assert_eq!(sightings.last.map(|last| last.pod), Some(ended(9)));
-        assert_eq!(sightings.released.map(|first| first.at), Some(now()));
-    }
-
-    #[tokio::test]
-    async fn a_pod_that_only_lost_its_label_was_not_deleted() {
-        let reconciler = reconciler();
-        let gated = version(pod(true), 7);
-        touch(&reconciler, Some(&gated), None);
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_only_our_own_answer_knows_is_looked_for_again() {
+        // The watch showed the deletion of the released pod before the answer was remembered.
+        let world = World::committed();
+        let pod = world.remove_gate();
+        let version = pod.resource_version.clone();
+        world.delete_pod();
+        let own = &world.reconciler.own_pods;
+        own.put(&pod_key(), &version, Arc::new(pod));
+        let (next, _) = world.work().await;
+        let lag = TimeDelta::from_std(LONGEST_LAG).unwrap();
         assert!(
-            reconciler
-                .memory()
-                .get(&key())
-                .unwrap()
-                .sightings
-                .last
-                .is_some()
-        );
-        reconciler.see(&key(), "at-uid", &version(pod(true), 8));
-        assert_eq!(
-            reconciler.memory().get(&key()).unwrap().sightings.last,
-            None
+            next.is_some_and(|next| next <= world.now() + lag),
+            "{next:?}"
         );
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn a_foreign_pod_is_read_soon_and_then_ever_more_rarely() {
+        let world = World::pending();
+        world.create_pod(&json!([]));
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            let (next, _) = world.work().await;
+            let pause = next.unwrap() - world.now();
+            world.server.clock().step(pause);
+            pauses.push(pause.num_seconds());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
+        // The watch shows the end of an earlier At's pod, which ends the pause.
+        let old = PodView {
+            controller: Some(("another".to_owned(), "a".to_owned())),
+            ..world.pod()
+        };
+        world.touch(Some(&old), None);
+        assert_eq!(world.memory().unwrap().hold, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_older_than_what_the_watch_saw_undoes_nothing() {
+        let world = World::committed();
+        let (gated, released, ended) = (world.pod(), world.remove_gate(), world.end_pod());
+        world.touch(None, Some(&gated));
+        world.touch(Some(&gated), Some(&released));
+        world.touch(Some(&released), Some(&ended));
+        world.touch(Some(&ended), None);
+        world.reconciler.see(&key(), &world.at().uid, &released);
+        let sightings = world.memory().unwrap().sightings;
+        assert_eq!(sightings.last.map(|last| last.pod), Some(ended));
+        assert_eq!(sightings.released.map(|first| first.at), Some(world.now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pod_that_only_lost_its_label_was_not_deleted() {
+        let world = World::committed();
+        world.touch(Some(&world.pod()), None);
+        assert!(world.memory().unwrap().sightings.last.is_some());
+        let labels = json!({"metadata": {"labels": {"other": "label"}}});
+        let pods = world.server.direct();
+        pods.patch("pods", "ns", "a-pod", &labels).unwrap();
+        let reconciler = &world.reconciler;
+        reconciler.see(&key(), &world.at().uid, &world.pod());
+        assert_eq!(world.memory().unwrap().sightings.last, None);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_pod_that_was_deleted_with_its_gate_never_started_whatever_the_watch_shows() {
-        let reconciler = reconciler();
-        let mut going = pod(true);
-        going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        reconciler.see(&key(), "at-uid", &version(going, 8));
-        let last = reconciler
-            .memory()
-            .get(&key())
-            .unwrap()
-            .sightings
-            .last
-            .clone();
+        let world = World::committed();
+        let finalizers = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+        let pods = world.server.direct();
+        pods.patch("pods", "ns", "a-pod", &finalizers).unwrap();
+        world.delete_pod();
+        let reconciler = &world.reconciler;
+        reconciler.see(&key(), &world.at().uid, &world.pod());
+        let last = world.memory().unwrap().sightings.last;
         assert!(last.is_some_and(|last| last.certain && last.pod.gate.is_some()));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn an_at_inherits_nothing_from_one_of_the_same_name() {
-        let reconciler = reconciler();
-        let stored = reconciler.ats.get(&key()).unwrap();
-        let before = stored.read(&key(), now()).unwrap();
+        let world = World::committed();
+        let (reconciler, before) = (&world.reconciler, world.at());
         reconciler.in_vain(&before);
         assert!(reconciler.recalled(&before).hold.is_some());
         let after = AtView {
@@ -966,81 +985,80 @@ mod tests {
         assert_eq!(reconciler.recalled(&after).hold, None);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn nothing_is_remembered_of_an_at_that_is_done() {
-        let done = json!({"phase": "DONE", "podUID": "pod-uid", "result": "Succeeded"});
-        let reconciler = reconciler_of(&at(&done), pod(false), Arc::new(now));
-        reconciler
+        let world = World::committed();
+        let (released, ended) = (world.remove_gate(), world.end_pod());
+        world.set_status(&json!({"phase": "DONE", "podUID": ended.uid, "result": "Succeeded"}));
+        world
+            .reconciler
             .pods
-            .insert(&pod_key(), &Arc::new(view(pod(false))));
-        reconciler.work(&key(), &mut Work::default()).await.unwrap();
-        touch(&reconciler, Some(&ended(9)), None);
-        assert!(reconciler.memory().is_empty());
+            .insert(&pod_key(), &Arc::new(released));
+        world.work().await;
+        world.touch(Some(&ended), None);
+        assert!(world.memory().is_none());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn an_at_that_is_gone_is_not_overdue() {
-        let reconciler = reconciler();
-        reconciler.metrics.overdue(&key(), true);
-        reconciler.ats.remove(&key());
-        reconciler.work(&key(), &mut Work::default()).await.unwrap();
-        assert_eq!(reconciler.metrics.overdue_count(), 0);
+        let world = World::committed();
+        world.reconciler.metrics.overdue(&key(), true);
+        world.reconciler.ats.remove(&key());
+        world.work().await;
+        assert_eq!(world.reconciler.metrics.overdue_count(), 0);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_deletion_that_finds_nothing_is_not_believed_while_the_pod_is_there() {
-        // What the API server says of a pod that is there, through a proxy that knows better.
-        let reconciler = reconciler();
-        let stored = reconciler.ats.get(&key()).unwrap();
-        let at = stored.read(&key(), now()).unwrap();
+        let world = World::committed();
+        // As from a proxy.
+        world.server.on(|site: &Site| match site.verb {
+            Verb::Delete => {
+                Decision::Answer(simulated::Status::new(404, "NotFound", "page not found"))
+            }
+            _ => Decision::Forward,
+        });
+        let (reconciler, at, pod) = (&world.reconciler, world.at(), world.pod());
         let version = Version {
-            uid: "pod-uid".to_owned(),
-            resource_version: "7".to_owned(),
+            uid: pod.uid.clone(),
+            resource_version: pod.resource_version.clone(),
         };
         let mut work = Work::default();
         let after = reconciler.delete(&at, &version, &mut work).await;
         let Ok(After::Undone(sight)) = after else {
             panic!("the deletion was taken for done");
         };
-        assert!(sight.live && sight.pod.is_some());
+        assert!(sight.live && sight.pod.as_deref() == Some(&pod));
         assert!(reconciler.recalled(&at).hold.is_some());
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_release_that_is_rejected_is_not_taken_for_ours_when_the_gate_goes() {
-        let reconciler = reconciler();
-        reconciler
-            .pods
-            .insert(&pod_key(), &Arc::new(view(pod(true))));
-        let stored = reconciler.ats.get(&key()).unwrap();
-        let at = stored.read(&key(), now()).unwrap();
-        let uid = Some("pod-uid".to_owned());
+        let world = World::committed();
+        world.reject_updates_of_pods();
+        world.sync_pod();
+        let (reconciler, at) = (&world.reconciler, world.at());
+        let uid = Some(world.pod().uid);
         reconciler.with_memory(&at, |memory| memory.withheld.clone_from(&uid));
-        reconciler.work(&key(), &mut Work::default()).await.unwrap();
+        world.work().await;
         assert_eq!(reconciler.recalled(&at).withheld, uid);
-        // Another client removes the gate.
-        reconciler
-            .pods
-            .insert(&pod_key(), &Arc::new(version(pod(false), 8)));
-        let mut work = Work::default();
-        reconciler.work(&key(), &mut work).await.unwrap();
-        let told: Vec<_> = work.news.iter().map(|(_, news)| news.reason).collect();
-        assert_eq!(told, ["GateViolated"]);
+        world.remove_gate();
+        world.sync_pod();
+        let (_, news) = world.work().await;
+        let reasons: Vec<_> = news.iter().map(|news| news.reason).collect();
+        assert_eq!(reasons, ["GateViolated"]);
     }
 
-    #[tokio::test]
-    async fn a_release_that_somebody_forbids_is_told_and_no_hot_loop() {
-        let reconciler = reconciler();
-        reconciler
-            .pods
-            .insert(&pod_key(), &Arc::new(view(pod(true))));
-        let mut work = Work::default();
-        let next = reconciler.work(&key(), &mut work).await.unwrap();
-        assert_eq!(next, Some(now() + FIRST_HOLD));
-        let told: Vec<_> = work.news.iter().map(|(_, news)| news).collect();
-        assert_eq!(told.len(), 1);
+    #[tokio::test(start_paused = true)]
+    async fn a_release_that_a_policy_rejects_is_reported_and_no_hot_loop() {
+        let world = World::committed();
+        world.reject_updates_of_pods();
+        world.sync_pod();
+        let (next, news) = world.work().await;
+        assert_eq!(next, Some(world.now() + FIRST_HOLD));
+        assert_eq!(news.len(), 1);
         assert_eq!(
-            (told[0].reason, told[0].note.as_str()),
+            (news[0].reason, news[0].note.as_str()),
             ("ReleaseRefused", "a policy says no")
         );
     }

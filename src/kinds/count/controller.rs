@@ -194,14 +194,13 @@ impl Reconciler for Controller {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
     use std::time::Duration;
 
-    use axum::http::{Request, Response};
     use chrono::TimeDelta;
-    use kube::client::Body;
+    use kube::Resource as _;
     use prometheus_client::registry::Registry;
     use serde_json::json;
+    use simulated_apiserver::{Decision, Options, Resource, Server, Site, Status};
 
     use super::*;
     use crate::reconcile::metrics::Metrics;
@@ -212,74 +211,52 @@ mod tests {
         PodView::of(serde_json::from_str(&pod.to_string()).unwrap(), LABELS)
     }
 
-    fn now() -> DateTime<Utc> {
-        DateTime::from_timestamp(1_800_000_000, 0).unwrap()
-    }
-
     fn key() -> Key {
         Key::new("ns", "a")
     }
 
-    fn view(count: &serde_json::Value) -> Arc<CountView> {
-        let count = serde_json::from_str(&count.to_string()).unwrap();
-        Arc::new(CountView::of(count, now()))
-    }
-
-    /// An API server that answers with that code, and a controller with a Count of 3 pods that has
-    /// them. What is written is stored, and seen.
+    /// The controller of a Count of 3 pods that has them, and its API server. No watch runs: the caches hold what a test
+    /// puts into them, and the Count as the last reconcile left it.
     struct World {
-        controller: Arc<Controller>,
-        code: Arc<AtomicU16>,
-        writes: Arc<AtomicU64>,
+        server: Server,
+        controller: Controller,
+        start: DateTime<Utc>,
     }
 
     impl World {
         fn new() -> Self {
-            let code = Arc::new(AtomicU16::new(200));
-            let writes = Arc::new(AtomicU64::new(0));
-            let counts = Arc::new(Cache::new(0, |count: &CountView| {
-                vec![PodView::index(&count.namespace, "nginx")]
-            }));
-            let count = json!({"metadata": {"name": "a", "namespace": "ns", "uid": "u",
-                "resourceVersion": "1", "generation": 1}, "spec": {"name": "nginx", "count": 3}});
-            counts.insert(&key(), &view(&count));
-            let server = {
-                let (code, writes, counts) = (code.clone(), writes.clone(), counts.clone());
-                tower::service_fn(move |request: Request<Body>| {
-                    let (writes, counts) = (writes.clone(), counts.clone());
-                    let (code, mut count) = (code.load(Relaxed), count.clone());
-                    async move {
-                        let body = request.into_body().collect_bytes().await.unwrap();
-                        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
-                        count["status"] = body["status"].clone();
-                        if code == 200 {
-                            writes.fetch_add(1, Relaxed);
-                            counts.insert(&key(), &view(&count));
-                        } else {
-                            count = json!({"kind": "Status", "code": code, "message": "no"});
-                        }
-                        let answer = Body::from(count.to_string().into_bytes());
-                        let answer = Response::builder().status(code).body(answer);
-                        Ok::<_, std::convert::Infallible>(answer.unwrap())
-                    }
-                })
-            };
-            let client = Client::new(server, "ns");
-            let (events, _teller) = event::events(client.clone(), Arc::new(now));
+            let server = Server::new(Options {
+                namespaces: vec!["ns".to_owned()],
+                ..Options::default()
+            });
+            server.register(Resource::of::<Count>());
+            let count = json!({
+                "apiVersion": Count::api_version(&()), "kind": "Count",
+                "metadata": {"name": "a", "namespace": "ns"},
+                "spec": {"name": "nginx", "count": 3},
+            });
+            server.direct().create(count).unwrap();
+            let (client, wall) = (server.client("operator"), server.clock().clone());
+            let start = wall.now();
+            let clock: Clock = Arc::new(move || wall.now());
+            let (events, _teller) = event::events(client.clone(), clock.clone());
             let figures = Metrics::new(&mut Registry::default());
             let world = Self {
-                controller: Arc::new(Controller {
+                controller: Controller {
                     client,
-                    clock: Arc::new(now),
                     events,
-                    queue: Arc::new(Queue::new(Arc::new(now), figures.of(NAME))),
-                    counts,
+                    queue: Arc::new(Queue::new(clock.clone(), figures.of(NAME))),
+                    clock,
+                    counts: Arc::new(Cache::new(0, |count: &CountView| {
+                        vec![PodView::index(&count.namespace, "nginx")]
+                    })),
                     pods: Arc::new(Cache::new(0, apps)),
                     unsettled: Mutex::default(),
-                }),
-                code,
-                writes,
+                },
+                server,
+                start,
             };
+            world.sync_count();
             for name in ["1", "2", "3"] {
                 world.put(name, "True");
             }
@@ -293,11 +270,21 @@ mod tests {
             pods.insert(&Key::new("ns", name), &pod);
         }
 
-        /// Looks at so many milliseconds; when to look again, in milliseconds.
-        async fn look(&self, at: i64) -> Result<Option<i64>, Error> {
-            let time = now() + TimeDelta::milliseconds(at);
-            let outcome = self.controller.reconcile(&key(), time).await?;
-            Ok(outcome.next.map(|next| (next - now()).num_milliseconds()))
+        /// Puts the Count into the cache as it is on the server.
+        fn sync_count(&self) {
+            let count = self.server.direct().get("counts", "ns", "a").unwrap();
+            let count = serde_json::from_str(&count.to_string()).unwrap();
+            let view = Arc::new(CountView::of(count, self.start));
+            self.controller.counts.insert(&key(), &view);
+        }
+
+        /// Reconciles at so many milliseconds; when to do it again, in milliseconds.
+        async fn reconcile(&self, at: i64) -> Result<Option<i64>, Error> {
+            let time = self.start + TimeDelta::milliseconds(at);
+            let outcome = self.controller.reconcile(&key(), time).await;
+            self.sync_count();
+            let next = outcome?.next;
+            Ok(next.map(|next| (next - self.start).num_milliseconds()))
         }
 
         fn observed(&self) -> Option<i64> {
@@ -305,52 +292,56 @@ mod tests {
             count.status.observed
         }
 
-        fn writes(&self) -> u64 {
-            self.writes.load(Relaxed)
+        /// How often the controller changed the Count.
+        fn writes(&self) -> usize {
+            let versions = self.server.history().versions;
+            let writes = versions.iter().filter(|version| version.by == "operator");
+            writes.count()
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_burst_is_written_once_and_what_came_back_never() {
         let world = World::new();
-        assert_eq!(world.look(0).await.unwrap(), None);
+        assert_eq!(world.reconcile(0).await.unwrap(), None);
         assert_eq!((world.writes(), world.observed()), (1, Some(3)));
-        assert_eq!(world.look(1).await.unwrap(), None);
+        assert_eq!(world.reconcile(1).await.unwrap(), None);
         assert_eq!(world.writes(), 1, "nothing changed");
 
         for (at, name) in [(10, "1"), (20, "2"), (30, "3")] {
             world.put(name, "False");
-            assert_eq!(world.look(at).await.unwrap(), Some(1_010));
+            assert_eq!(world.reconcile(at).await.unwrap(), Some(1_010));
         }
         assert_eq!(world.writes(), 1);
-        assert_eq!(world.look(1_010).await.unwrap(), None);
+        assert_eq!(world.reconcile(1_010).await.unwrap(), None);
         assert_eq!((world.writes(), world.observed()), (2, Some(0)));
 
-        // The rest begins anew with each change.
+        // The rest begins again with each change.
         world.put("1", "True");
-        assert_eq!(world.look(5_000).await.unwrap(), Some(6_000));
+        assert_eq!(world.reconcile(5_000).await.unwrap(), Some(6_000));
         world.put("1", "False");
-        assert_eq!(world.look(5_500).await.unwrap(), None);
+        assert_eq!(world.reconcile(5_500).await.unwrap(), None);
         world.put("1", "True");
-        assert_eq!(world.look(5_900).await.unwrap(), Some(6_900));
+        assert_eq!(world.reconcile(5_900).await.unwrap(), Some(6_900));
         assert_eq!(world.writes(), 2);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_write_that_failed_is_tried_again_without_another_rest() {
         let world = World::new();
-        world.look(0).await.unwrap();
+        world.reconcile(0).await.unwrap();
         world.put("1", "False");
-        assert_eq!(world.look(10).await.unwrap(), Some(1_010));
-        world.code.store(500, Relaxed);
-        world.look(1_010).await.unwrap_err();
-        world.look(2_010).await.unwrap_err();
-        world.code.store(200, Relaxed);
-        assert_eq!(world.look(4_010).await.unwrap(), None);
+        assert_eq!(world.reconcile(10).await.unwrap(), Some(1_010));
+        let failing = |_: &Site| Decision::Answer(Status::internal_error("no"));
+        world.server.on(failing);
+        world.reconcile(1_010).await.unwrap_err();
+        world.reconcile(2_010).await.unwrap_err();
+        world.server.on(|_: &Site| Decision::Forward);
+        assert_eq!(world.reconcile(4_010).await.unwrap(), None);
         assert_eq!(world.observed(), Some(2));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn of_all_that_happens_to_pods_only_readiness_wakes_a_count() {
         let world = World::new();
         let label = json!({"app": "nginx"});
