@@ -14,3 +14,4 @@ mod architecture;
 mod image;
 mod manifests;
 mod start_up;
+mod sweep;

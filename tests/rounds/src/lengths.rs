@@ -52,6 +52,8 @@ lengths! {
     texts: u32 = 250, 3_000;
     /// `admit`: files of each kind that are judged.
     documents: u32 = 100, 2_000;
+    /// `tests/offline/sweep`: runs with several faults at random.
+    random_faults: u64 = 400, 10_000;
     /// `tests/offline/admission`: random objects of each kind.
     random_objects: u64 = 1_500, 10_000;
     /// `tests/offline/admission`: damaged reviews, each sent to the webhooks of every kind.
@@ -80,6 +82,8 @@ lengths! {
     kills_ats: usize = 40, 200;
     /// `disruption::killed`: further Ats whose pods are deleted at random.
     kills_spoiled_ats: usize = 12, 40;
+    /// `sweep`: runs of an At, each with another fault at another call.
+    faults_on_a_real_api_server: usize = 40, usize::MAX;
     /// `disruption::kinds`: kills while the objects are changed. Each kind adds one at its deletion.
     kinds_kills: usize = 4, 15;
     /// `disruption::rollouts::killed`: one operator at a time is killed during roll-outs.

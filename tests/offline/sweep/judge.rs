@@ -1,0 +1,320 @@
+//! What must hold of every history of Ats, whatever failed: the promises of docs/at/exactly-once.md, and that no
+//! status ever said what was not so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use simulated_apiserver::{ChangeKind, History, Version};
+
+/// The gate that holds a pod of an At back.
+pub const GATE: &str = "cnat.programming-kubernetes.info/armed";
+
+/// How far from the release startTime may be. An operator that dies before it has recorded its release takes the time from
+/// the pod, or that of its own start.
+const START_IS_OFF: Duration = Duration::from_secs(90);
+
+fn is_operator(user: &str) -> bool {
+    user.starts_with("operator")
+}
+
+/// Whether a pod of an At was released by somebody else.
+pub fn foreign_release(history: &History) -> bool {
+    let pods = pods(history);
+    let mut releases = pods
+        .values()
+        .filter_map(|pod| pod.released.filter(|_| !pod.owner.is_empty()));
+    releases.any(|release| !is_operator(&release.by))
+}
+
+/// The sentence of each promise that a history breaks.
+///
+/// With `has_hole`, somebody released a pod and the operator may not have seen it.
+pub fn broken_promises(history: &History, has_hole: bool) -> Vec<String> {
+    let mut broken = Vec::new();
+    let pods = pods(history);
+    for version in of(history, "pods").filter(|version| is_operator(&version.by)) {
+        if pods
+            .get(version.uid.as_str())
+            .is_none_or(|pod| pod.owner.is_empty())
+        {
+            broken.push(format!(
+                "the operator wrote the pod {}, which is of no At",
+                version.uid
+            ));
+        }
+    }
+    let mut ats: BTreeMap<&str, Vec<&Version>> = BTreeMap::new();
+    for version in of(history, "ats") {
+        ats.entry(&version.uid).or_default().push(version);
+    }
+    for (uid, versions) in ats {
+        let mut say = |what: String| broken.push(format!("{}: {what}", versions[0].name));
+        let of_it: Vec<&Pod> = pods.values().filter(|pod| pod.owner == uid).collect();
+        let released: Vec<&Pod> = of_it
+            .iter()
+            .copied()
+            .filter(|p| p.released.is_some())
+            .collect();
+        let by_us = released
+            .iter()
+            .filter(|pod| pod.released.is_some_and(|release| is_operator(&release.by)));
+        if released.len() > 1 && !(has_hole && by_us.count() == 1) {
+            let uids: Vec<&str> = released.iter().map(|pod| pod.uid).collect();
+            say(format!("more than one pod was released: {uids:?}"));
+        }
+        forward_only(&versions, &mut say);
+        for version in &versions {
+            true_now(version, &of_it, &mut say);
+        }
+        if let Some(end) = versions.iter().rfind(|v| phase(v.object()) == "DONE") {
+            true_at_the_end(end, &released, has_hole, &mut say);
+        }
+    }
+    broken
+}
+
+/// The versions of all objects of a resource, in order.
+fn of<'a>(history: &'a History, resource: &'a str) -> impl Iterator<Item = &'a Version> {
+    let all = history.versions.iter();
+    all.filter(move |version| version.resource == resource)
+}
+
+/// The objects of a resource that were left at the end.
+fn left<'a>(history: &'a History, resource: &'a str) -> Vec<&'a Version> {
+    let mut left: BTreeMap<&str, &Version> = BTreeMap::new();
+    for version in of(history, resource) {
+        if version.kind == ChangeKind::Deleted {
+            left.remove(version.name.as_str());
+        } else {
+            left.insert(&version.name, version);
+        }
+    }
+    left.into_values().collect()
+}
+
+/// How many pods were made.
+pub fn pods_made(history: &History) -> usize {
+    let pods = of(history, "pods");
+    pods.filter(|version| version.kind == ChangeKind::Added)
+        .count()
+}
+
+/// What is known of a pod of an At.
+struct Pod<'a> {
+    uid: &'a str,
+    owner: &'a str,
+    /// Since when it is without our gate, and through which client.
+    released: Option<&'a Version>,
+    /// Its phases, in order.
+    phases: BTreeSet<&'a str>,
+}
+
+fn pods(history: &History) -> BTreeMap<&str, Pod<'_>> {
+    let mut pods = BTreeMap::new();
+    for version in of(history, "pods") {
+        let owners = version.object()["metadata"]["ownerReferences"].as_array();
+        let owner = owners.into_iter().flatten().find(|o| o["kind"] == "At");
+        let pod = pods.entry(version.uid.as_str()).or_insert_with(|| Pod {
+            uid: &version.uid,
+            owner: "",
+            released: None,
+            phases: BTreeSet::new(),
+        });
+        if let Some(owner) = owner.and_then(|owner| owner["uid"].as_str()) {
+            pod.owner = owner;
+        }
+        if !is_gated(version.object()) && pod.released.is_none() {
+            pod.released = Some(version);
+        }
+        if let Some(phase) = version.object()["status"]["phase"].as_str() {
+            pod.phases.insert(phase);
+        }
+    }
+    pods
+}
+
+fn is_gated(pod: &Value) -> bool {
+    let gates = pod["spec"]["schedulingGates"].as_array();
+    gates.is_some_and(|gates| gates.iter().any(|gate| gate["name"] == GATE))
+}
+
+fn phase(at: &Value) -> &str {
+    at["status"]["phase"].as_str().unwrap_or("PENDING")
+}
+
+/// The condition of a type: its status and its reason.
+pub fn condition<'a>(at: &'a Value, type_: &str) -> Option<(&'a str, &'a str)> {
+    let all = at["status"]["conditions"].as_array()?;
+    let found = all.iter().find(|condition| condition["type"] == type_)?;
+    Some((found["status"].as_str()?, found["reason"].as_str()?))
+}
+
+/// What is decided stays decided.
+fn forward_only(versions: &[&Version], say: &mut impl FnMut(String)) {
+    let rank = |value: &Value| match phase(value) {
+        "PENDING" => 0,
+        "RUNNING" => 1,
+        _ => 2,
+    };
+    for pair in versions.windows(2) {
+        let (before, after) = (pair[0].object(), pair[1].object());
+        if rank(after) < rank(before) {
+            say(format!(
+                "the phase went back from {} to {}",
+                phase(before),
+                phase(after)
+            ));
+        }
+        for field in ["podUID", "result", "completionTime", "exitCode"] {
+            let (before, after) = (&before["status"][field], &after["status"][field]);
+            if !before.is_null() && before != after {
+                say(format!("{field} was {before} and became {after}"));
+            }
+        }
+    }
+}
+
+/// A status says what is so when it is written.
+fn true_now(version: &Version, pods: &[&Pod<'_>], say: &mut impl FnMut(String)) {
+    let status = &version.object()["status"];
+    let recorded = status["podUID"].as_str();
+    let pod = recorded.and_then(|uid| pods.iter().find(|pod| pod.uid == uid));
+    let release = pod.and_then(|pod| pod.released);
+    let was_released = release.is_some_and(|release| release.elapsed <= version.elapsed);
+    let claims = [
+        (
+            condition(version.object(), "Started").is_some_and(|(is, _)| is == "True"),
+            "Started is True",
+        ),
+        (!status["startTime"].is_null(), "startTime is set"),
+        (
+            !status["latenessMilliseconds"].is_null(),
+            "latenessMilliseconds is set",
+        ),
+    ];
+    for (claimed, what) in claims {
+        if claimed && !was_released {
+            say(format!(
+                "{what} at {}, and the pod was not released by then",
+                version.time
+            ));
+        }
+    }
+    let time = |field: &str| status[field].as_str()?.parse::<DateTime<Utc>>().ok();
+    if let Some((start, release)) = time("startTime").zip(release)
+        && (start - release.time)
+            .abs()
+            .to_std()
+            .is_ok_and(|off| off > START_IS_OFF)
+    {
+        say(format!(
+            "startTime is {start}, and the pod was released at {}",
+            release.time
+        ));
+    }
+    let by_us = release.filter(|release| is_operator(&release.by));
+    if let Some((scheduled, release)) = time("scheduledTime").zip(by_us)
+        && release.time < scheduled
+    {
+        say(format!("released at {}, before {scheduled}", release.time));
+    }
+}
+
+/// The result is what happened.
+fn true_at_the_end(
+    end: &Version,
+    released: &[&Pod<'_>],
+    has_hole: bool,
+    say: &mut impl FnMut(String),
+) {
+    let status = &end.object()["status"];
+    let (result, reason) = (
+        status["result"].as_str().unwrap_or("none"),
+        status["reason"].as_str(),
+    );
+    let recorded = released.iter().find(|pod| status["podUID"] == pod.uid);
+    let ran = recorded.or(released.first());
+    if (result == "Missed" || reason == Some("NeverStarted")) && ran.is_some() {
+        say(format!(
+            "the result is {result} ({reason:?}), and a pod was released"
+        ));
+    }
+    if result == "Succeeded" && !ran.is_some_and(|pod| pod.phases.contains("Succeeded")) {
+        say("the result is Succeeded, and no released pod succeeded".to_owned());
+    }
+    if let Some(pod) = ran
+        && !has_hole
+        && status["podUID"].as_str() != Some(pod.uid)
+        && condition(end.object(), "Started").is_none_or(|(_, reason)| reason != "GateViolated")
+    {
+        say(format!(
+            "podUID is {}, and the pod {} was released",
+            status["podUID"], pod.uid
+        ));
+    }
+    if condition(end.object(), "Finished").is_none_or(|(is, _)| is != "True") {
+        say("DONE, and not Finished".to_owned());
+    }
+    let verdicts = ["Complete", "Failed"];
+    let verdicts = verdicts
+        .iter()
+        .filter(|t| condition(end.object(), t).is_some_and(|(is, _)| is == "True"));
+    if verdicts.count() != 1 {
+        say("DONE, and not either Complete or Failed".to_owned());
+    }
+}
+
+/// What two runs of a scenario must have in common at their end. Times, UIDs and messages differ.
+pub fn outcome(history: &History) -> String {
+    let mut lines = Vec::new();
+    for at in left(history, "ats") {
+        let status = &at.object()["status"];
+        let mut conditions: Vec<String> = Vec::new();
+        for condition in status["conditions"].as_array().into_iter().flatten() {
+            let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+            let (type_, is, reason) = (text("type"), text("status"), text("reason"));
+            let behind = condition["observedGeneration"] != at.object()["metadata"]["generation"];
+            let behind = if behind {
+                " (of an earlier generation)"
+            } else {
+                ""
+            };
+            conditions.push(format!("{type_}={is}/{reason}{behind}"));
+        }
+        conditions.sort();
+        lines.push(format!(
+            "{} {} {} exit {} {} {}",
+            at.name,
+            phase(at.object()),
+            status["result"].as_str().unwrap_or("-"),
+            status["exitCode"],
+            status["reason"].as_str().unwrap_or("-"),
+            conditions.join(" "),
+        ));
+    }
+    for pod in left(history, "pods") {
+        let gated = if is_gated(pod.object()) { " gated" } else { "" };
+        let phase = pod.object()["status"]["phase"].as_str().unwrap_or("-");
+        lines.push(format!("{} {phase}{gated}", pod.name));
+    }
+    let released = pods(history);
+    let released = released.values().filter(|pod| pod.released.is_some());
+    lines.push(format!("pods released: {}", released.count()));
+    lines.join("\n")
+}
+
+/// The reasons that a history's Ats ever showed: the marks of rare branches.
+pub fn reasons(history: &History) -> BTreeSet<String> {
+    let mut reasons = BTreeSet::new();
+    for at in of(history, "ats").filter(|version| version.kind != ChangeKind::Deleted) {
+        let status = &at.object()["status"];
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let all = conditions.map(|condition| &condition["reason"]);
+        let all = all.chain([&status["reason"]]).filter_map(Value::as_str);
+        reasons.extend(all.map(str::to_owned));
+    }
+    reasons
+}

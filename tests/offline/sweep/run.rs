@@ -1,0 +1,308 @@
+//! One run of a scenario, and what is wrong with it.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use simulated_apiserver::{Decision, History, Site, Verb};
+
+use super::at::{Scenario, Special};
+use super::cluster::{Cluster, FIRST, RETRY_AFTER, SECOND};
+use super::faults::Fault;
+use super::judge;
+use super::mutants::Mutant;
+
+/// How long a run goes on once its script has ended and its At is done.
+const SETTLE: Duration = Duration::from_secs(75);
+/// The longest run, in virtual time.
+const LONGEST: Duration = Duration::from_mins(30);
+/// How many pods more than without a fault may be made, none of which is released: as long as the operator does not see
+/// that an At is gone or suspended, it makes the pod again that something else deletes.
+const PODS_IN_VAIN: usize = 6;
+/// How many requests more than without a fault, watches apart, may be made.
+const MORE_REQUESTS: usize = 40;
+/// The longest pause after a failure.
+const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+/// After so many requests none is answered any more.
+const MOST_REQUESTS: usize = 3_000;
+/// One request of the operator in so many meets a fault in a run with faults at random, but not more faults than that.
+const RANDOM_ONE_IN: u64 = 8;
+const RANDOM_AT_MOST: usize = 4;
+
+/// What goes wrong in a run.
+pub enum Disturbance {
+    None,
+    One(Site, Fault),
+    /// Several faults, by a seed.
+    Random(u64),
+}
+
+/// What a run came to.
+pub struct Run {
+    pub history: History,
+    /// The requests of the first operator.
+    pub sites: Vec<Site>,
+    /// The faults that befell it.
+    pub befell: Vec<String>,
+    faults: Vec<Fault>,
+    /// When the last of them did, in virtual time.
+    last_fault: Duration,
+    /// Somebody released a pod, and the operator may not know: the hole that docs/at/exactly-once.md names.
+    has_hole: bool,
+    /// The promises that were broken.
+    pub broken: Vec<String>,
+    /// How long they may delay it.
+    recovery: Duration,
+    /// How many requests the operators made, watches apart.
+    requests: usize,
+    /// When the last change of an At or a pod was, in virtual time.
+    took: Duration,
+}
+
+/// Runs a scenario.
+pub fn run(scenario: &Scenario, disturbance: &Disturbance, mutant: Option<&'static Mutant>) -> Run {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let cluster = Cluster::new("at", mutant);
+        let befell = plan(&cluster, disturbance);
+        cluster.start(FIRST);
+        if scenario.special == Special::TwoOperators {
+            cluster.start(SECOND);
+        }
+        let whole = async {
+            (scenario.script)(&cluster).await;
+            let done = |c: &Cluster| c.get("ats", "a").is_none() || c.phase() == "DONE";
+            cluster.until(done).await;
+            tokio::time::sleep(SETTLE).await;
+        };
+        // A run that does not end in time is judged by what is there.
+        let _ = tokio::time::timeout(LONGEST, whole).await;
+        let history = cluster.server.history();
+        cluster.end();
+        let befell = std::mem::take(&mut *befell.lock().unwrap_or_else(PoisonError::into_inner));
+        Run::of(history, &befell)
+    })
+}
+
+/// A fault that befell a request, and when.
+struct Blow {
+    fault: Fault,
+    site: Site,
+    elapsed: Duration,
+}
+
+type Befell = Arc<Mutex<Vec<Blow>>>;
+
+fn plan(cluster: &Cluster, disturbance: &Disturbance) -> Befell {
+    let befell = Befell::default();
+    let note = {
+        let (befell, cluster) = (befell.clone(), cluster.clone());
+        move |fault: Fault, site: &Site| {
+            let mut befell = befell.lock().unwrap_or_else(PoisonError::into_inner);
+            befell.push(Blow {
+                fault,
+                site: site.clone(),
+                elapsed: cluster.server.clock().elapsed(),
+            });
+            drop(befell);
+            cluster.decide(fault, site)
+        }
+    };
+    let decide: Box<dyn Fn(&Site) -> Decision + Send + Sync> = match disturbance {
+        Disturbance::None => Box::new(|_: &Site| Decision::Forward),
+        Disturbance::One(site, fault) => {
+            let (site, fault) = (site.clone(), *fault);
+            Box::new(move |here: &Site| {
+                if *here == site {
+                    note(fault, here)
+                } else {
+                    Decision::Forward
+                }
+            })
+        }
+        Disturbance::Random(seed) => {
+            let random = Mutex::new((fastrand::Rng::with_seed(*seed), 0));
+            Box::new(move |here: &Site| {
+                let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
+                let (random, many) = &mut *random;
+                if here.user != FIRST || *many == RANDOM_AT_MOST || random.u64(..RANDOM_ONE_IN) > 0
+                {
+                    return Decision::Forward;
+                }
+                let fault = Fault::ALL[random.usize(..Fault::ALL.len())];
+                if !fault.applies(here) {
+                    return Decision::Forward;
+                }
+                *many += 1;
+                note(fault, here)
+            })
+        }
+    };
+    let requests = AtomicUsize::new(0);
+    cluster.server.on(move |here: &Site| {
+        // Without an end to it, a hot loop would stop the clock.
+        match requests.fetch_add(1, Ordering::Relaxed) {
+            MOST_REQUESTS.. => Decision::Silent,
+            _ => decide(here),
+        }
+    });
+    befell
+}
+
+impl Run {
+    fn of(history: History, befell: &[Blow]) -> Self {
+        let faults: Vec<Fault> = befell.iter().map(|blow| blow.fault).collect();
+        let has_hole =
+            faults.iter().any(|fault| fault.hides_pods()) && judge::foreign_release(&history);
+        let sites = history.requests.iter().map(|request| &request.site);
+        let requests = sites
+            .clone()
+            .filter(|site| site.verb != Verb::Watch)
+            .count();
+        let sites = sites.filter(|site| site.user == FIRST).cloned().collect();
+        let versions = history.versions.iter();
+        let changes =
+            versions.filter(|version| ["ats", "pods"].contains(&version.resource.as_str()));
+        Self {
+            broken: judge::broken_promises(&history, has_hole),
+            has_hole,
+            sites,
+            befell: befell
+                .iter()
+                .map(|blow| format!("{} / {}", blow.site, blow.fault))
+                .collect(),
+            recovery: befell
+                .iter()
+                .map(|blow| blow.fault.recovery(&blow.site))
+                .sum(),
+            last_fault: befell.last().map(|blow| blow.elapsed).unwrap_or_default(),
+            faults,
+            requests,
+            took: changes
+                .map(|version| version.elapsed)
+                .max()
+                .unwrap_or_default(),
+            history,
+        }
+    }
+
+    /// What is wrong with this run of a scenario, beside the undisturbed one.
+    pub fn faults(&self, calm: &Self, scenario: &Scenario) -> Vec<String> {
+        let mut wrong = self.broken.clone();
+        let (expected, found) = (judge::outcome(&calm.history), judge::outcome(&self.history));
+        let keeps_the_end = self.faults.iter().all(|fault| fault.keeps_the_end());
+        let end_was_missed = (scenario.special == Special::EndMayBeMissed)
+            && found.contains(" DONE Unknown exit null PodLost ");
+        if keeps_the_end && expected != found && !end_was_missed && !self.has_hole {
+            wrong.push(format!(
+                "the end differs\n--- undisturbed\n{expected}\n--- disturbed\n{found}"
+            ));
+        }
+        let (expected, made) = (
+            judge::pods_made(&calm.history),
+            judge::pods_made(&self.history),
+        );
+        let many = self.faults.len().max(1);
+        if made > expected + many * PODS_IN_VAIN {
+            wrong.push(format!("{made} pods were made instead of {expected}"));
+        }
+        if self.requests > calm.requests + many * MORE_REQUESTS {
+            wrong.push(format!(
+                "{} requests instead of {}",
+                self.requests, calm.requests
+            ));
+        }
+        // After failures that the scenario itself brings, the next pause may be the longest.
+        let failed = calm
+            .history
+            .requests
+            .iter()
+            .any(|r| r.site.user == FIRST && r.code.is_some_and(|code| code >= 400));
+        let pause = if failed {
+            LONGEST_PAUSE
+        } else {
+            Duration::ZERO
+        };
+        if keeps_the_end && self.took > calm.took.max(self.last_fault) + self.recovery + pause {
+            wrong.push(format!(
+                "it took {:.1?} instead of {:.1?}",
+                self.took, calm.took
+            ));
+        }
+        // With several faults, the news that ends a pause may be old, and a new process knows of no pause.
+        if scenario.special != Special::ClockIsSet && self.faults.len() == 1 {
+            wrong.extend(self.impatience());
+        }
+        wrong
+    }
+
+    /// Requests that came before the pause was over that the API server had asked for. A changed spec ends the pause of its
+    /// object, and so does a clock that is set back.
+    fn impatience(&self) -> Vec<String> {
+        let requests = &self.history.requests;
+        let asked = requests
+            .iter()
+            .filter(|r| matches!(r.code, Some(429 | 503)) && r.site.user == FIRST);
+        let early = asked.flat_map(|asked| {
+            let after = requests
+                .iter()
+                .filter(|r| r.elapsed > asked.elapsed && r.site.user == FIRST);
+            let early = after.filter(|r| {
+                r.elapsed < asked.elapsed + RETRY_AFTER && is_a_retry(&asked.site, &r.site)
+            });
+            let edits = self
+                .history
+                .versions
+                .iter()
+                .filter(|v| v.resource == "ats" && !v.by.starts_with("operator"));
+            let edits: Vec<Duration> = edits.map(|version| version.elapsed).collect();
+            let early = early.filter(move |r| {
+                !edits
+                    .iter()
+                    .any(|edit| (asked.elapsed..=r.elapsed).contains(edit))
+            });
+            early.map(|r| {
+                format!(
+                    "{} came {:.1?} after {}",
+                    r.site,
+                    r.elapsed.saturating_sub(asked.elapsed),
+                    asked.site
+                )
+            })
+        });
+        early.take(1).collect()
+    }
+
+    /// Writes the history to a file, and says where.
+    pub fn save(&self, name: &str) -> String {
+        let name: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+            .collect();
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sweep");
+        let file = folder.join(format!("{name}.jsonl"));
+        let saved = std::fs::create_dir_all(&folder)
+            .and_then(|()| std::fs::File::create(&file))
+            .and_then(|to| self.history.write(std::io::BufWriter::new(to)));
+        match saved {
+            Ok(()) => file.display().to_string(),
+            Err(error) => format!("no file: {error}"),
+        }
+    }
+}
+
+/// Whether a request does the same again: each write and read on the At and its pod is a part of one reconcile, and
+/// lists, watches and Events have pauses of their own.
+fn is_a_retry(failed: &Site, site: &Site) -> bool {
+    let kind = |site: &Site| match (site.verb, site.resource.as_str()) {
+        (Verb::List | Verb::Watch, resource) => resource.to_owned(),
+        (_, "events") => "events".to_owned(),
+        _ => "reconcile".to_owned(),
+    };
+    kind(failed) == kind(site) && failed.namespace == site.namespace
+}
