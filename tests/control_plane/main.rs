@@ -7,6 +7,7 @@
 //! - `install`: `make deploy` and its like, and the components of `config/components`.
 //! - `disruption`: the operator killed, absent or damaged. Each test runs operators of its own.
 //! - `start_up`: what is missing when the operator starts.
+//! - `sweep`: a fault at a call of the operator, for a sample of all faults and calls.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -18,3 +19,4 @@ mod disruption;
 mod install;
 mod samples;
 mod start_up;
+mod sweep;

@@ -137,6 +137,10 @@ webhooks:
         )
     };
 
+    // All are due when the operator starts: an attempt is followed by a pause that grows, and by and by fewer hang at once.
+    let all: Vec<String> = (0..HANGING).map(|n| at(&format!("a{n}"), "")).collect();
+    let all = all.join("---\n");
+    kubectl.with("create -f -", &all).await.good();
     let kubeconfig = operator_kubeconfig(cluster).await;
     let flags = [
         "--webhooks=false",
@@ -146,15 +150,12 @@ webhooks:
         &good,
     ];
     let operator = Operator::spawn(cluster, "hanging", &kubeconfig, &flags);
-    operator.until_ready().await;
-    let all: Vec<String> = (0..HANGING).map(|n| at(&format!("a{n}"), "")).collect();
-    let all = all.join("---\n");
-    kubectl.with("create -f -", &all).await.good();
     let busy = "controller_runtime_active_workers{controller=\"at\"}";
     wait_for("the workers to hang", async || {
         (figure(&operator.figures(), busy) >= Some(90)).then_some(())
     })
     .await;
+    operator.until_ready().await;
     let urgent = at("urgent", ", startingDeadlineSeconds: 3");
     elsewhere.apply(&urgent).await.good();
     elsewhere
