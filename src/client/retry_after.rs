@@ -86,6 +86,10 @@ fn with_seconds(text: &[u8], code: u16, seconds: u32) -> Status {
         let text = String::from_utf8_lossy(text);
         Status::failure(text.trim(), "").with_code(code)
     });
+    // JSON of others, such as a gateway, is a Status without a code.
+    if status.code == 0 {
+        status.code = code;
+    }
     match &mut status.details {
         Some(details) => details.retry_after_seconds = details.retry_after_seconds.max(seconds),
         none => {

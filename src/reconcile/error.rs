@@ -47,6 +47,16 @@ pub enum Error {
         /// How many steps were made.
         steps: usize,
     },
+    /// The API server dropped a field of a status, so its CRD does not have it.
+    #[error(
+        "cannot write {field} of {object}: its CRD is older than this operator; apply config/crd of this version"
+    )]
+    OldCrd {
+        /// The object that was reconciled.
+        object: Key,
+        /// The path of the field.
+        field: &'static str,
+    },
     /// What is stored cannot be read. Nothing is done until it changes.
     #[error("cannot read {object}: {reason}")]
     Unreadable {
@@ -63,6 +73,7 @@ impl Error {
         match self {
             Self::Timeout { .. } => "Timeout",
             Self::Restless { .. } => "Restless",
+            Self::OldCrd { .. } => "OldCrd",
             Self::Unreadable { .. } => "Unreadable",
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => match status.code {

@@ -117,6 +117,10 @@ impl OneWatch {
 
 impl Drop for OneWatch {
     fn drop(&mut self) {
-        self.well();
+        // It ends with the process, and is not well for that.
+        if self.is_ill {
+            self.failing.dec();
+            self.health.show(&self.source, None);
+        }
     }
 }

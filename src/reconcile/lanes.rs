@@ -4,7 +4,7 @@
 //! last for half a minute. Without turns, a few hundred objects of one namespace with such a webhook would occupy every
 //! worker, and an At of another namespace would miss its deadline. So while keys of several namespaces wait, a namespace
 //! has at most a quarter of the workers. Alone it may have nearly all: a sixteenth stays free, so that the first key of
-//! another namespace does not wait for calls that hang.
+//! another namespace does not wait for calls that hang, and at least one if there are two.
 //!
 //! A namespace is closed until the caches that its objects need are filled. Its keys wait until then, and hold up no
 //! other namespace.
@@ -28,7 +28,8 @@ impl Limits {
     pub(super) fn new(workers: usize) -> Self {
         Self {
             share: (workers / 4).max(1),
-            alone: workers - workers / 16,
+            // One is always left for the first key of another namespace, if there are two.
+            alone: (workers - (workers / 16).max(1)).max(1),
         }
     }
 
@@ -217,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn few_workers_are_all_for_who_is_alone_and_each_namespace_has_one() {
+    fn of_few_workers_one_is_left_and_each_namespace_has_one() {
         for workers in 1..16 {
             let mut lanes = Lanes::new(Limits::new(workers));
             (0..20).for_each(|number| lanes.push(key("a", &number.to_string())));
-            assert_eq!(all(&mut lanes).len(), workers);
+            assert_eq!(all(&mut lanes).len(), (workers - 1).max(1));
         }
         assert_eq!(Limits::new(1).share, 1);
     }
@@ -255,7 +256,8 @@ mod tests {
         let has_work = |plain: &&Plain| plain.open && !plain.waiting.is_empty();
         let is_alone = all.iter().filter(has_work).count() == 1;
         let running: usize = all.iter().map(|plain| plain.running).sum();
-        let may_have_more = is_alone && running < workers - workers / 16;
+        let may_have_more =
+            is_alone && running < std::cmp::max(1, workers - std::cmp::max(1, workers / 16));
         let share = std::cmp::max(1, workers / 4);
         let may = all.iter().enumerate();
         let may =

@@ -30,6 +30,8 @@ const SILENT_AFTER: Duration = Duration::from_secs(29);
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a page of a list may take: longer than the API server's own limit, of 60 s.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(65);
+/// The longest pause of a watch for which the API server asks.
+const MAX_ASKED: Duration = Duration::from_secs(30);
 /// A watch that ends sooner, with nothing in it, is not started again at once.
 const SHORTEST: Duration = Duration::from_secs(1);
 
@@ -74,7 +76,8 @@ pub(super) enum Event<K> {
     Listed(K),
     /// The list is complete.
     ListEnded,
-    /// The API server answered: changes come from now on.
+    /// The API server answered: changes come from now on. After a watch that was silent it is reported only once
+    /// something has come, since a proxy may answer for an API server that does not.
     Started,
     /// An object was created or changed.
     Applied(K),
@@ -95,6 +98,8 @@ pub(super) enum Error {
     Unanswered(Duration),
     #[error("nothing came for {} s, not even the end of the watch", SILENT_AFTER.as_secs())]
     Silent,
+    #[error("the list took longer than the API server keeps its version: {0}")]
+    ListExpired(Box<Error>),
     #[error("the API server gave no resourceVersion")]
     NoVersion,
 }
@@ -120,6 +125,8 @@ pub(super) struct Watch<K> {
     selection: Selection,
     /// The resource version of the last change that came; none before a list.
     version: Option<String>,
+    /// The last attempt ended in silence, and nothing has come since.
+    is_silent: bool,
     pauses: Pauses,
 }
 
@@ -132,6 +139,7 @@ where
             api,
             selection,
             version: None,
+            is_silent: false,
             pauses: Pauses::default(),
         }
     }
@@ -154,7 +162,10 @@ where
                 self.version = None;
             }
             let pause = self.pauses.next();
+            self.is_silent |= matches!(error, Error::Silent);
+            // A watch that sleeps for long leaves a stale cache to work on.
             let asked = error.status().and_then(retry_after).unwrap_or_default();
+            let asked = asked.min(MAX_ASKED);
             on(Event::Failed(error));
             tokio::time::sleep(pause.max(asked)).await;
         }
@@ -164,7 +175,14 @@ where
     async fn attempt(&mut self, on: &mut impl FnMut(Event<K>)) -> Result<(), Error> {
         let mut version = match self.version.take() {
             Some(version) => version,
-            None => self.list(on).await?,
+            None => self.list(on).await.map_err(|error| {
+                // One that is repeated for this reason may never come to its end.
+                if error.is_expired() {
+                    Error::ListExpired(Box::new(error))
+                } else {
+                    error
+                }
+            })?,
         };
         let ended = self.changes(&mut version, on).await;
         self.version = Some(version);
@@ -194,7 +212,7 @@ where
 
     /// Watches changes until the API server ends it.
     async fn changes(
-        &self,
+        &mut self,
         version: &mut String,
         on: &mut impl FnMut(Event<K>),
     ) -> Result<(), Error> {
@@ -203,11 +221,16 @@ where
         params.timeout = u32::try_from(WATCH_FOR.as_secs()).ok();
         let start = Instant::now();
         let changes = within(START_TIMEOUT, self.api.watch(&params, version)).await?;
-        on(Event::Started);
+        if !self.is_silent {
+            on(Event::Started);
+        }
         let mut changes = pin!(changes);
         let mut is_empty = true;
         while let Some(change) = next(&mut changes).await? {
             is_empty = false;
+            if std::mem::take(&mut self.is_silent) {
+                on(Event::Started);
+            }
             match change {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     *version = version_of(&object)?;
@@ -220,6 +243,10 @@ where
                 WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
                 WatchEvent::Error(status) => return Err(Error::Status(status.boxed())),
             }
+        }
+        // The end that was asked for came, so the connection works.
+        if std::mem::take(&mut self.is_silent) {
+            on(Event::Started);
         }
         if is_empty {
             // An API server that is about to end does so.
@@ -453,7 +480,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_api_server_asks_for_is_kept_and_it_is_not_flooded() {
         let server = server();
-        let busy = || simulated::Status::too_many_requests(Duration::from_secs(40));
+        let busy = || simulated::Status::too_many_requests(Duration::from_secs(20));
         server.on(move |site: &Site| match (site.verb, site.nth) {
             (Verb::List, 0) => Decision::Answer(busy()),
             _ => Decision::Forward,
@@ -466,10 +493,10 @@ mod tests {
         });
         let history = history.await;
         let busy = format!("0: failed: {}", busy().message);
-        assert_eq!(history[..3], ["0: list", &busy, "40: list"]);
+        assert_eq!(history[..3], ["0: list", &busy, "20: list"]);
         assert_eq!(
             history[3..6],
-            ["40: watch from 0", "40: started", "41: watch from 0"]
+            ["20: watch from 0", "20: started", "21: watch from 0"]
         );
     }
 

@@ -208,12 +208,15 @@ impl AtReconciler {
                 }
             }
             (Some(old), None) => {
+                let stray_of = old.stray_of.as_deref();
+                let is_stray = known.as_ref().is_some_and(|at| stray_of == Some(&*at.uid));
                 if let Some(known) = known.filter(|at| old.is_of(&at.uid)) {
                     let mut all = self.memory();
                     let memory = recall(&mut all, &at, &known.uid);
                     memory.sightings.miss(old, !touched.gap);
-                } else if let Some(memory) = self.memory().get_mut(&at) {
-                    // The pod of an earlier At of this name, which was in the way.
+                } else if let Some(memory) = self.memory().get_mut(&at).filter(|_| !is_stray) {
+                    // The pod of an earlier At of this name, which was in the way. One that we deleted because a
+                    // webhook takes its owner away is followed by a pause.
                     memory.hold = None;
                 }
             }
@@ -469,6 +472,15 @@ impl AtReconciler {
         };
         if let Some(status) = step.status {
             *stored = self.write(at, &status).await?;
+            if status.discarded_pod_uid.is_some() {
+                let kept = stored.read(&at.key, (self.clock)())?.status;
+                if kept.discarded_pod_uid != status.discarded_pod_uid {
+                    return Err(Error::OldCrd {
+                        object: at.key.clone(),
+                        field: "status.discardedPodUID",
+                    });
+                }
+            }
             let phase = stored.phase;
             let is_commit = at.status.pod_uid.is_none() && step.start.is_none();
             if let Some(uid) = status.pod_uid.filter(|_| is_commit) {
@@ -968,6 +980,20 @@ mod tests {
         reconciler.see(&key(), &world.at().uid, &world.pod());
         let last = world.memory().unwrap().sightings.last;
         assert!(last.is_some_and(|last| last.certain && last.pod.gate.is_some()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stray_that_was_deleted_is_followed_by_its_pause() {
+        let world = World::committed();
+        let (reconciler, at) = (&world.reconciler, world.at());
+        reconciler.in_vain(&at);
+        let stray = PodView {
+            controller: None,
+            stray_of: Some(at.uid.as_str().into()),
+            ..world.pod()
+        };
+        world.touch(Some(&stray), None);
+        assert!(reconciler.recalled(&at).hold.is_some());
     }
 
     #[tokio::test(start_paused = true)]

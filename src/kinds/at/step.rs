@@ -331,7 +331,9 @@ pub fn is_overdue(at: &AtView, released: Option<&Released>, now: DateTime<Utc>) 
             Phase::Pending => is_due_for_long(at.instant()) && may_go_on(at, now) == Go::Yes,
             Phase::Running => {
                 let seen = released.is_some_and(|r| Some(&r.uid) == at.status.pod_uid.as_ref());
-                !at.is_started() && !seen && is_due_for_long(at.status.scheduled_time)
+                // One whose end is decided waits for the deletion of its pod, not for a start.
+                let ends = condition::get(&at.status.conditions, FAILURE_TARGET).is_some();
+                !at.is_started() && !seen && !ends && is_due_for_long(at.status.scheduled_time)
             }
             Phase::Done => false,
         }
@@ -572,6 +574,11 @@ fn committed(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView, gate: usize) -
     match decided {
         // The pod of an At that has started is gated in an old view only, as a rule.
         _ if (ends || at.is_started()) && !seen.live => Draft::look(),
+        // First, so that no end is recorded beside a start that was not.
+        _ if at.is_started() && !at.deleting => {
+            draft.take_back_start();
+            draft.again()
+        }
         Some(verdict) if pod.deleting => draft.end(&verdict),
         None if pod.deleting => draft.end(&unknown(NEVER_STARTED)),
         _ if at.deleting => draft.delete_pod(seen, pod),
@@ -579,12 +586,6 @@ fn committed(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView, gate: usize) -
         None if too_late => {
             let verdict = missed(at);
             draft.decide(&verdict)
-        }
-        None if at.is_started() => {
-            // An earlier version recorded the start with the commit.
-            (draft.status.start_time, draft.status.lateness_milliseconds) = (None, None);
-            draft.await_release();
-            draft.again()
         }
         // The clock was set back since the commit, or is another operator's. Seen live only, the
         // pod may have lost the label that our watch goes by.
@@ -1032,8 +1033,16 @@ impl<'a> Draft<'a> {
     fn end_of_pod(mut self, seen: Seen<'_>, pod: &PodView, verdict: &Verdict) -> Step {
         if pod.gate.is_none() {
             self.record_start(seen, pod);
+        } else if self.at.is_started() {
+            self.take_back_start();
         }
         self.end(verdict)
+    }
+
+    /// An earlier version recorded the start with the commit, and the pod still has its gate.
+    fn take_back_start(&mut self) {
+        (self.status.start_time, self.status.lateness_milliseconds) = (None, None);
+        self.await_release();
     }
 
     /// The end that was decided before the pod was deleted for it.

@@ -364,6 +364,39 @@ fn a_start_that_was_recorded_of_a_gated_pod_is_taken_back() {
 }
 
 #[test]
+fn no_end_is_recorded_beside_a_start_that_an_earlier_version_recorded() {
+    let mut at = started_at("p-1");
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(1);
+    let deleting = PodView {
+        deleting: true,
+        ..gated("p-1")
+    };
+    let failed = PodView {
+        gate: Some(0),
+        ..ended("p-1", 1)
+    };
+    for pod in [gated("p-1"), deleting, failed] {
+        let mut at = at.clone();
+        for _ in 0..3 {
+            let seen = Seen {
+                live: true,
+                ..cached(Some(&pod))
+            };
+            if let Some(status) = super::step(&at, seen, at_second(60)).status {
+                at.status = *status;
+            }
+        }
+        let started = condition::get(&at.status.conditions, STARTED).unwrap();
+        assert_eq!(
+            (started.status.as_str(), at.status.start_time),
+            ("False", None),
+            "{pod:?}"
+        );
+        assert_eq!(at.status.phase, Some(Phase::Done));
+    }
+}
+
+#[test]
 fn a_gate_that_another_client_removes_after_the_commit_is_reported() {
     let at = running_at("p-1");
     let pod = freed("p-1");
