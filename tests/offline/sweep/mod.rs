@@ -85,7 +85,10 @@ fn sweep(scenario: &Scenario, only: Option<&str>) -> Figures {
             let disturbed = run(scenario, &Disturbance::One(site.clone(), fault), None);
             figures.runs += 1;
             figures.reasons.extend(judge::reasons(&disturbed.history));
-            let wrong = disturbed.faults(&calm, scenario);
+            let mut wrong = disturbed.faults(&calm, scenario);
+            if disturbed.befell.is_empty() {
+                wrong.push("the fault befell no call".to_owned());
+            }
             if !wrong.is_empty() {
                 let file = disturbed.save(&name);
                 let wrong = wrong.join("\n");

@@ -52,6 +52,11 @@ pub struct Run {
     has_hole: bool,
     /// The promises that were broken.
     pub broken: Vec<String>,
+    /// What is left at the end; see [`judge::outcome`].
+    outcome: String,
+    pods_made: usize,
+    /// A request of the first operator failed.
+    failed: bool,
     /// How long they may delay it.
     recovery: Duration,
     /// How many requests the operators made, watches apart.
@@ -84,6 +89,8 @@ pub fn run(scenario: &Scenario, disturbance: &Disturbance, mutant: Option<&'stat
         let _ = tokio::time::timeout(LONGEST, whole).await;
         let history = cluster.server.history();
         cluster.end();
+        // The plan holds the cluster, and with it the server that holds the plan.
+        cluster.server.on(|_: &Site| Decision::Forward);
         let befell = std::mem::take(&mut *befell.lock().unwrap_or_else(PoisonError::into_inner));
         Run::of(history, &befell)
     })
@@ -170,6 +177,12 @@ impl Run {
             versions.filter(|version| ["ats", "pods"].contains(&version.resource.as_str()));
         Self {
             broken: judge::broken_promises(&history, has_hole),
+            outcome: judge::outcome(&history),
+            pods_made: judge::pods_made(&history),
+            failed: history
+                .requests
+                .iter()
+                .any(|r| r.site.user == FIRST && r.code.is_some_and(|code| code >= 400)),
             has_hole,
             sites,
             befell: befell
@@ -194,7 +207,7 @@ impl Run {
     /// What is wrong with this run of a scenario, beside the undisturbed one.
     pub fn faults(&self, calm: &Self, scenario: &Scenario) -> Vec<String> {
         let mut wrong = self.broken.clone();
-        let (expected, found) = (judge::outcome(&calm.history), judge::outcome(&self.history));
+        let (expected, found) = (&calm.outcome, &self.outcome);
         let keeps_the_end = self.faults.iter().all(|fault| fault.keeps_the_end());
         let end_was_missed = (scenario.special == Special::EndMayBeMissed)
             && found.contains(" DONE Unknown exit null PodLost ");
@@ -203,10 +216,7 @@ impl Run {
                 "the end differs\n--- undisturbed\n{expected}\n--- disturbed\n{found}"
             ));
         }
-        let (expected, made) = (
-            judge::pods_made(&calm.history),
-            judge::pods_made(&self.history),
-        );
+        let (expected, made) = (calm.pods_made, self.pods_made);
         let many = self.faults.len().max(1);
         if made > expected + many * PODS_IN_VAIN {
             wrong.push(format!("{made} pods were made instead of {expected}"));
@@ -218,12 +228,7 @@ impl Run {
             ));
         }
         // After failures that the scenario itself brings, the next pause may be the longest.
-        let failed = calm
-            .history
-            .requests
-            .iter()
-            .any(|r| r.site.user == FIRST && r.code.is_some_and(|code| code >= 400));
-        let pause = if failed {
+        let pause = if calm.failed {
             LONGEST_PAUSE
         } else {
             Duration::ZERO
