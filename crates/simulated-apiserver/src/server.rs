@@ -155,7 +155,7 @@ impl Server {
         server
     }
 
-    /// A client with an identity: faults and the history tell clients apart by it. Several clients may have the same.
+    /// A client with an identity, by which faults and the history distinguish clients. Several clients may have the same.
     pub fn client(&self, user: &str) -> kube::Client {
         kube::Client::new(self.service(user), "default")
     }

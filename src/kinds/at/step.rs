@@ -615,7 +615,7 @@ fn too_late_to_release(at: &AtView, now: DateTime<Utc>) -> bool {
 fn released(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
     let (at, now) = (draft.at, draft.now);
     draft.record_start(seen, pod);
-    // The kubelet keeps the time of a pod that a node has; nobody does for one that waits.
+    // The kubelet enforces the deadline of a pod that a node has. Of one that waits, the operator does.
     let waits = pod.phase == PodPhase::Pending && !pod.bound;
     match draft.decided() {
         Some(verdict) if verdict.result == Ending::Failed && waits => {

@@ -761,6 +761,10 @@ async fn the_simulation_answers_as_kubernetes_does() {
         run(name, steps, client.clone(), namespace).await
     });
     let differences: Vec<String> = join_all(runs).await.into_iter().flatten().collect();
+    assert_none(&differences);
+}
+
+fn assert_none(differences: &[String]) {
     assert!(
         differences.is_empty(),
         "{} differences:\n{}",

@@ -481,10 +481,5 @@ async fn reconcilers_meet_the_same_answers_as_in_the_simulation() {
             .map(move |difference| format!("{name}: {difference}"))
     });
     let differences: Vec<String> = join_all(runs).await.into_iter().flatten().collect();
-    assert!(
-        differences.is_empty(),
-        "{} differences:\n{}",
-        differences.len(),
-        differences.join("\n")
-    );
+    super::assert_none(&differences);
 }

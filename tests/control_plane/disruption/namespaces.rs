@@ -6,6 +6,11 @@ use std::time::Duration;
 use crate::disruption::cluster;
 use crate::harness::{Kubectl, Operator, figure, http_get, operator_kubeconfig, wait_for};
 
+/// The flags of an operator that works in two namespaces.
+fn in_both<'a>(bad: &'a str, good: &'a str) -> [&'a str; 5] {
+    ["--webhooks=false", "--namespace", bad, "--namespace", good]
+}
+
 /// Where the rights of the operator are Roles in its namespaces, a namespace without them, as one that was deleted,
 /// is no reason to leave the others alone.
 #[tokio::test]
@@ -31,13 +36,7 @@ async fn a_namespace_without_rights_holds_up_no_other() {
     }
     let account = cluster.service_account_kubeconfig(&good, "confined");
     let kubeconfig = account.await.unwrap();
-    let flags = [
-        "--webhooks=false",
-        "--namespace",
-        &bad,
-        "--namespace",
-        &good,
-    ];
+    let flags = in_both(&bad, &good);
     let at = |name: &str| {
         format!(
             "{{apiVersion: cnat.programming-kubernetes.info/v1alpha1, kind: At, metadata: {{name: {name}}}, spec: {{schedule: now, command: a}}}}"
@@ -142,13 +141,7 @@ webhooks:
     let all = all.join("---\n");
     kubectl.with("create -f -", &all).await.good();
     let kubeconfig = operator_kubeconfig(cluster).await;
-    let flags = [
-        "--webhooks=false",
-        "--namespace",
-        &bad,
-        "--namespace",
-        &good,
-    ];
+    let flags = in_both(&bad, &good);
     let operator = Operator::spawn(cluster, "hanging", &kubeconfig, &flags);
     let busy = "controller_runtime_active_workers{controller=\"at\"}";
     wait_for("the workers to hang", async || {
