@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::crd::{At, AtObject, AtStatus, Phase};
 use super::metrics::Metrics;
 use super::pod::{self, AT_UID, PodObject, PodView};
-use super::step::{self, Act, Call, Hindrance, Last, Seen, Sightings, Step, Version};
+use super::step::{self, Act, Call, Hindrance, Last, Records, Seen, Sightings, Step, Version};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, Source, Touched, follow};
@@ -59,6 +59,7 @@ async fn run(context: Context) -> anyhow::Result<()> {
         own_ats: Own::default(),
         own_pods: Own::default(),
         memory: Mutex::default(),
+        records: Mutex::default(),
     });
     let mut watches = JoinSet::new();
     for api in at_apis {
@@ -107,6 +108,7 @@ struct AtReconciler {
     own_ats: Own<StoredAt>,
     own_pods: Own<PodView>,
     memory: Mutex<HashMap<Key, Memory>>,
+    records: Mutex<Records>,
 }
 
 /// What is remembered of an At besides what is stored: when its pod was seen released and what a
@@ -236,11 +238,17 @@ impl AtReconciler {
     fn see(&self, key: &Key, uid: &str, pod: &PodView) {
         let now = (self.clock)();
         let mut all = self.memory();
-        match all.get_mut(key) {
-            Some(memory) if memory.uid == uid => memory.sightings.see(pod, now),
+        let known = all.get(key).is_some_and(|memory| memory.uid == uid);
+        if !known && pod.gate.is_some() && !pod.deleting {
             // Nearly every event: there is nothing to remember.
-            _ if pod.gate.is_some() && !pod.deleting => {}
-            _ => recall(&mut all, key, uid).sightings.see(pod, now),
+            return;
+        }
+        let sightings = &mut recall(&mut all, key, uid).sightings;
+        let before = sightings.released.is_some();
+        sightings.see(pod, now);
+        if !before && let Some(first) = &mut sightings.released {
+            let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+            records.queue(first, now);
         }
     }
 
@@ -272,6 +280,8 @@ impl AtReconciler {
                 self.see(key, &at.uid, pod);
             }
             let memory = self.recalled(&at);
+            // Read again: a first sight later than the time of the step would look like a clock that was set back.
+            let now = (self.clock)();
             let released = memory.sightings.released.as_ref();
             self.metrics
                 .overdue(key, step::is_overdue(&at, released, now));
@@ -732,6 +742,8 @@ fn is_same(a: Option<&PodView>, b: Option<&PodView>) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use kube::Resource as _;
     use prometheus_client::registry::Registry;
     use simulated_apiserver::{self as simulated, Decision, Options, Review, Server, Site, Verb};
@@ -780,6 +792,7 @@ mod tests {
                 own_ats: Own::default(),
                 own_pods: Own::default(),
                 memory: Mutex::default(),
+                records: Mutex::default(),
             };
             let world = Self { server, reconciler };
             world.sync_at();
@@ -954,6 +967,21 @@ mod tests {
         let sightings = world.memory().unwrap().sightings;
         assert_eq!(sightings.last.map(|last| last.pod), Some(ended));
         assert_eq!(sightings.released.map(|first| first.at), Some(world.now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_costs_no_write_of_its_own() {
+        let mut world = World::pending();
+        let (clock, ticks) = (world.reconciler.clock.clone(), AtomicI64::new(0));
+        // Unlike the paused one, a real clock never shows the same time twice.
+        world.reconciler.clock = Arc::new(move || {
+            clock() + TimeDelta::microseconds(ticks.fetch_add(1, Ordering::Relaxed))
+        });
+        let (next, _) = world.work().await;
+        world.sync_at();
+        assert!(world.pod().gate.is_none() && !world.at().is_started());
+        let wait = next.unwrap() - world.now();
+        assert!((1..=2).contains(&wait.num_seconds()), "{wait}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -204,8 +204,8 @@ pub struct AtStatus {
 
     /// When the pod was first seen without the operator's gate, and so was released to run, by the
     /// operator's clock; if the operator was away, the time that the pod itself has. It is written at
-    /// most 2 seconds after that, unless calls for the object fail. The pod may have to be scheduled
-    /// and its image pulled after its release.
+    /// most 2 seconds after that, in a burst 5 minutes, unless calls for the object fail. The pod may
+    /// have to be scheduled and its image pulled after its release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
 

@@ -32,8 +32,13 @@ use crate::reconcile::event::{News, Severity};
 /// How often to look at what no watch tells of, such as somebody else's pod.
 pub const BLIND_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 /// So long the record of a start waits for another write of the status to ride on: as a rule the end
-/// of a short command, so that a burst costs no extra write.
+/// of a short command.
 pub const START_RECORDED_WITHIN: TimeDelta = TimeDelta::seconds(2);
+/// In a burst, it takes longer until even a short command has ended, and starts come before records. So two
+/// records are as far apart as this,
+const BETWEEN_RECORDS: TimeDelta = TimeDelta::milliseconds(100);
+/// unless that would put one off for longer than this.
+const LONGEST_WAIT_OF_A_RECORD: TimeDelta = TimeDelta::minutes(5);
 /// So late a start is nothing that a busy cluster explains.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
 
@@ -192,6 +197,8 @@ pub struct Released {
     pub at: DateTime<Utc>,
     /// The start has been published as an Event, and counted.
     pub reported: bool,
+    /// When it is written, unless another write of the status takes it along before.
+    pub record_at: DateTime<Utc>,
 }
 
 impl Released {
@@ -199,11 +206,32 @@ impl Released {
     pub fn new(pod: &PodView, now: DateTime<Utc>) -> Self {
         let ends = pod.ended.iter().filter_map(|ended| ended.finished_at);
         let known = pod.scheduled.into_iter().chain(ends).min();
+        let at = known.map_or(now, |known| known.min(now));
         Self {
             uid: pod.uid.clone(),
-            at: known.map_or(now, |known| known.min(now)),
+            at,
             reported: false,
+            record_at: at + START_RECORDED_WITHIN,
         }
+    }
+}
+
+/// Spaces the records of starts.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// When the last one is written.
+    last: DateTime<Utc>,
+}
+
+impl Records {
+    /// Puts the record off until it is its turn.
+    pub fn queue(&mut self, first: &mut Released, now: DateTime<Utc>) {
+        let longest = now + LONGEST_WAIT_OF_A_RECORD;
+        // A last one later than that is from before the clock was set back.
+        let last = Some(self.last).filter(|last| *last <= longest);
+        let turn = last.map_or(now, |last| last + BETWEEN_RECORDS);
+        first.record_at = first.record_at.max(now).max(turn).min(longest);
+        self.last = first.record_at;
     }
 }
 
@@ -1012,9 +1040,9 @@ impl<'a> Draft<'a> {
             return None;
         }
         let first = self.first_sight(&pod.uid, seen, Some(pod));
-        let due = first.at + START_RECORDED_WITHIN;
+        let due = first.record_at;
         // A clock that was set back must not put it off.
-        let waits = self.now < due && due - self.now <= START_RECORDED_WITHIN;
+        let waits = first.at <= self.now && self.now < due;
         waits.then_some(due)
     }
 

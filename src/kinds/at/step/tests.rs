@@ -275,6 +275,7 @@ fn first_sight(uid: &str, at: DateTime<Utc>, reported: bool) -> Released {
         uid: uid.to_owned(),
         at,
         reported,
+        record_at: at + START_RECORDED_WITHIN,
     }
 }
 
@@ -327,6 +328,40 @@ fn a_start_is_reported_at_once_and_recorded_with_the_next_write_or_after_two_sec
     assert_eq!(status.phase, Some(Phase::Done));
     // A clock that was set back puts nothing off.
     recorded(decide(&first, &pod, at_second(5)));
+}
+
+#[test]
+fn records_of_starts_are_spaced_in_a_burst() {
+    let mut records = Records::default();
+    let mut turn = |started: i64, now: i64| {
+        let mut first = first_sight("p-1", at_second(started), true);
+        records.queue(&mut first, at_second(now));
+        (first.record_at - at_second(now)).as_seconds_f64()
+    };
+    assert_eq!(turn(20, 20), 2.0);
+    let turns: Vec<f64> = (0..3).map(|_| turn(20, 20)).collect();
+    assert_eq!(turns, [2.1, 2.2, 2.3]);
+    assert_eq!(turn(30, 30), 2.0, "an idle time uses up no turns");
+    assert_eq!(turn(10, 40), 0.0, "it was released long ago");
+    let last = (0..10_000).map(|_| turn(50, 50)).last();
+    assert_eq!(last, Some(300.0), "not longer than 5 minutes");
+    assert_eq!(turn(1, 1), 2.0, "the clock was set back");
+
+    let at = running_at("p-1");
+    let mut first = first_sight("p-1", at_second(20), true);
+    first.record_at = at_second(200);
+    let pod = freed("p-1");
+    let decide = |second| {
+        let seen = Seen {
+            released: Some(&first),
+            ..cached(Some(&pod))
+        };
+        let step = step(&at, seen, at_second(second));
+        (step.status.is_some(), step.next)
+    };
+    assert_eq!(decide(199), (false, Some(at_second(200))));
+    assert!(decide(200).0);
+    assert!(decide(19).0, "the clock was set back");
 }
 
 #[test]
