@@ -189,7 +189,10 @@ impl Controller {
     async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
         let (cache, health) = (self.pods.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
-        let view = |pod| PodView::of(pod, clock());
+        let view = |pod: WatchedPod| {
+            let before = self.pods.get(&Key::of(&pod.metadata));
+            PodView::of(pod, clock()).after(before.as_deref())
+        };
         let touched = |touched: &Touched<'_, PodView>| self.pod_touched(touched);
         follow(api, ours(), cache, health, view, touched).await;
     }
