@@ -228,7 +228,7 @@ impl Controller {
         if touched.old == touched.new {
             return;
         }
-        let mut owners: Vec<&PodView> = [touched.old, touched.new]
+        let mut owners: Vec<&PodView> = [touched.new, touched.old]
             .into_iter()
             .flatten()
             .filter(|pod| !pod.owner.is_empty())
@@ -237,7 +237,7 @@ impl Controller {
         for pod in owners {
             let key = Key::new(&touched.key.namespace, &pod.owner);
             self.remember(&key, |memory| {
-                memory.seen(&pod.node, &pod.name);
+                memory.seen(pod);
                 if touched.new.is_none() && memory.uid == pod.owner_uid {
                     memory.vanished(pod);
                     memory.gone(pod);
@@ -308,6 +308,9 @@ impl Reconciler for Controller {
         Look::new(self, key, &object, now).take().await
     }
 }
+
+#[cfg(test)]
+mod simulated;
 
 #[cfg(test)]
 mod tests {
