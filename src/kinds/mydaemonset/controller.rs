@@ -1,7 +1,7 @@
 //! The edge: what is watched, and which object is to be looked at when something changes. What is to
 //! be done is decided elsewhere, as a pure function; [`look`] does it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
@@ -189,7 +189,10 @@ impl Controller {
     async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
         let (cache, health) = (self.pods.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
-        let view = |pod| PodView::of(pod, clock());
+        let view = |pod: WatchedPod| {
+            let before = self.pods.get(&Key::of(&pod.metadata));
+            PodView::of(pod, clock()).after(before.as_deref())
+        };
         let touched = |touched: &Touched<'_, PodView>| self.pod_touched(touched);
         follow(api, ours(), cache, health, view, touched).await;
     }
@@ -200,8 +203,11 @@ impl Controller {
             if touched.old != touched.new
                 && let Some(revision) = touched.new.or(touched.old)
             {
-                self.queue
-                    .add(Key::new(&touched.key.namespace, &revision.owner));
+                let key = Key::new(&touched.key.namespace, &revision.owner);
+                if touched.new.is_none() {
+                    self.remember(&key, |memory| memory.stored = None);
+                }
+                self.queue.add(key);
             }
         };
         follow(api, ours(), cache, health, RevisionView::of, touched).await;
@@ -225,7 +231,7 @@ impl Controller {
         if touched.old == touched.new {
             return;
         }
-        let mut owners: Vec<&PodView> = [touched.old, touched.new]
+        let mut owners: Vec<&PodView> = [touched.new, touched.old]
             .into_iter()
             .flatten()
             .filter(|pod| !pod.owner.is_empty())
@@ -234,7 +240,7 @@ impl Controller {
         for pod in owners {
             let key = Key::new(&touched.key.namespace, &pod.owner);
             self.remember(&key, |memory| {
-                memory.seen(&pod.node, &pod.name);
+                memory.seen(pod);
                 if touched.new.is_none() && memory.uid == pod.owner_uid {
                     memory.vanished(pod);
                     memory.gone(pod);
@@ -250,13 +256,17 @@ impl Controller {
         if touched.old == touched.new {
             return;
         }
+        // A pod that is there may be of a revision with other demands.
+        let pods = self.pods.find(&on_node(&touched.key.name));
+        let owners: HashSet<&str> = pods.iter().map(|pod| pod.owner_uid.as_str()).collect();
         for key in self.objects.keys() {
             let Some(object) = self.objects.get(&key) else {
                 continue;
             };
             self.remember(&key, |memory| memory.touch(&touched.key.name));
             if let Ok(settled) = &object.settled
-                && concerns(&settled.placement, touched.old, touched.new)
+                && (owners.contains(object.uid.as_str())
+                    || concerns(&settled.placement, touched.old, touched.new))
             {
                 self.queue.add(key);
             }
@@ -305,6 +315,9 @@ impl Reconciler for Controller {
         Look::new(self, key, &object, now).take().await
     }
 }
+
+#[cfg(test)]
+mod simulated;
 
 #[cfg(test)]
 mod tests {
