@@ -9,8 +9,10 @@ use chrono::{DateTime, Utc};
 use kube::api::{Patch, PatchParams, PropagationPolicy, ValidationDirective};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::decision::{Act, Found, Pace, Sight, Trouble, decide};
 use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
@@ -21,6 +23,7 @@ use crate::kinds::pods::{self, Pod, PodView};
 use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{self, News, Severity};
+use crate::reconcile::own::LONGEST_LAG;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
 use crate::reconcile::watch::Selection;
@@ -104,8 +107,8 @@ struct Memory {
     generation: Option<i64>,
     /// Hash of what was applied last, and the print of what it became.
     applied: Option<(u64, u64)>,
-    /// The child that was written last, by name, and its version then.
-    written: Option<(String, u64)>,
+    /// The child that was written last, by name, its version then, and when that was.
+    written: Option<(String, u64, Instant)>,
     /// The child that was the object's own when it was seen last, by name.
     own: Option<String>,
     /// The pace of attempts at the child, and what stands in their way.
@@ -114,6 +117,9 @@ struct Memory {
     /// The same of the deletion of earlier children.
     retiring: Pace,
     leftover: Option<Trouble>,
+    /// The pace of status writes, and what was written last: a hash of the status, and the object's version since.
+    reporting: Pace,
+    reported: Option<(u64, u64)>,
     /// What was done with the child and not told yet, the status not having been written since.
     untold: Done,
 }
@@ -180,6 +186,16 @@ impl<P: Parent> Controller<P> {
     }
 }
 
+/// The status as it is stored. One that cannot be read is replaced, unless it may record that a child was made that must
+/// not be made a second time.
+fn read_status<P: Parent>(parent: &ParentView) -> serde_json::Result<Status<P>> {
+    match serde_json::from_str::<Option<Status<P>>>(parent.status.text()) {
+        Ok(status) => Ok(status.unwrap_or_default()),
+        Err(error) if P::ONCE => Err(error),
+        Err(_) => Ok(Status::<P>::default()),
+    }
+}
+
 /// The view of a child of this kind.
 fn view<P: Parent>(child: StoredChild<P>) -> ChildView {
     ChildView::of::<<P::Rules as Rules>::Object, _>(child)
@@ -199,12 +215,10 @@ impl<P: Parent> Reconciler for Controller<P> {
             // Its child goes, or stays, by its owner reference.
             return Ok(Outcome::default());
         }
-        let status: Option<Status<P>> =
-            serde_json::from_str(parent.status.text()).map_err(|error| Error::Unreadable {
-                object: key.clone(),
-                reason: format!("its status is not one that this program wrote: {error}"),
-            })?;
-        let before = status.unwrap_or_default();
+        let before = read_status::<P>(&parent).map_err(|error| Error::Unreadable {
+            object: key.clone(),
+            reason: format!("its status is not one that this program wrote: {error}"),
+        })?;
         let (name, annotations) = (&*key.name, &parent.annotations);
         match settle::<P::Rules>(name, annotations, parent.spec.text(), self.now()) {
             Ok(spec) => {
@@ -250,14 +264,23 @@ impl<P: Parent> Reconciler for Controller<P> {
 }
 
 impl Memory {
-    /// Whether this is a child as it was before it was written last.
+    /// Whether this is a child as it was before it was written last. A write of long ago does not count: after a
+    /// restore of etcd versions are lower than it.
     fn is_ahead_of(&self, child: &ChildView) -> bool {
-        let written = self
-            .written
-            .as_ref()
-            .filter(|(name, _)| *name == child.name);
         let version = child.version.parse::<u64>();
-        written.is_some_and(|(_, written)| version.is_ok_and(|version| version < *written))
+        self.written.as_ref().is_some_and(|(name, written, since)| {
+            *name == child.name
+                && since.elapsed() <= LONGEST_LAG
+                && version.is_ok_and(|version| version < *written)
+        })
+    }
+
+    /// Whether another writer has changed the status since it was written last.
+    fn is_overwritten<S: Serialize>(&self, parent: &ParentView, status: &S) -> bool {
+        self.reported.is_some_and(|(written, version)| {
+            let newer = parent.version.parse::<u64>().is_ok_and(|is| is > version);
+            newer && written != status_hash(status)
+        })
     }
 
     /// Forgets what was of another object of that name, and what stood in the way of another spec.
@@ -271,6 +294,7 @@ impl Memory {
         if self.generation != owner.generation {
             self.generation = owner.generation;
             (self.pace, self.retiring) = (Pace::default(), Pace::default());
+            self.reporting = Pace::default();
             (self.trouble, self.leftover) = (None, None);
         }
     }
@@ -288,20 +312,22 @@ fn turned<S: super::Observed>(before: &S, after: &S, type_: &str, status: &str) 
 }
 
 impl<P: Parent> Controller<P> {
+    /// Writes the status if it has changed, and returns the object's version then.
     async fn write(
         &self,
         key: &Key,
         parent: &ParentView,
         before: &Status<P>,
         after: &Status<P>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<u64>, Error> {
         if before == after {
-            return Ok(());
+            return Ok(None);
         }
         let (client, uid, version) = (&self.context.client, &parent.uid, &parent.version);
         let request = write::status::<Stored<P>, _>(client, key, uid, version, after);
         // If the object is gone, nobody is left to read it.
-        if_there(call("write the status", key, request).await).map(drop)
+        let written = if_there(call("write the status", key, request).await)?;
+        Ok(written.and_then(|object| object.metadata.resource_version?.parse().ok()))
     }
 
     fn publish(&self, key: &Key, uid: &str, news: impl IntoIterator<Item = News>) {
@@ -318,6 +344,8 @@ struct Work {
     did: Vec<String>,
     trouble: Option<Trouble>,
     next: Option<DateTime<Utc>>,
+    /// The object is gone or has another spec, which its watch is about to bring: there is nothing to report of this one.
+    is_outdated: bool,
 }
 
 /// One look at one object whose spec obeys the rules.
@@ -334,8 +362,8 @@ impl<P: Parent> Look<'_, P> {
         let found = self.bring_about(&want).await;
         // What was done is told, and logged, whatever came after it.
         let told = match &found {
-            Ok(child) => self.tell(&want, child.as_deref()).await,
-            Err(_) => Ok(()),
+            Ok(child) if !self.work.is_outdated => self.tell(&want, child.as_deref()).await,
+            Ok(_) | Err(_) => Ok(()),
         };
         let did = (!self.work.did.is_empty()).then(|| self.work.did.join(", "));
         let failed = found.err().or(told.err());
@@ -414,9 +442,12 @@ impl<P: Parent> Look<'_, P> {
                     live = true;
                 }
                 Act::Create | Act::Apply | Act::Adopt => {
-                    // The watch may tell later of the end of the object than of that of its child. What
-                    // is made or taken for none would start pods, and be deleted.
-                    if act != Act::Apply && !self.is_still_there().await? {
+                    // The watch of the object may lag behind that of its child. What is made or taken for an object
+                    // that is gone would start pods, and be deleted; a Job that is let go runs what the spec no
+                    // longer says.
+                    let starts_pods = act != Act::Apply || matches!(upkeep, Upkeep::Patch(_));
+                    if starts_pods && !self.is_current().await? {
+                        self.work.is_outdated = true;
                         return Ok(None);
                     }
                     let written = match (&child, upkeep) {
@@ -532,13 +563,15 @@ impl<P: Parent> Look<'_, P> {
         Ok(found.map(view::<P>))
     }
 
-    /// Whether the object is there and not being deleted, by the API server itself.
-    async fn is_still_there(&self) -> Result<bool, Error> {
+    /// Whether the object is there, not being deleted, and of this generation, by the API server itself.
+    async fn is_current(&self) -> Result<bool, Error> {
         let api = self.api::<Stored<P>>();
         let request = api.get_metadata(&self.owner.key.name);
         let there = if_there(read("read the object", self.owner.key, request).await)?;
         let is_it = |meta: &ObjectMeta| {
-            meta.uid.as_deref() == Some(self.owner.uid) && meta.deletion_timestamp.is_none()
+            meta.uid.as_deref() == Some(self.owner.uid)
+                && meta.deletion_timestamp.is_none()
+                && meta.generation == self.owner.generation
         };
         Ok(there.is_some_and(|object| is_it(&object.metadata)))
     }
@@ -582,7 +615,10 @@ impl<P: Parent> Look<'_, P> {
         Ok(view::<P>(call(step, self.owner.key, request).await?))
     }
 
-    /// Makes the child, or puts this one right; an orphan only if it is as it was looked at.
+    /// Makes the child, or puts this one right; an orphan only if it is as it was looked at, and the first one since the
+    /// start as well: the lists of a new process may come from an API server that lags behind, and by then the child
+    /// may have been orphaned and adopted by a successor of the object. To apply the owner of old would have it
+    /// collected as garbage.
     async fn apply(
         &self,
         want: &Child,
@@ -599,7 +635,7 @@ impl<P: Parent> Look<'_, P> {
         let mut body = body.clone();
         if let Some(present) = present {
             body["metadata"]["uid"] = present.uid.as_str().into();
-            if !self.is_own(present) {
+            if !self.is_own(present) || self.memory(|memory| memory.applied.is_none()) {
                 body["metadata"]["resourceVersion"] = present.version.as_str().into();
             }
         }
@@ -646,7 +682,7 @@ impl<P: Parent> Look<'_, P> {
         let done = self.memory(|memory| {
             // Versions are numbers that grow (Kubernetes' KEP-5504).
             let version = after.version.parse().ok();
-            memory.written = version.map(|version| (after.name.clone(), version));
+            memory.written = version.map(|version| (after.name.clone(), version, Instant::now()));
             let last = memory.applied.replace((wanted, after.print));
             let again = last.is_some_and(|(last, _)| last == wanted);
             let done = match before {
@@ -701,15 +737,19 @@ impl<P: Parent> Look<'_, P> {
 
     /// Deletes the object's children of other names.
     async fn retire_others(&mut self, present: &ChildView) -> Result<(), Error> {
-        if !P::retires_others(present) {
-            return Ok(());
-        }
         let mut others = self.this.children.find(self.owner.uid);
-        others.retain(|child| child.name != present.name && !child.deleting);
+        others.retain(|child| {
+            child.name != present.name && !child.deleting && P::retires(present, child)
+        });
         let now = self.this.now();
         let hold = self.memory(|memory| memory.retiring.hold(now));
         if let Some(until) = hold.filter(|_| !others.is_empty()) {
             self.work.next = Some(until);
+            return Ok(());
+        }
+        // By a spec of old, the child of the present one would be one of the others.
+        if !others.is_empty() && !self.is_current().await? {
+            self.work.is_outdated = true;
             return Ok(());
         }
         let mut refused = None;
@@ -818,10 +858,27 @@ impl<P: Parent> Look<'_, P> {
         set(conditions, DEGRADED, degraded, reason, message);
         let looks = [self.work.next, next, settles];
         self.work.next = looks.into_iter().flatten().min();
-        let written = this.write(owner.key, self.parent, before, &after).await;
-        // Not told before: the next look, after a conflict, tells it again.
-        written?;
-        self.memory(|memory| memory.untold = Done::Nothing);
+        // A second operator whose cache lags behind reports otherwise. Were it answered at once each time, the two would
+        // write for as long as it lasts.
+        let is_overwritten = self.memory(|memory| memory.is_overwritten(self.parent, before));
+        let hold = self.memory(|memory| memory.reporting.hold(now));
+        if let Some(until) = hold.filter(|_| *before != after) {
+            self.work.next = self.work.next.into_iter().chain([until]).min();
+            return Ok(());
+        }
+        let version = this.write(owner.key, self.parent, before, &after).await?;
+        // Not published before: the next reconcile, after a conflict, publishes it.
+        self.memory(|memory| {
+            memory.untold = Done::Nothing;
+            if let Some(version) = version {
+                if is_overwritten {
+                    memory.reporting.in_vain(now);
+                } else {
+                    memory.reporting = Pace::default();
+                }
+                memory.reported = Some((status_hash(&after), version));
+            }
+        });
         // What is on its way out is nothing to worry about.
         let warned = trouble.filter(|trouble| trouble.reason != TERMINATING);
         let warning = warned.filter(|_| turned(before, &after, DEGRADED, "True"));
@@ -871,6 +928,10 @@ fn contested<P: Parent>(name: &str) -> Trouble {
     }
 }
 
+fn status_hash(status: &impl Serialize) -> u64 {
+    hash(&serde_json::to_value(status).unwrap_or_default())
+}
+
 fn hash(body: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     body.to_string().hash(&mut hasher);
@@ -880,6 +941,8 @@ fn hash(body: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
     use k8s_openapi::api::apps::v1::Deployment;
     use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -891,10 +954,10 @@ mod tests {
         ChildView::of::<ConfigMap, Deployment>(object)
     }
 
-    #[test]
-    fn what_the_watch_has_not_brought_yet_is_no_drift() {
+    #[tokio::test(start_paused = true)]
+    async fn what_the_watch_has_not_brought_yet_is_no_drift() {
         let memory = Memory {
-            written: Some(("c".to_owned(), 10)),
+            written: Some(("c".to_owned(), 10, Instant::now())),
             ..Memory::default()
         };
         for (name, version, ahead) in [
@@ -911,5 +974,10 @@ mod tests {
             );
         }
         assert!(!Memory::default().is_ahead_of(&child("c", "1")));
+        // A watch that is later than this is one after a restore of the API server's data.
+        tokio::time::sleep(LONGEST_LAG).await;
+        assert!(memory.is_ahead_of(&child("c", "9")));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(!memory.is_ahead_of(&child("c", "9")));
     }
 }
