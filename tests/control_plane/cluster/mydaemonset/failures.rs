@@ -190,3 +190,35 @@ async fn what_ails_a_pod_is_told_with_its_node() {
             .await;
     }
 }
+
+#[tokio::test]
+async fn a_pod_that_succeeds_is_made_again_when_no_finalizer_keeps_it() {
+    let place = Place::new("succeeds", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    for node in &nodes {
+        let pod = before.only(node);
+        if *node == nodes[0] {
+            let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+            place.patch_pod(&pod.name, keep).await;
+        }
+        let unready = json!({"type": "Ready", "status": "False", "reason": "PodCompleted", "lastTransitionTime": Utc::now()});
+        let status = json!({"phase": "Succeeded", "conditions": [unready]});
+        place.set_status(&pod.name, status).await;
+    }
+    let kept = before.only(&nodes[0]);
+    let sight = place
+        .until("one to be made again, and the other to be deleted", |s| {
+            let other = matches!(s.on(&nodes[1])[..], [pod] if pod.serves() && pod.uid != before.only(&nodes[1]).uid);
+            other && s.only(&nodes[0]).leaving
+        })
+        .await;
+    assert_eq!(sight.only(&nodes[0]).uid, kept.uid);
+    place.witness("meanwhile").await;
+    assert_eq!(place.sight().await.only(&nodes[0]).uid, kept.uid);
+    let release = json!({"metadata": {"finalizers": null}});
+    place.patch_pod(&kept.name, release).await;
+    let after = place.served("a:1", &nodes).await;
+    assert_ne!(after.only(&nodes[0]).uid, kept.uid);
+}

@@ -3,7 +3,7 @@
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{NAME_LABEL, Place, REVISION_LABEL, awkward, eventually};
+use super::{NAME_LABEL, Place, REVISION_LABEL, awkward, eventually, pending};
 
 /// Their images, the oldest first.
 fn images(revisions: &[Value]) -> Vec<&str> {
@@ -200,4 +200,52 @@ async fn a_strangers_controller_revision_in_the_way_is_told() {
     place.apply(&place.plain("a:2")).await;
     let sight = place.served("a:2", &place.nodes(1)).await;
     assert_ne!(sight.text("updateRevision"), first.text("updateRevision"));
+}
+
+#[tokio::test]
+async fn an_undo_in_the_middle_of_a_roll_out_restarts_no_pod() {
+    let place = Place::new("undo-midway", 4).await;
+    let nodes = place.nodes(4);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    place
+        .apply(&place.with("a:2", &pending(), &json!({})))
+        .await;
+    place
+        .until("the first new pod", |s| s.of_image("a:2") == 1)
+        .await;
+    place.apply(&place.plain("a:1")).await;
+    let after = place.served("a:1", &nodes).await;
+    let kept = |node: &&String| after.only(node).uid == before.only(node).uid;
+    assert_eq!(nodes.iter().filter(kept).count(), 3, "{after}");
+}
+
+#[tokio::test]
+async fn an_equal_revision_under_another_name_changes_no_pod() {
+    let place = Place::new("revision-copy", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    let original = place.revisions().await[0].clone();
+    let metadata = &original["metadata"];
+    let copy = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {"name": "x-copy", "labels": metadata["labels"], "ownerReferences": metadata["ownerReferences"]},
+        "data": original["data"], "revision": 7,
+    });
+    place.kubectl.apply(&copy.to_string()).await.good();
+    // What joins gets the one revision that there is.
+    place.add(place.fake(2)).await;
+    let after = place.served("a:1", &place.nodes(3)).await;
+    assert_eq!(after.text("updateRevision"), before.text("updateRevision"));
+    for node in &nodes {
+        assert_eq!(after.only(node).uid, before.only(node).uid);
+    }
+    // Nor does a roll-out and its undo.
+    for image in ["a:2", "a:1"] {
+        place.apply(&place.plain(image)).await;
+        place.served(image, &place.nodes(3)).await;
+    }
+    let undone = place.sight().await;
+    assert_eq!(undone.text("updateRevision"), before.text("updateRevision"));
 }
