@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use axum::http::{Method, Request, Response, header};
-use chrono::TimeDelta;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
@@ -21,11 +20,8 @@ use kube::client::Body;
 use kube::{Api, Client, Resource, ResourceExt as _};
 use my_operator::client::retry_after::RetryAfter;
 use my_operator::clock;
-use my_operator::kinds::REGISTRY;
-use my_operator::reconcile::{Context, event, health::Health, metrics::Metrics};
 use my_operator_cluster::Cluster;
 use my_operator_rounds::lengths;
-use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -33,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, Layer as _};
 
 use crate::disruption::cluster;
+use crate::harness::in_process;
 use crate::harness::pods::Recorder;
 use crate::harness::record::{self, Record};
 use crate::harness::{TIMEOUT, seed, try_wait};
@@ -282,24 +279,16 @@ impl Connection {
             async move { connection.call(request).await }
         });
         let client = Client::new(RetryAfter.layer(service), &self.namespace);
-        let (events, publisher) = event::events(client.clone(), clock::system());
-        let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
+        let namespaces = vec![self.namespace.clone()];
         let stop = CancellationToken::new();
-        let context = Context {
+        in_process::reconcile(
+            in_process::kind("at"),
             client,
-            namespaces: vec![self.namespace.clone()],
-            workers: 4,
-            node_not_ready_grace: TimeDelta::minutes(5),
-            clock: clock::system(),
-            events,
-            metrics,
-            registry: Arc::new(Mutex::new(registry)),
-            health: Health::default(),
-            stop: stop.clone(),
-        };
-        let kind = REGISTRY.iter().find(|kind| kind.name == "at").unwrap();
-        tokio::join!((kind.start)(context), publisher.run(stop)).0
+            clock::system(),
+            namespaces,
+            stop,
+        )
+        .await
     }
 }
 

@@ -5,7 +5,6 @@
 //! done again as well, from the recorded versions of the objects.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http;
@@ -13,16 +12,14 @@ use futures::future::join_all;
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
-use my_operator::kinds::REGISTRY;
-use my_operator::reconcile::{Context, event, health::Health, metrics::Metrics};
-use prometheus_client::registry::Registry;
 use serde_json::{Map, Value, json};
 use simulated_apiserver::{
-    ChangeKind, History, KubeletOptions, Options, Request, Resource, Server, Verb, Version,
+    ChangeKind, History, KubeletOptions, Options, Request, Server, Verb, Version,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::disruption::cluster;
+use crate::harness::in_process;
 
 /// The namespace of the simulation.
 const NAMESPACE: &str = "simulated";
@@ -156,40 +153,14 @@ fn simulate(kind: &str, acts: Vec<Act>) -> History {
             namespaces: vec![NAMESPACE.to_owned()],
             ..Options::default()
         });
-        for kind in REGISTRY {
-            let spec = (kind.crd)().spec;
-            let version = &spec.versions[0].name;
-            server.register(Resource::custom(
-                &spec.group,
-                version,
-                &spec.names.kind,
-                &spec.names.plural,
-            ));
-        }
+        in_process::register(&server);
         let kubelet = server.kubelet(KubeletOptions::default());
         kubelet.add_node("node-1");
         kubelet.add_node("node-2");
-        let (client, wall) = (server.client(OPERATOR), server.clock().clone());
-        let clock: my_operator::clock::Clock = Arc::new(move || wall.now());
-        let (events, publisher) = event::events(client.clone(), clock.clone());
-        let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
-        let stop = CancellationToken::new();
-        let context = Context {
-            client,
-            namespaces: Vec::new(),
-            workers: 4,
-            node_not_ready_grace: chrono::TimeDelta::minutes(5),
-            clock,
-            events,
-            metrics,
-            registry: Arc::new(Mutex::new(registry)),
-            health: Health::default(),
-            stop: stop.clone(),
-        };
-        let kind = REGISTRY.iter().find(|known| known.name == kind).unwrap();
-        tokio::spawn((kind.start)(context));
-        tokio::spawn(publisher.run(stop));
+        let clock = in_process::simulated_clock(&server, 0);
+        let (client, stop) = (server.client(OPERATOR), CancellationToken::new());
+        let kind = in_process::kind(kind);
+        tokio::spawn(in_process::reconcile(kind, client, clock, Vec::new(), stop));
         let start = tokio::time::Instant::now();
         for (second, act) in acts {
             tokio::time::sleep_until(start + Duration::from_secs(second)).await;

@@ -4,6 +4,7 @@
 //! - [`Kubectl`]: kubectl, for what a person types and for kubectl's own output. Reads and waits of a test do not
 //!   start kubectl: they use the one client of each control plane (`reads`), and wait on watches.
 //! - [`wait`]: waiting for everything else. Nothing sleeps for luck.
+//! - [`in_process`]: the reconciler of one kind in this process, on any client and clock.
 //! - [`record`], [`pods`]: every event of some objects, without a gap. [`policies`]: admission policies that hold back
 //!   or change single calls. [`oracle`]: the Go programs of `tests/oracle`.
 
@@ -18,6 +19,7 @@
 
 mod conditions;
 mod figures;
+pub mod in_process;
 pub mod install;
 mod kubectl;
 mod kubectl_calls;

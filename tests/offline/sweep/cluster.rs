@@ -1,34 +1,27 @@
 //! One run: a simulated cluster, operators in it, and what the scenario does to both.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
-use my_operator::clock::Clock;
-use my_operator::kinds::{self, Kind};
-use my_operator::reconcile::{Context, event, health::Health, metrics::Metrics};
-use prometheus_client::registry::Registry;
+use my_operator_harness::in_process;
 use serde_json::{Value, json};
 use simulated_apiserver::{
-    Decision, Kubelet, KubeletOptions, Options, Resource, Review, Run, Server, Site, Status, Target,
+    Decision, Kubelet, KubeletOptions, Options, Review, Server, Site, Status, Target,
 };
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::changes;
 use super::faults::Fault;
-use super::judge::{self, GATE};
 use super::mutants::{Mutant, Mutated};
 use super::policy::Policy;
+use super::subject::Subject;
 
 /// The namespace of all objects.
 pub const NAMESPACE: &str = "ns";
-/// The name of the pod of the At `a`.
-pub const POD: &str = "a-pod";
-/// The node of the cluster.
-const NODE: &str = "node-1";
 
 /// The operator that meets the faults. A process that is started again has the same name.
 pub const FIRST: &str = "operator-1";
@@ -48,27 +41,12 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(7);
 /// How long a step of a scenario waits for its condition.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Our kinds. To make a CRD from the types takes longer than a run.
-static RESOURCES: LazyLock<Vec<Resource>> = LazyLock::new(|| {
-    let crds = kinds::REGISTRY.iter().map(|kind| (kind.crd)().spec);
-    let of = |crd: CustomResourceDefinitionSpec| {
-        let names = &crd.names;
-        Resource::custom(
-            &crd.group,
-            &crd.versions[0].name,
-            &names.kind,
-            &names.plural,
-        )
-    };
-    crds.map(of).collect()
-});
-
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct Cluster {
     pub server: Server,
-    kubelet: Arc<Kubelet>,
-    kind: &'static Kind,
+    pub kubelet: Arc<Kubelet>,
+    subject: &'static dyn Subject,
     mutant: Option<&'static Mutant>,
     operators: Arc<Mutex<BTreeMap<&'static str, Operator>>>,
     policy: Arc<Mutex<Policy>>,
@@ -80,56 +58,32 @@ struct Operator {
     task: AbortHandle,
 }
 
-/// A command `exit CODE` takes two seconds, `sleep SECONDS` as long as it says, and a foreign pod goes on for ever.
-fn how_it_runs(pod: &Value) -> Run {
-    let container = &pod["spec"]["containers"][0];
-    let words = ["command", "args"]
-        .iter()
-        .filter_map(|field| container[field].as_array());
-    let command = words
-        .flatten()
-        .last()
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    let (runs, exit_code) = match command.split_once(' ') {
-        Some(("exit", code)) => (Some(2), code.parse().unwrap()),
-        Some(("sleep", seconds)) => (Some(seconds.parse().unwrap()), 0),
-        _ => (None, 0),
-    };
-    Run {
-        runs: runs.map(Duration::from_secs),
-        exit_code,
-        ..Run::default()
-    }
-}
-
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cluster {
-    /// A cluster with one node and no operator yet.
-    pub fn new(kind: &str, mutant: Option<&'static Mutant>) -> Self {
+    /// The cluster of a kind, with no operator yet.
+    pub fn new(subject: &'static dyn Subject, mutant: Option<&'static Mutant>) -> Self {
         let server = Server::new(Options {
             namespaces: vec![NAMESPACE.to_owned()],
             ..Options::default()
         });
-        for resource in RESOURCES.iter() {
-            server.register(resource.clone());
-        }
+        in_process::register(&server);
         let policy: Arc<Mutex<Policy>> = Arc::default();
         let judge = policy.clone();
         server.admit(move |review: &mut Review<'_>| locked(&judge).review(review));
         let kubelet = server.kubelet(KubeletOptions {
-            run: Arc::new(how_it_runs),
+            run: Arc::new(|pod: &Value| subject.run(pod)),
             ..KubeletOptions::default()
         });
-        kubelet.add_node(NODE);
-        let kind = kinds::REGISTRY.iter().find(|known| known.name == kind);
+        for node in subject.nodes() {
+            kubelet.add_node(node);
+        }
         Self {
             server,
             kubelet: Arc::new(kubelet),
-            kind: kind.unwrap(),
+            subject,
             mutant,
             operators: Arc::default(),
             policy,
@@ -138,10 +92,8 @@ impl Cluster {
 
     /// Starts a process of the operator.
     pub fn start(&self, name: &'static str) {
-        let (wall, mut ahead) = (self.server.clock().clone(), TimeDelta::zero());
         let mut client = self.server.client(name);
         if let Some(mutant) = self.mutant {
-            ahead = TimeDelta::seconds(mutant.clock);
             let (connection, server) = (self.server.service(name), self.server.clone());
             client = kube::Client::new(
                 Mutated {
@@ -152,29 +104,12 @@ impl Cluster {
                 NAMESPACE,
             );
         }
-        let clock: Clock = Arc::new(move || wall.now() + ahead);
-        let (events, teller) = event::events(client.clone(), clock.clone());
-        let mut registry = Registry::default();
-        let metrics = Metrics::new(&mut registry);
+        let ahead = self.mutant.map_or(0, |mutant| mutant.clock);
+        let clock = in_process::simulated_clock(&self.server, ahead);
+        let kind = in_process::kind(self.subject.kind());
         let stop = CancellationToken::new();
-        let context = Context {
-            client,
-            namespaces: Vec::new(),
-            workers: 4,
-            node_not_ready_grace: TimeDelta::minutes(5),
-            clock,
-            events,
-            metrics,
-            registry: Arc::new(Mutex::new(registry)),
-            health: Health::default(),
-            stop: stop.clone(),
-        };
-        let (start, telling) = ((self.kind.start)(context), teller.run(stop.clone()));
-        let task = tokio::spawn(async move {
-            let (ended, ()) = tokio::join!(start, telling);
-            ended.unwrap();
-        });
-        let task = task.abort_handle();
+        let life = in_process::reconcile(kind, client, clock, Vec::new(), stop.clone());
+        let task = tokio::spawn(async { life.await.unwrap() }).abort_handle();
         locked(&self.operators).insert(name, Operator { stop, task });
     }
 
@@ -225,7 +160,6 @@ impl Cluster {
     /// What becomes of the call at a site, when this fault befalls it.
     pub fn decide(&self, fault: Fault, site: &Site) -> Decision {
         let cluster = self.clone();
-        let watches = |plural: &str| Target::resource(plural).of_user(FIRST);
         let all = Target::all().of_user(FIRST);
         let crash = |next: &'static str| {
             let cluster = cluster.clone();
@@ -255,10 +189,11 @@ impl Cluster {
             Fault::TakenOver => Decision::CrashAfter(crash(SECOND)),
             Fault::CrashAndOldList => Decision::CrashAfter(Box::new(move |server: &Server| {
                 cluster.kill(FIRST);
-                // What a replica of the API server had two changes ago.
+                // What a replica of the API server had some changes ago.
+                let lag = cluster.subject.lag();
                 server
                     .watches(Target::all().of_user(FIRST))
-                    .stale_lists(server.version().saturating_sub(2));
+                    .stale_lists(server.version().saturating_sub(lag));
                 cluster.start_later(FIRST);
                 cluster.later(|c| c.server.watches(Target::all().of_user(FIRST)).fresh_lists());
             })),
@@ -266,24 +201,19 @@ impl Cluster {
             | Fault::DeleteBefore
             | Fault::DeleteHalfDone
             | Fault::RecreateBefore => {
-                let (kind, name) = Self::target(site);
+                let (kind, name) = self.target(site);
                 Decision::Meanwhile(Box::new(move |_| cluster.meddle(fault, &kind, &name)))
             }
-            Fault::ReleaseBefore => {
-                Decision::Meanwhile(Box::new(move |_| cluster.remove_gate(POD, GATE)))
+            Fault::Own(which) => {
+                let site = site.clone();
+                Decision::Meanwhile(Box::new(move |_| {
+                    cluster.subject.meddle(which, &cluster, &site);
+                }))
             }
-            Fault::AtsHeldBack | Fault::PodsHeldBack => {
-                let plural = if fault == Fault::AtsHeldBack {
-                    "ats"
-                } else {
-                    "pods"
-                };
-                self.server.watches(watches(plural)).hold();
-                self.later(move |c| {
-                    c.server
-                        .watches(Target::resource(plural).of_user(FIRST))
-                        .release();
-                });
+            Fault::HeldBack(plural) => {
+                let held = Target::resource(plural).of_user(FIRST);
+                self.server.watches(held.clone()).hold();
+                self.later(move |c| c.server.watches(held).release());
                 Decision::Forward
             }
             Fault::WatchesCut => {
@@ -307,12 +237,14 @@ impl Cluster {
         }
     }
 
-    /// The object that a call is about: that of its own, or the At where it has none.
-    fn target(site: &Site) -> (String, String) {
-        match site.resource.split('/').next() {
-            Some("pods") if !site.name.is_empty() => ("pods".to_owned(), site.name.clone()),
-            _ => ("ats".to_owned(), "a".to_owned()),
+    /// The object that a call is about: one of the operator's, or that of the scenario where it has none.
+    fn target(&self, site: &Site) -> (String, String) {
+        let plural = site.resource.split('/').next().unwrap_or_default();
+        let (ours, name) = self.subject.object();
+        if site.namespace.is_empty() || site.name.is_empty() || plural == "events" {
+            return (ours.to_owned(), name.to_owned());
         }
+        (plural.to_owned(), site.name.clone())
     }
 
     /// A foreign hand.
@@ -337,13 +269,11 @@ impl Cluster {
             Fault::DeleteBefore | Fault::DeleteHalfDone => self.delete_at_once(kind, name),
             _ => {
                 self.delete_at_once(kind, name);
-                // An At as it was; or a pod that is not of it, gate or no gate.
                 let mut again = json!({"apiVersion": object["apiVersion"], "kind": object["kind"],
                     "metadata": {"name": name, "namespace": NAMESPACE, "labels": object["metadata"]["labels"]},
                     "spec": object["spec"].take()});
-                if kind == "pods" {
-                    let gates = again["spec"]["schedulingGates"].take();
-                    again["spec"] = json!({"containers": [{"name": "foreign", "image": "i"}], "schedulingGates": gates});
+                if kind != self.subject.object().0 {
+                    again = self.subject.replacement(again);
                 }
                 // Something may hold the first one.
                 let _ = self.server.direct().create(again);
@@ -383,31 +313,15 @@ impl Cluster {
         self.server.direct().get(kind, NAMESPACE, name)
     }
 
-    /// What stands at a place in the At `a`.
-    pub fn at(&self, pointer: &str) -> Option<Value> {
-        self.get("ats", "a")?.pointer(pointer).cloned()
+    /// What is at a place in the object of the scenario.
+    pub fn field(&self, pointer: &str) -> Option<Value> {
+        let (plural, name) = self.subject.object();
+        self.get(plural, name)?.pointer(pointer).cloned()
     }
 
-    pub fn phase(&self) -> String {
-        self.text("/status/phase")
-    }
-
-    /// The reason that the status of the At shows.
-    pub fn reason(&self) -> String {
-        self.text("/status/reason")
-    }
-
-    /// The reason of a condition of the At.
-    pub fn condition(&self, type_: &str) -> String {
-        let at = self.get("ats", "a").unwrap_or_default();
-        let found = judge::condition(&at, type_);
-        found
-            .map(|(_, reason)| reason.to_owned())
-            .unwrap_or_default()
-    }
-
-    fn text(&self, pointer: &str) -> String {
-        let value = self.at(pointer);
+    /// The same as text; empty if it is none.
+    pub fn text(&self, pointer: &str) -> String {
+        let value = self.field(pointer);
         value
             .as_ref()
             .and_then(Value::as_str)
@@ -415,12 +329,14 @@ impl Cluster {
             .to_owned()
     }
 
-    pub fn pod_phase(&self) -> String {
-        let pod = self.get("pods", POD).unwrap_or_default();
-        pod["status"]["phase"]
-            .as_str()
+    /// The reason of a condition of the object of the scenario.
+    pub fn condition(&self, type_: &str) -> String {
+        let (plural, name) = self.subject.object();
+        let object = self.get(plural, name).unwrap_or_default();
+        let found = changes::condition(&object, type_);
+        found
+            .map(|(_, reason)| reason.to_owned())
             .unwrap_or_default()
-            .to_owned()
     }
 
     /// Waits for a condition on the objects; a fault may make it impossible, and then the script goes on without.
@@ -440,35 +356,5 @@ impl Cluster {
 
     pub fn set_clock(&self, seconds: i64) {
         self.server.clock().step(TimeDelta::seconds(seconds));
-    }
-
-    /// Somebody with rights on pods removes a gate.
-    pub fn remove_gate(&self, pod: &str, gate: &str) {
-        let _ = self.server.direct().edit("pods", NAMESPACE, pod, |pod| {
-            if let Some(gates) = pod["spec"]["schedulingGates"].as_array_mut() {
-                gates.retain(|known| known["name"] != gate);
-            }
-        });
-    }
-
-    /// The eviction of a pod by its kubelet.
-    pub fn evict(&self, pod: &str) {
-        let status = json!({"status": {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}});
-        let _ = self
-            .server
-            .direct()
-            .patch_status("pods", NAMESPACE, pod, &status);
-    }
-
-    /// The node is lost: its pods are marked for deletion, and go when the Node object does.
-    pub async fn lose_the_node(&self) {
-        self.kubelet.lose(NODE);
-        self.until(|c| {
-            c.get("pods", POD)
-                .is_none_or(|pod| !pod["metadata"]["deletionTimestamp"].is_null())
-        })
-        .await;
-        self.sleep(60).await;
-        self.delete_at_once("pods", POD);
     }
 }

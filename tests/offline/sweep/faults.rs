@@ -49,12 +49,10 @@ pub enum Fault {
     DeleteHalfDone,
     /// It is deleted and created again right before the call.
     RecreateBefore,
-    /// Somebody removes the gate of the pod right before the call.
-    ReleaseBefore,
-    /// From this call on the watch of Ats brings nothing for 20 seconds, and then all.
-    AtsHeldBack,
-    /// The same with the watch of pods.
-    PodsHeldBack,
+    /// A foreign client does right before the call what [`Subject::meddle`](super::subject::Subject::meddle) says.
+    Own(&'static str),
+    /// From this call on the watch of that resource brings nothing for 20 seconds, and then all.
+    HeldBack(&'static str),
     /// The connections of the watches are cut.
     WatchesCut,
     /// The watches are cut, and cannot go on from where they were: 410.
@@ -66,8 +64,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Every fault.
-    pub const ALL: &[Self] = &[
+    /// The faults that every kind meets.
+    pub const GENERAL: &[Self] = &[
         Self::Lost,
         Self::Unanswered,
         Self::Late,
@@ -88,21 +86,26 @@ impl Fault {
         Self::DeleteBefore,
         Self::DeleteHalfDone,
         Self::RecreateBefore,
-        Self::ReleaseBefore,
-        Self::AtsHeldBack,
-        Self::PodsHeldBack,
         Self::WatchesCut,
         Self::WatchesGone,
         Self::WatchesSilent,
         Self::ListsRefused,
     ];
 
-    /// Whether the scenario goes on to the same end. A foreign hand that deletes or releases has one of its own.
-    pub fn keeps_the_end(self) -> bool {
-        !matches!(
+    /// Whether a foreign client acts right before the call.
+    pub fn is_a_foreign_hand(self) -> bool {
+        use Fault::{DeleteBefore, DeleteHalfDone, EditBefore, Own, RecreateBefore};
+        matches!(
             self,
-            Self::DeleteBefore | Self::DeleteHalfDone | Self::RecreateBefore | Self::ReleaseBefore
+            EditBefore | DeleteBefore | DeleteHalfDone | RecreateBefore | Own(_)
         )
+    }
+
+    /// The outcome of the call is unknown to the operator, and it was or will be carried out: the faults after which a
+    /// program is most likely to do twice what it should do once.
+    pub fn hides_what_was_done(self) -> bool {
+        use Fault::{InternalErrorThoughDone, Late, TimeoutThoughDone};
+        matches!(self, Late | InternalErrorThoughDone | TimeoutThoughDone)
     }
 
     /// Whether the process dies.
@@ -111,23 +114,24 @@ impl Fault {
         matches!(self, CrashBefore | CrashAfter | TakenOver | CrashAndOldList)
     }
 
-    /// Whether the operator may forget, or miss, what became of a pod: it dies, or its watch of pods is disturbed.
-    pub fn hides_pods(self) -> bool {
-        use Fault::{ListsRefused, PodsHeldBack, WatchesCut, WatchesGone, WatchesSilent};
+    /// Whether the operator may forget, or miss, what became of an object: it dies, or a watch of that resource is
+    /// disturbed.
+    pub fn hides(self, resource: &str) -> bool {
+        use Fault::{HeldBack, ListsRefused, WatchesCut, WatchesGone, WatchesSilent};
         self.is_a_crash()
             || matches!(
                 self,
-                ListsRefused | PodsHeldBack | WatchesCut | WatchesGone | WatchesSilent
+                ListsRefused | WatchesCut | WatchesGone | WatchesSilent
             )
+            || matches!(self, HeldBack(held) if held == resource)
     }
 
     /// Whether the fault makes a difference of its own at that call. A read that is carried out without an answer is one that
     /// is lost, and there is nothing to edit before a list.
     pub fn applies(self, site: &Site) -> bool {
         use Fault::{
-            Conflict, CrashAfter, DeleteBefore, DeleteHalfDone, EditBefore,
-            InternalErrorThoughDone, Invalid, Late, RecreateBefore, ReleaseBefore,
-            TimeoutThoughDone, Unanswered,
+            Conflict, CrashAfter, InternalErrorThoughDone, Invalid, Late, TimeoutThoughDone,
+            Unanswered,
         };
         let changes_nothing = matches!(
             self,
@@ -139,10 +143,7 @@ impl Fault {
                 | TimeoutThoughDone
                 | CrashAfter
         );
-        let foreign = matches!(
-            self,
-            EditBefore | DeleteBefore | DeleteHalfDone | RecreateBefore | ReleaseBefore
-        );
+        let foreign = self.is_a_foreign_hand();
         match (site.verb, site.resource.as_str()) {
             (Verb::Get, _) => !changes_nothing,
             (Verb::List | Verb::Watch, _) | (_, "events") => !changes_nothing && !foreign,
@@ -157,7 +158,7 @@ impl Fault {
             // A list has 65 s, a write 40 s.
             Self::Silent if site.verb == Verb::List => 75,
             Self::Silent => 60,
-            Self::WatchesSilent | Self::ListsRefused | Self::AtsHeldBack | Self::PodsHeldBack => 45,
+            Self::WatchesSilent | Self::ListsRefused | Self::HeldBack(_) => 45,
             Self::TooManyRequests | Self::Unavailable => 20,
             Self::CrashAndOldList => 40,
             _ => 15,
@@ -167,6 +168,10 @@ impl Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        match self {
+            Self::Own(name) => f.write_str(name),
+            Self::HeldBack(plural) => write!(f, "HeldBack({plural})"),
+            other => write!(f, "{other:?}"),
+        }
     }
 }

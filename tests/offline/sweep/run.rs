@@ -7,18 +7,16 @@ use std::time::Duration;
 
 use simulated_apiserver::{Decision, History, Site, Verb};
 
-use super::at::{Scenario, Special};
+use super::changes;
 use super::cluster::{Cluster, FIRST, RETRY_AFTER, SECOND};
 use super::faults::Fault;
-use super::judge;
 use super::mutants::Mutant;
+use super::subject::{Judged, Scenario, Seen, Special, Subject};
 
-/// How long a run goes on once its script has ended and its At is done.
-const SETTLE: Duration = Duration::from_secs(75);
 /// The longest run, in virtual time.
 const LONGEST: Duration = Duration::from_mins(30);
-/// How many pods more than without a fault may be made, none of which is released: as long as the operator does not see
-/// that an At is gone or suspended, it makes the pod again that something else deletes.
+/// How many pods more than without a fault may be made: as long as the operator does not see that an object is gone or
+/// suspended, it makes the pod again that something else deletes.
 const PODS_IN_VAIN: usize = 6;
 /// How many requests more than without a fault, watches apart, may be made.
 const MORE_REQUESTS: usize = 40;
@@ -46,14 +44,12 @@ pub struct Run {
     /// The faults that befell it.
     pub befell: Vec<String>,
     faults: Vec<Fault>,
+    /// The scenario ends as without them.
+    keeps_the_end: bool,
     /// When the last of them did, in virtual time.
     last_fault: Duration,
-    /// Somebody released a pod, and the operator may not know: the hole that docs/at/exactly-once.md names.
-    has_hole: bool,
-    /// The promises that were broken.
-    pub broken: Vec<String>,
-    /// What is left at the end; see [`judge::outcome`].
-    outcome: String,
+    /// What the judge of the kind says.
+    pub judged: Judged,
     pods_made: usize,
     /// A request of the first operator failed.
     failed: bool,
@@ -61,29 +57,33 @@ pub struct Run {
     recovery: Duration,
     /// How many requests the operators made, watches apart.
     requests: usize,
-    /// When the last change of an At or a pod was, in virtual time.
+    /// When the last change was, in virtual time; those of nodes and Events apart.
     took: Duration,
 }
 
-/// Runs a scenario.
-pub fn run(scenario: &Scenario, disturbance: &Disturbance, mutant: Option<&'static Mutant>) -> Run {
+/// Runs a scenario of a kind.
+pub fn run(
+    subject: &'static dyn Subject,
+    scenario: &Scenario,
+    disturbance: &Disturbance,
+    mutant: Option<&'static Mutant>,
+) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .unwrap();
     runtime.block_on(async {
-        let cluster = Cluster::new("at", mutant);
-        let befell = plan(&cluster, disturbance);
+        let cluster = Cluster::new(subject, mutant);
+        let befell = plan(subject, &cluster, disturbance);
         cluster.start(FIRST);
         if scenario.special == Special::TwoOperators {
             cluster.start(SECOND);
         }
         let whole = async {
             (scenario.script)(&cluster).await;
-            let done = |c: &Cluster| c.get("ats", "a").is_none() || c.phase() == "DONE";
-            cluster.until(done).await;
-            tokio::time::sleep(SETTLE).await;
+            cluster.until(|c| subject.is_settled(c)).await;
+            tokio::time::sleep(subject.settle()).await;
         };
         // A run that does not end in time is judged by what is there.
         let _ = tokio::time::timeout(LONGEST, whole).await;
@@ -92,7 +92,7 @@ pub fn run(scenario: &Scenario, disturbance: &Disturbance, mutant: Option<&'stat
         // The plan holds the cluster, and with it the server that holds the plan.
         cluster.server.on(|_: &Site| Decision::Forward);
         let befell = std::mem::take(&mut *befell.lock().unwrap_or_else(PoisonError::into_inner));
-        Run::of(history, &befell)
+        Run::new(subject, scenario, history, &befell)
     })
 }
 
@@ -105,7 +105,7 @@ struct Blow {
 
 type Befell = Arc<Mutex<Vec<Blow>>>;
 
-fn plan(cluster: &Cluster, disturbance: &Disturbance) -> Befell {
+fn plan(subject: &dyn Subject, cluster: &Cluster, disturbance: &Disturbance) -> Befell {
     let befell = Befell::default();
     let note = {
         let (befell, cluster) = (befell.clone(), cluster.clone());
@@ -134,6 +134,7 @@ fn plan(cluster: &Cluster, disturbance: &Disturbance) -> Befell {
         }
         Disturbance::Random(seed) => {
             let random = Mutex::new((fastrand::Rng::with_seed(*seed), 0));
+            let faults = subject.faults();
             Box::new(move |here: &Site| {
                 let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
                 let (random, many) = &mut *random;
@@ -141,7 +142,7 @@ fn plan(cluster: &Cluster, disturbance: &Disturbance) -> Befell {
                 {
                     return Decision::Forward;
                 }
-                let fault = Fault::ALL[random.usize(..Fault::ALL.len())];
+                let fault = faults[random.usize(..faults.len())];
                 if !fault.applies(here) {
                     return Decision::Forward;
                 }
@@ -162,10 +163,8 @@ fn plan(cluster: &Cluster, disturbance: &Disturbance) -> Befell {
 }
 
 impl Run {
-    fn of(history: History, befell: &[Blow]) -> Self {
+    fn new(subject: &dyn Subject, scenario: &Scenario, history: History, befell: &[Blow]) -> Self {
         let faults: Vec<Fault> = befell.iter().map(|blow| blow.fault).collect();
-        let has_hole =
-            faults.iter().any(|fault| fault.hides_pods()) && judge::foreign_release(&history);
         let sites = history.requests.iter().map(|request| &request.site);
         let requests = sites
             .clone()
@@ -174,16 +173,22 @@ impl Run {
         let sites = sites.filter(|site| site.user == FIRST).cloned().collect();
         let versions = history.versions.iter();
         let changes =
-            versions.filter(|version| ["ats", "pods"].contains(&version.resource.as_str()));
+            versions.filter(|v| !["events", "nodes", "namespaces"].contains(&v.resource.as_str()));
+        let seen = Seen {
+            history: &history,
+            faults: &faults,
+            special: scenario.special,
+        };
         Self {
-            broken: judge::broken_promises(&history, has_hole),
-            outcome: judge::outcome(&history),
-            pods_made: judge::pods_made(&history),
+            judged: subject.judge(&seen),
+            pods_made: changes::made(&history, "pods"),
+            keeps_the_end: befell
+                .iter()
+                .all(|blow| subject.keeps_the_end(blow.fault, &blow.site)),
             failed: history
                 .requests
                 .iter()
                 .any(|r| r.site.user == FIRST && r.code.is_some_and(|code| code >= 400)),
-            has_hole,
             sites,
             befell: befell
                 .iter()
@@ -205,13 +210,10 @@ impl Run {
     }
 
     /// What is wrong with this run of a scenario, beside the undisturbed one.
-    pub fn faults(&self, calm: &Self, scenario: &Scenario) -> Vec<String> {
-        let mut wrong = self.broken.clone();
-        let (expected, found) = (&calm.outcome, &self.outcome);
-        let keeps_the_end = self.faults.iter().all(|fault| fault.keeps_the_end());
-        let end_was_missed = (scenario.special == Special::EndMayBeMissed)
-            && found.contains(" DONE Unknown exit null PodLost ");
-        if keeps_the_end && expected != found && !end_was_missed && !self.has_hole {
+    pub fn faults(&self, calm: &Self, subject: &dyn Subject, scenario: &Scenario) -> Vec<String> {
+        let mut wrong = self.judged.broken.clone();
+        let (expected, found) = (&calm.judged.outcome, &self.judged.outcome);
+        if self.keeps_the_end && expected != found && !self.judged.end_may_differ {
             wrong.push(format!(
                 "the end differs\n--- undisturbed\n{expected}\n--- disturbed\n{found}"
             ));
@@ -233,7 +235,8 @@ impl Run {
         } else {
             Duration::ZERO
         };
-        if keeps_the_end && self.took > calm.took.max(self.last_fault) + self.recovery + pause {
+        if self.keeps_the_end && self.took > calm.took.max(self.last_fault) + self.recovery + pause
+        {
             wrong.push(format!(
                 "it took {:.1?} instead of {:.1?}",
                 self.took, calm.took
@@ -241,14 +244,14 @@ impl Run {
         }
         // With several faults, the news that ends a pause may be old, and a new process knows of no pause.
         if scenario.special != Special::ClockIsSet && self.faults.len() == 1 {
-            wrong.extend(self.impatience());
+            wrong.extend(self.impatience(subject.object().0));
         }
         wrong
     }
 
     /// Requests that came before the pause was over that the API server had asked for. A changed spec ends the pause of its
     /// object, and so does a clock that is set back.
-    fn impatience(&self) -> Vec<String> {
+    fn impatience(&self, plural: &str) -> Vec<String> {
         let requests = &self.history.requests;
         let asked = requests
             .iter()
@@ -264,7 +267,7 @@ impl Run {
                 .history
                 .versions
                 .iter()
-                .filter(|v| v.resource == "ats" && !v.by.starts_with("operator"));
+                .filter(|v| v.resource == plural && !changes::is_operator(&v.by));
             let edits: Vec<Duration> = edits.map(|version| version.elapsed).collect();
             let early = early.filter(move |r| {
                 !edits
@@ -301,7 +304,7 @@ impl Run {
     }
 }
 
-/// Whether a request does the same again: each write and read on the At and its pod is a part of one reconcile, and
+/// Whether a request does the same again: each write and read on the object and what it owns is a part of one reconcile, and
 /// lists, watches and Events have pauses of their own.
 fn is_a_retry(failed: &Site, site: &Site) -> bool {
     let kind = |site: &Site| match (site.verb, site.resource.as_str()) {

@@ -52,7 +52,9 @@ lengths! {
     texts: u32 = 250, 3_000;
     /// `admit`: files of each kind that are judged.
     documents: u32 = 100, 2_000;
-    /// `tests/offline/sweep`: runs with several faults at random.
+    /// `tests/offline/sweep`: runs of each kind with a fault at a call. At has 12,600, MyDaemonSet more.
+    swept_faults: usize = 2_000, usize::MAX;
+    /// `tests/offline/sweep`: runs of each kind with several faults at random.
     random_faults: u64 = 400, 10_000;
     /// `tests/offline/admission`: random objects of each kind.
     random_objects: u64 = 1_500, 10_000;

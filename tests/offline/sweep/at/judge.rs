@@ -9,16 +9,14 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use simulated_apiserver::{ChangeKind, History, Version};
 
+use crate::sweep::changes::{condition, conditions, is_operator, left, versions as of};
+
 /// The gate that holds a pod of an At back.
 pub const GATE: &str = "cnat.programming-kubernetes.info/armed";
 
 /// How far from the release startTime may be. An operator that dies before it has recorded its release takes the time from
 /// the pod, or that of its own start.
 const START_IS_OFF: Duration = Duration::from_secs(90);
-
-fn is_operator(user: &str) -> bool {
-    user.starts_with("operator")
-}
 
 /// Whether a pod of an At was released by somebody else.
 pub fn foreign_release(history: &History) -> bool {
@@ -76,32 +74,6 @@ pub fn broken_promises(history: &History, has_hole: bool) -> Vec<String> {
     broken
 }
 
-/// The versions of all objects of a resource, in order.
-fn of<'a>(history: &'a History, resource: &'a str) -> impl Iterator<Item = &'a Version> {
-    let all = history.versions.iter();
-    all.filter(move |version| version.resource == resource)
-}
-
-/// The objects of a resource that were left at the end.
-fn left<'a>(history: &'a History, resource: &'a str) -> Vec<&'a Version> {
-    let mut left: BTreeMap<&str, &Version> = BTreeMap::new();
-    for version in of(history, resource) {
-        if version.kind == ChangeKind::Deleted {
-            left.remove(version.name.as_str());
-        } else {
-            left.insert(&version.name, version);
-        }
-    }
-    left.into_values().collect()
-}
-
-/// How many pods were made.
-pub fn pods_made(history: &History) -> usize {
-    let pods = of(history, "pods");
-    pods.filter(|version| version.kind == ChangeKind::Added)
-        .count()
-}
-
 /// What is known of a pod of an At.
 struct Pod<'a> {
     uid: &'a str,
@@ -143,13 +115,6 @@ fn is_gated(pod: &Value) -> bool {
 
 fn phase(at: &Value) -> &str {
     at["status"]["phase"].as_str().unwrap_or("PENDING")
-}
-
-/// The condition of a type: its status and its reason.
-pub fn condition<'a>(at: &'a Value, type_: &str) -> Option<(&'a str, &'a str)> {
-    let all = at["status"]["conditions"].as_array()?;
-    let found = all.iter().find(|condition| condition["type"] == type_)?;
-    Some((found["status"].as_str()?, found["reason"].as_str()?))
 }
 
 /// What is decided stays decided.
@@ -272,19 +237,6 @@ pub fn outcome(history: &History) -> String {
     let mut lines = Vec::new();
     for at in left(history, "ats") {
         let status = &at.object()["status"];
-        let mut conditions: Vec<String> = Vec::new();
-        for condition in status["conditions"].as_array().into_iter().flatten() {
-            let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-            let (type_, is, reason) = (text("type"), text("status"), text("reason"));
-            let behind = condition["observedGeneration"] != at.object()["metadata"]["generation"];
-            let behind = if behind {
-                " (of an earlier generation)"
-            } else {
-                ""
-            };
-            conditions.push(format!("{type_}={is}/{reason}{behind}"));
-        }
-        conditions.sort();
         lines.push(format!(
             "{} {} {} exit {} {} {}",
             at.name,
@@ -292,7 +244,7 @@ pub fn outcome(history: &History) -> String {
             status["result"].as_str().unwrap_or("-"),
             status["exitCode"],
             status["reason"].as_str().unwrap_or("-"),
-            conditions.join(" "),
+            conditions(at.object()),
         ));
     }
     for pod in left(history, "pods") {

@@ -1,0 +1,146 @@
+//! What a kind brings to the sweep: its scenarios, how its pods run, its promises, its mutants.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use simulated_apiserver::{History, Run, Site};
+
+use super::cluster::Cluster;
+use super::faults::Fault;
+use super::mutants::Mutant;
+
+/// A kind under the sweep. `at/mod.rs` is the smallest complete example.
+pub trait Subject: Sync {
+    /// Its name, as `--kinds` takes it.
+    fn kind(&self) -> &'static str;
+
+    /// The object that the scenarios are about: plural and name.
+    fn object(&self) -> (&'static str, &'static str);
+
+    /// The resources that its reconciler watches. A fault holds back each of them, so that one cache is behind the others.
+    fn watched(&self) -> &'static [&'static str];
+
+    /// What the faults are put into.
+    fn scenarios(&self) -> &'static [Scenario];
+
+    /// The nodes of the cluster.
+    fn nodes(&self) -> &'static [&'static str] {
+        &["node-1"]
+    }
+
+    /// How a pod runs.
+    fn run(&self, pod: &Value) -> Run;
+
+    /// The object is where the scenario leads to. [`Self::settle`] later the run ends.
+    fn is_settled(&self, cluster: &Cluster) -> bool;
+
+    /// How long a run goes on once the object is settled: longer than every fault lasts.
+    fn settle(&self) -> Duration {
+        Duration::from_secs(75)
+    }
+
+    /// Its own acts of a foreign client, each of which happens right before a call: [`Fault::Own`].
+    fn meddlings(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Does what one of [`Self::meddlings`] says.
+    fn meddle(&self, _which: &str, _cluster: &Cluster, _site: &Site) {}
+
+    /// What a foreign client creates in place of an object of the operator that it deleted.
+    fn replacement(&self, object: Value) -> Value;
+
+    /// Whether the scenario ends as without the fault.
+    fn keeps_the_end(&self, fault: Fault, _site: &Site) -> bool {
+        !fault.is_a_foreign_hand() || fault == Fault::EditBefore
+    }
+
+    /// By how many changes the lists of an API server that lags are behind.
+    fn lag(&self) -> u64 {
+        2
+    }
+
+    /// Judges the history of a run.
+    fn judge(&self, seen: &Seen<'_>) -> Judged;
+
+    /// What the runs must have led to at least once: rare branches, by what they show.
+    fn rare(&self) -> &'static [&'static str];
+
+    /// Programs with a bug, each of which must be caught.
+    fn mutants(&self) -> &'static [Mutant];
+
+    /// Every fault.
+    fn faults(&self) -> Vec<Fault> {
+        let held = self.watched().iter().map(|plural| Fault::HeldBack(plural));
+        let own = self.meddlings().iter().map(|which| Fault::Own(which));
+        let general = Fault::GENERAL.iter().copied();
+        general.chain(held).chain(own).collect()
+    }
+}
+
+/// What a judge sees of a run.
+pub struct Seen<'a> {
+    pub history: &'a History,
+    /// The faults that befell the first operator.
+    pub faults: &'a [Fault],
+    pub special: Special,
+}
+
+/// What a judge says of a run.
+pub struct Judged {
+    /// The sentence of each promise that was broken.
+    pub broken: Vec<String>,
+    /// What two runs of a scenario must have in common at their end.
+    pub outcome: String,
+    /// The end may differ from that of the undisturbed run: the operator cannot know better.
+    pub end_may_differ: bool,
+    /// The branches that the run led to; see [`Subject::rare`].
+    pub marks: BTreeSet<String>,
+}
+
+/// A life of an object. Its steps wait for what they need, so that a fault may delay them.
+pub struct Scenario {
+    pub name: &'static str,
+    /// What is special about it.
+    pub special: Special,
+    pub script: fn(&Cluster) -> BoxFuture<'_, ()>,
+}
+
+/// What is special about a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    Nothing,
+    /// Two operators work at once, of which the first meets the faults.
+    TwoOperators,
+    /// The pod goes before a disturbed operator may have seen its end: then the result may be Unknown.
+    EndMayBeMissed,
+    /// The clock is set.
+    ClockIsSet,
+}
+
+/// `name(Special) = |cluster| { .. };`, as often as you like: the scenarios of a kind.
+macro_rules! scenarios {
+    ($($(#[$meta:meta])* $name:ident $(($special:ident))? = |$cluster:ident| $script:block;)+) => {
+        /// Every scenario.
+        const SCENARIOS: &[$crate::sweep::subject::Scenario] = &[$(
+            $crate::sweep::subject::Scenario {
+                name: stringify!($name),
+                special: $crate::sweep::subject::special!($($special)?),
+                script: |$cluster| futures::FutureExt::boxed(async move $script),
+            },
+        )+];
+    };
+}
+
+macro_rules! special {
+    () => {
+        $crate::sweep::subject::Special::Nothing
+    };
+    ($special:ident) => {
+        $crate::sweep::subject::Special::$special
+    };
+}
+
+pub(crate) use {scenarios, special};
