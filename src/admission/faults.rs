@@ -133,6 +133,24 @@ impl Fault {
         )
     }
 
+    /// The same fault wherever in its list the item is that has it: list indices are left out of the path.
+    #[must_use]
+    pub fn of_any_item(&self) -> Self {
+        let mut field = String::with_capacity(self.field.len());
+        let mut rest = self.field.as_str();
+        while let Some((head, tail)) = rest.split_once('[') {
+            field.push_str(head);
+            field.push('[');
+            let key = tail.trim_start_matches(|c: char| c.is_ascii_digit());
+            rest = if key.starts_with(']') { key } else { tail };
+        }
+        field.push_str(rest);
+        Self {
+            field,
+            ..self.clone()
+        }
+    }
+
     fn build(
         field: impl Into<String>,
         reason: Reason,

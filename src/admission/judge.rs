@@ -1,7 +1,7 @@
 //! Judges one request by the rules of one kind.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use kube::core::ApiResource;
@@ -264,6 +264,40 @@ fn examine<R: Rules>(version: &mut Version<'_, R::Spec>, now: DateTime<Utc>) -> 
     }
 }
 
+/// Divides the faults of a new version into those that the stored one has as well, and new ones. A stored fault may move
+/// with its item to another index of its list, but it may not multiply.
+fn ratchet(before: &Findings, found: Vec<Fault>) -> (Vec<Fault>, Vec<Fault>) {
+    // Where not all the old faults are known, none counts as new: such an object is worked on
+    // in no way before it has no fault at all.
+    if before.is_full() {
+        return (found, Vec::new());
+    }
+    let stored: HashSet<&Fault> = before.faults.iter().collect();
+    let (mut known, others): (Vec<Fault>, Vec<Fault>) =
+        found.into_iter().partition(|fault| stored.contains(fault));
+    let in_place: HashSet<&Fault> = known.iter().collect();
+    let mut missing: HashMap<Fault, usize> = HashMap::new();
+    for fault in before
+        .faults
+        .iter()
+        .filter(|fault| !in_place.contains(fault))
+    {
+        *missing.entry(fault.of_any_item()).or_default() += 1;
+    }
+    let (moved, fresh) =
+        others
+            .into_iter()
+            .partition(|fault| match missing.get_mut(&fault.of_any_item()) {
+                Some(count) if *count > 0 => {
+                    *count -= 1;
+                    true
+                }
+                _ => false,
+            });
+    known.extend::<Vec<Fault>>(moved);
+    (known, fresh)
+}
+
 /// The validating side.
 fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     if !is_judged(request) {
@@ -277,13 +311,7 @@ fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     if let Some(old) = &mut old {
         let before = examine::<R>(old, now);
         // Ratcheting: what is stored already must not keep anybody from changing something else.
-        // Where not all the old faults are known, none counts as new: such an object is worked on
-        // in no way before it has no fault at all.
-        let stored: HashSet<&Fault> = before.faults.iter().collect();
-        let (known, fresh): (Vec<Fault>, _) = found
-            .faults
-            .into_iter()
-            .partition(|fault| before.is_full() || stored.contains(fault));
+        let (known, fresh) = ratchet(&before, found.faults);
         found.faults = fresh;
         for fault in known {
             found.warn(format!("already stored: {fault}"));
@@ -307,5 +335,58 @@ fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         response: response.with_warnings(&warnings),
         name: name.to_owned(),
         faults,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(all: &[(&str, &str)]) -> Vec<Fault> {
+        let fault = |(field, value): &(&str, &str)| Fault::invalid(*field, *value, "is bad");
+        all.iter().map(fault).collect()
+    }
+
+    fn fresh(before: &[(&str, &str)], after: &[(&str, &str)]) -> Vec<String> {
+        let before = Findings {
+            faults: faults(before),
+            ..Findings::default()
+        };
+        let (known, fresh) = ratchet(&before, faults(after));
+        assert_eq!(known.len() + fresh.len(), after.len());
+        fresh.into_iter().map(|fault| fault.field).collect()
+    }
+
+    #[test]
+    fn a_stored_fault_may_move_within_its_list_but_not_multiply() {
+        let none: [&str; 0] = [];
+        // Another item was removed, or added in front.
+        assert_eq!(fresh(&[("c[1].image", "x")], &[("c[0].image", "x")]), none);
+        let two = [("c[1].image", "x"), ("c[2].image", "x")];
+        assert_eq!(fresh(&[("c[1].image", "x")], &two), ["c[2].image"]);
+        assert_eq!(
+            fresh(&two, &[("c[0].image", "x"), ("c[1].image", "x")]),
+            none
+        );
+        // Another value, field, list or label is another fault.
+        assert_eq!(
+            fresh(&[("c[1].image", "x")], &[("c[0].image", "y")]),
+            ["c[0].image"]
+        );
+        assert_eq!(
+            fresh(
+                &[("c[1].image", "x")],
+                &[("c[0].name", "x"), ("d[1].image", "x")]
+            ),
+            ["c[0].name", "d[1].image"]
+        );
+        assert_eq!(
+            fresh(&[("labels[a1]", "x")], &[("labels[a2]", "x")]),
+            ["labels[a2]"]
+        );
+        assert_eq!(
+            fresh(&[("c[1].e[7].name", "x")], &[("c[0].e[10].name", "x")]),
+            none
+        );
     }
 }

@@ -102,9 +102,9 @@ pub trait Parent: Sized + Send + Sync + 'static {
     /// on.
     fn rejected(_status: &mut Status<Self>) {}
 
-    /// Whether children of names that the spec said before may go, this being the present one. Not so,
-    /// where the name is always the object's own: another is a copy that somebody made, and theirs.
-    fn retires_others(_child: &ChildView) -> bool {
+    /// Whether a child of another name, which the spec had before, is deleted now that `present` has the name of the
+    /// spec. Never where the name is always the object's own: another child is a copy that a user made.
+    fn retires(_present: &ChildView, _other: &ChildView) -> bool {
         false
     }
 

@@ -313,6 +313,11 @@ pub fn has_form_of_label(text: &str) -> bool {
         && bytes.last().is_some_and(|b| inner(*b))
 }
 
+/// Whether the text is an RFC 1123 subdomain, as names of objects must be.
+pub fn is_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(has_form_of_label)
+}
+
 /// The restart policy of the pod or container at `at`, if it has one, may only be `allowed`.
 pub fn check_restart_policy(
     at: impl Display,

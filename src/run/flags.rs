@@ -129,8 +129,8 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_LEADER_ELECTION_RETRY_PERIOD", value_name = "DURATION", default_value = "2s", value_parser = duration)]
     pub leader_election_retry_period: Duration,
 
-    /// How many objects of one kind are reconciled at a time, each with at most one call to the API
-    /// server under way.
+    /// How many objects of one kind are reconciled at a time. Each has at most one call to the API server
+    /// under way; a MyDaemonSet, which creates and deletes pods, at most 32.
     #[arg(long, env = "MY_OPERATOR_MAX_CONCURRENT_RECONCILES", value_name = "N", default_value = "96", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub max_concurrent_reconciles: u16,
 

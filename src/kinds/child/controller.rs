@@ -11,6 +11,7 @@ use kube::core::ObjectMeta;
 use kube::{Api, Resource};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::decision::{Act, Found, Pace, Sight, Trouble, decide};
 use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
@@ -21,6 +22,7 @@ use crate::kinds::pods::{self, Pod, PodView};
 use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{self, News, Severity};
+use crate::reconcile::own::LONGEST_LAG;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
 use crate::reconcile::watch::Selection;
@@ -104,8 +106,8 @@ struct Memory {
     generation: Option<i64>,
     /// Hash of what was applied last, and the print of what it became.
     applied: Option<(u64, u64)>,
-    /// The child that was written last, by name, and its version then.
-    written: Option<(String, u64)>,
+    /// The child that was written last, by name, its version then, and when that was.
+    written: Option<(String, u64, Instant)>,
     /// The child that was the object's own when it was seen last, by name.
     own: Option<String>,
     /// The pace of attempts at the child, and what stands in their way.
@@ -180,6 +182,16 @@ impl<P: Parent> Controller<P> {
     }
 }
 
+/// The status as it is stored. One that cannot be read is replaced, unless it may record that a child was made that must
+/// not be made a second time.
+fn read_status<P: Parent>(parent: &ParentView) -> serde_json::Result<Status<P>> {
+    match serde_json::from_str::<Option<Status<P>>>(parent.status.text()) {
+        Ok(status) => Ok(status.unwrap_or_default()),
+        Err(error) if P::ONCE => Err(error),
+        Err(_) => Ok(Status::<P>::default()),
+    }
+}
+
 /// The view of a child of this kind.
 fn view<P: Parent>(child: StoredChild<P>) -> ChildView {
     ChildView::of::<<P::Rules as Rules>::Object, _>(child)
@@ -199,12 +211,10 @@ impl<P: Parent> Reconciler for Controller<P> {
             // Its child goes, or stays, by its owner reference.
             return Ok(Outcome::default());
         }
-        let status: Option<Status<P>> =
-            serde_json::from_str(parent.status.text()).map_err(|error| Error::Unreadable {
-                object: key.clone(),
-                reason: format!("its status is not one that this program wrote: {error}"),
-            })?;
-        let before = status.unwrap_or_default();
+        let before = read_status::<P>(&parent).map_err(|error| Error::Unreadable {
+            object: key.clone(),
+            reason: format!("its status is not one that this program wrote: {error}"),
+        })?;
         let (name, annotations) = (&*key.name, &parent.annotations);
         match settle::<P::Rules>(name, annotations, parent.spec.text(), self.now()) {
             Ok(spec) => {
@@ -250,14 +260,15 @@ impl<P: Parent> Reconciler for Controller<P> {
 }
 
 impl Memory {
-    /// Whether this is a child as it was before it was written last.
+    /// Whether this is a child as it was before it was written last. A write of long ago does not count: after a
+    /// restore of etcd versions are lower than it.
     fn is_ahead_of(&self, child: &ChildView) -> bool {
-        let written = self
-            .written
-            .as_ref()
-            .filter(|(name, _)| *name == child.name);
         let version = child.version.parse::<u64>();
-        written.is_some_and(|(_, written)| version.is_ok_and(|version| version < *written))
+        self.written.as_ref().is_some_and(|(name, written, since)| {
+            *name == child.name
+                && since.elapsed() <= LONGEST_LAG
+                && version.is_ok_and(|version| version < *written)
+        })
     }
 
     /// Forgets what was of another object of that name, and what stood in the way of another spec.
@@ -318,6 +329,8 @@ struct Work {
     did: Vec<String>,
     trouble: Option<Trouble>,
     next: Option<DateTime<Utc>>,
+    /// The object is gone or has another spec, which its watch is about to bring: there is nothing to report of this one.
+    is_outdated: bool,
 }
 
 /// One look at one object whose spec obeys the rules.
@@ -334,8 +347,8 @@ impl<P: Parent> Look<'_, P> {
         let found = self.bring_about(&want).await;
         // What was done is told, and logged, whatever came after it.
         let told = match &found {
-            Ok(child) => self.tell(&want, child.as_deref()).await,
-            Err(_) => Ok(()),
+            Ok(child) if !self.work.is_outdated => self.tell(&want, child.as_deref()).await,
+            Ok(_) | Err(_) => Ok(()),
         };
         let did = (!self.work.did.is_empty()).then(|| self.work.did.join(", "));
         let failed = found.err().or(told.err());
@@ -414,9 +427,12 @@ impl<P: Parent> Look<'_, P> {
                     live = true;
                 }
                 Act::Create | Act::Apply | Act::Adopt => {
-                    // The watch may tell later of the end of the object than of that of its child. What
-                    // is made or taken for none would start pods, and be deleted.
-                    if act != Act::Apply && !self.is_still_there().await? {
+                    // The watch of the object may lag behind that of its child. What is made or taken for an object
+                    // that is gone would start pods, and be deleted; a Job that is let go runs what the spec no
+                    // longer says.
+                    let starts_pods = act != Act::Apply || matches!(upkeep, Upkeep::Patch(_));
+                    if starts_pods && !self.is_current().await? {
+                        self.work.is_outdated = true;
                         return Ok(None);
                     }
                     let written = match (&child, upkeep) {
@@ -532,13 +548,15 @@ impl<P: Parent> Look<'_, P> {
         Ok(found.map(view::<P>))
     }
 
-    /// Whether the object is there and not being deleted, by the API server itself.
-    async fn is_still_there(&self) -> Result<bool, Error> {
+    /// Whether the object is there, not being deleted, and of this generation, by the API server itself.
+    async fn is_current(&self) -> Result<bool, Error> {
         let api = self.api::<Stored<P>>();
         let request = api.get_metadata(&self.owner.key.name);
         let there = if_there(read("read the object", self.owner.key, request).await)?;
         let is_it = |meta: &ObjectMeta| {
-            meta.uid.as_deref() == Some(self.owner.uid) && meta.deletion_timestamp.is_none()
+            meta.uid.as_deref() == Some(self.owner.uid)
+                && meta.deletion_timestamp.is_none()
+                && meta.generation == self.owner.generation
         };
         Ok(there.is_some_and(|object| is_it(&object.metadata)))
     }
@@ -646,7 +664,7 @@ impl<P: Parent> Look<'_, P> {
         let done = self.memory(|memory| {
             // Versions are numbers that grow (Kubernetes' KEP-5504).
             let version = after.version.parse().ok();
-            memory.written = version.map(|version| (after.name.clone(), version));
+            memory.written = version.map(|version| (after.name.clone(), version, Instant::now()));
             let last = memory.applied.replace((wanted, after.print));
             let again = last.is_some_and(|(last, _)| last == wanted);
             let done = match before {
@@ -701,11 +719,10 @@ impl<P: Parent> Look<'_, P> {
 
     /// Deletes the object's children of other names.
     async fn retire_others(&mut self, present: &ChildView) -> Result<(), Error> {
-        if !P::retires_others(present) {
-            return Ok(());
-        }
         let mut others = self.this.children.find(self.owner.uid);
-        others.retain(|child| child.name != present.name && !child.deleting);
+        others.retain(|child| {
+            child.name != present.name && !child.deleting && P::retires(present, child)
+        });
         let now = self.this.now();
         let hold = self.memory(|memory| memory.retiring.hold(now));
         if let Some(until) = hold.filter(|_| !others.is_empty()) {
@@ -880,6 +897,8 @@ fn hash(body: &Value) -> u64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
     use k8s_openapi::api::apps::v1::Deployment;
     use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -891,10 +910,10 @@ mod tests {
         ChildView::of::<ConfigMap, Deployment>(object)
     }
 
-    #[test]
-    fn what_the_watch_has_not_brought_yet_is_no_drift() {
+    #[tokio::test(start_paused = true)]
+    async fn what_the_watch_has_not_brought_yet_is_no_drift() {
         let memory = Memory {
-            written: Some(("c".to_owned(), 10)),
+            written: Some(("c".to_owned(), 10, Instant::now())),
             ..Memory::default()
         };
         for (name, version, ahead) in [
@@ -911,5 +930,10 @@ mod tests {
             );
         }
         assert!(!Memory::default().is_ahead_of(&child("c", "1")));
+        // A watch that is later than this is one after a restore of the API server's data.
+        tokio::time::sleep(LONGEST_LAG).await;
+        assert!(memory.is_ahead_of(&child("c", "9")));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert!(!memory.is_ahead_of(&child("c", "9")));
     }
 }

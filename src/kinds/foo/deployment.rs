@@ -79,7 +79,7 @@ impl Parent for Foos {
         )
     }
 
-    fn retires_others(_: &ChildView) -> bool {
+    fn retires(_: &ChildView, _: &ChildView) -> bool {
         true
     }
 }

@@ -103,9 +103,11 @@ impl Parent for FooBars {
         }
     }
 
-    /// Only when the present one has succeeded: until then they are what there is to look at.
-    fn retires_others(child: &ChildView) -> bool {
-        run::has_succeeded(&child.status())
+    /// Only when the present one has succeeded: until then the earlier ones are all there is to debug. A Job whose
+    /// command may be running is kept until it ends, since its deletion would kill the pod.
+    fn retires(present: &ChildView, other: &ChildView) -> bool {
+        let never_started = other.suspended && other.generation == Some(1);
+        run::has_succeeded(&present.status()) && (never_started || run::has_ended(&other.status()))
     }
 }
 
@@ -191,7 +193,9 @@ pub fn fields(foobar: &str, spec: &FooBarSpec) -> Value {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::reconcile::raw::Object;
 
     fn spec() -> FooBarSpec {
         FooBarSpec {
@@ -227,6 +231,31 @@ mod tests {
             ("/metadata/labels/foobar", json!("a")),
         ] {
             assert_eq!(fields.pointer(path), Some(&value), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_a_job_that_cannot_run_is_deleted_for_its_successor() {
+        let job = |generation: i64, suspend: bool, condition: &str| {
+            let object = json!({"metadata": {"name": "a-1", "generation": generation},
+                "spec": {"suspend": suspend},
+                "status": {"conditions": [{"type": condition, "status": "True"}]}});
+            let object: Object<v1::Job> = serde_json::from_str(&object.to_string()).unwrap();
+            ChildView::of::<super::super::crd::FooBar, _>(object)
+        };
+        let succeeded = job(2, false, "Complete");
+        for (present, other, retired) in [
+            (&succeeded, job(2, false, "Complete"), true),
+            (&succeeded, job(2, false, "Failed"), true),
+            (&succeeded, job(1, true, "Suspended"), true),
+            // It runs, ends, or waits for the user who suspended it.
+            (&succeeded, job(2, false, ""), false),
+            (&succeeded, job(2, false, "FailureTarget"), false),
+            (&succeeded, job(3, true, "Suspended"), false),
+            (&job(2, false, "Failed"), job(2, false, "Complete"), false),
+            (&job(2, false, ""), job(1, true, "Suspended"), false),
+        ] {
+            assert_eq!(FooBars::retires(present, &other), retired, "{other:?}");
         }
     }
 

@@ -8,7 +8,8 @@
 //! gone before its end is [`run`]'s `JobLost`.
 //!
 //! What the Job came to is read from its own status, and the exit code from that of its pod. Jobs of
-//! earlier generations go when the present one has succeeded; until then they are what is left to look at.
+//! earlier generations that have ended are deleted when the present one has succeeded; until then they are
+//! kept for debugging. One whose command may be running is never deleted.
 
 pub mod admission;
 pub mod crd;

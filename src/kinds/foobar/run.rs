@@ -146,7 +146,12 @@ pub fn report(sight: &Sight<'_>, status: &mut FooBarStatus, now: DateTime<Utc>) 
 
 /// Whether the Job of that status has come to its good end.
 pub fn has_succeeded(job: &JobStatus) -> bool {
-    true_condition(job, "Complete").is_some()
+    true_condition(job, COMPLETE).is_some()
+}
+
+/// Whether the Job of that status has come to any end: none of its pods runs any more.
+pub fn has_ended(job: &JobStatus) -> bool {
+    has_succeeded(job) || true_condition(job, FAILED).is_some()
 }
 
 fn true_condition<'a>(job: &'a JobStatus, type_: &str) -> Option<&'a JobCondition> {

@@ -78,6 +78,13 @@ impl Rules for MyDaemonSetRules {
         let limit = spec.revision_history_limit.filter(|limit| *limit > 0);
         let field = "spec.revisionHistoryLimit";
         findings.check_number(field, limit, 1..=MAX_HISTORY);
+        let pod = spec.template.as_ref().and_then(PodTemplate::spec);
+        if pod.is_some_and(|pod| template::given(pod, "activeDeadlineSeconds")) {
+            findings.fault(Fault::forbidden(
+                format!("{TEMPLATE}.spec.activeDeadlineSeconds"),
+                "a pod that ends would be made again and again",
+            ));
+        }
         findings
     }
 }
@@ -426,6 +433,10 @@ mod tests {
                 "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"".to_owned(),
             ),
             (
+                template(json!({"spec": {"activeDeadlineSeconds": 60}})),
+                "spec.template.spec.activeDeadlineSeconds: Forbidden: a pod that ends would be made again and again".to_owned(),
+            ),
+            (
                 template(json!({"spec": {"containers": [{"name": "log", "image": "b:1"}, {"name": "log", "image": "b:1"}]}})),
                 "spec.template.spec.containers[1].name: Duplicate value: \"log\"".to_owned(),
             ),
@@ -492,6 +503,20 @@ mod tests {
             long[0].to_string(),
             "metadata.name: Too long: may not be more than 63 bytes"
         );
+    }
+
+    #[test]
+    fn what_worked_before_a_rule_was_made_still_does() {
+        for spec in [
+            json!({"image": "a:1", "revisionHistoryLimit": 1_000}),
+            json!({"image": "a:1", "template": {"spec": {"activeDeadlineSeconds": 60}}}),
+        ] {
+            assert_eq!(faults(&spec).len(), 1, "{spec}");
+            let stored = spec.to_string();
+            let settled =
+                settle::<MyDaemonSetRules>("x", &BTreeMap::new(), &stored, DateTime::UNIX_EPOCH);
+            assert!(settled.is_ok(), "{settled:?}");
+        }
     }
 
     #[test]

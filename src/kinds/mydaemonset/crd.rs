@@ -89,8 +89,8 @@ pub struct MyDaemonSetSpec {
     pub image: Option<String>,
     /// A pod template: labels, annotations and any field of a pod's spec. Where it has no container
     /// `app`, one is added in first place. It may not set nodeName, owner references, resourceClaims,
-    /// schedulingGates, a restartPolicy other than Always, or the operator's own labels and annotations.
-    /// Default: one container `app` with spec.image.
+    /// schedulingGates, activeDeadlineSeconds, a restartPolicy other than Always, or the operator's own
+    /// labels and annotations. Default: one container `app` with spec.image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
     /// How a change of the image or the template reaches the nodes. Default: RollingUpdate, one node

@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::views::{NodeView, Taint};
-use crate::kinds::template::{PodTemplate, has_form_of_label};
+use crate::kinds::template::{PodTemplate, is_subdomain};
 
 pub mod rules;
 
@@ -225,8 +225,7 @@ fn is_key(key: &str) -> bool {
         Some((prefix, name)) => (Some(prefix), name),
         None => (None, key),
     };
-    let is_dns = |p: &str| p.len() <= 253 && p.split('.').all(has_form_of_label);
-    prefix.is_none_or(is_dns) && !name.is_empty() && is_value(name)
+    prefix.is_none_or(is_subdomain) && !name.is_empty() && is_value(name)
 }
 
 /// Whether a label may have this value.

@@ -1,18 +1,24 @@
-//! Demands on nodes that are none: the API server would refuse them when a pod is made.
+//! Refuses demands on nodes that the API server would refuse when a pod is made.
 //!
-//! They are refused at admission, since a demand with a slip in it matches no node: every pod would be
-//! deleted, and no pod made whose refusal could tell why. The words are those of Kubernetes'
-//! `pkg/apis/core/validation`.
+//! A slip in a demand makes it match no node: every pod would be deleted, and none made whose refusal
+//! could say why. The template's spec has no schema, so `kubectl apply` does not find a misspelt member
+//! either. Rules and words are those of Kubernetes' `ValidateNodeSelector` and its helpers
+//! (`pkg/apis/core/validation/validation.go`).
 
 use serde_json::{Map, Value};
 
 use super::{Demand, Test, is_key, is_value, list, text};
 use crate::admission::faults::Fault;
 use crate::admission::rules::Findings;
-use crate::kinds::template::{given, member, object};
+use crate::kinds::template::{given, is_subdomain, member, object};
 
 const NO_KEY: &str = "a label cannot have this key";
 const NO_VALUE: &str = "a label cannot have this value";
+const NO_NODE: &str = "a node cannot have this name";
+/// The one field of a node that `matchFields` can select by.
+const NODE_NAME: &str = "metadata.name";
+const EXPRESSIONS: &str = "matchExpressions";
+const FIELDS: &str = "matchFields";
 
 /// Judges `nodeSelector`, the required node affinity and `tolerations` of the pod spec at `at`.
 pub fn check(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
@@ -40,6 +46,7 @@ fn check_selector(at: &str, spec: &Map<String, Value>, findings: &mut Findings) 
 }
 
 fn check_affinity(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     let Some(affinity) = spec.get("affinity").and_then(Value::as_object) else {
         return;
@@ -48,6 +55,16 @@ fn check_affinity(at: &str, spec: &Map<String, Value>, findings: &mut Findings) 
         return;
     };
     let at = format!("{at}.nodeAffinity");
+    let preferred = array(
+        &format!("{at}.{PREFERRED}"),
+        of_nodes.get(PREFERRED),
+        findings,
+    );
+    if preferred.is_some_and(|terms| !terms.is_empty()) {
+        findings.warn(format!(
+            "{at}.{PREFERRED}: has no effect: every eligible node gets a pod"
+        ));
+    }
     let Some(required) = member(&at, of_nodes, REQUIRED, findings) else {
         return;
     };
@@ -58,17 +75,43 @@ fn check_affinity(at: &str, spec: &Map<String, Value>, findings: &mut Findings) 
         findings.fault(Fault::required(at.as_str(), why));
     }
     for (i, term) in terms.unwrap_or_default().iter().enumerate() {
-        let at = format!("{at}[{i}]");
-        let Some(term) = object(&at, term, findings) else {
-            continue;
-        };
-        for (key, of_field) in [("matchExpressions", false), ("matchFields", true)] {
-            let at = format!("{at}.{key}");
-            let demands = array(&at, term.get(key), findings).unwrap_or_default();
-            for (i, demand) in demands.iter().enumerate() {
-                check_demand(&format!("{at}[{i}]"), demand, of_field, findings);
-            }
+        if findings.is_full() {
+            return;
         }
+        check_term(&format!("{at}[{i}]"), term, findings);
+    }
+}
+
+fn check_term(at: &str, term: &Value, findings: &mut Findings) {
+    let Some(term) = object(at, term, findings) else {
+        return;
+    };
+    check_members(at, term, &[EXPRESSIONS, FIELDS], findings);
+    let mut is_empty = true;
+    for (key, of_field) in [(EXPRESSIONS, false), (FIELDS, true)] {
+        let at = format!("{at}.{key}");
+        let demands = array(&at, term.get(key), findings);
+        is_empty &= demands.is_some_and(<[_]>::is_empty);
+        for (i, demand) in demands.unwrap_or_default().iter().enumerate() {
+            if findings.is_full() {
+                return;
+            }
+            check_demand(&format!("{at}[{i}]"), demand, of_field, findings);
+        }
+    }
+    if is_empty {
+        findings.warn(format!("{at}: an empty term matches no node"));
+    }
+}
+
+/// Refuses members that the API does not know: such a demand would be left out without a word.
+fn check_members(at: &str, fields: &Map<String, Value>, known: &[&str], findings: &mut Findings) {
+    for key in fields.keys().filter(|key| !known.contains(&key.as_str())) {
+        if findings.is_full() {
+            return;
+        }
+        let why = format!("unknown field; known are {}", known.join(", "));
+        findings.fault(Fault::forbidden(format!("{at}.{key}"), &why));
     }
 }
 
@@ -85,38 +128,44 @@ fn array<'a>(at: &str, value: Option<&'a Value>, findings: &mut Findings) -> Opt
 }
 
 fn check_demand(at: &str, demand: &Value, of_field: bool, findings: &mut Findings) {
-    if object(at, demand, findings).is_none() || Demand::read(demand, of_field).test != Test::Never
-    {
-        return;
-    }
-    let (key, operator) = (text(demand, "key"), text(demand, "operator"));
-    let Some(values) = array(&format!("{at}.values"), demand.get("values"), findings) else {
+    let Some(fields) = object(at, demand, findings) else {
         return;
     };
+    let before = findings.faults.len();
+    check_members(at, fields, &["key", "operator", "values"], findings);
+    let (key, operator) = (text(demand, "key"), text(demand, "operator"));
     let supported: &[&str] = if of_field {
         &["In", "NotIn"]
     } else {
         &["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
     };
-    let before = findings.faults.len();
     if !supported.contains(&operator) {
         let at = format!("{at}.operator");
         findings.fault(Fault::not_supported(at, operator, supported));
     }
-    if !of_field && !is_key(key) {
+    if of_field && key != NODE_NAME {
+        let at = format!("{at}.key");
+        findings.fault(Fault::not_supported(at, key, &[NODE_NAME]));
+    } else if !of_field && !is_key(key) {
         findings.fault(Fault::invalid(format!("{at}.key"), key, NO_KEY));
     }
+    let Some(values) = array(&format!("{at}.values"), demand.get("values"), findings) else {
+        return;
+    };
     for (i, value) in values.iter().enumerate() {
         let at = || format!("{at}.values[{i}]");
         match value.as_str() {
             None => findings.fault(Fault::type_invalid(at(), value, "must be a string")),
+            Some(text) if of_field && !is_subdomain(text) => {
+                findings.fault(Fault::invalid(at(), text, NO_NODE));
+            }
             Some(text) if !of_field && !is_value(text) => {
                 findings.fault(Fault::invalid(at(), text, NO_VALUE));
             }
             Some(_) => {}
         }
     }
-    if findings.faults.len() > before {
+    if findings.faults.len() > before || Demand::read(demand, of_field).test != Test::Never {
         return;
     }
     // Key, operator and each value are sound, so it is their number or kind.
@@ -182,7 +231,7 @@ fn check_toleration(at: &str, toleration: &Value, findings: &mut Findings) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::needless_pass_by_value)]
+    #![allow(clippy::needless_pass_by_value, clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;
@@ -193,13 +242,24 @@ mod tests {
         findings.faults.iter().map(ToString::to_string).collect()
     }
 
-    fn of_term(term: Value) -> Vec<String> {
+    fn with_term(term: Value) -> Value {
         let required = json!({"nodeSelectorTerms": [term]});
-        let affinity =
-            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
-        let at = "s.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].";
-        let faults = faults(json!({"affinity": affinity}));
-        faults.iter().map(|fault| fault.replace(at, "")).collect()
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+    }
+
+    const TERM: &str = "s.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]";
+
+    fn of_term(term: Value) -> Vec<String> {
+        let at = format!("{TERM}.");
+        let faults = faults(with_term(term));
+        faults.iter().map(|fault| fault.replace(&at, "")).collect()
+    }
+
+    fn warnings(spec: &Value) -> Vec<String> {
+        let mut findings = Findings::default();
+        check("s", spec.as_object().unwrap(), &mut findings);
+        assert!(findings.faults.is_empty(), "{spec}: {:?}", findings.faults);
+        findings.warnings
     }
 
     #[test]
@@ -279,6 +339,84 @@ mod tests {
             faults(none),
             [
                 "s.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms: Required value: must have at least one node selector term"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_member_that_a_term_does_not_have_is_named() {
+        for (term, fault) in [
+            (
+                json!({"matchLabels": {"disk": "ssd"}}),
+                "matchLabels: Forbidden: unknown field; known are matchExpressions, matchFields",
+            ),
+            (
+                json!({"matchExpression": [], "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}),
+                "matchExpression: Forbidden: unknown field; known are matchExpressions, matchFields",
+            ),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "Exists", "value": ["b"]}]}),
+                "matchExpressions[0].value: Forbidden: unknown field; known are key, operator, values",
+            ),
+        ] {
+            assert_eq!(of_term(term), [fault]);
+        }
+    }
+
+    #[test]
+    fn only_the_name_of_a_node_is_matched_as_a_field() {
+        let key = |key: &str| {
+            format!(
+                "matchFields[0].key: Unsupported value: \"{key}\": supported values: \"metadata.name\""
+            )
+        };
+        let name = |name: &str| {
+            format!(
+                "matchFields[0].values[0]: Invalid value: \"{name}\": a node cannot have this name"
+            )
+        };
+        for (demand, fault) in [
+            (
+                json!({"key": "metadata.nmae", "operator": "In", "values": ["n"]}),
+                key("metadata.nmae"),
+            ),
+            (
+                json!({"key": "spec.x", "operator": "NotIn", "values": ["n"]}),
+                key("spec.x"),
+            ),
+            (json!({"operator": "In", "values": ["n"]}), key("")),
+            (
+                json!({"key": "metadata.name", "operator": "In", "values": ["Node_1"]}),
+                name("Node_1"),
+            ),
+            (
+                json!({"key": "metadata.name", "operator": "NotIn", "values": [""]}),
+                name(""),
+            ),
+            (
+                json!({"key": "metadata.name", "operator": "Exists"}),
+                "matchFields[0].operator: Unsupported value: \"Exists\": supported values: \"In\", \"NotIn\"".to_owned(),
+            ),
+        ] {
+            assert_eq!(of_term(json!({"matchFields": [demand]})), [fault]);
+        }
+    }
+
+    #[test]
+    fn a_demand_that_does_nothing_is_a_warning() {
+        for term in [
+            json!({}),
+            json!({"matchExpressions": [], "matchFields": null}),
+        ] {
+            let warning = format!("{TERM}: an empty term matches no node");
+            assert_eq!(warnings(&with_term(term)), [warning]);
+        }
+        let preference = json!({"weight": 1, "preference": {"matchLabels": {}}});
+        let preferred = json!({"preferredDuringSchedulingIgnoredDuringExecution": [preference]});
+        assert_eq!(
+            warnings(&json!({"affinity": {"nodeAffinity": preferred}})),
+            [
+                "s.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution: has no effect: every eligible node gets a pod"
             ]
         );
     }
