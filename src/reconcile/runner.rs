@@ -32,7 +32,7 @@ const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
 const MANY_CONFLICTS: u32 = 5;
 /// How long reconciles may go on at the end. A call may take longer, as where a webhook hangs, and be carried out or not:
 /// that is no reason to keep the lease from the next leader.
-const END_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// A lasting fault gives at most one line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 

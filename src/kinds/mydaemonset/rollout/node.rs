@@ -14,6 +14,9 @@ const TRIAL: TimeDelta = TimeDelta::minutes(10);
 const WHOLE_SECOND: TimeDelta = TimeDelta::seconds(1);
 /// So many restarts of a container within that time are a crash loop.
 const CRASH_RESTARTS: u32 = 2;
+/// The pods of a node that is gone stay for so long: the node may register again, and its containers run meanwhile. As
+/// with the cluster's own collector (pkg/controller/podgc, quarantineTime).
+const QUARANTINE: TimeDelta = TimeDelta::seconds(40);
 /// What ails a pod because of its revision, and not by a hiccup.
 const FATAL: &[&str] = &[
     "CrashLoopBackOff",
@@ -112,6 +115,8 @@ pub(super) struct Slot<'a> {
     name: &'a str,
     /// None when the node is gone.
     node: Option<&'a NodeView>,
+    /// Since when.
+    gone_since: Option<DateTime<Utc>>,
     fate: Fate,
     /// The running pod of the newest revision.
     new: Option<&'a PodView>,
@@ -138,6 +143,7 @@ impl<'a> Slot<'a> {
     pub(super) fn new(
         name: &'a str,
         node: Option<&'a NodeView>,
+        gone_since: Option<DateTime<Utc>>,
         pods: impl Iterator<Item = &'a PodView>,
         last: Option<&'a Last>,
         held: bool,
@@ -147,6 +153,7 @@ impl<'a> Slot<'a> {
         let mut slot = Self {
             name,
             node,
+            gone_since,
             fate,
             new: None,
             old: None,
@@ -403,6 +410,11 @@ impl<'a> Slot<'a> {
                 } else {
                     Why::NodeGone
                 };
+                let due = self.gone_since.map(|since| since + QUARANTINE);
+                if let Some(due) = due.filter(|due| *due > terms.now) {
+                    decision.look_again(due);
+                    return;
+                }
                 let pods = self.running().chain(self.surplus.iter().copied());
                 for pod in pods.chain(self.ended.iter().copied()) {
                     decision.delete.push(self.delete(pod, why));

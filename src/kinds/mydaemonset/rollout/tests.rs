@@ -111,6 +111,7 @@ struct World {
     current: &'static str,
     update_since: i64,
     memory: BTreeMap<String, Last>,
+    gone: BTreeMap<String, DateTime<Utc>>,
     in_vain: usize,
     proven: bool,
     auto_paused: bool,
@@ -122,13 +123,14 @@ fn at_first_sight(
     nodes: &[NodeView],
     pods: &[PodView],
     memory: &BTreeMap<String, Last>,
+    gone: &BTreeMap<String, DateTime<Utc>>,
     terms: &Terms<'_>,
 ) -> Decision {
     let mut board = Board::new(terms.revisions.update);
     let on_nodes = nodes.iter().map(|node| &node.name);
     let names: BTreeSet<&String> = on_nodes.chain(pods.iter().map(|pod| &pod.node)).collect();
     for name in names {
-        put(&mut board, name, nodes, pods, memory);
+        put(&mut board, name, nodes, pods, memory, gone);
     }
     board.decide(terms)
 }
@@ -139,6 +141,7 @@ fn put(
     nodes: &[NodeView],
     pods: &[PodView],
     memory: &BTreeMap<String, Last>,
+    gone: &BTreeMap<String, DateTime<Utc>>,
 ) {
     let node = nodes.iter().find(|node| node.name == name);
     let pods = pods.iter().filter(|pod| pod.node == name);
@@ -147,6 +150,7 @@ fn put(
         node.cloned().map(Arc::new),
         pods.cloned().map(Arc::new).collect(),
         memory.get(name).cloned(),
+        gone.get(name).copied(),
     );
 }
 
@@ -167,6 +171,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         current: "old",
         update_since: NOW - 100,
         memory: BTreeMap::new(),
+        gone: BTreeMap::new(),
         in_vain: 0,
         proven: true,
         auto_paused: false,
@@ -193,7 +198,8 @@ impl World {
             resumed: self.resumed,
             now: at(NOW),
         };
-        at_first_sight(&self.nodes, &self.pods, &self.memory, &terms)
+        let gone = &self.gone;
+        at_first_sight(&self.nodes, &self.pods, &self.memory, gone, &terms)
     }
 }
 
@@ -261,6 +267,19 @@ fn misplaced_surplus_and_stray_pods_go() {
     let facts = decision.facts;
     // A pod of a node that is gone is on no node at all.
     assert_eq!((facts.desired, facts.misscheduled), (2, 2));
+}
+
+#[test]
+fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
+    let mut world = world(nodes(&["a"]), vec![ready("a", "new"), ready("gone", "new")]);
+    for (gone_for, goes) in [(0, false), (39, false), (40, true)] {
+        world.gone = BTreeMap::from([("gone".to_owned(), at(NOW - gone_for))]);
+        let decision = world.decide();
+        let expected = ["gone-new node gone".to_owned()];
+        assert_eq!(deleted(&decision), expected[..usize::from(goes)]);
+        let due = (!goes).then(|| at(NOW + 40 - gone_for));
+        assert_eq!(decision.next, due);
+    }
 }
 
 #[test]

@@ -387,7 +387,10 @@ impl Model {
             }
             self.memory.forget_last(&name, &pods);
             let node = node.cloned().map(Arc::new);
-            board.put(&name, node, pods, self.memory.last(&name).cloned());
+            let is_gone = node.is_none() && !pods.is_empty();
+            let gone_since = self.memory.gone_since(&name, is_gone, self.now);
+            let last = self.memory.last(&name).cloned();
+            board.put(&name, node, pods, last, gone_since);
         }
         let decision = board.decide(&terms);
         // A new board does not know a node that went before the pod was shown that was just made there.
@@ -395,19 +398,21 @@ impl Model {
         if unknown.all(|name| every_node.contains(name)) && self.random.u32(0..4) == 0 {
             let mut pods = Vec::new();
             let mut last = BTreeMap::new();
+            let mut gone = BTreeMap::new();
             for name in &every_node {
-                pods.extend(
-                    pods_on(&mut self.memory, name)
-                        .iter()
-                        .map(|pod| PodView::clone(pod)),
-                );
+                let on_it = pods_on(&mut self.memory, name);
+                let is_there = self.nodes.iter().any(|node| *node.name == **name);
+                let is_gone = !is_there && !on_it.is_empty();
+                let since = self.memory.gone_since(name, is_gone, self.now);
+                gone.extend(since.map(|since| (name.to_string(), since)));
+                pods.extend(on_it.iter().map(|pod| PodView::clone(pod)));
                 last.extend(
                     self.memory
                         .last(name)
                         .map(|last| (name.to_string(), last.clone())),
                 );
             }
-            let anew = at_first_sight(&self.nodes, &pods, &last, &terms);
+            let anew = at_first_sight(&self.nodes, &pods, &last, &gone, &terms);
             assert_eq!(decision, anew);
             let revisions: BTreeSet<&str> = board.revisions().collect();
             let on_pods = pods.iter().map(|pod| pod.revision.as_str());
