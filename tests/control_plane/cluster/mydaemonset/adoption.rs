@@ -216,3 +216,33 @@ async fn a_free_pod_is_adopted_when_it_gets_our_labels() {
     assert!(owned(&sight), "{sight}");
     assert_eq!(sight.only(&nodes[0]).name, "late");
 }
+
+#[tokio::test]
+async fn a_pod_without_a_node_is_left_alone() {
+    let place = Place::new("no-node", 1).await;
+    place.apply(&place.plain("a:1")).await;
+    let sight = place.served("a:1", &place.nodes(1)).await;
+    let mut unbound = sight.pods[0].clone();
+    let spec = unbound.json["spec"].as_object_mut().unwrap();
+    spec.remove("nodeName");
+    // The scheduler waits for this gate.
+    spec.insert(
+        "schedulingGates".to_owned(),
+        json!([{"name": "example.com/gate"}]),
+    );
+    let owners = unbound.json["metadata"]["ownerReferences"].clone();
+    for (name, owners) in [("unbound", json!([])), ("unbound-owned", owners)] {
+        copy(&place, &unbound, name, owners).await;
+    }
+    place.apply(&place.plain("a:2")).await;
+    let sight = place
+        .until("the roll-out", |s| {
+            s.only_serving(&place.node(0), "a:2") && s.condition("Progressing") == "False/Complete"
+        })
+        .await;
+    assert_eq!(sight.count("desiredNumberScheduled"), 1);
+    assert_eq!(sight.condition("Degraded"), "False/NoPodFails");
+    let unbound = sight.on("");
+    assert_eq!(unbound.len(), 2, "{sight}");
+    assert!(unbound.iter().all(|pod| !pod.leaving), "{sight}");
+}

@@ -222,3 +222,62 @@ async fn a_pod_that_succeeds_is_made_again_when_no_finalizer_keeps_it() {
     let after = place.served("a:1", &nodes).await;
     assert_ne!(after.only(&nodes[0]).uid, kept.uid);
 }
+
+/// A pod webhook that is down, and that must not be passed over, as those of a service mesh or a policy engine.
+#[tokio::test]
+async fn a_pod_webhook_that_is_down_is_reported_and_costs_no_pod() {
+    let place = Place::new("webhook-down", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    let name = format!("down-{}", place.kubectl.namespace);
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [{
+            "name": "down.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": "Fail", "timeoutSeconds": 1,
+            "clientConfig": {"url": "https://127.0.0.1:9/"},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.kubectl.namespace}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+        }],
+    });
+    place.kubectl.apply(&webhook.to_string()).await.good();
+    let words = "failed calling webhook";
+    place
+        .kubectl
+        .until_refused("run probe --image=probe:1", words)
+        .await;
+    let reported = |s: &Sight| {
+        s.is_current()
+            && s.condition("Degraded").starts_with("True/")
+            && s.message("Degraded").contains(words)
+    };
+    // The roll-out does not begin.
+    place.apply(&place.plain("a:2")).await;
+    let sight = place.until("the roll-out's trial", reported).await;
+    assert_eq!(sight.uids(), before.uids());
+    place
+        .kubectl
+        .until_event("x", "that names the webhook", |event| {
+            event.starts_with("Warning") && event.contains(words)
+        })
+        .await;
+    // Nor is a missing pod made.
+    place.apply(&place.plain("a:1")).await;
+    place
+        .until("the undo", |s| {
+            s.is_current() && s.condition("Degraded") == "False/NoPodFails"
+        })
+        .await;
+    place.delete_pod(&before.only(&nodes[0]).name).await;
+    let sight = place.until("the missing pod", reported).await;
+    assert_eq!(sight.pods.len(), 1);
+    place
+        .kubectl
+        .run(&format!("delete validatingwebhookconfiguration/{name}"))
+        .await
+        .good();
+    let sight = place.served("a:1", &nodes).await;
+    assert_eq!(sight.condition("Degraded"), "False/NoPodFails");
+}
