@@ -544,6 +544,7 @@ impl Memory {
                 recent.last = Some(Last {
                     revision: pod.revision.clone(),
                     attempt: 0,
+                    excluded: false,
                 });
             }
         });
@@ -787,7 +788,9 @@ mod tests {
             last: Last {
                 revision: pod.revision.clone(),
                 attempt,
+                excluded: false,
             },
+            version: None,
         }
     }
 

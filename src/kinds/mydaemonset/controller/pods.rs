@@ -222,7 +222,11 @@ impl Look<'_> {
         let is_wanted = |delete: &Delete| match delete.why {
             Why::Outdated => !decision.facts.auto_paused,
             Why::NotEligible => self.fate(settled, &delete.node) == Some(Fate::Leave),
-            Why::NodeGone | Why::Surplus | Why::Failed => true,
+            Why::Excluded => {
+                let is_excluded = self.fate(settled, &delete.node) == Some(Fate::Leave);
+                is_excluded && !decision.facts.auto_paused
+            }
+            Why::NodeGone | Why::NodeReplaced | Why::Surplus | Why::Failed => true,
         };
         let unanswered = unanswered.into_iter().filter(is_wanted);
         let decided = decision.delete.iter().cloned();
@@ -253,7 +257,12 @@ impl Look<'_> {
             let first = deletes.iter().find(|delete| is_outdated(delete));
             *node = first.map(|delete| delete.node.clone());
         }
-        deletes.retain(|delete| !is_outdated(delete) || node.as_ref() == Some(&delete.node));
+        deletes.retain(|delete| match delete.why {
+            Why::Outdated => node.as_ref() == Some(&delete.node),
+            // It cannot be the trial: no pod of the newest revision may run there.
+            Why::Excluded => false,
+            _ => true,
+        });
     }
 
     /// The pods to make, in the same way.
@@ -314,7 +323,7 @@ impl Look<'_> {
             return Ok(Deleted::Not);
         }
         let was_unanswered = self.memory().will_delete(delete, self.clock());
-        let mut params = write::only(&delete.uid, None);
+        let mut params = write::only(&delete.uid, delete.version.as_deref());
         if delete.why == Why::NodeGone {
             // No kubelet is left that would confirm the end.
             params.grace_period_seconds = Some(0);
@@ -322,7 +331,10 @@ impl Look<'_> {
         let api = self.api::<WatchedPod>();
         let request = api.delete(&delete.pod, &params);
         let result = call("delete a pod", self.key, request).await.map(drop);
-        let is_gone = result.as_ref().is_err_and(is_gone);
+        let is_changed = |error: &Error| delete.version.is_some() && error.is_conflict();
+        let is_gone = result
+            .as_ref()
+            .is_err_and(|error| is_gone(error) && !is_changed(error));
         let answer = match &result {
             Err(error) if !is_gone => answer(error),
             _ => Answer::Done,
