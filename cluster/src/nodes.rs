@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::{Node, NodeSpec, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, NodeSpec, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 
@@ -21,6 +23,9 @@ pub struct FakeNode {
     pub taints: Vec<(String, String, String)>,
     /// Whether it is born cordoned.
     pub unschedulable: bool,
+    /// Whether it is born as a kubelet registers it, before its network is there: not ready. It stays so until
+    /// [`Cluster::set_node_ready`].
+    pub not_ready: bool,
 }
 
 impl FakeNode {
@@ -58,6 +63,13 @@ impl FakeNode {
         self
     }
 
+    /// Lets it be born not ready.
+    #[must_use]
+    pub fn not_ready(mut self) -> Self {
+        self.not_ready = true;
+        self
+    }
+
     /// The Node object, with the annotation that hands it to the fake kubelet.
     fn object(&self) -> Node {
         let mut labels = self.labels.clone();
@@ -89,13 +101,23 @@ impl FakeNode {
                 unschedulable: self.unschedulable.then_some(true),
                 ..NodeSpec::default()
             }),
-            status: None,
+            status: self.not_ready.then(|| NodeStatus {
+                conditions: Some(vec![NodeCondition {
+                    type_: "Ready".to_owned(),
+                    status: "False".to_owned(),
+                    reason: Some("KubeletNotReady".to_owned()),
+                    last_transition_time: Some(Time(Timestamp::now())),
+                    ..NodeCondition::default()
+                }]),
+                ..NodeStatus::default()
+            }),
         }
     }
 }
 
 impl Cluster {
-    /// Adds a fake node; returns when it is ready and the taints that every node is born with are gone.
+    /// Adds a fake node; returns when it is ready and the taints that every node is born with are gone, or at once when
+    /// it is born not ready.
     pub async fn add_node(&self, node: FakeNode) -> Result<(), Error> {
         self.add_nodes(&[node]).await
     }
@@ -130,7 +152,8 @@ impl Cluster {
             }
         };
         at_once(nodes.iter().map(create)).await?;
-        at_once(nodes.iter().map(settle)).await
+        let ready = nodes.iter().filter(|node| !node.not_ready);
+        at_once(ready.map(settle)).await
     }
 
     /// Removes a node; returns when the object is gone. Its pods are left to the pod garbage collector, as ever.

@@ -11,6 +11,7 @@
 mod admission;
 mod admit;
 mod architecture;
+mod checklist;
 mod image;
 mod manifests;
 mod start_up;

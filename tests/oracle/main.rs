@@ -11,5 +11,6 @@
 use my_operator_harness as harness;
 
 mod alerts;
+mod checklist;
 mod cron;
 mod placement;

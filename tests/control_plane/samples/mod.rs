@@ -8,6 +8,7 @@ mod every_kind;
 mod foo;
 mod foobar;
 mod memcached;
+mod walk;
 
 use crate::harness;
 use crate::harness::{Kubectl, Operator};

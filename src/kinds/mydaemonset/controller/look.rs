@@ -159,7 +159,9 @@ impl<'a> Look<'a> {
         };
         // Where no pod may be, by the present spec.
         let mut idle = Vec::new();
-        for name in changed {
+        // A pod without a node is left to the scheduler: all of ours are born on one, but a backup may bring back a copy
+        // without it.
+        for name in changed.into_iter().filter(|name| !name.is_empty()) {
             let node = self.this.nodes.get(&Key::new("", &name));
             let pods = memory.overlay(&name, self.pods_on(&name));
             if node.is_none() && pods.is_empty() {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+mod builtin;
 mod model;
 mod promises;
 

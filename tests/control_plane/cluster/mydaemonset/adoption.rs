@@ -180,3 +180,69 @@ async fn a_free_pod_of_another_set_or_without_a_revision_is_not_adopted() {
         assert_eq!(place.kubectl.field(&pod, "{.metadata.name}").await, name);
     }
 }
+
+#[tokio::test]
+async fn a_pod_that_loses_its_owner_is_adopted_again() {
+    let place = Place::new("owner-lost", 1).await;
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &place.nodes(1)).await;
+    let orphan = json!({"metadata": {"ownerReferences": null}});
+    place.patch_pod(&before.pods[0].name, orphan).await;
+    let owned = |s: &Sight| s.pods.iter().all(|pod| is_owned(&pod.json, &s.object));
+    let after = place.until("its owner", owned).await;
+    assert_eq!(after.uids(), before.uids());
+}
+
+#[tokio::test]
+async fn a_free_pod_is_adopted_when_it_gets_our_labels() {
+    let place = Place::new("labels-late", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let sight = place.served("a:1", &nodes).await;
+    // A cordoned node is not given a pod, and counts while it has one.
+    let first = sight.only(&nodes[0]).clone();
+    place.cordon(0, true).await;
+    place.delete_pod(&first.name).await;
+    place.served("a:1", &nodes[1..]).await;
+    let mut bare = first.clone();
+    bare.json["metadata"]["labels"] = json!({"team": "a"});
+    copy(&place, &bare, "late", json!([])).await;
+    place.witness("meanwhile").await;
+    place.served("a:1", &nodes[1..]).await;
+    let labels = json!({"metadata": {"labels": first.json["metadata"]["labels"]}});
+    place.patch_pod("late", labels).await;
+    let sight = place.served("a:1", &nodes).await;
+    let owned = |s: &Sight| s.pods.iter().all(|pod| is_owned(&pod.json, &s.object));
+    assert!(owned(&sight), "{sight}");
+    assert_eq!(sight.only(&nodes[0]).name, "late");
+}
+
+#[tokio::test]
+async fn a_pod_without_a_node_is_left_alone() {
+    let place = Place::new("no-node", 1).await;
+    place.apply(&place.plain("a:1")).await;
+    let sight = place.served("a:1", &place.nodes(1)).await;
+    let mut unbound = sight.pods[0].clone();
+    let spec = unbound.json["spec"].as_object_mut().unwrap();
+    spec.remove("nodeName");
+    // The scheduler waits for this gate.
+    spec.insert(
+        "schedulingGates".to_owned(),
+        json!([{"name": "example.com/gate"}]),
+    );
+    let owners = unbound.json["metadata"]["ownerReferences"].clone();
+    for (name, owners) in [("unbound", json!([])), ("unbound-owned", owners)] {
+        copy(&place, &unbound, name, owners).await;
+    }
+    place.apply(&place.plain("a:2")).await;
+    let sight = place
+        .until("the roll-out", |s| {
+            s.only_serving(&place.node(0), "a:2") && s.condition("Progressing") == "False/Complete"
+        })
+        .await;
+    assert_eq!(sight.count("desiredNumberScheduled"), 1);
+    assert_eq!(sight.condition("Degraded"), "False/NoPodFails");
+    let unbound = sight.on("");
+    assert_eq!(unbound.len(), 2, "{sight}");
+    assert!(unbound.iter().all(|pod| !pod.leaving), "{sight}");
+}

@@ -1,5 +1,8 @@
 //! A MyDaemonSet that is deleted: by owner references, in every way that kubectl has.
 
+use kube::api::{DeleteParams, ListParams};
+use serde_json::json;
+
 use super::{Place, eventually};
 
 /// What is left of pods and revisions in the namespace, without what a test made itself.
@@ -53,4 +56,31 @@ async fn an_orphaning_delete_does_not_hang_and_leaves_pods_and_revisions() {
     let free = |object: &serde_json::Value| object["metadata"]["ownerReferences"].is_null();
     assert!(sight.pods.iter().all(|pod| free(&pod.json)));
     assert!(mine.iter().all(free));
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_by_label_with_its_pods() {
+    let place = Place::new("collection", 1).await;
+    let nodes = place.nodes(1);
+    for (name, label) in [("x", "go"), ("y", "go"), ("z", "stay")] {
+        let place = place.called(name);
+        let mut object = place.plain("a:1");
+        object["metadata"]["labels"] = json!({"it": label});
+        place.apply(&object).await;
+        place.served("a:1", &nodes).await;
+    }
+    let labels = ListParams::default().labels("it=go");
+    let sets = place.sets();
+    sets.delete_collection(&DeleteParams::default(), &labels)
+        .await
+        .unwrap();
+    for name in ["x", "y"] {
+        let place = place.called(name);
+        place
+            .until("all of it to go", |s| {
+                s.object.is_null() && s.pods.is_empty()
+            })
+            .await;
+    }
+    place.called("z").served("a:1", &nodes).await;
 }

@@ -190,3 +190,94 @@ async fn what_ails_a_pod_is_told_with_its_node() {
             .await;
     }
 }
+
+#[tokio::test]
+async fn a_pod_that_succeeds_is_made_again_when_no_finalizer_keeps_it() {
+    let place = Place::new("succeeds", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    for node in &nodes {
+        let pod = before.only(node);
+        if *node == nodes[0] {
+            let keep = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+            place.patch_pod(&pod.name, keep).await;
+        }
+        let unready = json!({"type": "Ready", "status": "False", "reason": "PodCompleted", "lastTransitionTime": Utc::now()});
+        let status = json!({"phase": "Succeeded", "conditions": [unready]});
+        place.set_status(&pod.name, status).await;
+    }
+    let kept = before.only(&nodes[0]);
+    let sight = place
+        .until("one to be made again, and the other to be deleted", |s| {
+            let other = matches!(s.on(&nodes[1])[..], [pod] if pod.serves() && pod.uid != before.only(&nodes[1]).uid);
+            other && s.only(&nodes[0]).leaving
+        })
+        .await;
+    assert_eq!(sight.only(&nodes[0]).uid, kept.uid);
+    place.witness("meanwhile").await;
+    assert_eq!(place.sight().await.only(&nodes[0]).uid, kept.uid);
+    let release = json!({"metadata": {"finalizers": null}});
+    place.patch_pod(&kept.name, release).await;
+    let after = place.served("a:1", &nodes).await;
+    assert_ne!(after.only(&nodes[0]).uid, kept.uid);
+}
+
+/// A pod webhook that is down, and that must not be passed over, as those of a service mesh or a policy engine.
+#[tokio::test]
+async fn a_pod_webhook_that_is_down_is_reported_and_costs_no_pod() {
+    let place = Place::new("webhook-down", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    let name = format!("down-{}", place.kubectl.namespace);
+    let webhook = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
+        "webhooks": [{
+            "name": "down.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+            "failurePolicy": "Fail", "timeoutSeconds": 1,
+            "clientConfig": {"url": "https://127.0.0.1:9/"},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.kubectl.namespace}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+        }],
+    });
+    place.kubectl.apply(&webhook.to_string()).await.good();
+    let words = "failed calling webhook";
+    place
+        .kubectl
+        .until_refused("run probe --image=probe:1", words)
+        .await;
+    let reported = |s: &Sight| {
+        s.is_current()
+            && s.condition("Degraded").starts_with("True/")
+            && s.message("Degraded").contains(words)
+    };
+    // The roll-out does not begin.
+    place.apply(&place.plain("a:2")).await;
+    let sight = place.until("the roll-out's trial", reported).await;
+    assert_eq!(sight.uids(), before.uids());
+    place
+        .kubectl
+        .until_event("x", "that names the webhook", |event| {
+            event.starts_with("Warning") && event.contains(words)
+        })
+        .await;
+    // Nor is a missing pod made.
+    place.apply(&place.plain("a:1")).await;
+    place
+        .until("the undo", |s| {
+            s.is_current() && s.condition("Degraded") == "False/NoPodFails"
+        })
+        .await;
+    place.delete_pod(&before.only(&nodes[0]).name).await;
+    let sight = place.until("the missing pod", reported).await;
+    assert_eq!(sight.pods.len(), 1);
+    place
+        .kubectl
+        .run(&format!("delete validatingwebhookconfiguration/{name}"))
+        .await
+        .good();
+    let sight = place.served("a:1", &nodes).await;
+    assert_eq!(sight.condition("Degraded"), "False/NoPodFails");
+}

@@ -383,3 +383,92 @@ async fn a_partitions_step_is_not_over_before_its_new_pods_are_available() {
         .until_condition("Progressing", "False/Partitioned")
         .await;
 }
+
+/// A set that tolerates everything, as one of a network plugin, runs on a node before that is Ready.
+fn tolerant() -> Value {
+    json!({"spec": {"tolerations": [{"operator": "Exists"}]}})
+}
+
+#[tokio::test]
+async fn a_node_that_joins_does_not_stop_a_roll_out() {
+    let place = Place::new("joins-midway", 3).await;
+    let mut unfinished = pending();
+    json_patch::merge(&mut unfinished, &tolerant());
+    place
+        .apply(&place.with("a:1", &tolerant(), &json!({})))
+        .await;
+    place.served("a:1", &place.nodes(3)).await;
+    place
+        .apply(&place.with("a:2", &unfinished, &json!({})))
+        .await;
+    let first = first_of(&place, "a:2").await;
+    // Node and pod are mostly of the same second, and the API tells no more.
+    for number in 3..8 {
+        place.add(place.fake(number).not_ready()).await;
+        let node = place.node(number);
+        place.until("its pod", |s| s.on(&node).len() == 1).await;
+    }
+    place.witness("meanwhile").await;
+    let sight = place.sight().await;
+    assert_eq!(sight.condition("Progressing"), "True/RollingOut", "{sight}");
+    // Nor do they when they become Ready.
+    for number in 3..8 {
+        place.silence(number, false).await;
+    }
+    for pod in &sight.pods {
+        if pod.image == "a:2" && pod.uid != first.uid {
+            place.annotate(&pod.name, super::PENDING.0, None).await;
+        }
+    }
+    place
+        .until("the new nodes", |s| s.serving("a:2").len() == 5)
+        .await;
+    let sight = place.sight().await;
+    assert_eq!(sight.condition("Progressing"), "True/RollingOut", "{sight}");
+    place
+        .apply(&place.with("a:3", &tolerant(), &json!({})))
+        .await;
+    place.served("a:3", &place.nodes(8)).await;
+}
+
+#[tokio::test]
+async fn neither_a_cordon_nor_a_change_of_the_strategy_lifts_an_auto_pause() {
+    let place = Place::new("pause-lifted", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    let bad = place.with("b:1", &pending(), &json!({}));
+    place.apply(&bad).await;
+    let failed = first_of(&place, "b:1").await;
+    let crash = container(0, waiting("ImagePullBackOff"));
+    place.set_status(&failed.name, crash).await;
+    place
+        .until_condition("Progressing", "False/AutoPaused")
+        .await;
+    // The failing node recovers, and the only one with the old revision is cordoned.
+    place.annotate(&failed.name, super::PENDING.0, None).await;
+    let old = usize::from(failed.node == nodes[0]);
+    place.cordon(old, true).await;
+    place
+        .until("the recovery", |s| s.count("numberReady") == 2)
+        .await;
+    place.witness("cordoned").await;
+    let sight = place.sight().await;
+    assert_eq!(sight.condition("Progressing"), "False/AutoPaused");
+    place.cordon(old, false).await;
+    place.witness("uncordoned").await;
+    // OnDelete and back.
+    let on_delete = json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}});
+    place
+        .apply(&place.with("b:1", &pending(), &on_delete))
+        .await;
+    place.until("OnDelete to be seen", Sight::is_current).await;
+    place.apply(&bad).await;
+    place
+        .until("RollingUpdate to be seen", Sight::is_current)
+        .await;
+    place.witness("and-back").await;
+    let sight = place.sight().await;
+    assert_eq!(sight.condition("Progressing"), "False/AutoPaused");
+    assert_eq!(sight.only(&nodes[old]).uid, before.only(&nodes[old]).uid);
+}

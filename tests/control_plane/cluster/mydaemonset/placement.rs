@@ -500,14 +500,33 @@ async fn a_slip_in_a_demand_on_nodes_is_refused_and_costs_no_pod() {
     let place = Place::new("slip", 1).await;
     place.apply(&place.plain("a:1")).await;
     let before = place.served("a:1", &place.nodes(1)).await;
-    let affinity = |demand: Value| {
-        let terms = json!({"nodeSelectorTerms": [{"matchExpressions": [demand]}]});
-        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}})
+    let term = |term: Value| affinity(json!([term]))["spec"].clone();
+    let field = |key: &str, value: &str| {
+        let demand = json!({"key": key, "operator": "In", "values": [value]});
+        term(json!({"matchFields": [demand]}))
     };
+    let exists = json!({"key": "zone", "operator": "Exists"});
     for (spec, fault) in [
         (
-            affinity(json!({"key": "zone", "operator": "exists"})),
+            term(json!({"matchExpressions": [{"key": "zone", "operator": "exists"}]})),
             "operator: Unsupported value: \"exists\"",
+        ),
+        // The API server drops nothing that it does not know from a template, and says nothing of it.
+        (
+            term(json!({"matchLabels": {"zone": "a"}})),
+            "nodeSelectorTerms[0].matchLabels",
+        ),
+        (
+            term(json!({"matchExpression": [exists]})),
+            "nodeSelectorTerms[0].matchExpression",
+        ),
+        (
+            field("metadata.nmae", "slip-0"),
+            "matchFields[0].key: Unsupported value: \"metadata.nmae\"",
+        ),
+        (
+            field("metadata.name", "Slip_0"),
+            "matchFields[0].values[0]: Invalid value: \"Slip_0\"",
         ),
         (
             json!({"nodeSelector": {"kubernetes.io/os": 1}}),
@@ -523,4 +542,10 @@ async fn a_slip_in_a_demand_on_nodes_is_refused_and_costs_no_pod() {
         assert!(text.contains(fault), "{text}");
     }
     assert_eq!(place.sight().await.uids(), before.uids());
+    // This is legal, and matches no node.
+    let empty = json!({"spec": term(json!({}))});
+    let object = place.with("a:2", &empty, &json!({})).to_string();
+    let warning = place.kubectl.with("apply --dry-run=server -f -", &object);
+    let warning = warning.await.err;
+    assert!(warning.contains("matches no node"), "{warning}");
 }

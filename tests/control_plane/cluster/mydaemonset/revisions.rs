@@ -1,9 +1,10 @@
 //! Revisions: kept as ControllerRevisions, found again, and not in anybody's way.
 
-use kube::api::{Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::{NAME_LABEL, Place, REVISION_LABEL, awkward, eventually};
+use super::{NAME_LABEL, Place, REVISION_LABEL, Sight, awkward, eventually, pending};
+use crate::harness::record::Record;
 
 /// Their images, the oldest first.
 fn images(revisions: &[Value]) -> Vec<&str> {
@@ -200,4 +201,120 @@ async fn a_strangers_controller_revision_in_the_way_is_told() {
     place.apply(&place.plain("a:2")).await;
     let sight = place.served("a:2", &place.nodes(1)).await;
     assert_ne!(sight.text("updateRevision"), first.text("updateRevision"));
+}
+
+#[tokio::test]
+async fn an_undo_in_the_middle_of_a_roll_out_restarts_no_pod() {
+    let place = Place::new("undo-midway", 4).await;
+    let nodes = place.nodes(4);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    place
+        .apply(&place.with("a:2", &pending(), &json!({})))
+        .await;
+    place
+        .until("the first new pod", |s| s.of_image("a:2") == 1)
+        .await;
+    place.apply(&place.plain("a:1")).await;
+    let after = place.served("a:1", &nodes).await;
+    let kept = |node: &&String| after.only(node).uid == before.only(node).uid;
+    assert_eq!(nodes.iter().filter(kept).count(), 3, "{after}");
+}
+
+#[tokio::test]
+async fn an_equal_revision_under_another_name_changes_no_pod() {
+    let place = Place::new("revision-copy", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    let original = place.revisions().await[0].clone();
+    let metadata = &original["metadata"];
+    let copy = json!({
+        "apiVersion": "apps/v1", "kind": "ControllerRevision",
+        "metadata": {"name": "x-copy", "labels": metadata["labels"], "ownerReferences": metadata["ownerReferences"]},
+        "data": original["data"], "revision": 7,
+    });
+    place.kubectl.apply(&copy.to_string()).await.good();
+    // What joins gets the one revision that there is.
+    place.add(place.fake(2)).await;
+    let after = place.served("a:1", &place.nodes(3)).await;
+    assert_eq!(after.text("updateRevision"), before.text("updateRevision"));
+    for node in &nodes {
+        assert_eq!(after.only(node).uid, before.only(node).uid);
+    }
+    // Nor does a roll-out and its undo.
+    for image in ["a:2", "a:1"] {
+        place.apply(&place.plain(image)).await;
+        place.served(image, &place.nodes(3)).await;
+    }
+    let undone = place.sight().await;
+    assert_eq!(undone.text("updateRevision"), before.text("updateRevision"));
+}
+
+/// Every version of an object, as the API server stored it.
+async fn record(place: &Place) -> Record<DynamicObject> {
+    Record::start(place.sets()).await
+}
+
+/// Whether a version of the object had that condition.
+fn had(record: &Record<DynamicObject>, condition: &str, reason: &str) -> bool {
+    record.look(|events| {
+        events.iter().any(|event| {
+            let conditions = event.object.data["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|c| c["type"] == condition && c["reason"] == reason)
+        })
+    })
+}
+
+#[tokio::test]
+async fn an_object_deleted_and_applied_again_at_once_gets_its_pods() {
+    let place = Place::new("again", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let first = place.served("a:1", &nodes).await;
+    let record = record(&place).await;
+    let name = format!("controllerrevision/x-{}", first.text("updateRevision"));
+    // The garbage collector of a large cluster comes late. Here a finalizer keeps the revision of the first object.
+    let finalizers = async |list: Value| {
+        let patch = json!({"metadata": {"finalizers": list}});
+        let api = place.api("apps", "v1", "ControllerRevision", "controllerrevisions");
+        let (_, name) = name.split_once('/').unwrap();
+        let params = PatchParams::default();
+        api.patch(name, &params, &Patch::Merge(patch))
+            .await
+            .unwrap();
+    };
+    finalizers(json!(["example.com/keep"])).await;
+    place
+        .kubectl
+        .run("delete mds/x --cascade=background")
+        .await
+        .good();
+    place.apply(&place.plain("a:1")).await;
+    place
+        .kubectl
+        .until_any(&name, "{.metadata.deletionTimestamp}")
+        .await;
+    place
+        .until("the new object to be seen", Sight::is_current)
+        .await;
+    place.witness("meanwhile").await;
+    finalizers(Value::Null).await;
+    let second = place.served("a:1", &nodes).await;
+    for node in &nodes {
+        assert_ne!(second.only(node).uid, first.only(node).uid);
+    }
+    // Without a finalizer the garbage collector and the operator race.
+    for _ in 0..5 {
+        place
+            .kubectl
+            .run("delete mds/x --cascade=background")
+            .await
+            .good();
+        place.apply(&place.plain("a:1")).await;
+        place.served("a:1", &nodes).await;
+    }
+    assert!(!had(&record, "Degraded", "RevisionConflict"));
+    assert!(!had(&record, "Stalled", "RevisionConflict"));
 }

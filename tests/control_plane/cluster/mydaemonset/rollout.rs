@@ -5,7 +5,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::journal::{Journal, most_alike, serving};
-use super::{PENDING, Place, Pod, Sight, UNREADY, pending};
+use super::{PENDING, Place, Pod, Sight, UNREADY, eventually, pending};
 use crate::cluster::GRACE;
 use crate::harness::time;
 
@@ -307,4 +307,32 @@ async fn a_silent_node_counts_for_its_grace_and_is_updated_without_asking_after_
     );
     place.silence(0, false).await;
     place.served("a:2", &nodes).await;
+}
+
+#[tokio::test]
+async fn a_roll_out_that_has_reached_no_node_is_not_complete() {
+    let place = Place::new("unreached", 1).await;
+    let node = place.node(0);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &place.nodes(1)).await;
+    place.go_down(&before, 0).await;
+    // No kubelet confirms the end of the old pod.
+    let played = |by: Value| json!({"metadata": {"annotations": {"kwok.x-k8s.io/node": by}}});
+    place.patch_node(0, played(Value::Null)).await;
+    place.apply(&place.plain("a:2")).await;
+    place
+        .until("the old pod to be deleted", |s| s.only(&node).leaving)
+        .await;
+    // The limits leave the node out by now.
+    let silent = Utc::now();
+    let lost = async || Utc::now() - silent > GRACE + TimeDelta::seconds(1);
+    eventually("the grace of the node to pass", lost).await;
+    place.witness("meanwhile").await;
+    let sight = place.sight().await;
+    assert_ne!(sight.condition("Progressing"), "False/Complete", "{sight}");
+    assert_eq!(sight.text("currentRevision"), before.text("updateRevision"));
+    place.patch_node(0, played("fake".into())).await;
+    place.silence(0, false).await;
+    let after = place.served("a:2", &place.nodes(1)).await;
+    assert_eq!(after.text("currentRevision"), after.text("updateRevision"));
 }

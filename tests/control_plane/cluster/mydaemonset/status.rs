@@ -1,6 +1,6 @@
 //! What people and tools see.
 
-use kube::api::ListParams;
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use super::{Place, Sight, UNREADY, eventually, pending};
@@ -283,4 +283,27 @@ async fn a_pod_that_is_not_ready_for_long_is_named_and_left_alone() {
     let message = sight.message("Available");
     assert!(nodes.iter().all(|node| message.contains(node)), "{message}");
     assert_eq!(sight.uids(), before.uids());
+}
+
+#[tokio::test]
+async fn a_foreign_condition_in_the_status_is_kept() {
+    let place = Place::new("foreign-condition", 1).await;
+    place.apply(&place.plain("a:1")).await;
+    let sight = place.served("a:1", &place.nodes(1)).await;
+    let mut conditions = sight.object["status"]["conditions"].clone();
+    conditions.as_array_mut().unwrap().push(json!({
+        "type": "Audited", "status": "True", "reason": "Test", "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }));
+    let patch = json!({"status": {"conditions": conditions}});
+    let sets = place.sets();
+    sets.patch_status("x", &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+    let pod = &sight.pods[0].name;
+    place.annotate(pod, UNREADY.0, Some(UNREADY.1)).await;
+    let sight = place
+        .until("the next status", |s| s.count("numberReady") == 0)
+        .await;
+    assert_eq!(sight.condition("Audited"), "True/Test");
 }

@@ -20,11 +20,8 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::harness::record::{Record, version};
 
 const NAME: &str = "canary";
-/// Between two writes.
-const PERIOD: Duration = Duration::from_millis(200);
-/// Beyond twice what was measured: an operator is another process with other work, and there are only a few
-/// measurements in a second.
-const MARGIN: TimeDelta = TimeDelta::seconds(3);
+/// Between two writes. A stall that is shorter may fall between them.
+const PERIOD: Duration = Duration::from_millis(100);
 
 /// By the version that it made, when a request was begun.
 type Begun = Arc<Mutex<BTreeMap<u64, DateTime<Utc>>>>;
@@ -69,7 +66,8 @@ impl Delivery {
             let took: Vec<TimeDelta> = events.iter().filter_map(took).collect();
             (took.iter().max().copied().unwrap_or_default(), took.len())
         });
-        let latest = slowest * 2 + MARGIN;
+        // Once for the event that an operator acts on, and once for its own request.
+        let latest = slowest * 2 + TimeDelta::from_std(PERIOD).unwrap();
         println!(
             "of {count} events the slowest arrived after {} ms: an operator has acted on what is {} ms old",
             slowest.num_milliseconds(),

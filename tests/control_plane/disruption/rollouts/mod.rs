@@ -3,9 +3,11 @@
 // What a test came to is shown when it fails.
 #![allow(clippy::print_stdout)]
 
+mod brown_out;
 mod delivery;
 mod disturbed;
 mod fleet;
+mod joins;
 mod judge;
 pub(crate) mod killed;
 
