@@ -111,6 +111,15 @@ impl Error {
         is_refusal(status.code, &status.message).then_some(&status.message)
     }
 
+    /// Whether the API server says that the call was not carried out. After anything else it may have been, or may
+    /// still be: a 500 or 504 comes also of a write that etcd commits too late, and a gateway knows nothing of it.
+    pub fn is_definite(&self) -> bool {
+        let code = self.status().map(|status| status.code);
+        let is_clients = code.is_some_and(|code| (400..500).contains(&code) && code != 408);
+        // Webhooks are asked before anything is stored.
+        is_clients || self.refusal().is_some()
+    }
+
     /// How long the API server asks to be left alone, where it does.
     pub fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(retry_after)
@@ -229,6 +238,26 @@ mod tests {
     fn refused(code: u16, reason: &str) -> kube::Error {
         let status = Status::failure("no", reason).with_code(code);
         kube::Error::Api(status.boxed())
+    }
+
+    #[test]
+    fn only_a_definite_answer_says_that_a_call_was_not_carried_out() {
+        let error = |code, message: &str| Error::Api {
+            step: "delete a pod",
+            object: Key::new("ns", "a"),
+            source: Box::new(kube::Error::Api(
+                Status::failure(message, "").with_code(code).boxed(),
+            )),
+        };
+        for code in [400, 401, 403, 404, 409, 422, 429] {
+            assert!(error(code, "no").is_definite(), "{code}");
+        }
+        for code in [408, 500, 502, 503, 504] {
+            assert!(!error(code, "etcdserver: request timed out").is_definite());
+        }
+        assert!(error(500, "failed calling webhook \"w\"").is_definite());
+        let (step, object) = ("delete a pod", Key::new("ns", "a"));
+        assert!(!Error::Timeout { step, object }.is_definite());
     }
 
     #[tokio::test(start_paused = true)]

@@ -189,7 +189,10 @@ impl Controller {
     async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
         let (cache, health) = (self.pods.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
-        let view = |pod| PodView::of(pod, clock());
+        let view = |pod: WatchedPod| {
+            let before = self.pods.get(&Key::of(&pod.metadata));
+            PodView::of(pod, clock()).after(before.as_deref())
+        };
         let touched = |touched: &Touched<'_, PodView>| self.pod_touched(touched);
         follow(api, ours(), cache, health, view, touched).await;
     }
@@ -225,7 +228,7 @@ impl Controller {
         if touched.old == touched.new {
             return;
         }
-        let mut owners: Vec<&PodView> = [touched.old, touched.new]
+        let mut owners: Vec<&PodView> = [touched.new, touched.old]
             .into_iter()
             .flatten()
             .filter(|pod| !pod.owner.is_empty())
@@ -234,7 +237,7 @@ impl Controller {
         for pod in owners {
             let key = Key::new(&touched.key.namespace, &pod.owner);
             self.remember(&key, |memory| {
-                memory.seen(&pod.node, &pod.name);
+                memory.seen(pod);
                 if touched.new.is_none() && memory.uid == pod.owner_uid {
                     memory.vanished(pod);
                     memory.gone(pod);
@@ -305,6 +308,9 @@ impl Reconciler for Controller {
         Look::new(self, key, &object, now).take().await
     }
 }
+
+#[cfg(test)]
+mod simulated;
 
 #[cfg(test)]
 mod tests {

@@ -9,12 +9,17 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::rollout::board::Board;
-use super::rollout::{Claim, Delete, Last, Why};
+use super::rollout::{Claim, Create, Delete, Last, Why};
 use super::status::Refusal;
 use super::views::PodView;
 
-/// A watch that has not shown what was done after so long never will.
+/// A watch that does not show within this time what the API server has done is not waited for: the API server is asked.
 const PATIENCE: TimeDelta = TimeDelta::seconds(30);
+/// A call that had no definite answer may be carried out for so long after it ended. The API server itself gives up a
+/// request after 60 s (`--request-timeout`); etcd may commit what was given up.
+const MAY_LAND: TimeDelta = TimeDelta::seconds(65);
+/// No call is under way for longer: it is given up after 40 s.
+const LONGEST_CALL: TimeDelta = TimeDelta::seconds(45);
 /// Pods made and deleted are told of at most once in this time.
 const NEWS_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 /// The longest pause after the API server refused to make a pod.
@@ -58,33 +63,160 @@ pub struct Memory {
 /// What was done on a node.
 #[derive(Debug, Default)]
 struct Recent {
-    /// Pods that were made and not yet seen, and until when they are believed in.
-    creates: Vec<(Arc<PodView>, DateTime<Utc>)>,
-    /// Pods that were deleted and not yet seen going, by UID, and until when that is believed.
-    deletes: Vec<(String, DateTime<Utc>)>,
+    /// Pods that were made and that the watch has not shown.
+    creates: Vec<Creation>,
+    /// Pods that were deleted and that the watch still shows as they were.
+    deletes: Vec<Deletion>,
     /// Pods that were adopted or released and not yet seen so, and until when that is believed.
     claims: Vec<(Claim, DateTime<Utc>)>,
     /// What was last on the node.
     last: Option<Last>,
 }
 
-impl Recent {
-    /// Believes in nothing any more.
-    fn forget(&mut self) {
-        self.creates.clear();
-        self.deletes.clear();
-        self.claims.clear();
+#[derive(Debug)]
+struct Creation {
+    pod: Arc<PodView>,
+    belief: Belief<Create>,
+}
+
+#[derive(Debug)]
+struct Deletion {
+    pod: String,
+    uid: String,
+    belief: Belief<Delete>,
+}
+
+/// The belief that a call was carried out. It ends when the watch shows what it did, or when the API server, asked at the
+/// right time, says otherwise; never by itself.
+#[derive(Debug)]
+struct Belief<C> {
+    /// When the API server is asked.
+    ask: DateTime<Utc>,
+    /// The call, if an attempt at it had no definite answer.
+    unanswered: Option<Unanswered<C>>,
+}
+
+#[derive(Debug)]
+struct Unanswered<C> {
+    call: C,
+    /// The `metadata.generation` that it was made for. Another one may not want it.
+    generation: Option<i64>,
+    /// Until when it may be carried out.
+    until: DateTime<Utc>,
+}
+
+/// What is known of a call when it has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was carried out.
+    Done,
+    /// It was not carried out, and will not be.
+    Refused,
+    /// It may have been carried out, or still be.
+    Unknown,
+}
+
+impl<C> Belief<C> {
+    /// That in a call which begins now.
+    fn new(now: DateTime<Utc>) -> Self {
+        Self {
+            ask: now + LONGEST_CALL + MAY_LAND,
+            unanswered: None,
+        }
     }
 
+    /// Takes in an answer. Whether the belief stays.
+    fn answered(
+        &mut self,
+        answer: Answer,
+        call: impl FnOnce() -> C,
+        generation: Option<i64>,
+        now: DateTime<Utc>,
+    ) -> bool {
+        match answer {
+            Answer::Done => {
+                self.unanswered = None;
+                self.ask = now + PATIENCE;
+            }
+            Answer::Unknown => {
+                self.ask = now + MAY_LAND;
+                self.unanswered = Some(Unanswered {
+                    call: call(),
+                    generation,
+                    until: self.ask,
+                });
+            }
+            // It says nothing of an earlier attempt, which may still be carried out.
+            Answer::Refused => match &self.unanswered {
+                Some(unanswered) => self.ask = unanswered.until,
+                None => return false,
+            },
+        }
+        true
+    }
+
+    /// Goes on until then, if what is believed is so.
+    fn confirm(&mut self, ask: Option<DateTime<Utc>>) -> bool {
+        let Some(ask) = ask else {
+            return false;
+        };
+        self.ask = ask;
+        self.unanswered = None;
+        true
+    }
+
+    /// Waits no longer than it would from now on: the clock was set back.
+    fn rebase(&mut self, now: DateTime<Utc>) {
+        self.ask = match &mut self.unanswered {
+            Some(unanswered) => {
+                unanswered.until = unanswered.until.min(now + MAY_LAND);
+                unanswered.until
+            }
+            None => self.ask.min(now + PATIENCE),
+        };
+    }
+
+    /// The call, if it is to be repeated for that generation.
+    fn repeat(&self, generation: Option<i64>) -> Option<&C> {
+        let unanswered = self.unanswered.as_ref();
+        unanswered
+            .filter(|unanswered| unanswered.generation == generation)
+            .map(|unanswered| &unanswered.call)
+    }
+}
+
+/// A belief that only the API server can confirm or end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// The pod's name.
+    pub pod: String,
+    /// The UID of the pod that was deleted; empty for one that was made.
+    pub uid: String,
+    /// The node's name.
+    pub node: Box<str>,
+}
+
+impl Recent {
     fn is_empty(&self) -> bool {
         self.ends().is_none() && self.last.is_none()
     }
 
     fn ends(&self) -> Option<DateTime<Utc>> {
-        let creates = self.creates.iter().map(|(_, until)| *until);
-        let deletes = self.deletes.iter().map(|(_, until)| *until);
+        let creates = self.creates.iter().map(|made| made.belief.ask);
+        let deletes = self.deletes.iter().map(|gone| gone.belief.ask);
         let claims = self.claims.iter().map(|(_, until)| *until);
         creates.chain(deletes).chain(claims).min()
+    }
+
+    /// The clock was set back: nothing waits for its old time to come again.
+    fn rebase(&mut self, now: DateTime<Utc>) {
+        self.claims.clear();
+        for made in &mut self.creates {
+            made.belief.rebase(now);
+        }
+        for gone in &mut self.deletes {
+            gone.belief.rebase(now);
+        }
     }
 }
 
@@ -160,26 +292,25 @@ impl Memory {
     /// The nodes of which something changed since this was asked last.
     pub fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
         if now < self.looked {
-            // The clock was set back: nothing waits for its old time to come again.
             self.refused = None;
             self.undeleted = None;
-            let ends: Vec<_> = self.ends.iter().map(|(_, node)| node.clone()).collect();
-            for node in ends {
-                self.change(&node, Recent::forget);
+            for node in self.nodes_until(DateTime::<Utc>::MAX_UTC) {
+                self.change(&node, |recent| recent.rebase(now));
             }
         }
         self.looked = now;
-        while let Some((at, node)) = self.ends.first()
-            && *at <= now
-        {
-            let node = node.clone();
+        for node in self.nodes_until(now) {
             self.change(&node, |recent| {
-                recent.creates.retain(|(_, until)| *until > now);
-                recent.deletes.retain(|(_, until)| *until > now);
                 recent.claims.retain(|(_, until)| *until > now);
             });
         }
         std::mem::take(&mut self.changed)
+    }
+
+    /// The nodes of which something is believed only until then.
+    fn nodes_until(&self, time: DateTime<Utc>) -> Vec<Box<str>> {
+        let ends = self.ends.iter().take_while(|(at, _)| *at <= time);
+        ends.map(|(_, node)| node.clone()).collect()
     }
 
     fn change(&mut self, node: &str, change: impl FnOnce(&mut Recent)) {
@@ -201,36 +332,142 @@ impl Memory {
     /// answer.
     pub fn will_create(&mut self, pod: PodView, now: DateTime<Utc>) {
         let node = pod.node.clone();
-        let noted = (Arc::new(pod), now + PATIENCE);
-        self.change(&node, |recent| recent.creates.push(noted));
-    }
-
-    /// The pod was seen, or could not be made.
-    pub fn seen(&mut self, node: &str, pod: &str) {
-        self.change(node, |recent| {
-            recent.creates.retain(|(made, _)| made.name != pod);
-        });
-    }
-
-    /// The pod was made: what was there before it is of no use any more.
-    pub fn created(&mut self, node: &str) {
-        self.change(node, |recent| recent.last = None);
-    }
-
-    /// Notes a pod that is about to be deleted.
-    pub fn will_delete(&mut self, delete: &Delete, now: DateTime<Utc>) {
-        self.change(&delete.node, |recent| {
-            recent.deletes.push((delete.uid.clone(), now + PATIENCE));
-            if delete.why != Why::NodeGone {
-                recent.last = Some(delete.last.clone());
+        self.change(&node, |recent| {
+            let pod = Arc::new(pod);
+            let before = recent.creates.iter_mut().find(|c| c.pod.name == pod.name);
+            if let Some(before) = before {
+                before.belief.ask = Belief::<Create>::new(now).ask;
+            } else {
+                let belief = Belief::new(now);
+                recent.creates.push(Creation { pod, belief });
             }
         });
     }
 
-    /// The pod could not be deleted.
-    pub fn not_deleted(&mut self, delete: &Delete) {
+    /// Notes what came of an attempt to make a pod.
+    pub fn create_answered(
+        &mut self,
+        create: &Create,
+        pod: &str,
+        answer: Answer,
+        generation: Option<i64>,
+        now: DateTime<Utc>,
+    ) {
+        self.change(&create.node, |recent| {
+            recent.creates.retain_mut(|made| {
+                let call = || create.clone();
+                made.pod.name != pod || made.belief.answered(answer, call, generation, now)
+            });
+            if answer == Answer::Done {
+                // What was there before it is of no use any more.
+                recent.last = None;
+            }
+        });
+    }
+
+    /// The watch shows a pod, or its end.
+    pub fn seen(&mut self, pod: &PodView) {
+        self.change(&pod.node, |recent| {
+            recent.creates.retain(|made| made.pod.name != pod.name);
+            if pod.deleting {
+                recent.deletes.retain(|gone| gone.uid != pod.uid);
+            }
+        });
+    }
+
+    /// Notes a pod that is about to be deleted. Whether an earlier attempt had no definite answer.
+    pub fn will_delete(&mut self, delete: &Delete, now: DateTime<Utc>) -> bool {
+        let mut unanswered = false;
         self.change(&delete.node, |recent| {
-            recent.deletes.retain(|(uid, _)| *uid != delete.uid);
+            let mut deletes = recent.deletes.iter_mut();
+            if let Some(before) = deletes.find(|gone| gone.uid == delete.uid) {
+                before.belief.ask = Belief::<Delete>::new(now).ask;
+                unanswered = before.belief.unanswered.is_some();
+            } else {
+                recent.deletes.push(Deletion {
+                    pod: delete.pod.clone(),
+                    uid: delete.uid.clone(),
+                    belief: Belief::new(now),
+                });
+            }
+            if delete.why != Why::NodeGone {
+                recent.last = Some(delete.last.clone());
+            }
+        });
+        unanswered
+    }
+
+    /// Notes what came of an attempt to delete a pod.
+    pub fn delete_answered(
+        &mut self,
+        delete: &Delete,
+        answer: Answer,
+        generation: Option<i64>,
+        now: DateTime<Utc>,
+    ) {
+        self.change(&delete.node, |recent| {
+            recent.deletes.retain_mut(|gone| {
+                let call = || delete.clone();
+                gone.uid != delete.uid || gone.belief.answered(answer, call, generation, now)
+            });
+        });
+    }
+
+    /// The deletions that had no definite answer, and are to be repeated for that generation.
+    pub fn unanswered_deletes(&self, generation: Option<i64>) -> Vec<Delete> {
+        let deletes = self.believed().flat_map(|recent| &recent.deletes);
+        let repeat = deletes.filter_map(|gone| gone.belief.repeat(generation));
+        repeat.cloned().collect()
+    }
+
+    /// The same of pods to make.
+    pub fn unanswered_creates(&self, generation: Option<i64>) -> Vec<Create> {
+        let creates = self.believed().flat_map(|recent| &recent.creates);
+        let repeat = creates.filter_map(|made| made.belief.repeat(generation));
+        repeat.cloned().collect()
+    }
+
+    /// What is believed, of those nodes of which anything is.
+    fn believed(&self) -> impl Iterator<Item = &Recent> {
+        self.ends
+            .iter()
+            .filter_map(|(_, node)| self.nodes.get(node))
+    }
+
+    /// The beliefs that the watches should have confirmed by now.
+    pub fn doubts(&self, now: DateTime<Utc>) -> Vec<Doubt> {
+        let nodes = self.nodes_until(now).into_iter();
+        let doubts = nodes.flat_map(|node| {
+            let recent = self.nodes.get(&node);
+            let creates = recent.into_iter().flat_map(|recent| &recent.creates);
+            let creates = creates.filter(|made| made.belief.ask <= now);
+            let deletes = recent.into_iter().flat_map(|recent| &recent.deletes);
+            let deletes = deletes.filter(|gone| gone.belief.ask <= now);
+            let creates = creates.map(|made| (&made.pod.name, ""));
+            let deletes = deletes.map(|gone| (&gone.pod, gone.uid.as_str()));
+            let doubts = creates.chain(deletes).map(|(pod, uid)| Doubt {
+                pod: pod.clone(),
+                uid: uid.to_owned(),
+                node: node.clone(),
+            });
+            doubts.collect::<Vec<_>>()
+        });
+        doubts.collect()
+    }
+
+    /// The API server was asked: what was believed is so, and the watch will show it; or it is not.
+    pub fn resolve(&mut self, doubt: &Doubt, is_so: bool, now: DateTime<Utc>) {
+        let ask = is_so.then_some(now + PATIENCE);
+        self.change(&doubt.node, |recent| {
+            if doubt.uid.is_empty() {
+                recent
+                    .creates
+                    .retain_mut(|made| made.pod.name != doubt.pod || made.belief.confirm(ask));
+            } else {
+                recent
+                    .deletes
+                    .retain_mut(|gone| gone.uid != doubt.uid || gone.belief.confirm(ask));
+            }
         });
     }
 
@@ -238,7 +475,7 @@ impl Memory {
     /// same revision knows more.
     pub fn gone(&mut self, pod: &PodView) {
         self.change(&pod.node, |recent| {
-            recent.deletes.retain(|(uid, _)| *uid != pod.uid);
+            recent.deletes.retain(|gone| gone.uid != pod.uid);
             let known = recent.last.as_ref();
             if known.is_none_or(|last| last.revision != pod.revision) {
                 recent.last = Some(Last {
@@ -253,7 +490,7 @@ impl Memory {
     /// labels.
     pub fn vanished(&mut self, pod: &PodView) {
         let recent = self.nodes.get(pod.node.as_str());
-        let deleted = recent.is_some_and(|r| r.deletes.iter().any(|(uid, _)| *uid == pod.uid));
+        let deleted = recent.is_some_and(|r| r.deletes.iter().any(|gone| gone.uid == pod.uid));
         if !deleted && !pod.deleting {
             self.vanished.push(Claim::release(pod));
         }
@@ -272,7 +509,7 @@ impl Memory {
             return pods;
         };
         pods.retain_mut(|pod| {
-            if !pod.deleting && recent.deletes.iter().any(|(uid, _)| *uid == pod.uid) {
+            if !pod.deleting && recent.deletes.iter().any(|gone| gone.uid == pod.uid) {
                 Arc::make_mut(pod).deleting = true;
             }
             let claims = recent.claims.iter().map(|(claim, _)| claim);
@@ -286,7 +523,7 @@ impl Memory {
             }
         });
         let seen = |made: &PodView| pods.iter().any(|pod| pod.name == made.name);
-        let made = recent.creates.iter().map(|(made, _)| made);
+        let made = recent.creates.iter().map(|made| &made.pod);
         let unseen: Vec<_> = made.filter(|made| !seen(made)).cloned().collect();
         pods.extend(unseen);
         pods
@@ -301,7 +538,7 @@ impl Memory {
     pub fn forget_last(&mut self, node: &str, pods: &[Arc<PodView>]) {
         let known = self.last(node).is_some();
         if known && pods.iter().any(|pod| pod.is_live() && !pod.uid.is_empty()) {
-            self.created(node);
+            self.change(node, |recent| recent.last = None);
         }
     }
 
@@ -309,7 +546,7 @@ impl Memory {
     pub fn revisions(&self) -> impl Iterator<Item = &str> {
         self.nodes.values().flat_map(|recent| {
             let last = recent.last.iter().map(|last| last.revision.as_str());
-            let creates = recent.creates.iter().map(|(pod, _)| pod.revision.as_str());
+            let creates = recent.creates.iter().map(|made| made.pod.revision.as_str());
             last.chain(creates)
         })
     }
@@ -320,7 +557,7 @@ impl Memory {
         self.changed.remove(node);
     }
 
-    /// When to look again because the watches did not show what was done.
+    /// When the API server is to be asked because the watches did not show what was done.
     pub fn patience_ends(&self) -> Option<DateTime<Utc>> {
         self.ends.first().map(|(at, _)| *at)
     }
@@ -450,12 +687,31 @@ mod tests {
         }
     }
 
+    fn creation(pod: &PodView) -> Create {
+        Create {
+            node: pod.node.clone(),
+            node_uid: String::new(),
+            revision: pod.revision.clone(),
+            attempt: 0,
+        }
+    }
+
+    /// What is in doubt then: the pods.
+    fn doubts(memory: &Memory, now: i64) -> Vec<String> {
+        let doubts = memory.doubts(at(now)).into_iter();
+        doubts.map(|doubt| doubt.pod).collect()
+    }
+
     #[test]
-    fn what_was_done_is_believed_until_it_is_seen_or_patience_ends() {
+    fn what_was_done_is_believed_until_it_is_seen_or_the_api_server_says_otherwise() {
         let mut memory = Memory::default();
         let old = pod("old", "u");
-        memory.will_create(pod("a", ""), at(0));
-        memory.will_delete(&deletion(&old, Why::Outdated, 0), at(0));
+        let delete = deletion(&old, Why::Outdated, 0);
+        let (made, done) = (pod("a", ""), Answer::Done);
+        memory.will_create(made.clone(), at(0));
+        memory.will_delete(&delete, at(0));
+        memory.create_answered(&creation(&made), "a", done, None, at(0));
+        memory.delete_answered(&delete, done, None, at(0));
         assert_eq!(memory.patience_ends(), Some(at(30)));
         assert_eq!(
             shown(&mut memory, std::slice::from_ref(&old), 1),
@@ -463,7 +719,7 @@ mod tests {
         );
         assert!(!shown(&mut memory, std::slice::from_ref(&old), 1).1);
         // Seen in the cache, under its own UID; the other one is gone.
-        memory.seen("n", "a");
+        memory.seen(&pod("a", "ua"));
         memory.gone(&old);
         let seen = vec![("ua".to_owned(), false)];
         assert_eq!(
@@ -471,35 +727,96 @@ mod tests {
             (seen.clone(), true)
         );
         assert_eq!(memory.patience_ends(), None);
-        // Never seen.
-        memory.will_create(pod("b", ""), at(5));
-        memory.will_delete(&deletion(&pod("a", "ua"), Why::Outdated, 0), at(5));
-        shown(&mut memory, &[pod("a", "ua")], 6);
-        assert_eq!(shown(&mut memory, &[pod("a", "ua")], 36), (seen, true));
+        // Never seen: it is so until the API server says otherwise, however late that is.
+        let (other, delete) = (pod("b", ""), deletion(&pod("a", "ua"), Why::Outdated, 0));
+        memory.will_create(other.clone(), at(5));
+        memory.will_delete(&delete, at(5));
+        memory.create_answered(&creation(&other), "b", done, None, at(5));
+        memory.delete_answered(&delete, done, None, at(5));
+        let believed = vec![("ua".to_owned(), true), (String::new(), false)];
+        assert_eq!(doubts(&memory, 34), [""; 0]);
+        let later = shown(&mut memory, &[pod("a", "ua")], 3_600);
+        assert_eq!(later, (believed.clone(), true));
+        assert_eq!(doubts(&memory, 3_600), ["b", "a"]);
+        for doubt in memory.doubts(at(3_600)) {
+            memory.resolve(&doubt, true, at(3_600));
+        }
+        let later = shown(&mut memory, &[pod("a", "ua")], 3_600);
+        assert_eq!(later, (believed, true));
+        assert_eq!(doubts(&memory, 3_629), [""; 0]);
+        for doubt in memory.doubts(at(3_630)) {
+            memory.resolve(&doubt, false, at(3_630));
+        }
+        assert_eq!(shown(&mut memory, &[pod("a", "ua")], 3_630), (seen, true));
         // Made, seen and gone again before the next look.
-        memory.will_create(pod("c", ""), at(40));
-        memory.seen("n", "c");
-        assert!(shown(&mut memory, &[], 41).0.is_empty());
+        memory.will_create(pod("c", ""), at(3_640));
+        memory.seen(&pod("c", "uc"));
+        assert!(shown(&mut memory, &[], 3_641).0.is_empty());
         // Nothing is left of a node that is gone.
         memory.forget_node("n");
         assert!(memory.nodes.is_empty() && memory.ends.is_empty());
-        assert!(memory.take_changed(at(50)).is_empty());
+        assert!(memory.take_changed(at(3_650)).is_empty());
     }
 
     #[test]
-    fn nothing_is_believed_any_more_after_the_clock_was_set_back() {
+    fn a_call_without_a_definite_answer_is_repeated_and_in_doubt_when_it_can_no_longer_land() {
+        let mut memory = Memory::default();
+        let delete = deletion(&pod("a", "u"), Why::Outdated, 0);
+        let mut attempt = |answer, now| {
+            let again = memory.will_delete(&delete, at(now));
+            memory.delete_answered(&delete, answer, Some(1), at(now));
+            let first_doubt = (now..now + 100).find(|now| !doubts(&memory, *now).is_empty());
+            let repeats = [1, 2].map(|generation| memory.unanswered_deletes(Some(generation)));
+            (again, repeats.map(|repeats| repeats.len()), first_doubt)
+        };
+        // A definite refusal of the only attempt.
+        assert_eq!(attempt(Answer::Refused, 0), (false, [0, 0], None));
+        assert_eq!(attempt(Answer::Unknown, 0), (false, [1, 0], Some(65)));
+        assert_eq!(attempt(Answer::Unknown, 10), (true, [1, 0], Some(75)));
+        // It says nothing of the attempts before.
+        assert_eq!(attempt(Answer::Refused, 20), (true, [1, 0], Some(75)));
+        assert_eq!(attempt(Answer::Done, 30), (true, [0, 0], Some(60)));
+        // The watch shows that it goes.
+        let leaving = PodView {
+            deleting: true,
+            ..pod("a", "u")
+        };
+        memory.seen(&leaving);
+        assert_eq!(memory.patience_ends(), None);
+    }
+
+    #[test]
+    fn a_call_that_is_under_way_is_not_in_doubt() {
+        let mut memory = Memory::default();
+        memory.will_create(pod("a", ""), at(0));
+        assert_eq!(doubts(&memory, 40), [""; 0]);
+        let create = creation(&pod("a", ""));
+        memory.create_answered(&create, "a", Answer::Unknown, None, at(40));
+        assert_eq!(memory.unanswered_creates(None), [create]);
+        assert_eq!(doubts(&memory, 104), [""; 0]);
+        assert_eq!(doubts(&memory, 105), ["a"]);
+    }
+
+    #[test]
+    fn nothing_waits_for_the_old_time_after_the_clock_was_set_back() {
         let mut memory = Memory::default();
         memory.take_changed(at(1_000));
-        memory.will_create(pod("a", ""), at(1_000));
+        let (a, b) = (pod("a", ""), pod("b", ""));
+        for (pod, answer) in [(&a, Answer::Done), (&b, Answer::Unknown)] {
+            memory.will_create(pod.clone(), at(1_000));
+            memory.create_answered(&creation(pod), &pod.name, answer, None, at(1_000));
+        }
         let refusal = Refusal {
             reason: "PodRefused",
             node: None,
             message: String::new(),
         };
         memory.refused = Some(Refused::after(None, refusal, false, Some(1), at(1_000)));
-        let changed = memory.take_changed(at(10));
-        assert!(changed.contains("n") && memory.overlay("n", Vec::new()).is_empty());
-        assert!(memory.refused.is_none() && memory.patience_ends().is_none());
+        assert!(memory.take_changed(at(10)).contains("n"));
+        assert!(memory.refused.is_none());
+        assert_eq!(memory.overlay("n", Vec::new()).len(), 2);
+        assert_eq!(doubts(&memory, 40), ["a"]);
+        assert_eq!(doubts(&memory, 75), ["a", "b"]);
     }
 
     #[test]
@@ -559,7 +876,9 @@ mod tests {
         assert_eq!((last.revision.as_str(), last.attempt), ("s", 0));
         assert_eq!(memory.revisions().collect::<Vec<_>>(), ["s"]);
         // Its successor is made.
-        memory.created("n");
+        let next = pod("c", "");
+        memory.will_create(next.clone(), at(1));
+        memory.create_answered(&creation(&next), "c", Answer::Done, None, at(1));
         assert_eq!(memory.last("n"), None);
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Serialize};
 
@@ -148,17 +148,28 @@ pub struct NodeView {
     pub cordoned: bool,
     /// Since when the node has not been Ready; none while it is.
     pub not_ready_since: Option<DateTime<Utc>>,
+    /// When the node is first known to have been Ready; none while it has not been, as far as is known.
+    pub ready_from: Option<DateTime<Utc>>,
 }
+
+/// A node that joins is NotReady at first. If a node is first seen NotReady, it counts as one that had been Ready
+/// before only if it changed so long after it joined. A reboot in the middle of provisioning is over by then, and the
+/// clock of a kubelet is not that wrong.
+const JOINING: TimeDelta = TimeDelta::minutes(5);
 
 impl NodeView {
     /// The view of a watched node, `now` being the time of the look at it.
     pub fn of(node: WatchedNode, now: DateTime<Utc>) -> Self {
         let created = utc(node.metadata.creation_timestamp.as_ref()).unwrap_or(now);
         let ready = node.status.conditions.iter().find(|c| c.type_ == "Ready");
-        let not_ready_since = match ready {
-            Some(condition) if condition.status == "True" => None,
-            Some(condition) => Some(condition.last_transition_time.unwrap_or(created).min(now)),
-            None => Some(created.min(now)),
+        let changed = ready.and_then(|condition| condition.last_transition_time);
+        let changed = changed.unwrap_or(created).min(now);
+        let is_ready = ready.is_some_and(|condition| condition.status == "True");
+        let not_ready_since = (!is_ready).then_some(changed);
+        let ready_from = if is_ready {
+            Some(changed.max(created))
+        } else {
+            (changed > created + JOINING).then_some(created)
         };
         let labels = node.metadata.labels.unwrap_or_default();
         Self {
@@ -172,17 +183,21 @@ impl NodeView {
             taints: node.spec.taints.into(),
             cordoned: node.spec.unschedulable,
             not_ready_since,
+            ready_from,
         }
     }
 
-    /// The same view with the instant at which the operator itself saw the node fall silent, where it
-    /// did: the node's own clock may be behind, and its pods would go without asking the limits.
+    /// The same view with the instants at which the operator itself saw the node become Ready and NotReady, where it
+    /// did: the clock of the node may be wrong. If it is behind, the pods of the node would be deleted without regard
+    /// to the limits; if it is ahead, a node that joins would seem to have failed after it got its pod.
     #[must_use]
     pub fn after(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
-        if let Some(since) = &mut self.not_ready_since
-            && let Some(before) = before.filter(|before| before.uid == self.uid)
-        {
-            *since = before.not_ready_since.unwrap_or(now);
+        if let Some(before) = before.filter(|before| before.uid == self.uid) {
+            if let Some(since) = &mut self.not_ready_since {
+                *since = before.not_ready_since.unwrap_or(now);
+            }
+            let is_ready = self.not_ready_since.is_none();
+            self.ready_from = before.ready_from.or(is_ready.then_some(now));
         }
         self
     }
@@ -222,6 +237,8 @@ pub struct PodView {
     pub deleting: bool,
     /// Since when the pod has been Ready; none while it is not.
     pub ready_since: Option<DateTime<Utc>>,
+    /// The same by the clock of the kubelet, which may be wrong.
+    pub ready_by_kubelet: Option<DateTime<Utc>>,
     /// When the pod ended, if it has.
     pub ended: Option<DateTime<Utc>>,
     /// What ails the pod, in a word or two, if something does.
@@ -258,6 +275,7 @@ impl PodView {
         };
         let owner = controller(metadata.owner_references.as_deref());
         let label = text(&metadata.labels, NAME_LABEL);
+        let ready_by_kubelet = ready_since(&pod.status, created);
         Self {
             is_released: owner.is_some_and(|o| label.as_deref() != Some(o.name.as_str())),
             owner: owner.map(|o| o.name.clone()).or(label).unwrap_or_default(),
@@ -269,13 +287,28 @@ impl PodView {
                 .unwrap_or_default(),
             created,
             deleting: metadata.deletion_timestamp.is_some(),
-            ready_since: ready_since(&pod.status, created).map(|t| t.max(created).min(now)),
+            ready_since: ready_by_kubelet.map(|t| t.max(created).min(now)),
+            ready_by_kubelet,
             ended: ended(&pod.status, created).map(|t| t.max(created).min(now)),
             trouble: trouble(&pod.status).map(Into::into),
             restarts: restarts(&pod.status),
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
         }
+    }
+
+    /// The same view with the instants that an earlier view already had. While the clock of a kubelet is ahead, its
+    /// times count as `now`, and each event of the pod would move them: an available pod would be young again.
+    #[must_use]
+    pub fn after(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before.filter(|before| before.uid == self.uid) {
+            if before.ready_by_kubelet == self.ready_by_kubelet {
+                self.ready_since = before.ready_since;
+            }
+            // A pod that has ended stays so.
+            self.ended = self.ended.and(before.ended).or(self.ended);
+        }
+        self
     }
 
     /// Whether nothing controls the pod, though it is one that this operator could have made.
@@ -418,6 +451,7 @@ mod tests {
         };
         let well = NodeView {
             not_ready_since: None,
+            ready_from: Some(at(5)),
             ..silent(0)
         };
         let since = |before: Option<&NodeView>| silent(20).after(before, at(100)).not_ready_since;
@@ -429,7 +463,73 @@ mod tests {
             ..well.clone()
         };
         assert_eq!(since(Some(&namesake)), Some(at(20)));
-        assert_eq!(well.clone().after(Some(&silent(60)), at(100)), well);
+        let recovered = NodeView {
+            ready_from: Some(at(100)),
+            ..well.clone()
+        };
+        assert_eq!(well.after(Some(&silent(60)), at(100)), recovered);
+    }
+
+    #[test]
+    fn a_node_is_known_to_have_been_ready_once_it_was_seen_so() {
+        let with = |status: &str, changed: &str, now| {
+            let view = json!({"metadata": {"uid": "u", "creationTimestamp": "1970-01-01T00:00:10Z"},
+                "status": {"conditions": [{"type": "Ready", "status": status, "lastTransitionTime": changed}]}});
+            node(view, now)
+        };
+        let soon = "1970-01-01T00:00:10Z";
+        let joining = with("False", soon, 11);
+        assert_eq!(joining.ready_from, None);
+        // A kubelet died, or was restarted, before the node was ever Ready.
+        assert_eq!(with("Unknown", "1970-01-01T00:01:00Z", 99).ready_from, None);
+        assert_eq!(with("False", "1970-01-01T00:05:10Z", 999).ready_from, None);
+        // After a restart of the operator, what the node says has to do.
+        let late = with("False", "1970-01-01T00:05:11Z", 999);
+        assert_eq!(late.ready_from, Some(at(10)));
+        let ready = with("True", "1970-01-01T00:00:30Z", 40);
+        assert_eq!(ready.ready_from, Some(at(30)));
+        assert_eq!(
+            with("True", "1970-01-01T00:00:30Z", 20).ready_from,
+            Some(at(20))
+        );
+        // What the operator saw itself counts more.
+        let seen = ready.clone().after(Some(&joining), at(50));
+        assert_eq!(seen.ready_from, Some(at(50)));
+        let failed = with("Unknown", "1970-01-01T00:01:00Z", 70).after(Some(&seen), at(70));
+        assert_eq!(failed.ready_from, Some(at(50)));
+        assert_eq!(failed.not_ready_since, Some(at(70)));
+        assert_eq!(late.clone().after(Some(&joining), at(70)).ready_from, None);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_makes_no_pod_young_again() {
+        let seen = |changed: &str, phase: &str, now| {
+            let view = json!({"metadata": {"uid": "u", "creationTimestamp": "1970-01-01T00:00:10Z"},
+                "status": {"phase": phase, "conditions": [
+                    {"type": "Ready", "status": "True", "lastTransitionTime": changed}]}});
+            pod(view, now)
+        };
+        let ahead = "1970-01-01T00:03:20Z";
+        let first = seen(ahead, "Running", 30);
+        for now in [40, 100, 300] {
+            let later = seen(ahead, "Running", now).after(Some(&first));
+            assert_eq!(later, first);
+        }
+        // It was not Ready in between.
+        let again = seen("1970-01-01T00:03:30Z", "Running", 40).after(Some(&first));
+        assert_eq!(again.ready_since, Some(at(40)));
+        let ended = seen(ahead, "Failed", 50).after(Some(&first));
+        assert_eq!(ended.ended, Some(at(50)));
+        assert_eq!(
+            seen(ahead, "Failed", 60).after(Some(&ended)).ended,
+            Some(at(50))
+        );
+        let namesake = PodView {
+            uid: "v".into(),
+            ..first
+        };
+        let other = seen(ahead, "Running", 40).after(Some(&namesake));
+        assert_eq!(other.ready_since, Some(at(40)));
     }
 
     #[test]
@@ -468,6 +568,7 @@ mod tests {
                 attempt: 3,
                 created: at(10),
                 ready_since: Some(at(30)),
+                ready_by_kubelet: Some(at(30)),
                 restarts: 2,
                 ..PodView::default()
             }

@@ -96,6 +96,7 @@ impl<'a> Look<'a> {
             Err(Error::Unreadable { reason, .. }) => return self.conflict(&reason).await,
             other => other?,
         };
+        let doubted = self.ask_about_doubts().await;
         let before = self.before();
         let (decision, mut current) = self.decide(settled, &revisions, &before.status);
         let mut done = self.act(settled, &revisions, &decision).await;
@@ -103,7 +104,7 @@ impl<'a> Look<'a> {
             current.clone_from(&settled.hash);
         }
         let pruned = self.prune(settled, &revisions, &current).await;
-        let errors = [done.error.take(), left, pruned.err()];
+        let errors = [done.error.take(), left, pruned.err(), doubted.err()];
         done.error = errors.into_iter().flatten().next();
         let after = status::next(&Sight {
             previous: &before.status,
@@ -194,7 +195,7 @@ impl<'a> Look<'a> {
     }
 
     /// The object's pods on a node, and those that it might adopt.
-    fn pods_on(&self, node: &str) -> Vec<Arc<PodView>> {
+    pub(super) fn pods_on(&self, node: &str) -> Vec<Arc<PodView>> {
         let pods = self.this.pods.find_with_keys(&on_node(node));
         let is_ours = |key: &Key, pod: &PodView| {
             pod.owner_uid == self.object.uid

@@ -7,7 +7,7 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::Patch;
-use kube::core::{PartialObjectMeta, Status};
+use kube::core::{ObjectMeta, PartialObjectMeta, Status};
 use kube::{Api, Resource};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
@@ -15,7 +15,8 @@ use serde_json::json;
 use super::Settled;
 use super::look::Look;
 use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
-use crate::kinds::mydaemonset::memory::Refused;
+use crate::kinds::mydaemonset::memory::{Answer, Doubt, Refused};
+use crate::kinds::mydaemonset::placement::Fate;
 use crate::kinds::mydaemonset::pod::{self, Plan};
 use crate::kinds::mydaemonset::revision::{self, Content, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::rollout::{Claim, Create, Decision, Delete, Why};
@@ -23,7 +24,7 @@ use crate::kinds::mydaemonset::status::{DELETE_REFUSED, Refusal};
 use crate::kinds::mydaemonset::views::{
     PodView, WatchedNode, WatchedPod, controller as controller_of,
 };
-use crate::reconcile::{Error, call, if_there, read, write};
+use crate::reconcile::{Error, Key, call, if_there, read, write};
 
 /// The most pods made, and the most deleted, at one look; the next look follows at once.
 const MOST: usize = 500;
@@ -45,6 +46,24 @@ pub(super) struct Done {
     pub(super) more: bool,
 }
 
+impl Done {
+    /// Takes in an error. The one that asks for the longest pause counts.
+    fn fail(&mut self, error: Error) {
+        let rank = |error: &Error| (!error.is_conflict(), error.retry_after());
+        let before = self.error.as_ref().map(rank);
+        if before.is_none_or(|before| before < rank(&error)) {
+            self.error = Some(error);
+        }
+    }
+}
+
+/// What came of an attempt to delete one pod.
+enum Deleted {
+    Now,
+    /// There is a reason not to, or something else has done it.
+    Not,
+}
+
 /// What came of an attempt to make one pod.
 enum Made {
     Pod,
@@ -63,14 +82,15 @@ impl Look<'_> {
         decision: &Decision,
     ) -> Done {
         let mut done = Done::default();
-        self.delete_all(&decision.delete, &mut done).await;
+        let deletes = self.deletes(settled, decision);
+        self.delete_all(&deletes, &mut done).await;
         let vanished = std::mem::take(&mut self.memory().vanished);
         for claimed in [
             self.claim_all(&decision.claim, &mut done).await,
             self.release_all(vanished, &mut done).await,
         ] {
             if let Err(error) = claimed {
-                done.error.get_or_insert(error);
+                done.fail(error);
             }
         }
         // One call that fails must not keep all the others waiting.
@@ -78,7 +98,9 @@ impl Look<'_> {
         done.created = made.created;
         done.more |= made.more;
         done.refusal = made.refusal.or(done.refusal);
-        done.error = made.error.or(done.error);
+        if let Some(error) = made.error {
+            done.fail(error);
+        }
         let mut memory = self.memory();
         memory.in_vain = match (&done.refusal, &done.error) {
             (None, None) => 0,
@@ -88,9 +110,82 @@ impl Look<'_> {
         done
     }
 
-    async fn delete_all(&self, deletes: &[Delete], done: &mut Done) {
+    /// Asks the API server about what was done and what no watch has shown in time. Only its answer ends a belief: were
+    /// one to end by itself, a late deletion would come on top of that of another node.
+    pub(super) async fn ask_about_doubts(&self) -> Result<(), Error> {
+        let doubts = self.memory().doubts(self.now);
+        let calls: Vec<_> = doubts
+            .iter()
+            .take(MOST)
+            .map(|doubt| async move { (doubt, self.is_so(doubt).await) })
+            .collect();
+        let mut result = Ok(());
+        in_turns(calls, CALLS, |(doubt, is_so)| match is_so {
+            Ok(is_so) => {
+                self.memory().resolve(doubt, is_so, self.clock());
+                Flow::Steady
+            }
+            Err(error) => {
+                result = Err(error);
+                Flow::Stop
+            }
+        })
+        .await;
+        result
+    }
+
+    /// Whether a pod that was deleted is gone or going, or one that was made is there.
+    async fn is_so(&self, doubt: &Doubt) -> Result<bool, Error> {
+        let api = self.api::<WatchedPod>();
+        let request = api.get_metadata(&doubt.pod);
+        let there = if_there(read("read a pod", self.key, request).await)?;
+        let Some(metadata) = there.map(|pod| pod.metadata) else {
+            return Ok(!doubt.uid.is_empty());
+        };
+        if doubt.uid.is_empty() {
+            return Ok(self.is_shown(&metadata) && self.is_ours(&metadata));
+        }
+        let is_it = metadata.uid.as_deref() == Some(&doubt.uid);
+        Ok(!is_it || metadata.deletion_timestamp.is_some())
+    }
+
+    /// The pods to delete: those that were decided on, and those whose deletion had no definite answer. That is repeated
+    /// as long as it is wanted, and takes no other place among those that may be unavailable.
+    fn deletes(&self, settled: &Settled, decision: &Decision) -> Vec<Delete> {
+        let unanswered = self.memory().unanswered_deletes(self.object.generation);
+        let is_wanted = |delete: &Delete| match delete.why {
+            Why::Outdated => !decision.facts.auto_paused,
+            Why::NotEligible => self.fate(settled, &delete.node) == Some(Fate::Leave),
+            Why::NodeGone | Why::Surplus | Why::Failed => true,
+        };
+        let unanswered = unanswered.into_iter().filter(is_wanted);
+        let decided = decision.delete.iter().cloned();
         // A pod that was made but not seen yet cannot be named by its UID, and so not be deleted.
-        let deletes: Vec<&Delete> = deletes.iter().filter(|d| !d.uid.is_empty()).collect();
+        let all = unanswered.chain(decided).filter(|d| !d.uid.is_empty());
+        all.collect()
+    }
+
+    /// The pods to make, in the same way.
+    fn creates(&self, settled: &Settled, decision: &Decision) -> Vec<Create> {
+        let unanswered = self.memory().unanswered_creates(self.object.generation);
+        let is_wanted = |create: &Create| {
+            let node = self.this.nodes.get(&Key::new("", &create.node));
+            let is_it = node.is_some_and(|node| node.uid == create.node_uid);
+            let runs = self.fate(settled, &create.node) == Some(Fate::Run);
+            // Beside an old pod it is a step of the roll-out.
+            let surges = self.pods_on(&create.node).iter().any(|pod| pod.is_live());
+            is_it && runs && !(surges && decision.facts.auto_paused)
+        };
+        let unanswered = unanswered.into_iter().filter(is_wanted);
+        unanswered.chain(decision.create.iter().cloned()).collect()
+    }
+
+    fn fate(&self, settled: &Settled, node: &str) -> Option<Fate> {
+        let node = self.this.nodes.get(&Key::new("", node))?;
+        Some(settled.placement.fate(&node))
+    }
+
+    async fn delete_all(&self, deletes: &[Delete], done: &mut Done) {
         let generation = self.object.generation;
         let undeleted = self.memory().undeleted.take();
         if deletes.is_empty() {
@@ -101,37 +196,42 @@ impl Look<'_> {
             self.memory().undeleted = undeleted;
             return;
         }
-        done.more = deletes.len() > MOST;
         let calls: Vec<_> = deletes
-            .into_iter()
+            .iter()
             .take(MOST)
             .map(|delete| async move { (delete, self.delete(delete).await) })
             .collect();
-        let mut calls = stream::iter(calls).buffer_unordered(CALLS);
-        while let Some((delete, deleted)) = calls.next().await {
-            match deleted {
-                Ok(true) => done.deleted.push(delete.why),
-                Ok(false) => {}
-                Err(error) => {
-                    let status = error.status();
-                    if let Some(status) = status.filter(|s| matches!(s.code, 403 | 422)) {
-                        // Its pause is that of a refusal, and not that of an error.
-                        done.refusal.get_or_insert(Refusal {
-                            reason: DELETE_REFUSED,
-                            message: status.message.replace(&delete.pod, "..."),
-                            node: Some(delete.node.clone()),
-                        });
-                        continue;
-                    }
-                    let unanswered = status.is_none();
-                    done.error.get_or_insert(error);
-                    if unanswered {
-                        // The others would only wait in vain too.
-                        break;
-                    }
+        let mut stopped = false;
+        in_turns(calls, 1, |(delete, deleted)| {
+            let error = match deleted {
+                Ok(Deleted::Now) => {
+                    done.deleted.push(delete.why);
+                    return Flow::Faster;
                 }
+                Ok(Deleted::Not) => return Flow::Faster,
+                Err(error) => error,
+            };
+            let status = error.status();
+            if let Some(status) = status.filter(|s| matches!(s.code, 403 | 422)) {
+                // Its pause is that of a refusal, and not that of an error.
+                done.refusal.get_or_insert(Refusal {
+                    reason: DELETE_REFUSED,
+                    message: status.message.replace(&delete.pod, "..."),
+                    node: Some(delete.node.clone()),
+                });
+                return Flow::Steady;
             }
-        }
+            let is_conflict = error.is_conflict();
+            done.fail(error);
+            if is_conflict {
+                return Flow::Steady;
+            }
+            // The others would only meet the same.
+            stopped = true;
+            Flow::Stop
+        })
+        .await;
+        done.more = deletes.len() > MOST && !stopped;
         if let Some(refusal) = done.refusal.take() {
             let some = !done.deleted.is_empty();
             let refused = Refused::after(undeleted, refusal, some, generation, self.clock());
@@ -140,12 +240,11 @@ impl Look<'_> {
         }
     }
 
-    /// Deletes a pod; false when there is a reason not to.
-    async fn delete(&self, delete: &Delete) -> Result<bool, Error> {
+    async fn delete(&self, delete: &Delete) -> Result<Deleted, Error> {
         if delete.why == Why::NodeGone && self.node_is_there(&delete.node).await? {
-            return Ok(false);
+            return Ok(Deleted::Not);
         }
-        self.memory().will_delete(delete, self.clock());
+        let was_unanswered = self.memory().will_delete(delete, self.clock());
         let mut params = write::only(&delete.uid, None);
         if delete.why == Why::NodeGone {
             // No kubelet is left that would confirm the end.
@@ -153,15 +252,21 @@ impl Look<'_> {
         }
         let api = self.api::<WatchedPod>();
         let request = api.delete(&delete.pod, &params);
-        let deleted = done_or_gone(call("delete a pod", self.key, request).await.map(drop));
-        // One that timed out may have been done all the same: it is believed in until patience ends.
-        if deleted
-            .as_ref()
-            .is_err_and(|error| error.status().is_some())
-        {
-            self.memory().not_deleted(delete);
+        let result = call("delete a pod", self.key, request).await.map(drop);
+        let is_gone = result.as_ref().is_err_and(is_gone);
+        let answer = match &result {
+            _ if is_gone => Answer::Done,
+            other => answer(other),
+        };
+        let generation = self.object.generation;
+        self.memory()
+            .delete_answered(delete, answer, generation, self.clock());
+        match result {
+            // Something else deleted it, unless it was an earlier attempt of ours.
+            _ if is_gone && !was_unanswered => Ok(Deleted::Not),
+            _ if is_gone => Ok(Deleted::Now),
+            other => other.map(|()| Deleted::Now),
         }
-        deleted.map(|()| true)
     }
 
     /// Whether the API server itself still knows the node. A pod of a node that is gone is deleted
@@ -265,13 +370,14 @@ impl Look<'_> {
         let generation = self.object.generation;
         let refused = self.memory().refused.clone();
         let flowing = std::mem::take(&mut self.memory().flowing);
-        if !decision.create.is_empty() || decision.prove.is_some() {
+        let creates = self.creates(settled, decision);
+        if !creates.is_empty() || decision.prove.is_some() {
             if let Some(refused) = refused.filter(|r| r.holds(generation, self.now)) {
                 done.refusal = Some(refused.refusal);
                 return done;
             }
             let window = if flowing { CALLS } else { 1 };
-            self.create_all(settled, revisions, &decision.create, window, &mut done)
+            self.create_all(settled, revisions, &creates, window, &mut done)
                 .await;
             if let Some(create) = &decision.prove {
                 self.prove(settled, create, &mut done).await;
@@ -296,40 +402,33 @@ impl Look<'_> {
         settled: &Settled,
         revisions: &[Arc<RevisionView>],
         creates: &[Create],
-        mut window: usize,
+        window: usize,
         done: &mut Done,
     ) {
         // After attempts in vain another node comes first: what fails for one node alone must not
         // keep all the others waiting.
         let skip = self.memory().in_vain % creates.len().max(1);
         let most = creates.len().min(MOST);
-        let mut queue = creates.iter().cycle().skip(skip).take(most);
-        let mut calls = FuturesUnordered::new();
-        loop {
-            let well = done.refusal.is_none() && done.error.is_none();
-            while well && calls.len() < window {
-                let Some(create) = queue.next() else {
-                    break;
-                };
-                calls.push(self.create(settled, revisions, create));
-            }
-            match calls.next().await {
-                None => break,
-                Some(Made::Pod) => {
+        let creates_in_turn = creates.iter().cycle().skip(skip).take(most);
+        let calls = creates_in_turn.map(|create| self.create(settled, revisions, create));
+        let calls: Vec<_> = calls.collect();
+        let mut well = true;
+        in_turns(calls, window, |made| {
+            match made {
+                Made::Pod => {
                     done.created += 1;
-                    window = (window + 1).min(CALLS);
+                    return Flow::Faster;
                 }
-                Some(Made::Nothing) => {}
-                Some(Made::Refused(refusal)) => {
+                Made::Nothing => return Flow::Steady,
+                Made::Refused(refusal) => {
                     done.refusal.get_or_insert(refusal);
                 }
-                Some(Made::Failed(error)) => {
-                    done.error.get_or_insert(error);
-                }
+                Made::Failed(error) => done.fail(error),
             }
-        }
-        drop(calls);
-        let well = done.refusal.is_none() && done.error.is_none();
+            well = false;
+            Flow::Stop
+        })
+        .await;
         done.more = well && creates.len() > most && done.created > 0;
         self.memory().flowing = done.more;
     }
@@ -403,52 +502,64 @@ impl Look<'_> {
         self.memory().will_create(expected, self.clock());
         let client = &self.this.context.client;
         let request = write::create::<WatchedPod, IgnoredAny>(client, &self.key.namespace, body);
-        match call("create a pod", self.key, request).await {
-            Ok(_) => {
-                let mut memory = self.memory();
-                memory.created(&create.node);
-                if create.revision == settled.hash {
-                    memory.proven = Some(create.revision.clone());
-                }
-                Made::Pod
-            }
-            // It may have been made all the same: believe in it until patience ends.
-            Err(error @ Error::Timeout { .. }) => Made::Failed(error),
+        let result = call("create a pod", self.key, request).await.map(drop);
+        let (answer, made) = match result {
             Err(error) if is_already_there(&error) => {
                 self.already_there(create, &name, error).await
             }
-            Err(error) => {
-                self.memory().seen(&create.node, &name);
-                judge(error, &name, &create.node)
+            result => {
+                let answer = answer(&result);
+                let made = result.err().map(|e| judge(e, &name, &create.node));
+                (answer, made.unwrap_or(Made::Pod))
             }
+        };
+        let generation = self.object.generation;
+        let mut memory = self.memory();
+        memory.create_answered(create, &name, answer, generation, self.clock());
+        if matches!(made, Made::Pod) && create.revision == settled.hash {
+            memory.proven = Some(create.revision.clone());
         }
+        drop(memory);
+        made
     }
 
     /// A pod of that name is there: ours, which the watch will show, or a stranger's, be it that
     /// somebody took our labels from it and thereby the pod.
-    async fn already_there(&self, create: &Create, name: &str, conflict: Error) -> Made {
+    async fn already_there(&self, create: &Create, name: &str, conflict: Error) -> (Answer, Made) {
         let api = self.api::<WatchedPod>();
         let there = if_there(read("read a pod", self.key, api.get_metadata(name)).await);
-        let is_ours = |pod: &PartialObjectMeta<WatchedPod>| {
-            let owner = controller_of(pod.metadata.owner_references.as_deref());
-            owner.is_some_and(|owner| owner.uid == self.object.uid)
-        };
         let made = match there {
-            Ok(Some(pod)) if is_ours(&pod) => match self.release_unlabelled(&pod).await {
-                Ok(true) => taken(name),
-                Ok(false) if label(&pod, pod::REVISION_LABEL) != Some(&create.revision) => {
-                    taken(name)
+            Ok(Some(pod)) if self.is_ours(&pod.metadata) => {
+                match self.release_unlabelled(&pod).await {
+                    Ok(true) => taken(name),
+                    Ok(false) if label(&pod, pod::REVISION_LABEL) != Some(&create.revision) => {
+                        taken(name)
+                    }
+                    Ok(false) => return (Answer::Done, Made::Nothing),
+                    Err(error) => Made::Failed(error),
                 }
-                Ok(false) => return Made::Nothing,
-                Err(error) => Made::Failed(error),
-            },
+            }
             // It has just gone; no watch will tell.
             Ok(None) => Made::Failed(conflict),
             Ok(Some(_)) => taken(name),
             Err(error) => Made::Failed(error),
         };
-        self.memory().seen(&create.node, name);
-        made
+        (Answer::Refused, made)
+    }
+
+    fn is_ours(&self, metadata: &ObjectMeta) -> bool {
+        let owner = controller_of(metadata.owner_references.as_deref());
+        owner.is_some_and(|owner| owner.uid == self.object.uid)
+    }
+
+    /// Whether our watch shows a pod with these labels.
+    fn is_shown(&self, metadata: &ObjectMeta) -> bool {
+        let labels = metadata.labels.as_ref();
+        let is = |key, value| {
+            let label = labels.and_then(|labels| labels.get(key));
+            label.map(String::as_str) == Some(value)
+        };
+        is(write::MANAGED_BY, write::MANAGER) && is(pod::NAME_LABEL, self.owner.name)
     }
 
     /// Releases a pod of this object that the watch does not show, for want of our labels. Whether
@@ -457,9 +568,7 @@ impl Look<'_> {
         &self,
         pod: &'a PartialObjectMeta<WatchedPod>,
     ) -> Result<bool, Error> {
-        let is_shown = label(pod, write::MANAGED_BY) == Some(write::MANAGER)
-            && label(pod, pod::NAME_LABEL) == Some(self.owner.name);
-        if is_shown {
+        if self.is_shown(&pod.metadata) {
             return Ok(false);
         }
         let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
@@ -517,9 +626,7 @@ impl Look<'_> {
             Made::Refused(refusal) => {
                 done.refusal.get_or_insert(refusal);
             }
-            Made::Failed(error) => {
-                done.error.get_or_insert(error);
-            }
+            Made::Failed(error) => done.fail(error),
         }
     }
 }
@@ -542,8 +649,60 @@ fn taken(name: &str) -> Made {
 /// What is gone, or has a namesake in its place, is as good as deleted.
 pub(super) fn done_or_gone(deleted: Result<(), Error>) -> Result<(), Error> {
     match deleted {
-        Err(error) if matches!(error.category(), "NotFound" | "Conflict") => Ok(()),
+        Err(error) if is_gone(&error) => Ok(()),
         other => other,
+    }
+}
+
+/// Whether a call about an object of that UID found none, or another one of its name.
+fn is_gone(error: &Error) -> bool {
+    matches!(error.category(), "NotFound" | "Conflict")
+}
+
+/// What an answer says of the call.
+fn answer(result: &Result<(), Error>) -> Answer {
+    match result {
+        Ok(()) => Answer::Done,
+        Err(error) if error.is_definite() => Answer::Refused,
+        Err(_) => Answer::Unknown,
+    }
+}
+
+/// How to go on after a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    /// With one more at a time.
+    Faster,
+    /// As before.
+    Steady,
+    /// No other call is begun. Those that are under way are waited for: what is dropped may be done all the same.
+    Stop,
+}
+
+/// Makes calls, at most so many at a time at first.
+async fn in_turns<C: Future>(
+    calls: Vec<C>,
+    mut window: usize,
+    mut ended: impl FnMut(C::Output) -> Flow,
+) {
+    let mut waiting = calls.into_iter();
+    let mut under_way = FuturesUnordered::new();
+    let mut stopped = false;
+    loop {
+        while !stopped && under_way.len() < window {
+            let Some(call) = waiting.next() else {
+                break;
+            };
+            under_way.push(call);
+        }
+        let Some(output) = under_way.next().await else {
+            return;
+        };
+        match ended(output) {
+            Flow::Faster => window = (window + 1).min(CALLS),
+            Flow::Steady => {}
+            Flow::Stop => stopped = true,
+        }
     }
 }
 
@@ -583,7 +742,6 @@ fn judge(error: Error, pod: &str, node: &str) -> Made {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::reconcile::Key;
 
     fn refused(code: u16, message: &str) -> Made {
         let status = Status {

@@ -282,18 +282,13 @@ impl Board {
         }
     }
 
+    /// Whether the roll-out stands still because of failing nodes. Once it does, only a new revision or a resumption
+    /// ends that: cordons, taints, lost nodes and `OnDelete` hide the nodes that it was stopped for, and they come back.
     fn is_auto_paused(&self, limits: &Limits, terms: &Terms<'_>) -> bool {
-        let tripped = self.count(Mark::Culprit) >= limits.unavailable.max(1);
-        // Once it stands still, it does so until its end: an outdated pod that is away for a moment is none,
-        // nor is that all nodes are cordoned or lost for a while.
-        let is_left = if terms.auto_paused {
-            !self.is_complete()
-        } else {
-            self.count(Mark::Outdated) > 0
-        };
-        let under_way = terms.revisions.update != terms.revisions.current
-            && is_left
+        let tripped = self.count(Mark::Culprit) >= limits.unavailable.max(1)
+            && self.count(Mark::Outdated) > 0
             && !terms.strategy.on_delete;
+        let under_way = terms.revisions.update != terms.revisions.current;
         under_way && !terms.resumed && (terms.auto_paused || tripped)
     }
 
@@ -378,15 +373,16 @@ impl Board {
             failing: named(Mark::Failing, &with_cause),
             culprits: named(Mark::Culprit, &with_cause),
             auto_paused,
-            complete: self.is_complete(),
+            complete: !auto_paused && self.is_complete(),
         }
     }
 
-    /// Whether every node that can be reached has an available pod of the newest revision. That none can be
-    /// reached is no success.
+    /// Whether every node that the roll-out waits for has an available pod of the newest revision and no other. If
+    /// there is none at all, because all are lost or cordoned, the others decide: else the roll-out would end without
+    /// one proof that the revision works, and all of them would get it at once when they are back.
     fn is_complete(&self) -> bool {
         self.count(Mark::Incomplete) == 0
-            && (self.count(Mark::Outdated) == 0 || self.count(Mark::Updated) > 0)
+            && (self.count(Mark::Done) > 0 || self.count(Mark::Left) == 0)
     }
 
     /// Replaces old pods by new ones within the limits.

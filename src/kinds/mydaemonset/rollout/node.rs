@@ -10,6 +10,8 @@ use crate::kinds::mydaemonset::views::{NodeView, PodView};
 const STEADY: TimeDelta = TimeDelta::minutes(15);
 /// A node that fails within this time after it got the newest revision speaks against the revision.
 const TRIAL: TimeDelta = TimeDelta::minutes(10);
+/// Times of creation are whole seconds.
+const WHOLE_SECOND: TimeDelta = TimeDelta::seconds(1);
 /// So many restarts of a container within that time are a crash loop.
 const CRASH_RESTARTS: u32 = 2;
 /// What ails a pod because of its revision, and not by a hiccup.
@@ -52,6 +54,10 @@ pub(super) enum Mark {
     Available,
     /// It can be reached and has no available pod of the newest revision, or an old one beside it.
     Incomplete,
+    /// It can be reached and has an available pod of the newest revision and no other.
+    Done,
+    /// It should have an available pod of the newest revision and no other, and does not, be it reached or not.
+    Left,
     /// It has a pod of an older revision alone.
     Outdated,
     /// The same, and the roll-out does not touch it.
@@ -238,6 +244,13 @@ impl<'a> Slot<'a> {
         self.desired() && self.new.is_none() && self.old.is_some()
     }
 
+    /// Whether the newest revision is available on the node and nothing of another is left.
+    fn is_done(&self, terms: &Terms<'_>) -> bool {
+        let leaves = |pod: &&PodView| pod.ended.is_none() && pod.revision != terms.revisions.update;
+        let is_new = self.new.is_some_and(|new| is_available(new, terms));
+        is_new && self.old.is_none() && !self.leaving.iter().any(leaves)
+    }
+
     /// Whether a new pod is there or on its way beside the old one.
     fn is_surging(&self, terms: &Terms<'_>) -> bool {
         let is_new = |pod: &&&PodView| pod.revision == terms.revisions.update;
@@ -293,6 +306,13 @@ impl<'a> Slot<'a> {
         // moment would let the roll-out take one more.
         let counts = !self.lost && (self.desired() || self.fate == Fate::Down);
         marks.set(Mark::Unserved, counts && !self.served(terms));
+        let in_reach = self.reachable() && !self.lost;
+        let done = self.is_done(terms);
+        marks.set(Mark::Done, in_reach && done);
+        marks.set(
+            Mark::Left,
+            (self.desired() || self.fate == Fate::Down) && !done,
+        );
         let mut trouble = None;
         if self.desired() {
             let available = self.running().any(|pod| is_available(pod, terms));
@@ -308,13 +328,13 @@ impl<'a> Slot<'a> {
             marks.set(Mark::Unavailable, !available);
             marks.set(Mark::Outdated, outdated);
             marks.set(Mark::HeldBack, outdated && held);
-            if self.reachable() && !self.lost {
-                let done = self.old.is_none() && self.new.is_some_and(|p| is_available(p, terms));
-                marks.set(Mark::Incomplete, !done);
+            if in_reach && !done {
+                marks.set(Mark::Incomplete, true);
                 let begun = self.new.is_some() || ended_new || !self.served(terms);
                 // A surge that has begun goes on to its end, also where the node is held.
-                let surging = self.old.is_some() && self.new.is_some();
-                marks.set(Mark::Waiting, !done && (surging || (!held && begun)));
+                let surging =
+                    self.new.is_some() && (self.old.is_some() || !self.leaving.is_empty());
+                marks.set(Mark::Waiting, surging || (!held && begun));
             }
             let mut ailing = self.running().chain(self.ended.iter().copied());
             trouble = ailing.find_map(|pod| pod.trouble.clone());
@@ -348,16 +368,23 @@ impl<'a> Slot<'a> {
         times.into_iter().filter(move |at| *at > now)
     }
 
-    /// Whether the node failed soon after it got the newest revision.
+    /// Whether the node failed soon after it got the newest revision. A node that has not been Ready before it got its
+    /// pod says nothing about the revision: a node that joins is NotReady, and its first pods may well crash.
     fn is_culprit(&self, terms: &Terms<'_>) -> bool {
+        let Some(node) = self.node else {
+            return false;
+        };
         let new = self.ended.iter().copied().chain(self.new);
         let mut new = new.filter(|pod| pod.revision == terms.revisions.update);
-        let lost_since = self.node.and_then(|node| node.not_ready_since);
         new.any(|pod| {
             let trial = |at: DateTime<Utc>| at <= pod.created + TRIAL;
-            pod.ended.is_some_and(trial)
+            // The API server cuts the time of creation to a whole second: within that second, the node may have gone
+            // NotReady before the pod was there.
+            let went_down = |since| since >= pod.created + WHOLE_SECOND && trial(since);
+            let fails = pod.ended.is_some_and(trial)
                 || (is_crashing(pod) && trial(terms.now))
-                || lost_since.is_some_and(|since| since >= pod.created && trial(since))
+                || node.not_ready_since.is_some_and(went_down);
+            fails && node.ready_from.is_some_and(|from| from <= pod.created)
         })
     }
 

@@ -31,6 +31,7 @@ fn node(name: &str) -> NodeView {
         name: name.into(),
         uid: format!("uid-{name}"),
         created: at(0),
+        ready_from: Some(at(0)),
         ..NodeView::default()
     }
 }
@@ -700,13 +701,87 @@ fn a_revision_that_fails_on_its_first_nodes_stops() {
 }
 
 #[test]
+fn a_node_that_joins_stops_no_roll_out() {
+    // All times of the API are whole seconds: the node registers NotReady and gets its pod within one.
+    let stopped = |ready_from: Option<i64>, not_ready: Option<i64>, pod: PodView| {
+        let joined = NodeView {
+            created: at(NOW - 100),
+            ready_from: ready_from.map(at),
+            not_ready_since: not_ready.map(at),
+            ..node("z")
+        };
+        let created = PodView {
+            created: at(NOW - 100),
+            ..pod
+        };
+        let pods = vec![ready("a", "old"), created];
+        world(vec![node("a"), joined], pods)
+            .decide()
+            .facts
+            .auto_paused
+    };
+    let new = || pod("z", "new");
+    assert!(!stopped(None, Some(NOW - 100), new()));
+    // The clock of its kubelet is ahead.
+    assert!(!stopped(None, Some(NOW - 50), new()));
+    // Its pods crash while it is set up, and it becomes Ready later.
+    let crashing = || PodView {
+        restarts: 2,
+        ..new()
+    };
+    assert!(!stopped(None, Some(NOW - 100), crashing()));
+    assert!(!stopped(Some(NOW - 60), None, crashing()));
+    assert!(!stopped(None, Some(NOW - 100), failed("z", "new", 30, 0)));
+    // A node that had been Ready before it got its pod.
+    assert!(stopped(Some(NOW - 100), Some(NOW - 50), new()));
+    assert!(stopped(Some(NOW - 100), None, crashing()));
+    assert!(
+        !stopped(Some(NOW - 100), Some(NOW - 100), new()),
+        "it may have gone NotReady before"
+    );
+    assert!(stopped(Some(NOW - 100), Some(NOW - 99), new()));
+}
+
+#[test]
 fn a_stopped_roll_out_stays_so_while_its_last_old_pod_is_away() {
     let mut world = world(nodes(&["a", "b"]), vec![pod("a", "new")]);
     world.auto_paused = true;
     let decision = world.decide();
     assert!(decision.facts.auto_paused);
     assert_eq!(created(&decision), ["b/old"]);
-    world.pods = vec![ready("a", "new"), ready("b", "new")];
+}
+
+#[test]
+fn only_a_new_revision_or_a_resumption_ends_an_auto_pause() {
+    let stopped = |nodes: Vec<NodeView>, pods: Vec<PodView>, on_delete| {
+        let mut world = world(nodes, pods);
+        world.auto_paused = true;
+        world.strategy.on_delete = on_delete;
+        let facts = world.decide().facts;
+        assert!(!facts.auto_paused || !facts.complete);
+        facts.auto_paused
+    };
+    let both = || vec![ready("a", "new"), ready("b", "old")];
+    // The node with the old pod is cordoned, drained, tainted, lost, or away.
+    for b in [
+        cordoned("b"),
+        tainted("b", "k", "NoSchedule"),
+        tainted("b", "k", "NoExecute"),
+        not_ready("b", 100),
+        tainted("b", "node.kubernetes.io/unreachable", "NoSchedule"),
+    ] {
+        for pods in [both(), vec![ready("a", "new")]] {
+            assert!(stopped(vec![node("a"), b.clone()], pods, false), "{b:?}");
+        }
+    }
+    assert!(stopped(nodes(&["a"]), vec![ready("a", "new")], false));
+    assert!(stopped(nodes(&["a", "b"]), both(), true), "OnDelete");
+    let mut world = world(nodes(&["a", "b"]), both());
+    world.auto_paused = true;
+    world.resumed = true;
+    assert!(!world.decide().facts.auto_paused);
+    world.resumed = false;
+    world.current = "new";
     assert!(!world.decide().facts.auto_paused);
 }
 
@@ -729,8 +804,46 @@ fn a_roll_out_is_not_complete_because_no_node_can_be_reached() {
     let all = vec![not_ready("a", 100), not_ready("b", 100)];
     let mut world = world(all, vec![ready("a", "old"), ready("b", "old")]);
     assert!(!world.decide().facts.complete);
-    world.nodes[0].not_ready_since = None;
-    world.pods[0] = ready("a", "new");
+    // No kubelet confirms their deletion.
+    world.pods = vec![deleting("a", "old"), deleting("b", "old")];
+    assert!(!world.decide().facts.complete);
+    world.pods = vec![deleting("a", "old"), pod("b", "new")];
+    assert!(!world.decide().facts.complete);
+    world.pods.clear();
+    for node in &mut world.nodes {
+        node.taints = tainted("x", "node.kubernetes.io/unreachable", "NoSchedule").taints;
+    }
+    assert!(!world.decide().facts.complete);
+    world.nodes[0] = node("a");
+    world.pods = vec![ready("a", "new"), deleting("b", "old")];
+    assert!(
+        world.decide().facts.complete,
+        "a lost node is not waited for"
+    );
+}
+
+#[test]
+fn a_cordoned_node_with_a_new_pod_completes_no_roll_out() {
+    let pods = || vec![ready("a", "new"), ready("b", "old")];
+    let mut world = world(vec![cordoned("a"), not_ready("b", 100)], pods());
+    assert!(!world.decide().facts.complete);
+    world.nodes.pop();
+    world.pods.pop();
+    assert!(world.decide().facts.complete, "it is the only node");
+}
+
+#[test]
+fn a_roll_out_waits_for_the_end_of_old_pods() {
+    let pods = vec![ready("a", "new"), ready("b", "new"), deleting("b", "old")];
+    let mut world = world(nodes(&["a", "b"]), pods);
+    let facts = world.decide().facts;
+    assert!(!facts.complete);
+    assert_eq!(facts.waiting.to_string(), "b (Terminating)");
+    // One that has ended and that a finalizer keeps runs no more.
+    world.pods[2] = PodView {
+        deleting: true,
+        ..failed("b", "old", 5, 0)
+    };
     assert!(world.decide().facts.complete);
 }
 

@@ -8,12 +8,10 @@ use my_operator_rounds::{lengths, parallel_cases};
 
 use super::promises::{Case, Fault};
 use super::*;
-use crate::kinds::mydaemonset::memory::Memory;
+use crate::kinds::mydaemonset::memory::{Answer, Memory};
 
 /// No watch lags for longer, where one does: less than what was done is believed without being seen.
 const LONGEST_LAG: TimeDelta = TimeDelta::seconds(20);
-/// For so long what was done is believed. The same as in `memory`.
-const BELIEF: TimeDelta = TimeDelta::seconds(30);
 const OWNER: &str = "owner";
 
 fn one_in(random: &mut fastrand::Rng, n: u32) -> bool {
@@ -63,6 +61,16 @@ enum Fortune {
     Lost,
     /// It is done, and times out.
     Unanswered,
+}
+
+impl Fortune {
+    fn answer(self) -> Answer {
+        match self {
+            Self::Done => Answer::Done,
+            Self::Refused => Answer::Refused,
+            Self::Lost | Self::Unanswered => Answer::Unknown,
+        }
+    }
 }
 
 const NAMES: [&str; 4] = ["r1", "r2", "r3", "r4"];
@@ -283,7 +291,7 @@ impl Model {
             if old == new {
                 continue;
             }
-            self.memory.seen(&pod.node, &pod.name);
+            self.memory.seen(new.unwrap_or(pod));
             self.own_creates.retain(|(_, made)| made.name != pod.name);
             if new.is_none() {
                 self.memory.vanished(pod);
@@ -301,9 +309,6 @@ impl Model {
 
     /// The pods as the operator must take them to be: those that the watch has shown, and what it did itself.
     fn known(&mut self) -> Vec<PodView> {
-        let now = self.now;
-        self.own_creates.retain(|(at, _)| *at + BELIEF > now);
-        self.own_deletes.retain(|(at, _)| *at + BELIEF > now);
         let mut known = self.shown().to_vec();
         for pod in &mut known {
             pod.deleting |= self.own_deletes.iter().any(|(_, uid)| *uid == pod.uid);
@@ -313,10 +318,28 @@ impl Model {
         known
     }
 
+    /// Asks the API server about what the watch should have shown by now.
+    fn resolve_doubts(&mut self) {
+        for doubt in self.memory.doubts(self.now) {
+            let is_so = if doubt.uid.is_empty() {
+                self.pods.iter().any(|pod| pod.name == doubt.pod)
+            } else {
+                let stays = |pod: &PodView| pod.uid == doubt.uid && !pod.deleting;
+                !self.pods.iter().any(stays)
+            };
+            if !is_so {
+                self.own_creates.retain(|(_, pod)| pod.name != doubt.pod);
+                self.own_deletes.retain(|(_, uid)| *uid != doubt.uid);
+            }
+            self.memory.resolve(&doubt, is_so, self.now);
+        }
+    }
+
     /// The decision of a board that is told what changed, which must be that of one that sees
     /// everything for the first time.
     fn decide(&mut self) -> Decision {
         self.deliver();
+        self.resolve_doubts();
         let known: BTreeMap<&str, i64> = self.revisions.iter().copied().collect();
         let terms = Terms {
             placement: &self.placement,
@@ -462,8 +485,9 @@ impl Model {
         );
         let fortune = self.fortune();
         self.memory.will_delete(delete, self.now);
+        let answer = fortune.answer();
+        self.memory.delete_answered(delete, answer, None, self.now);
         if fortune == Fortune::Refused {
-            self.memory.not_deleted(delete);
             return;
         }
         self.own_deletes.push((self.now, delete.uid.clone()));
@@ -505,14 +529,13 @@ impl Model {
             ..pod.clone()
         };
         self.memory.will_create(expected.clone(), self.now);
+        let answer = fortune.answer();
+        self.memory
+            .create_answered(create, &pod.name, answer, None, self.now);
         if fortune == Fortune::Refused {
-            self.memory.seen(&pod.node, &pod.name);
             return;
         }
         self.own_creates.push((self.now, expected));
-        if fortune == Fortune::Done {
-            self.memory.created(&pod.node);
-        }
         if fortune != Fortune::Lost {
             self.pods.push(pod);
         }

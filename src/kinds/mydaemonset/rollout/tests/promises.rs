@@ -39,11 +39,9 @@ impl Case<'_> {
     pub(super) fn check(&self, decision: &Decision) -> Result<(), Fault> {
         let (limit, surge) = self.limits();
         let facts = &decision.facts;
-        // A roll-out that was stopped may still come to its end.
-        let is_over = self.was_stopped && facts.complete;
         ensure!(facts.max_unavailable == limit, "maxUnavailable is {limit}");
         ensure!(
-            facts.auto_paused || is_over || !self.must_stop(limit),
+            facts.auto_paused || !self.must_stop(limit),
             "it does not stop"
         );
         let stopped = facts.auto_paused;
@@ -231,10 +229,13 @@ impl Case<'_> {
     fn must_stop(&self, limit: usize) -> bool {
         let soon = |pod: &PodView, at: DateTime<Utc>| at <= pod.created + TimeDelta::minutes(10);
         let fails = |node: &NodeView, pod: &PodView| {
-            let lost = node.not_ready_since.filter(|since| *since >= pod.created);
+            // Times of creation are cut to whole seconds.
+            let after = pod.created + TimeDelta::seconds(1);
+            let lost = node.not_ready_since.filter(|since| *since >= after);
             let ended = pod.ended.is_some_and(|at| soon(pod, at));
             let of_new = !pod.deleting && pod.revision == self.update;
-            of_new && (ended || lost.is_some_and(|since| soon(pod, since)))
+            let was_ready = node.ready_from.is_some_and(|from| from <= pod.created);
+            of_new && was_ready && (ended || lost.is_some_and(|since| soon(pod, since)))
         };
         let failing = self.nodes.iter().filter(|node| !node.cordoned);
         let failing = failing.filter(|node| self.on(node).any(|pod| fails(node, pod)));
@@ -245,7 +246,7 @@ impl Case<'_> {
                 .any(|pod| is_live(pod) && pod.revision == self.update);
             self.has_old(node) && !has_new
         };
-        let rolls = self.update != self.current && !self.strategy.on_delete && !self.resumed;
-        (enough || self.was_stopped) && rolls && self.nodes.iter().any(old_only)
+        let stops = enough && !self.strategy.on_delete && self.nodes.iter().any(old_only);
+        (stops || self.was_stopped) && self.update != self.current && !self.resumed
     }
 }
