@@ -1,7 +1,7 @@
 //! The edge: what is watched, and which object is to be looked at when something changes. What is to
 //! be done is decided elsewhere, as a pure function; [`look`] does it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
@@ -253,13 +253,17 @@ impl Controller {
         if touched.old == touched.new {
             return;
         }
+        // A pod that is there may be of a revision with other demands.
+        let pods = self.pods.find(&on_node(&touched.key.name));
+        let owners: HashSet<&str> = pods.iter().map(|pod| pod.owner_uid.as_str()).collect();
         for key in self.objects.keys() {
             let Some(object) = self.objects.get(&key) else {
                 continue;
             };
             self.remember(&key, |memory| memory.touch(&touched.key.name));
             if let Ok(settled) = &object.settled
-                && concerns(&settled.placement, touched.old, touched.new)
+                && (owners.contains(object.uid.as_str())
+                    || concerns(&settled.placement, touched.old, touched.new))
             {
                 self.queue.add(key);
             }

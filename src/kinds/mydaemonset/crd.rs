@@ -132,10 +132,12 @@ pub struct UpdateStrategy {
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdate {
     /// On how many nodes the pod may be unavailable during the roll-out: a number of nodes, or a
-    /// percentage of the nodes that should have a pod, rounded up, from "0%" to "100%". Nodes whose
-    /// pod is unavailable for any other reason count too; nodes that have been NotReady for longer than
-    /// the operator's --node-not-ready-grace, a minute, do not. With maxSurge it only says how many may
-    /// fail before the roll-out stops by itself. May be 0 only with maxSurge. Default: 1.
+    /// percentage of the nodes that should have a pod or have yet to lose theirs, rounded up, from "0%" to "100%". Nodes
+    /// whose pod is unavailable for any other reason count too, with two exceptions: nodes that have been NotReady for
+    /// longer than the operator's --node-not-ready-grace, a minute; and, after 10 minutes, nodes that have been
+    /// unavailable since before the roll-out. Pods on nodes that a new revision excludes go within this limit too. With
+    /// maxSurge it otherwise only says how many may fail before the roll-out stops by itself. May be 0 only with maxSurge.
+    /// Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub max_unavailable: Option<IntOrString>,
@@ -145,9 +147,9 @@ pub struct RollingUpdate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub max_surge: Option<IntOrString>,
-    /// How many nodes, the last ones in the order of their names, stay on the revision before: 0 or
-    /// more. Names are ordered byte by byte: node-10 comes before node-2. Default: 0, the change reaches
-    /// every node.
+    /// How many nodes stay on the revision that they have: 0 or more. They are the last ones, in the order of their
+    /// names, of those that do not have the newest revision. A node that joins gets the newest and releases none of them.
+    /// Names are ordered byte by byte: node-10 comes before node-2. Default: 0, the change reaches every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<i32>,
     /// Whether the roll-out stands still. A missing pod is made all the same, of its node's own revision.
@@ -166,7 +168,7 @@ pub struct MyDaemonSetStatus {
     /// On how many nodes the pod is available: the same as numberAvailable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
-    /// How many nodes should have a pod.
+    /// How many nodes should have a pod. A node that a new revision excludes counts as long as it has its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_number_scheduled: Option<i32>,
     /// How many nodes should have a pod and have one.

@@ -481,6 +481,7 @@ impl Memory {
                 recent.last = Some(Last {
                     revision: pod.revision.clone(),
                     attempt: 0,
+                    excluded: false,
                 });
             }
         });
@@ -651,7 +652,9 @@ mod tests {
             last: Last {
                 revision: pod.revision.clone(),
                 attempt,
+                excluded: false,
             },
+            version: None,
         }
     }
 

@@ -27,6 +27,17 @@ pub enum Fate {
     Leave,
 }
 
+/// Why a node must not have a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// Its labels do not match the node selector.
+    NodeSelector,
+    /// It matches no term of the required node affinity.
+    NodeAffinity,
+    /// It has a `NoExecute` taint that the pod does not tolerate.
+    Taint,
+}
+
 /// The taints that say no more than that the node is not Ready. The node lifecycle controller puts
 /// them there with `NoSchedule` (and with `NoExecute`, which daemons tolerate) within seconds: a
 /// node that fell silent must still count as one that should have a pod, or each failure of a node
@@ -123,7 +134,7 @@ impl Placement {
             taints.filter(move |t| t.effect == effect && !self.tolerates(t))
         };
         let is_down = |taint: &Taint| DOWN_TAINTS.contains(&taint.key.as_str());
-        if !self.selects(node) || untolerated("NoExecute").next().is_some() {
+        if self.obstacle(node).is_some() {
             Fate::Leave
         } else if !untolerated("NoSchedule").all(is_down) {
             Fate::Keep
@@ -136,16 +147,22 @@ impl Placement {
         }
     }
 
-    fn selects(&self, node: &NodeView) -> bool {
-        let selected = self
-            .selector
-            .iter()
-            .all(|(key, value)| value.is_some() && node.label(key) == value.as_deref());
-        let affine = self
-            .terms
-            .as_ref()
-            .is_none_or(|terms| terms.iter().any(|term| term.matches(node)));
-        selected && affine
+    /// Why there must be no pod on this node, if so.
+    pub fn obstacle(&self, node: &NodeView) -> Option<Obstacle> {
+        let mut selector = self.selector.iter();
+        let selects = |(key, value): &(String, Option<String>)| {
+            value.is_some() && node.label(key) == value.as_deref()
+        };
+        let affine = |terms: &Vec<Term>| terms.iter().any(|term| term.matches(node));
+        let expels = |taint: &Taint| taint.effect == "NoExecute" && !self.tolerates(taint);
+        if !selector.all(selects) {
+            Some(Obstacle::NodeSelector)
+        } else if !self.terms.as_ref().is_none_or(affine) {
+            Some(Obstacle::NodeAffinity)
+        } else {
+            let expelled = node.taints.iter().any(expels);
+            expelled.then_some(Obstacle::Taint)
+        }
     }
 
     fn tolerates(&self, taint: &Taint) -> bool {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,7 @@ use serde_json::{Map, Number, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::crd::MyDaemonSetSpec;
+use super::placement::Placement;
 use super::pod::{NAME_LABEL, Owner, REVISION_LABEL};
 use super::views::controller;
 use crate::admission::bounds;
@@ -188,8 +190,8 @@ pub struct WatchedRevision {
     pub revision: i64,
 }
 
-/// What is kept of a revision: its hash and not its content, which may be as large as a spec, is
-/// needed only to replace a pod that is held at an old revision, and is then read from the API server.
+/// What is kept of a revision: its hash and its demands on nodes. Its content may be as large as a spec. It is needed
+/// only to replace a pod that is held at an old revision, and is then read from the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RevisionView {
     /// `metadata.name`.
@@ -206,23 +208,28 @@ pub struct RevisionView {
     pub number: i64,
     /// Since when it is, or was last, the newest.
     pub since: DateTime<Utc>,
+    /// Where its pods belong.
+    pub placement: Arc<Placement>,
 }
 
 impl WatchedRevision {
-    /// The content in its canonical form; `None` of one beyond the limits of a spec, which this
-    /// operator did not make and does not read.
-    pub fn canonical(&self) -> Option<String> {
+    /// The content; `None` of one beyond the limits of a spec, which this operator did not make and does not read.
+    fn content(&self) -> Option<Content> {
         let text = self.data.text();
         if bounds::exceeded("data", text).is_some() {
             return None;
         }
         let mut data: Value = serde_json::from_str(text).ok()?;
-        let content = Content {
+        Some(Content {
             image: data.get("image").and_then(Value::as_str).map(str::to_owned),
             // Taken and not copied: the tree may take megabytes.
             template: data.get_mut("template").map(Value::take).map(PodTemplate),
-        };
-        Some(content.canonical())
+        })
+    }
+
+    /// The content in its canonical form, if it can be read.
+    pub fn canonical(&self) -> Option<String> {
+        self.content().map(|content| content.canonical())
     }
 }
 
@@ -230,7 +237,11 @@ impl RevisionView {
     /// The view of a watched revision.
     pub fn of(revision: WatchedRevision) -> Self {
         // A revision that was tampered with is one whose hash no pod and no spec asks for.
-        let canonical = revision.canonical();
+        let content = revision.content();
+        let placement = content
+            .as_ref()
+            .map(|content| Placement::of(content.template.as_ref()));
+        let canonical = content.map(|content| content.canonical());
         let metadata = revision.metadata;
         let owner = controller(metadata.owner_references.as_deref());
         let annotations = metadata.annotations.as_ref();
@@ -250,6 +261,7 @@ impl RevisionView {
             hash: canonical.as_deref().map(hash).unwrap_or_default(),
             number: revision.revision,
             since: since.unwrap_or_default(),
+            placement: Arc::new(placement.unwrap_or_default()),
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
         }

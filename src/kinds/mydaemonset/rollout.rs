@@ -6,6 +6,7 @@
 //! anything that it was not given, so both can be driven by the thousand against a model of a cluster.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -74,8 +75,17 @@ pub struct Revisions<'a> {
     pub update_since: DateTime<Utc>,
     /// The revision of the last roll-out that reached every node.
     pub current: &'a str,
-    /// All revisions whose content is known, with their place in the history.
-    pub known: &'a BTreeMap<&'a str, i64>,
+    /// All revisions whose content is known.
+    pub known: &'a BTreeMap<&'a str, Known>,
+}
+
+/// What is known of a revision. All of it but the place in the history follows from its hash.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    /// Its place in the history: the newest has the highest.
+    pub number: i64,
+    /// Where its pods belong.
+    pub placement: Arc<Placement>,
 }
 
 /// What was last on a node that has no pod now, as far as it is remembered.
@@ -85,6 +95,9 @@ pub struct Last {
     pub revision: String,
     /// How many pods of this revision have failed there in a row.
     pub attempt: u32,
+    /// The operator took the pod away because a newer revision excludes the node: while the roll-out is held, the node
+    /// does not get it again.
+    pub excluded: bool,
 }
 
 /// All that a decision depends on beside the nodes and their pods.
@@ -137,6 +150,10 @@ pub enum Why {
     Failed,
     /// It is of an older revision.
     Outdated,
+    /// It may run on its node, but no pod of the newest revision may.
+    Excluded,
+    /// It was made for another node of the same name.
+    NodeReplaced,
 }
 
 impl Why {
@@ -148,7 +165,14 @@ impl Why {
             Self::Surplus => "surplus",
             Self::Failed => "failed",
             Self::Outdated => "outdated",
+            Self::Excluded => "excluded by the new revision",
+            Self::NodeReplaced => "node replaced",
         }
+    }
+
+    /// Whether it goes for the sake of the newest revision, which the API server must accept before.
+    fn is_due_to_revision(self) -> bool {
+        matches!(self, Self::Outdated | Self::Excluded)
     }
 }
 
@@ -165,6 +189,9 @@ pub struct Delete {
     pub why: Why,
     /// What to remember of the node until its next pod is made.
     pub last: Last,
+    /// The pod's `resourceVersion`, where the deletion is right only for the pod as it was seen: a pod that is not
+    /// Ready goes without regard to the limits, and may be Ready by now.
+    pub version: Option<String>,
 }
 
 /// A pod whose owner is to change.
@@ -228,6 +255,24 @@ impl std::fmt::Display for Named {
     }
 }
 
+/// The nodes whose pod the newest revision takes away, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excluded {
+    /// Their labels do not match its node selector.
+    pub by_selector: usize,
+    /// They match no term of its required node affinity.
+    pub by_affinity: usize,
+    /// It does not tolerate their `NoExecute` taints.
+    pub by_taint: usize,
+}
+
+impl Excluded {
+    /// How many nodes there are.
+    pub fn count(&self) -> usize {
+        self.by_selector + self.by_affinity + self.by_taint
+    }
+}
+
 /// What is the case, for the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
@@ -258,9 +303,13 @@ pub struct Facts {
     pub failing: Named,
     /// Nodes that failed soon after they got the newest revision, and how.
     pub culprits: Named,
+    /// Nodes whose pod the newest revision takes away.
+    pub excluded: Excluded,
+    /// Nodes that have no available pod of the newest revision and that the roll-out does not wait for, and why not.
+    pub left_out: Named,
     /// Whether the roll-out stands still because of failing nodes.
     pub auto_paused: bool,
-    /// Whether every node that can be reached has an available pod of the newest revision.
+    /// Whether every node that the roll-out waits for has an available pod of the newest revision and no other.
     pub complete: bool,
 }
 
@@ -273,8 +322,8 @@ pub struct Decision {
     pub delete: Vec<Delete>,
     /// Pods whose owner is to change.
     pub claim: Vec<Claim>,
-    /// A pod that the API server is to be asked about, without making it, before an outdated one
-    /// goes: a template that it refuses must cost no pod.
+    /// A pod that the API server is to be asked about, without making it, before a pod goes for the sake of the newest
+    /// revision: a template that it refuses must cost no pod. Its node need not be one that the pod may run on.
     pub prove: Option<Create>,
     /// When time alone will change the decision.
     pub next: Option<DateTime<Utc>>,

@@ -205,10 +205,14 @@ fn availability(facts: &Facts) -> State {
 
 fn progress(sight: &Sight<'_>) -> State {
     let (facts, update) = (sight.facts, sight.update);
-    let waiting = match facts.outdated {
-        1 => format!("1 node waits for revision {update}"),
-        more => format!("{more} nodes wait for revision {update}"),
+    let excluded = excluded(facts, update);
+    let waiting = match facts.outdated.saturating_sub(facts.excluded.count()) {
+        0 if excluded.is_some() => None,
+        1 => Some(format!("1 node waits for revision {update}")),
+        more => Some(format!("{more} nodes wait for revision {update}")),
     };
+    let waiting: Vec<String> = waiting.into_iter().chain(excluded.clone()).collect();
+    let waiting = waiting.join("; ");
     let before = condition::get(&sight.previous.conditions, PROGRESSING);
     if facts.auto_paused {
         return State::of(false, AUTO_PAUSED, auto_paused(facts, update, before));
@@ -243,17 +247,59 @@ fn progress(sight: &Sight<'_>) -> State {
         if facts.waiting.count > 0 {
             message = format!("{message}; not yet available on {}", facts.waiting);
         }
+        if let Some(excluded) = excluded {
+            message = format!("{message}; {excluded}");
+        }
+        if facts.left_out.count > 0 {
+            message = format!("{message}; not waiting for {}", facts.left_out);
+        }
         return State::of(true, "RollingOut", message);
     }
-    State::of(
-        false,
-        "Complete",
-        if facts.updated < facts.desired {
-            reached_some(update, facts.updated, facts.desired)
-        } else {
-            format!("revision {update} has reached every node")
-        },
-    )
+    let mut message = if facts.updated < facts.desired {
+        reached_some(update, facts.updated, facts.desired)
+    } else {
+        format!("revision {update} has reached every node")
+    };
+    if facts.left_out.count > 0 {
+        message = format!("{message}; not waiting for {}", facts.left_out);
+    }
+    State::of(false, "Complete", message)
+}
+
+/// How many nodes the newest revision takes the pod away from, and why.
+fn excluded(facts: &Facts, update: &str) -> Option<String> {
+    let excluded = facts.excluded;
+    let reasons: Vec<String> = [
+        (excluded.by_selector, "nodeSelector does not match"),
+        (excluded.by_affinity, "node affinity does not match"),
+        (excluded.by_taint, "NoExecute taint not tolerated"),
+    ]
+    .into_iter()
+    .filter(|(nodes, _)| *nodes > 0)
+    .map(|(nodes, reason)| format!("{reason}: {nodes}"))
+    .collect();
+    let nodes = match excluded.count() {
+        0 => return None,
+        1 => "1 node, which loses its pod".to_owned(),
+        more => format!("{more} nodes, which lose their pods"),
+    };
+    Some(format!(
+        "{} {nodes} ({})",
+        excludes(update),
+        reasons.join(", ")
+    ))
+}
+
+/// How the text about excluded nodes begins.
+fn excludes(update: &str) -> String {
+    format!("revision {update} excludes")
+}
+
+/// The text about excluded nodes in the condition `Progressing`.
+fn read_excluded(status: &MyDaemonSetStatus) -> Option<&str> {
+    let message = &condition::get(&status.conditions, PROGRESSING)?.message;
+    let from = message.find(&excludes(status.update_revision.as_deref()?))?;
+    message.get(from..)?.split_inclusive(')').next()
 }
 
 /// A roll-out came to its end without every node: some are cordoned, or left out.
@@ -328,6 +374,16 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<News> 
         let note = format!("revision {new} takes the place of {old} on {desired} nodes");
         tell(Severity::Normal, "RolloutStarted", "RollOut", note);
     }
+    let is_known =
+        before.update_revision == after.update_revision && read_excluded(before).is_some();
+    if let Some(excluded) = read_excluded(after).filter(|_| !is_known) {
+        tell(
+            Severity::Warning,
+            "NodesExcluded",
+            "RollOut",
+            excluded.to_owned(),
+        );
+    }
     if let Some(condition) = became(PROGRESSING, "False").filter(|c| c.reason == AUTO_PAUSED) {
         tell(
             Severity::Warning,
@@ -370,7 +426,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::kinds::mydaemonset::admission::Amount;
-    use crate::kinds::mydaemonset::rollout::Named;
+    use crate::kinds::mydaemonset::rollout::{Excluded, Named};
     use chrono::TimeDelta;
 
     fn named<const N: usize>(nodes: [&str; N]) -> Named {
@@ -567,6 +623,92 @@ mod tests {
         let begun = next_of(&none(), &under_way(), strategy(), "new", 1);
         let status = next_of(&begun, &ailing, strategy(), "new", 2);
         assert!(conditions(&status).contains(&"Progressing=True/RollingOut".to_owned()));
+    }
+
+    #[test]
+    fn excluded_nodes_are_counted_with_the_reason_and_are_an_event_once() {
+        let old = MyDaemonSetStatus {
+            update_revision: Some("old".into()),
+            current_revision: Some("old".into()),
+            ..none()
+        };
+        let facts = |by_selector, by_taint| Facts {
+            outdated: 2 + by_selector + by_taint,
+            excluded: Excluded {
+                by_selector,
+                by_affinity: 0,
+                by_taint,
+            },
+            ..under_way()
+        };
+        let message = |status: &MyDaemonSetStatus| {
+            let progressing = condition::get(&status.conditions, PROGRESSING);
+            progressing.unwrap().message.clone()
+        };
+        let events = |before: &MyDaemonSetStatus, after: &MyDaemonSetStatus| {
+            let news = news(before, after).into_iter();
+            let news = news.filter(|news| news.reason == "NodesExcluded");
+            news.map(|news| news.note).collect::<Vec<_>>()
+        };
+        let text = "revision new excludes 12 nodes, which lose their pods (nodeSelector does not match: 10, NoExecute taint not tolerated: 2)";
+        let begun = next_of(&old, &facts(10, 2), strategy(), "old", 1);
+        assert_eq!(
+            message(&begun),
+            format!("1 of 3 nodes have revision new; {text}")
+        );
+        assert_eq!(events(&old, &begun), [text]);
+        let later = next_of(&begun, &facts(1, 0), strategy(), "old", 2);
+        assert!(message(&later).ends_with(
+            "; revision new excludes 1 node, which loses its pod (nodeSelector does not match: 1)"
+        ));
+        assert_eq!(events(&begun, &later), [""; 0]);
+        let paused = Strategy {
+            paused: true,
+            ..strategy()
+        };
+        let held = Facts {
+            held: 14,
+            ..facts(10, 2)
+        };
+        let held = next_of(&old, &held, paused, "old", 1);
+        assert!(conditions(&held).contains(&"Progressing=False/Paused".to_owned()));
+        assert_eq!(
+            message(&held),
+            format!(
+                "2 nodes wait for revision new; {text}: spec.updateStrategy.rollingUpdate.paused is true"
+            )
+        );
+        assert_eq!(events(&old, &held), [text]);
+        assert_eq!(events(&held, &begun), [""; 0]);
+    }
+
+    #[test]
+    fn nodes_that_are_not_waited_for_are_named() {
+        let message = |facts: &Facts, current| {
+            let status = next_of(&none(), facts, strategy(), current, 1);
+            condition::get(&status.conditions, PROGRESSING)
+                .unwrap()
+                .message
+                .clone()
+        };
+        let left_out = named(["a (NotReady)"]);
+        let begun = Facts {
+            left_out: left_out.clone(),
+            ..under_way()
+        };
+        assert_eq!(
+            message(&begun, "old"),
+            "1 of 3 nodes have revision new; not waiting for a (NotReady)"
+        );
+        let done = Facts {
+            left_out,
+            updated: 2,
+            ..complete(3)
+        };
+        assert_eq!(
+            message(&done, "new"),
+            "revision new has reached 2 of 3 nodes, each one that it could; not waiting for a (NotReady)"
+        );
     }
 
     #[test]

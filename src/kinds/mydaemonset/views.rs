@@ -245,6 +245,9 @@ pub struct PodView {
     pub trouble: Option<Box<str>>,
     /// The most restarts of any of its containers.
     pub restarts: u32,
+    /// Of a pod that is not Ready, `metadata.resourceVersion`. Of others it is not needed, and would make an event of
+    /// every change.
+    pub version: Option<Box<str>>,
 }
 
 /// Reasons of a waiting container that are no ordinary steps of a start.
@@ -276,7 +279,11 @@ impl PodView {
         let owner = controller(metadata.owner_references.as_deref());
         let label = text(&metadata.labels, NAME_LABEL);
         let ready_by_kubelet = ready_since(&pod.status, created);
+        let version = metadata
+            .resource_version
+            .filter(|_| ready_by_kubelet.is_none());
         Self {
+            version: version.map(Into::into),
             is_released: owner.is_some_and(|o| label.as_deref() != Some(o.name.as_str())),
             owner: owner.map(|o| o.name.clone()).or(label).unwrap_or_default(),
             owner_uid: owner.map(|o| o.uid.clone()).unwrap_or_default(),

@@ -16,7 +16,7 @@ use crate::kinds::mydaemonset::memory::{Memory, created_text, deleted_text};
 use crate::kinds::mydaemonset::pod::Owner;
 use crate::kinds::mydaemonset::revision::RevisionView;
 use crate::kinds::mydaemonset::rollout::board::Board;
-use crate::kinds::mydaemonset::rollout::{Decision, Revisions, Terms, Why};
+use crate::kinds::mydaemonset::rollout::{Decision, Known, Revisions, Terms, Why};
 use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, Sight};
 use crate::kinds::mydaemonset::views::PodView;
 use crate::reconcile::event::{self, News, Severity};
@@ -136,17 +136,24 @@ impl<'a> Look<'a> {
         revisions: &[Arc<RevisionView>],
         before: &MyDaemonSetStatus,
     ) -> (Decision, String) {
-        let numbers = revisions.iter().map(|r| (r.hash.as_str(), r.number));
-        let known: BTreeMap<&str, i64> = numbers.collect();
+        let known = revisions.iter().map(|revision| {
+            let known = Known {
+                number: revision.number,
+                placement: revision.placement.clone(),
+            };
+            (revision.hash.as_str(), known)
+        });
+        let known: BTreeMap<&str, Known> = known.collect();
         let update = revisions.iter().find(|r| r.hash == settled.hash);
         let mut memory = self.memory();
         let mut changed = memory.take_changed(self.now);
-        let kept = memory.board.take();
-        let kept = kept.filter(|board| board.is_for(&settled.hash));
-        if kept.is_none() {
-            changed = self.every_node();
-        }
-        let mut board = kept.unwrap_or_else(|| Board::new(&settled.hash));
+        let mut board = match memory.board.take() {
+            Some(board) if board.is_for(&settled.hash) => board,
+            former => {
+                changed = self.every_node();
+                Board::new(&settled.hash, former)
+            }
+        };
         for name in changed {
             let node = self.this.nodes.get(&Key::new("", &name));
             let pods = memory.overlay(&name, self.pods_on(&name));
@@ -159,7 +166,7 @@ impl<'a> Look<'a> {
         // An object without a status may have adopted pods.
         let adopted = || {
             let others = board.revisions().filter(|hash| *hash != settled.hash);
-            others.max_by_key(|hash| known.get(hash).copied())
+            others.max_by_key(|hash| known.get(hash).map(|known| known.number))
         };
         let current = before.current_revision.as_deref().or_else(adopted);
         let current = current.unwrap_or(&settled.hash).to_owned();

@@ -156,7 +156,11 @@ impl Look<'_> {
         let is_wanted = |delete: &Delete| match delete.why {
             Why::Outdated => !decision.facts.auto_paused,
             Why::NotEligible => self.fate(settled, &delete.node) == Some(Fate::Leave),
-            Why::NodeGone | Why::Surplus | Why::Failed => true,
+            Why::Excluded => {
+                let is_excluded = self.fate(settled, &delete.node) == Some(Fate::Leave);
+                is_excluded && !decision.facts.auto_paused
+            }
+            Why::NodeGone | Why::NodeReplaced | Why::Surplus | Why::Failed => true,
         };
         let unanswered = unanswered.into_iter().filter(is_wanted);
         let decided = decision.delete.iter().cloned();

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::node::{Mark, Marks, Slot, Verdict};
-use super::{Decision, Delete, Facts, Last, Named, Strategy, Terms, Why};
+use super::node::{Mark, Marks, Slot, Stance, Verdict};
+use super::{Decision, Delete, Excluded, Facts, Last, Named, Strategy, Terms};
 use crate::kinds::mydaemonset::views::{NodeView, PodView};
 
 /// See the module.
@@ -30,8 +30,15 @@ pub struct Board {
     /// What the verdicts were made with.
     basis: Basis,
     hold: Hold,
-    /// The partition and the first node of it; none when it has to be sought.
-    boundary: Option<(usize, Option<Arc<str>>)>,
+    /// None when it has to be sought.
+    boundary: Option<Boundary>,
+    /// Nodes that were unserved when the newest revision came, and have been ever since. Of a node that became so
+    /// during a roll-out, this roll-out or the one before may be the reason: it counts for as long as it takes.
+    was_dark: BTreeSet<Arc<str>>,
+    /// Those of them that were found to be served, or not to count, since the last decision.
+    lit: Vec<Arc<str>>,
+    /// Whether no roll-out was under way when the board was last looked at.
+    at_rest: bool,
     /// When the board was last looked at.
     looked: DateTime<Utc>,
 }
@@ -66,7 +73,9 @@ impl Basis {
             update: revisions.update.to_owned(),
             update_since: revisions.update_since,
             current: revisions.current.to_owned(),
-            known: known.map(|(hash, n)| ((*hash).to_owned(), *n)).collect(),
+            known: known
+                .map(|(hash, known)| ((*hash).to_owned(), known.number))
+                .collect(),
             grace: terms.grace,
         }
     }
@@ -76,7 +85,9 @@ impl Basis {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Hold {
     all: bool,
-    /// This one and those behind it, by name.
+    /// All of them, because the newest revision failed.
+    auto_paused: bool,
+    /// This one and those after it, by name.
     from: Option<Arc<str>>,
 }
 
@@ -84,6 +95,18 @@ impl Hold {
     fn has(&self, node: &str) -> bool {
         self.all || self.from.as_deref().is_some_and(|from| node >= from)
     }
+}
+
+/// The partition: the last nodes by name of those that do not have the newest revision. A node that joins gets the
+/// newest, and so takes no place of another.
+#[derive(Debug)]
+struct Boundary {
+    /// Of how many nodes it is.
+    partition: usize,
+    /// The first of them.
+    from: Option<Arc<str>>,
+    /// Whether there are as many: if so, nodes before the first do not matter.
+    is_full: bool,
 }
 
 /// The limits as numbers of nodes.
@@ -109,27 +132,35 @@ impl Limits {
 }
 
 impl Entry {
-    fn slot<'a>(&'a self, name: &'a str, hold: &Hold, terms: &Terms<'_>) -> Slot<'a> {
+    fn slot<'a>(&'a self, name: &'a str, stance: Stance, terms: &Terms<'a>) -> Slot<'a> {
         Slot::new(
             name,
             self.node.as_deref(),
             self.pods.iter().map(AsRef::as_ref),
             self.last.as_deref(),
-            hold.has(name),
+            stance,
             terms,
         )
     }
 }
 
 impl Board {
-    /// An empty board for that revision.
-    pub fn new(update: &str) -> Self {
+    /// An empty board for that revision, after the one for the revision before.
+    pub fn new(update: &str, before: Option<Self>) -> Self {
         let basis = Basis {
             update: update.to_owned(),
             ..Basis::default()
         };
+        let was_dark = before.map(|mut before| {
+            if before.at_rest {
+                std::mem::take(&mut before.names[Mark::Dark as usize])
+            } else {
+                before.was_dark
+            }
+        });
         Self {
             basis,
+            was_dark: was_dark.unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -184,6 +215,12 @@ impl Board {
         }
     }
 
+    /// The nodes that were unserved before the roll-out began, to make an equal board.
+    #[cfg(test)]
+    pub(super) fn share_was_dark(&mut self, with: &mut Self) {
+        with.was_dark.clone_from(&self.was_dark);
+    }
+
     /// The revisions that there are pods of.
     pub fn revisions(&self) -> impl Iterator<Item = &str> {
         self.revisions.keys().map(AsRef::as_ref)
@@ -200,9 +237,15 @@ impl Board {
             self.judge_stale(terms);
         }
         self.looked = terms.now;
-        let limits = Limits::of(&terms.strategy, self.count(Mark::Desired));
+        // None of these marks depends on what is held.
+        let limits = Limits::of(&terms.strategy, self.count(Mark::Base));
         let auto_paused = self.is_auto_paused(&limits, terms);
         self.hold(auto_paused, terms);
+        for name in std::mem::take(&mut self.lit) {
+            if !self.names[Mark::Dark as usize].contains(&name) {
+                self.was_dark.remove(&name);
+            }
+        }
         let mut decision = Decision {
             facts: self.facts(&limits, auto_paused),
             next: self.timers.first().map(|(at, _)| *at),
@@ -215,6 +258,9 @@ impl Board {
         }
         self.roll(&limits, terms, &mut decision);
         self.prove(terms, &mut decision);
+        let revisions = &terms.revisions;
+        self.at_rest = revisions.update == revisions.current
+            && self.count(Mark::Outdated) == self.count(Mark::HeldBack);
         decision
     }
 
@@ -222,9 +268,17 @@ impl Board {
         self.counts[mark as usize]
     }
 
-    fn slot<'a>(&'a self, name: &'a Arc<str>, terms: &Terms<'_>) -> Option<Slot<'a>> {
+    fn slot<'a>(&'a self, name: &'a Arc<str>, terms: &Terms<'a>) -> Option<Slot<'a>> {
         let entry = self.entries.get(name)?;
-        Some(entry.slot(name, &self.hold, terms))
+        Some(entry.slot(name, self.stance(name), terms))
+    }
+
+    fn stance(&self, name: &str) -> Stance {
+        Stance {
+            held: self.hold.has(name),
+            auto_paused: self.hold.auto_paused,
+            was_dark: self.was_dark.contains(name),
+        }
     }
 
     fn judge_all(&mut self, terms: &Terms<'_>) {
@@ -241,11 +295,15 @@ impl Board {
             self.timers.pop_first();
         }
         for name in std::mem::take(&mut self.stale) {
+            let stance = self.stance(&name);
             let Some(entry) = self.entries.get_mut(&name) else {
                 continue;
             };
-            let verdict = entry.slot(&name, &self.hold, terms).judge(terms);
+            let verdict = entry.slot(&name, stance, terms).judge(terms);
             let marks = verdict.marks;
+            if stance.was_dark && !marks.has(Mark::Dark) {
+                self.lit.push(name.clone());
+            }
             let before = std::mem::replace(&mut entry.verdict, verdict);
             let mut until = entry.verdict.until;
             if marks.is_empty() && entry.pods.is_empty() {
@@ -276,8 +334,11 @@ impl Board {
                 }
                 _ => continue,
             }
-            if nth == Mark::Desired as usize {
-                self.boundary = None;
+            if nth == Mark::Behind as usize {
+                let stays = |boundary: &Boundary| {
+                    boundary.is_full && boundary.from.as_ref().is_none_or(|from| name < from)
+                };
+                self.boundary = self.boundary.take().filter(stays);
             }
         }
     }
@@ -286,30 +347,28 @@ impl Board {
     /// ends that: cordons, taints, lost nodes and `OnDelete` hide the nodes that it was stopped for, and they come back.
     fn is_auto_paused(&self, limits: &Limits, terms: &Terms<'_>) -> bool {
         let tripped = self.count(Mark::Culprit) >= limits.unavailable.max(1)
-            && self.count(Mark::Outdated) > 0
+            && self.count(Mark::Behind) > 0
             && !terms.strategy.on_delete;
         let under_way = terms.revisions.update != terms.revisions.current;
         under_way && !terms.resumed && (terms.auto_paused || tripped)
     }
 
-    /// Marks the nodes that stay on their revision: all of them, or as many as the partition says,
-    /// the last by name; and judges anew those for which that changed.
+    /// Marks the nodes that stay on their revision: all of them, or as many as the partition says, and judges again
+    /// those for which that changed.
     fn hold(&mut self, auto_paused: bool, terms: &Terms<'_>) {
-        let partition = terms.strategy.partition;
-        let all_of_them = partition > 0 && partition >= self.count(Mark::Desired);
         let hold = Hold {
-            all: terms.strategy.paused || auto_paused || all_of_them,
-            from: self.boundary(partition),
+            all: terms.strategy.paused || auto_paused,
+            auto_paused,
+            from: self.boundary(terms.strategy.partition),
         };
         if hold == self.hold {
             return;
         }
         let before = std::mem::replace(&mut self.hold, hold);
         let after = &self.hold;
+        let is_same = (before.all, before.auto_paused) == (after.all, after.auto_paused);
         let between = match (&before.from, &after.from) {
-            (Some(a), Some(b)) if before.all == after.all => {
-                (Bound::Included(a.min(b)), Bound::Excluded(a.max(b)))
-            }
+            (Some(a), Some(b)) if is_same => (Bound::Included(a.min(b)), Bound::Excluded(a.max(b))),
             _ => (Bound::Unbounded, Bound::Unbounded),
         };
         let changed = self.entries.range::<Arc<str>, _>(between);
@@ -317,20 +376,24 @@ impl Board {
         self.judge_stale(terms);
     }
 
-    /// The first of the last nodes that should have a pod, as many as the partition says.
+    /// The first node of the partition. Whether a node is behind does not depend on what is held.
     fn boundary(&mut self, partition: usize) -> Option<Arc<str>> {
-        if let Some((of, from)) = &self.boundary
-            && *of == partition
-        {
-            return from.clone();
+        if let Some(known) = self.boundary.as_ref().filter(|b| b.partition == partition) {
+            return known.from.clone();
         }
-        let desired = self.entries.iter().rev();
-        let mut desired = desired.filter(|(_, entry)| entry.verdict.marks.has(Mark::Desired));
+        let behind = &self.names[Mark::Behind as usize];
+        let is_full = behind.len() >= partition;
         let from = match partition {
             0 => None,
-            _ => desired.nth(partition - 1).map(|(name, _)| name.clone()),
+            _ if is_full => behind.iter().nth_back(partition - 1),
+            _ => behind.first(),
         };
-        self.boundary = Some((partition, from.clone()));
+        let from = from.cloned();
+        self.boundary = Some(Boundary {
+            partition,
+            from: from.clone(),
+            is_full,
+        });
         from
     }
 
@@ -347,6 +410,16 @@ impl Board {
             let silent = node.is_some_and(|node| node.not_ready_since.is_some());
             let other = if silent { "NotReady" } else { "Restarting" };
             format!("{name} ({})", trouble.unwrap_or(other))
+        };
+        let left_out = |name: &Arc<str>| {
+            let entry = self.entries.get(name);
+            let node = entry.and_then(|entry| entry.node.as_ref());
+            let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
+            let cause = match node.and_then(|node| node.not_ready_since) {
+                Some(_) => "NotReady",
+                None => trouble.unwrap_or("no available pod"),
+            };
+            format!("{name} ({cause})")
         };
         // The word of kubectl for a pod that is on its way out.
         let with_state = |name: &Arc<str>| {
@@ -372,6 +445,12 @@ impl Board {
             waiting: named(Mark::Waiting, &with_state),
             failing: named(Mark::Failing, &with_cause),
             culprits: named(Mark::Culprit, &with_cause),
+            excluded: Excluded {
+                by_selector: self.count(Mark::ExcludedBySelector),
+                by_affinity: self.count(Mark::ExcludedByAffinity),
+                by_taint: self.count(Mark::ExcludedByTaint),
+            },
+            left_out: named(Mark::LeftOut, &left_out),
             auto_paused,
             complete: !auto_paused && self.is_complete(),
         }
@@ -385,24 +464,25 @@ impl Board {
             && (self.count(Mark::Done) > 0 || self.count(Mark::Left) == 0)
     }
 
-    /// Replaces old pods by new ones within the limits.
+    /// Replaces old pods by new ones within the limits; then removes those whose nodes the newest revision excludes.
+    /// These go last: a revision that was tried on the nodes that get it is the one that is meant.
     fn roll(&self, limits: &Limits, terms: &Terms<'_>, decision: &mut Decision) {
-        // In the order of names; after attempts in vain from another node on, so that one that cannot
-        // be changed holds up no other.
+        // In the order of names; after failed attempts from another node on, so that a node that cannot be changed
+        // holds up no other.
         let slots = |mark: Mark, most: usize| {
             let names = &self.names[mark as usize];
             let skip = terms.in_vain % names.len().max(1);
             let turns = names.iter().cycle().skip(skip).take(most.min(names.len()));
             turns.filter_map(|name| self.slot(name, terms))
         };
+        let unserved = self.count(Mark::Unserved);
+        let mut replaced = 0;
         if limits.surge == 0 {
-            let may_go = limits
-                .unavailable
-                .saturating_sub(self.count(Mark::Unserved));
+            let may_go = limits.unavailable.saturating_sub(unserved);
             let gone = slots(Mark::Replaceable, may_go);
-            decision
-                .delete
-                .extend(gone.filter_map(|slot| slot.replace(terms)));
+            let gone: Vec<_> = gone.filter_map(|slot| slot.replace(terms)).collect();
+            replaced = gone.len();
+            decision.delete.extend(gone);
         } else {
             let may_surge = limits.surge.saturating_sub(self.count(Mark::Surging));
             let surging = slots(Mark::Surgeable, may_surge);
@@ -410,22 +490,27 @@ impl Board {
                 .create
                 .extend(surging.map(|slot| slot.updated(terms)));
         }
+        // No surge takes the place of a pod that is only removed, so maxUnavailable 0 cannot be kept.
+        let may_go = limits.unavailable.max(1);
+        let may_go = may_go.saturating_sub(unserved + replaced);
+        let gone = slots(Mark::Removable, may_go);
+        decision
+            .delete
+            .extend(gone.filter_map(|slot| slot.replace(terms)));
     }
 
-    /// No outdated pod goes before it is known that its successor is let in.
+    /// No pod goes for the sake of the newest revision before the API server is known to accept a pod of it. For that,
+    /// a node that the revision excludes will do: the API server does not check where a pod may run.
     fn prove(&self, terms: &Terms<'_>, decision: &mut Decision) {
         if terms.proven || self.count(Mark::Updated) > 0 {
             return;
         }
-        let outdated = |delete: &Delete| delete.why == Why::Outdated;
-        let Some(first) = decision.delete.iter().find(|delete| outdated(delete)) else {
+        let is_due = |delete: &Delete| delete.why.is_due_to_revision();
+        let Some(first) = decision.delete.iter().find(|delete| is_due(delete)) else {
             return;
         };
         let entry = self.entries.get_key_value(first.node.as_str());
-        decision.prove = entry.map(|(name, entry)| {
-            let slot = entry.slot(name, &self.hold, terms);
-            slot.updated(terms)
-        });
-        decision.delete.retain(|delete| !outdated(delete));
+        decision.prove = entry.and_then(|(name, _)| Some(self.slot(name, terms)?.updated(terms)));
+        decision.delete.retain(|delete| !is_due(delete));
     }
 }

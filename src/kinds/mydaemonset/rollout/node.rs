@@ -3,13 +3,16 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{Claim, Create, Decision, Delete, Last, Terms, Why, pause};
-use crate::kinds::mydaemonset::placement::Fate;
+use crate::kinds::mydaemonset::placement::{Fate, Obstacle};
+use crate::kinds::mydaemonset::pod;
 use crate::kinds::mydaemonset::views::{NodeView, PodView};
 
 /// A pod that lived so long before it failed does not count as one of a row of failures.
 const STEADY: TimeDelta = TimeDelta::minutes(15);
 /// A node that fails within this time after it got the newest revision speaks against the revision.
 const TRIAL: TimeDelta = TimeDelta::minutes(10);
+/// For so long after a new revision came, nodes that were unserved before count within the limits.
+const PATIENCE: TimeDelta = TimeDelta::minutes(10);
 /// Times of creation are whole seconds.
 const WHOLE_SECOND: TimeDelta = TimeDelta::seconds(1);
 /// So many restarts of a container within that time are a crash loop.
@@ -32,6 +35,14 @@ pub(super) enum Mark {
     Replaceable,
     /// It may get the new pod beside the old one within the limit.
     Surgeable,
+    /// The newest revision excludes it: its pod may be deleted within the limit.
+    Removable,
+    /// It is still to get the newest revision, or to lose its pod to it: of these, the last by name are the partition.
+    Behind,
+    /// It should serve and does not, whether the limit counts it or not.
+    Dark,
+    /// It should have an available pod of the newest revision, and the roll-out does not wait for it.
+    LeftOut,
     /// It should have an available pod and has none.
     Unavailable,
     /// Its pod ails.
@@ -42,6 +53,9 @@ pub(super) enum Mark {
     Waiting,
     /// It should have a pod.
     Desired,
+    /// It is one of the nodes that a percentage is of: whatever is held, so that a limit that holds nodes does not
+    /// depend on itself.
+    Base,
     /// It should have a pod and has one.
     Current,
     /// It has a pod and should have none.
@@ -66,11 +80,17 @@ pub(super) enum Mark {
     Unserved,
     /// It has an old pod and, on its way, a new one.
     Surging,
+    /// It has an old pod that the newest revision excludes by its node selector.
+    ExcludedBySelector,
+    /// The same by its node affinity.
+    ExcludedByAffinity,
+    /// The same by a taint that it does not tolerate.
+    ExcludedByTaint,
 }
 
 impl Mark {
     /// How many there are.
-    pub(super) const COUNT: usize = Self::Surging as usize + 1;
+    pub(super) const COUNT: usize = Self::ExcludedByTaint as usize + 1;
     /// How many of them have their nodes named.
     pub(super) const NAMED: usize = Self::Waiting as usize + 1;
 }
@@ -107,12 +127,34 @@ pub(super) struct Verdict {
     pub(super) until: Option<DateTime<Utc>>,
 }
 
+/// What the roll-out as a whole means for a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stance {
+    /// A pause, an auto-pause or the partition keeps it on its revision.
+    pub(super) held: bool,
+    /// The roll-out was stopped because of failing nodes.
+    pub(super) auto_paused: bool,
+    /// It was unserved before the roll-out began, and has been ever since.
+    pub(super) was_dark: bool,
+}
+
 /// One node and the object's pods on it.
 pub(super) struct Slot<'a> {
     name: &'a str,
     /// None when the node is gone.
     node: Option<&'a NodeView>,
+    /// By the demands of the newest revision; of a node that keeps an older one, by the demands of that.
     fate: Fate,
+    /// By the demands of the newest revision.
+    newest: Fate,
+    /// Why the newest revision takes away a pod whose own revision would keep it here.
+    excluded: Option<Obstacle>,
+    /// The older revision that a missing pod is made of.
+    keeps: Option<&'a str>,
+    /// See [`Mark::Behind`].
+    behind: bool,
+    /// See [`Mark::Base`].
+    base: bool,
     /// The running pod of the newest revision.
     new: Option<&'a PodView>,
     /// The running pod of an older revision.
@@ -123,94 +165,190 @@ pub(super) struct Slot<'a> {
     ended: Vec<&'a PodView>,
     /// Pods that are being deleted.
     leaving: Vec<&'a PodView>,
+    /// Pods that were made for another node of the same name.
+    foreign: Vec<&'a PodView>,
     /// Pods that are to become the object's, or to be so no more.
     claims: Vec<Claim>,
     /// What was last on the node.
     last: Option<&'a Last>,
-    /// The roll-out does not touch the node.
-    held: bool,
+    stance: Stance,
     /// The node has been `NotReady` for so long that the limits leave it out.
     lost: bool,
+    /// The limits and the end of the roll-out leave it out: it is lost, or was unserved before the roll-out began.
+    left_out: bool,
 }
 
 impl<'a> Slot<'a> {
-    /// `held` is whether the roll-out leaves the node out for the sake of a pause or the partition.
     pub(super) fn new(
         name: &'a str,
         node: Option<&'a NodeView>,
         pods: impl Iterator<Item = &'a PodView>,
         last: Option<&'a Last>,
-        held: bool,
-        terms: &Terms<'_>,
+        stance: Stance,
+        terms: &Terms<'a>,
     ) -> Self {
-        let fate = node.map_or(Fate::Leave, |node| terms.placement.fate(node));
-        let mut slot = Self {
+        let lost = node
+            .and_then(|node| node.not_ready_since)
+            .is_some_and(|since| since + terms.grace <= terms.now);
+        let patient_until = terms.revisions.update_since + PATIENCE;
+        let mut slot = Slot {
             name,
             node,
-            fate,
+            fate: Fate::Leave,
+            newest: Fate::Leave,
+            excluded: None,
+            keeps: None,
+            behind: false,
+            base: false,
             new: None,
             old: None,
             surplus: Vec::new(),
             ended: Vec::new(),
             leaving: Vec::new(),
+            foreign: Vec::new(),
             claims: Vec::new(),
             last,
-            held: false,
-            lost: node
-                .and_then(|node| node.not_ready_since)
-                .is_some_and(|since| since + terms.grace <= terms.now),
+            stance,
+            lost,
+            left_out: lost || (stance.was_dark && patient_until <= terms.now),
         };
-        slot.held = held || !slot.reachable();
+        slot.sort(pods, terms);
+        if let Some(node) = node {
+            slot.place(node, terms);
+        }
+        slot
+    }
+
+    /// Sorts the pods by what can be done with them.
+    fn sort(&mut self, pods: impl Iterator<Item = &'a PodView>, terms: &Terms<'a>) {
         let mut running: Vec<&PodView> = Vec::new();
         for pod in pods {
             if pod.is_released && !pod.deleting {
-                slot.claims.push(Claim::release(pod));
+                self.claims.push(Claim::release(pod));
                 continue;
             }
             if pod.is_orphan() {
                 if pod.deleting {
                     continue;
                 }
-                slot.claims.push(Claim::adopt(pod));
+                self.claims.push(Claim::adopt(pod));
             }
             if pod.deleting {
-                slot.leaving.push(pod);
+                self.leaving.push(pod);
+            } else if self.node.is_some_and(|node| is_foreign(pod, node)) {
+                self.foreign.push(pod);
             } else if pod.ended.is_some() {
-                slot.ended.push(pod);
+                self.ended.push(pod);
             } else {
                 running.push(pod);
             }
         }
         // The best first: ready, of the later revision, the older one.
         running.sort_by_key(|pod| {
-            let number = terms.revisions.known.get(pod.revision.as_str()).copied();
+            let known = terms.revisions.known.get(pod.revision.as_str());
+            let number = known.map(|known| known.number);
             let rank = std::cmp::Reverse((pod.is_ready(), number));
             (rank, pod.created, pod.name.as_str())
         });
         for pod in running {
             let is_new = pod.revision == terms.revisions.update;
-            let place = if is_new { &mut slot.new } else { &mut slot.old };
+            let place = if is_new { &mut self.new } else { &mut self.old };
             if place.is_none() {
                 *place = Some(pod);
             } else {
-                slot.surplus.push(pod);
+                self.surplus.push(pod);
             }
         }
-        slot
+    }
+
+    /// Finds out which revision the node is to have, and by whose demands it is eligible.
+    fn place(&mut self, node: &'a NodeView, terms: &Terms<'a>) {
+        let revisions = &terms.revisions;
+        let newest = terms.placement.fate(node);
+        let obstacle = terms.placement.obstacle(node);
+        let fate = |revision: &str| {
+            let known = revisions.known.get(revision);
+            known.map(|known| known.placement.fate(node))
+        };
+        let is_old = |pod: &&PodView| pod.revision != revisions.update;
+        let mut old = self.old.iter().chain(&self.ended).chain(&self.leaving);
+        let old = old.find(|pod| is_old(pod)).map(|pod| pod.revision.as_str());
+        let has_new = self.new.is_some() || !self.ended.iter().all(|pod| is_old(&pod));
+        (self.fate, self.newest) = (newest, newest);
+        if let Some(old) = old {
+            // Without its revision, nothing says that the node is the reason, so the limits apply.
+            let own = fate(old).unwrap_or(match newest {
+                Fate::Leave => Fate::Run,
+                newest => newest,
+            });
+            self.excluded = obstacle.filter(|_| own != Fate::Leave);
+            let in_place = |fate| matches!(fate, Fate::Run | Fate::Down | Fate::Cordoned);
+            let counts = in_place(newest) || in_place(own) || self.excluded.is_some();
+            self.behind = !has_new && counts;
+            let stays = self.stance.held && self.behind;
+            if self.excluded.is_some() || stays {
+                self.fate = own;
+            }
+            if stays && !terms.strategy.on_delete {
+                self.keeps = Some(old).filter(|old| revisions.known.contains_key(old));
+            }
+        } else if !self.has_pods()
+            && let Some(kept) = self.kept(node, newest, terms)
+            && fate(kept) == Some(Fate::Run)
+        {
+            self.behind = !self.joined(node, terms);
+            if self.stance.held && !terms.strategy.on_delete {
+                self.fate = Fate::Run;
+                self.keeps = Some(kept);
+            }
+        }
+        self.base = self.excluded.is_some() || self.counts(newest);
+    }
+
+    /// Whether the node joined after the newest revision came. It never had a pod of another then. Both times are cut
+    /// to whole seconds.
+    fn joined(&self, node: &NodeView, terms: &Terms<'_>) -> bool {
+        node.created >= terms.revisions.update_since
+    }
+
+    /// The older revision that a node without a pod gets while it is held: the one that it had. Under an auto-pause, a
+    /// node that joins gets the one before, since the newest was just found bad.
+    fn kept(&self, node: &NodeView, newest: Fate, terms: &Terms<'a>) -> Option<&'a str> {
+        let revisions = &terms.revisions;
+        let joins = self.joined(node, terms);
+        if joins && !(self.stance.auto_paused && newest == Fate::Run) {
+            return None;
+        }
+        let is_known = |hash: &&str| revisions.known.contains_key(hash);
+        let last = self.last.filter(|last| is_known(&last.revision.as_str()));
+        let kept = match last {
+            Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded),
+            // It may well have lost its pod to the newest revision.
+            None if newest == Fate::Leave => None,
+            None => Some(revisions.current).filter(is_known),
+        };
+        kept.filter(|kept| *kept != revisions.update)
     }
 
     fn has_pods(&self) -> bool {
         self.stays() || !self.leaving.is_empty()
     }
 
-    /// Whether there is a pod that nobody has deleted yet.
+    /// Whether there is a pod that is not being deleted yet.
     fn stays(&self) -> bool {
-        self.new.is_some() || self.old.is_some() || !self.ended.is_empty()
+        self.new.is_some()
+            || self.old.is_some()
+            || !self.ended.is_empty()
+            || !self.foreign.is_empty()
     }
 
     /// Whether the node should have a pod. One that takes no new pods counts while it has one.
     fn desired(&self) -> bool {
-        match self.fate {
+        self.counts(self.fate)
+    }
+
+    fn counts(&self, fate: Fate) -> bool {
+        match fate {
             Fate::Run => true,
             Fate::Down | Fate::Cordoned => self.has_pods(),
             Fate::Keep | Fate::Leave => false,
@@ -230,10 +368,17 @@ impl<'a> Slot<'a> {
             || self.old.is_some_and(PodView::is_ready)
     }
 
-    /// Whether the old pod is the only one of ours on the node: two at most during a surge.
-    fn is_alone(&self) -> bool {
-        let others = self.ended.len() + self.leaving.len() + self.surplus.len();
-        others == 0 && self.new.is_none()
+    /// Whether the new pod can be made beside the old one: two at most during a surge.
+    fn is_alone(&self, terms: &Terms<'_>) -> bool {
+        let others = self.ended.len() + self.foreign.len() + self.surplus.len();
+        others == 0 && self.new.is_none() && !self.is_in_the_way(terms.revisions.update)
+    }
+
+    /// Whether a pod that is being deleted keeps another from being made. One that has ended and stays because of a
+    /// finalizer does not, as for a `DaemonSet`; but a pod of the same revision would have the same name.
+    fn is_in_the_way(&self, revision: &str) -> bool {
+        let is_in_the_way = |pod: &&PodView| pod.ended.is_none() || pod.revision == revision;
+        self.leaving.iter().any(is_in_the_way)
     }
 
     fn running(&self) -> impl Iterator<Item = &'a PodView> {
@@ -258,15 +403,31 @@ impl<'a> Slot<'a> {
         self.old.is_some() && (self.new.is_some() || others.filter(is_new).count() > 0)
     }
 
-    /// Whether the roll-out leaves the old pod where it is.
-    fn holds_old(&self, terms: &Terms<'_>) -> bool {
-        self.held || terms.strategy.on_delete
+    /// Whether the roll-out leaves the node as it is. An excluded node only loses its pod, so a cordon or a taint that
+    /// would keep a successor away is no reason to.
+    fn is_held(&self) -> bool {
+        self.stance.held || !(self.reachable() || self.excluded.is_some())
     }
 
-    /// The old pod, where the roll-out may delete it as soon as the limits allow. On a node that is
+    /// Whether the roll-out leaves the old pod where it is.
+    fn holds_old(&self, terms: &Terms<'_>) -> bool {
+        self.is_held() || terms.strategy.on_delete
+    }
+
+    /// The old pod, where the roll-out may replace it as soon as the limits allow. On a node that is
     /// down it stays: nothing could be made in its place.
     fn replaceable(&self, terms: &Terms<'_>) -> Option<&'a PodView> {
-        let old = self.old.filter(|_| self.fate == Fate::Run)?;
+        let is_fit = self.fate == Fate::Run && self.excluded.is_none();
+        self.expendable(terms).filter(|_| is_fit)
+    }
+
+    /// The old pod, where the newest revision excludes the node and the limits decide when it goes.
+    fn removable(&self, terms: &Terms<'_>) -> Option<&'a PodView> {
+        self.expendable(terms).filter(|_| self.excluded.is_some())
+    }
+
+    fn expendable(&self, terms: &Terms<'_>) -> Option<&'a PodView> {
+        let old = self.old.filter(|_| self.claims.is_empty())?;
         (!self.holds_old(terms) && !self.goes_freely(old, terms)).then_some(old)
     }
 
@@ -274,14 +435,23 @@ impl<'a> Slot<'a> {
     fn goes_freely(&self, old: &PodView, terms: &Terms<'_>) -> bool {
         // The end of a surge, also of one that was paused or whose limit was taken away meanwhile.
         let outlived = self.new.is_some_and(|new| is_available(new, terms));
+        let outlived = outlived && self.excluded.is_none();
         let serves_nobody = !old.is_ready() || self.lost;
         outlived || (serves_nobody && !self.holds_old(terms))
     }
 
     /// The deletion of the old pod that the limits allow.
     pub(super) fn replace(&self, terms: &Terms<'_>) -> Option<Delete> {
-        let old = self.replaceable(terms)?;
-        Some(self.delete(old, Why::Outdated))
+        let old = self.expendable(terms)?;
+        Some(self.delete(old, self.why_old()))
+    }
+
+    /// Why an old pod goes.
+    fn why_old(&self) -> Why {
+        match self.excluded {
+            Some(_) => Why::Excluded,
+            None => Why::Outdated,
+        }
     }
 
     /// The pod of the newest revision on this node.
@@ -297,29 +467,42 @@ impl<'a> Slot<'a> {
         let claimed = !needs.claim.is_empty();
         let acts = !needs.create.is_empty() || !needs.delete.is_empty() || claimed;
         marks.set(Mark::Acting, acts);
-        let replaceable = !claimed && self.replaceable(terms).is_some();
+        let replaceable = self.replaceable(terms).is_some();
         marks.set(Mark::Replaceable, replaceable);
-        marks.set(Mark::Surgeable, replaceable && self.is_alone());
-        marks.set(Mark::Surging, self.is_surging(terms));
+        marks.set(Mark::Surgeable, replaceable && self.is_alone(terms));
+        marks.set(Mark::Removable, self.removable(terms).is_some());
+        marks.set(Mark::Behind, self.behind);
+        marks.set(Mark::Base, self.base);
+        // A surge that stands still because of its node leaves its place to another one.
+        let surging = self.reachable() && self.is_surging(terms);
+        marks.set(Mark::Surging, surging);
+        let excluded = self.excluded.filter(|_| self.old.is_some());
+        let by = |obstacle| excluded == Some(obstacle);
+        marks.set(Mark::ExcludedBySelector, by(Obstacle::NodeSelector));
+        marks.set(Mark::ExcludedByAffinity, by(Obstacle::NodeAffinity));
+        marks.set(Mark::ExcludedByTaint, by(Obstacle::Taint));
         marks.set(Mark::Culprit, self.reachable() && self.is_culprit(terms));
         // A node that went down still counts when it has lost its pod: else each that goes down for a
         // moment would let the roll-out take one more.
         let counts = !self.lost && (self.desired() || self.fate == Fate::Down);
-        marks.set(Mark::Unserved, counts && !self.served(terms));
-        let in_reach = self.reachable() && !self.lost;
+        let dark = counts && !self.served(terms);
+        marks.set(Mark::Dark, dark);
+        marks.set(Mark::Unserved, dark && !self.left_out);
+        let touched = self.reachable() || self.excluded.is_some();
+        let waited_for = touched && !self.left_out;
         let done = self.is_done(terms);
-        marks.set(Mark::Done, in_reach && done);
-        marks.set(
-            Mark::Left,
-            (self.desired() || self.fate == Fate::Down) && !done,
-        );
+        let desired = self.desired() || self.excluded.is_some();
+        marks.set(Mark::Done, waited_for && desired && done);
+        marks.set(Mark::Left, (desired || self.fate == Fate::Down) && !done);
+        marks.set(Mark::LeftOut, desired && touched && self.left_out && !done);
+        marks.set(Mark::Incomplete, desired && waited_for && !done);
         let mut trouble = None;
         if self.desired() {
             let available = self.running().any(|pod| is_available(pod, terms));
             let update = terms.revisions.update;
             let ended_new = self.ended.iter().any(|p| p.revision == update);
             let outdated = self.is_outdated();
-            let held = self.held || (terms.strategy.on_delete && self.old.is_some());
+            let held = self.is_held() || (terms.strategy.on_delete && self.old.is_some());
             marks.set(Mark::Desired, true);
             marks.set(Mark::Current, self.stays());
             marks.set(Mark::Ready, self.running().any(PodView::is_ready));
@@ -328,8 +511,7 @@ impl<'a> Slot<'a> {
             marks.set(Mark::Unavailable, !available);
             marks.set(Mark::Outdated, outdated);
             marks.set(Mark::HeldBack, outdated && held);
-            if in_reach && !done {
-                marks.set(Mark::Incomplete, true);
+            if waited_for && !done {
                 let begun = self.new.is_some() || ended_new || !self.served(terms);
                 // A surge that has begun goes on to its end, also where the node is held.
                 let surging =
@@ -345,12 +527,12 @@ impl<'a> Slot<'a> {
         Verdict {
             marks,
             trouble,
-            until: self.until(terms).chain(needs.next).min(),
+            until: self.until(dark, terms).chain(needs.next).min(),
         }
     }
 
     /// The instants to come at which time alone changes something.
-    fn until(&self, terms: &Terms<'_>) -> impl Iterator<Item = DateTime<Utc>> {
+    fn until(&self, dark: bool, terms: &Terms<'_>) -> impl Iterator<Item = DateTime<Utc>> {
         let available = self
             .running()
             .filter_map(|pod| available_at(pod, terms.strategy.min_ready));
@@ -363,8 +545,10 @@ impl<'a> Slot<'a> {
             .new
             .filter(|pod| is_crashing(pod))
             .map(|pod| pod.created + TRIAL + TimeDelta::milliseconds(1));
+        let patience = terms.revisions.update_since + PATIENCE;
+        let patience = (dark && self.stance.was_dark).then_some(patience);
         let now = terms.now;
-        let times: Vec<_> = available.chain(lost).chain(trial).collect();
+        let times: Vec<_> = available.chain(lost).chain(trial).chain(patience).collect();
         times.into_iter().filter(move |at| *at > now)
     }
 
@@ -403,27 +587,47 @@ impl<'a> Slot<'a> {
                 } else {
                     Why::NodeGone
                 };
-                let pods = self.running().chain(self.surplus.iter().copied());
-                for pod in pods.chain(self.ended.iter().copied()) {
+                let others = self.surplus.iter().chain(&self.ended).chain(&self.foreign);
+                for pod in self.running().chain(others.copied()) {
                     decision.delete.push(self.delete(pod, why));
                 }
                 return;
             }
             // Nothing could take the place of a pod that goes.
-            Fate::Keep | Fate::Cordoned => return,
-            Fate::Run | Fate::Down => {}
+            Fate::Keep | Fate::Cordoned if self.excluded.is_none() || self.holds_old(terms) => {
+                return;
+            }
+            _ => {}
+        }
+        for pod in &self.foreign {
+            decision.delete.push(self.delete(pod, Why::NodeReplaced));
         }
         for pod in &self.surplus {
             decision.delete.push(self.delete(pod, Why::Surplus));
         }
+        // A pod of the newest revision was made here, so the node has changed since.
+        let excludes =
+            |pod: &PodView| self.excluded.is_some() && pod.revision == terms.revisions.update;
+        if let Some(new) = self.new.filter(|new| excludes(new)) {
+            decision.delete.push(self.delete(new, Why::NotEligible));
+        }
         for pod in &self.ended {
-            self.settle_ended(pod, terms, decision);
+            if excludes(pod) {
+                decision.delete.push(self.delete(pod, Why::NotEligible));
+            } else {
+                self.settle_ended(pod, terms, decision);
+            }
         }
         if let Some(old) = self.old.filter(|old| self.goes_freely(old, terms)) {
-            decision.delete.push(self.delete(old, Why::Outdated));
+            decision.delete.push(self.delete(old, self.why_old()));
         }
-        if !self.has_pods() && self.fate == Fate::Run {
-            decision.create.push(self.missing(terms));
+        let (missing, fate) = match self.keeps {
+            Some(kept) => (kept, self.fate),
+            None => (terms.revisions.update, self.newest),
+        };
+        let is_free = !self.stays() && !self.is_in_the_way(missing);
+        if is_free && fate == Fate::Run {
+            decision.create.push(self.create(missing));
         }
     }
 
@@ -435,12 +639,12 @@ impl<'a> Slot<'a> {
         };
         let update = terms.revisions.update;
         let outlived = self.new.is_some() || (self.old.is_some() && pod.revision != update);
-        let replaced = pod.revision != update && !self.held && !terms.strategy.on_delete;
+        let replaced = pod.revision != update && !self.holds_old(terms);
         if outlived || replaced {
             let why = if outlived {
                 Why::Surplus
             } else {
-                Why::Outdated
+                self.why_old()
             };
             decision.delete.push(self.delete(pod, why));
             return;
@@ -460,27 +664,6 @@ impl<'a> Slot<'a> {
         let mut delete = self.delete(pod, Why::Failed);
         delete.last.attempt = attempt.saturating_add(1);
         decision.delete.push(delete);
-    }
-
-    /// The pod that a node without one gets. A held node gets its revision again, a node that
-    /// joined after the newest revision came never had another.
-    fn missing(&self, terms: &Terms<'_>) -> Create {
-        let revisions = &terms.revisions;
-        let its_own = || {
-            let last = self.last.map(|last| last.revision.as_str());
-            last.into_iter()
-                .chain([revisions.current])
-                .find(|hash| revisions.known.contains_key(hash))
-        };
-        let old = self.held && !terms.strategy.on_delete;
-        let joined_before = self
-            .node
-            .is_some_and(|node| node.created <= revisions.update_since);
-        let revision = match its_own() {
-            Some(own) if old && joined_before => own,
-            _ => revisions.update,
-        };
-        self.create(revision)
     }
 
     fn create(&self, revision: &str) -> Create {
@@ -504,9 +687,22 @@ impl<'a> Slot<'a> {
             last: Last {
                 revision: pod.revision.clone(),
                 attempt: pod.attempt,
+                excluded: why == Why::Excluded,
             },
+            version: pod
+                .version
+                .as_deref()
+                .filter(|_| why.is_due_to_revision())
+                .map(str::to_owned),
         }
     }
+}
+
+/// Whether the pod was made for a node that is gone, and whose name another one has taken since. An adopted pod has a
+/// name that was made with the UID of another object, so the name alone does not say.
+fn is_foreign(pod: &PodView, node: &NodeView) -> bool {
+    let name = || pod::name(&node.name, &node.uid, &pod.owner_uid, &pod.revision);
+    pod.created < node.created && pod.name != name()
 }
 
 /// Whether it ails in a way that the revision is to blame for.

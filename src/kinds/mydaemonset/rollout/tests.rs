@@ -105,6 +105,8 @@ struct World {
     nodes: Vec<NodeView>,
     pods: Vec<PodView>,
     template: PodTemplate,
+    /// That of the older revisions, where it is another one.
+    old_template: Option<PodTemplate>,
     strategy: Strategy,
     update: &'static str,
     current: &'static str,
@@ -116,18 +118,18 @@ struct World {
     resumed: bool,
 }
 
-/// What is decided when all of it is looked at for the first time.
-fn at_first_sight(
+/// What a board decides that is given all of it.
+fn look(
+    board: &mut Board,
     nodes: &[NodeView],
     pods: &[PodView],
     memory: &BTreeMap<String, Last>,
     terms: &Terms<'_>,
 ) -> Decision {
-    let mut board = Board::new(terms.revisions.update);
     let on_nodes = nodes.iter().map(|node| &node.name);
     let names: BTreeSet<&String> = on_nodes.chain(pods.iter().map(|pod| &pod.node)).collect();
     for name in names {
-        put(&mut board, name, nodes, pods, memory);
+        put(board, name, nodes, pods, memory);
     }
     board.decide(terms)
 }
@@ -154,6 +156,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         nodes,
         pods,
         template: PodTemplate(json!({})),
+        old_template: None,
         strategy: Strategy {
             on_delete: false,
             max_unavailable: Amount::Nodes(1),
@@ -175,9 +178,21 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
 
 impl World {
     fn decide(&self) -> Decision {
-        let known = BTreeMap::from([("old", 1), ("middle", 2), ("new", 3)]);
+        self.decide_on(&mut Board::new(self.update, None))
+    }
+
+    fn decide_on(&self, board: &mut Board) -> Decision {
+        let newest = Placement::of(Some(&self.template));
+        let older = self.old_template.as_ref().unwrap_or(&self.template);
+        let older = Arc::new(Placement::of(Some(older)));
+        let known = |number, placement| Known { number, placement };
+        let known = BTreeMap::from([
+            ("old", known(1, older.clone())),
+            ("middle", known(2, older)),
+            ("new", known(3, Arc::new(newest.clone()))),
+        ]);
         let terms = Terms {
-            placement: &Placement::of(Some(&self.template)),
+            placement: &newest,
             strategy: self.strategy,
             revisions: Revisions {
                 update: self.update,
@@ -192,7 +207,7 @@ impl World {
             resumed: self.resumed,
             now: at(NOW),
         };
-        at_first_sight(&self.nodes, &self.pods, &self.memory, &terms)
+        look(board, &self.nodes, &self.pods, &self.memory, &terms)
     }
 }
 
@@ -466,6 +481,7 @@ fn the_successor_of_a_failed_pod_carries_the_count_of_its_revision() {
     let last = |revision: &str| Last {
         revision: revision.into(),
         attempt: 4,
+        excluded: false,
     };
     let mut world = world(nodes(&["a"]), vec![]);
     world.memory = BTreeMap::from([("a".to_owned(), last("new"))]);
@@ -522,6 +538,7 @@ fn a_held_node_gets_its_own_revision_again_and_a_new_node_the_newest() {
         Last {
             revision: "middle".into(),
             attempt: 0,
+            excluded: false,
         },
     );
     assert_eq!(created(&world.decide()), ["b/old", "c/middle", "d/new"]);
@@ -529,6 +546,386 @@ fn a_held_node_gets_its_own_revision_again_and_a_new_node_the_newest() {
     world.current = "forgotten";
     world.memory.clear();
     assert_eq!(created(&world.decide()), ["b/new", "c/new", "d/new"]);
+}
+
+/// A node with the label `disk`.
+fn with_disk(name: &str, disk: &str) -> NodeView {
+    NodeView {
+        labels: [("disk".into(), disk.into())].into(),
+        ..node(name)
+    }
+}
+
+fn on_disk(disk: &str) -> PodTemplate {
+    PodTemplate(json!({"spec": {"nodeSelector": {"disk": disk}}}))
+}
+
+/// Some nodes with old pods on ssd, and a new revision that wants nvme.
+fn moved(ssd: &[&str], nvme: &[&str]) -> World {
+    let nodes = ssd.iter().map(|name| with_disk(name, "ssd"));
+    let nodes = nodes.chain(nvme.iter().map(|name| with_disk(name, "nvme")));
+    let pods = ssd.iter().map(|name| ready(name, "old"));
+    let mut world = world(nodes.collect(), pods.collect());
+    world.old_template = Some(on_disk("ssd"));
+    world.template = on_disk("nvme");
+    world
+}
+
+#[test]
+fn a_revision_that_excludes_nodes_takes_their_pods_within_the_limits() {
+    let mut world = moved(&["a", "b", "c"], &[]);
+    world.strategy.max_unavailable = Amount::Nodes(2);
+    let decision = world.decide();
+    let excluded = |pod: &str| format!("{pod}-old excluded by the new revision");
+    assert_eq!(deleted(&decision), [excluded("a"), excluded("b")]);
+    assert!(decision.delete[0].last.excluded);
+    let facts = decision.facts;
+    assert_eq!(
+        (facts.desired, facts.outdated, facts.misscheduled),
+        (3, 3, 0)
+    );
+    assert_eq!(facts.excluded.by_selector, 3);
+    assert!(!facts.complete);
+    // A percentage is one of the nodes that still have their pods.
+    world.strategy.max_unavailable = Amount::Percent(34);
+    assert_eq!(deleted(&world.decide()).len(), 2);
+    world.pods[0].deleting = true;
+    assert_eq!(deleted(&world.decide()), [excluded("b")]);
+    world.strategy.max_unavailable = Amount::Nodes(1);
+    assert_eq!(deleted(&world.decide()), NOTHING, "one is on its way");
+    // Without the revision of a pod, nothing says that the node is the reason.
+    world.pods[0] = ready("a", "forgotten");
+    world.strategy.max_unavailable = Amount::Nodes(1);
+    assert_eq!(deleted(&world.decide()).len(), 1);
+    world.pods.clear();
+    assert_eq!(created(&world.decide()), NOTHING);
+    assert!(world.decide().facts.complete);
+}
+
+#[test]
+fn a_node_that_changes_loses_its_pod_at_once() {
+    let mut world = moved(&["a", "b"], &[]);
+    world.nodes[0] = with_disk("a", "none");
+    world.strategy.paused = true;
+    assert_eq!(deleted(&world.decide()), ["a-old no longer eligible"]);
+    // Also one with a pod of the newest revision, which was made there.
+    world.nodes[0] = with_disk("a", "ssd");
+    world.pods[0] = ready("a", "new");
+    assert_eq!(deleted(&world.decide()), ["a-new no longer eligible"]);
+    world.pods.push(ready("a", "old"));
+    assert_eq!(deleted(&world.decide()), ["a-new no longer eligible"]);
+}
+
+#[test]
+fn nodes_are_replaced_before_others_lose_their_pods() {
+    let mut world = moved(&["a", "b"], &["y", "z"]);
+    world.pods.extend([ready("y", "old"), ready("z", "new")]);
+    world.old_template = None;
+    world.old_template = Some(PodTemplate(json!({})));
+    assert_eq!(deleted(&world.decide()), ["y-old outdated"]);
+    world.strategy.max_unavailable = Amount::Nodes(2);
+    let gone = ["y-old outdated", "a-old excluded by the new revision"];
+    assert_eq!(deleted(&world.decide()), gone);
+    // With a surge alone, nothing takes the place of such a pod: one node at a time.
+    world.strategy.max_unavailable = Amount::Nodes(0);
+    world.strategy.max_surge = Amount::Nodes(1);
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["y/new"]);
+    assert_eq!(deleted(&decision), ["a-old excluded by the new revision"]);
+}
+
+#[test]
+fn whatever_holds_a_roll_out_holds_pods_on_excluded_nodes() {
+    let held = |change: &dyn Fn(&mut World)| {
+        let mut world = moved(&["a", "b", "c"], &[]);
+        world.strategy.max_unavailable = Amount::Percent(100);
+        change(&mut world);
+        let decision = world.decide();
+        assert_eq!(decision.facts.outdated, 3);
+        (deleted(&decision).len(), decision.facts.held)
+    };
+    assert_eq!(held(&|w| w.strategy.paused = true), (0, 3));
+    assert_eq!(held(&|w| w.auto_paused = true), (0, 3));
+    assert_eq!(held(&|w| w.strategy.on_delete = true), (0, 3));
+    assert_eq!(held(&|w| w.strategy.partition = 2), (1, 2));
+    assert_eq!(held(&|w| w.strategy.partition = 3), (0, 3));
+    // What serves nobody does not ask the limits, but obeys a pause.
+    let unready = |w: &mut World| w.pods[1] = pod("b", "old");
+    let limited = |w: &mut World| {
+        unready(w);
+        w.strategy.max_unavailable = Amount::Nodes(1);
+    };
+    assert_eq!(held(&limited), (1, 0));
+    let paused = |w: &mut World| {
+        unready(w);
+        w.strategy.paused = true;
+    };
+    assert_eq!(held(&paused), (0, 3));
+}
+
+#[test]
+fn no_pod_goes_because_of_a_revision_that_the_api_server_has_not_accepted() {
+    let mut world = moved(&["a", "b"], &[]);
+    world.proven = false;
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    let asked = decision.prove.unwrap();
+    assert_eq!((asked.node.as_str(), asked.revision.as_str()), ("a", "new"));
+}
+
+#[test]
+fn the_reason_why_nodes_are_excluded_is_counted() {
+    let by = |template: serde_json::Value| {
+        let mut world = moved(&["a"], &[]);
+        let taints = &tainted("a", "k", "NoExecute").taints;
+        world.nodes[0].taints.clone_from(taints);
+        world.old_template = Some(PodTemplate(
+            json!({"spec": {"tolerations": [{"operator": "Exists"}]}}),
+        ));
+        world.template = PodTemplate(json!({"spec": template}));
+        let excluded = world.decide().facts.excluded;
+        [
+            excluded.by_selector,
+            excluded.by_affinity,
+            excluded.by_taint,
+        ]
+    };
+    assert_eq!(by(json!({"nodeSelector": {"a": "b"}})), [1, 0, 0]);
+    let terms = json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]);
+    let required =
+        json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+    assert_eq!(
+        by(json!({"affinity": {"nodeAffinity": required}})),
+        [0, 1, 0]
+    );
+    assert_eq!(by(json!({})), [0, 0, 1]);
+}
+
+#[test]
+fn a_held_node_gets_a_pod_that_can_run_there() {
+    // Eligible for the newest revision alone: it never had a pod.
+    let mut world = moved(&["a"], &["z"]);
+    world.strategy.paused = true;
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["z/new"]);
+    assert_eq!(deleted(&decision), NOTHING);
+    // Eligible for its own alone: it gets that again, also when its pod fails.
+    world.pods = vec![failed("a", "old", 10, 0)];
+    assert_eq!(deleted(&world.decide()), ["a-old failed"]);
+    world.pods.clear();
+    let last = |revision: &str, excluded| Last {
+        revision: revision.into(),
+        attempt: 0,
+        excluded,
+    };
+    world.memory.insert("a".into(), last("old", false));
+    assert_eq!(created(&world.decide()), ["a/old", "z/new"]);
+    assert_eq!(world.decide().facts.desired, 2);
+    // Unless it lost its pod to the newest revision before the pause.
+    world.memory.insert("a".into(), last("old", true));
+    assert_eq!(created(&world.decide()), ["z/new"]);
+    world.memory.clear();
+    assert_eq!(
+        created(&world.decide()),
+        ["z/new"],
+        "nothing says that it had a pod"
+    );
+    // Eligible for neither.
+    world.nodes[0] = with_disk("a", "none");
+    world.memory.insert("a".into(), last("old", false));
+    assert_eq!(created(&world.decide()), ["z/new"]);
+    // Its own revision tolerates a taint that the newest does not.
+    let taint = json!([{"key": "k", "operator": "Exists"}]);
+    world.old_template = Some(PodTemplate(json!({"spec": {"tolerations": taint}})));
+    world.template = PodTemplate(json!({}));
+    world.nodes = vec![tainted("a", "k", "NoSchedule")];
+    assert_eq!(created(&world.decide()), ["a/old"]);
+    world.strategy.paused = false;
+    assert_eq!(created(&world.decide()), NOTHING);
+}
+
+#[test]
+fn a_node_that_joins_under_an_auto_pause_gets_the_revision_before() {
+    let mut joined = node("z");
+    joined.created = at(NOW - 50);
+    let mut all = nodes(&["a"]);
+    all.push(joined);
+    let mut world = world(all, vec![ready("a", "old")]);
+    world.auto_paused = true;
+    assert_eq!(created(&world.decide()), ["z/old"]);
+    world.strategy.paused = true;
+    world.auto_paused = false;
+    assert_eq!(created(&world.decide()), ["z/new"]);
+    // Where that one may not run, it gets the newest.
+    world.strategy.paused = false;
+    world.auto_paused = true;
+    world.old_template = Some(on_disk("ssd"));
+    assert_eq!(created(&world.decide()), ["z/new"]);
+}
+
+#[test]
+fn a_partition_is_a_number_of_nodes_that_stay_behind() {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut joined = node("z");
+    joined.created = at(NOW - 50);
+    let mut all = nodes(&names);
+    all.push(joined);
+    let held = |world: &World| {
+        let decision = world.decide();
+        (deleted(&decision), created(&decision), decision.facts.held)
+    };
+    let mut world = world(all, names.map(|n| ready(n, "old")).into());
+    world.strategy.max_unavailable = Amount::Percent(100);
+    world.strategy.partition = 2;
+    // The node that joined takes no place of another.
+    let go = ["a", "b", "c"].map(|n| format!("{n}-old outdated"));
+    assert_eq!(held(&world), (go.into(), vec!["z/new".to_owned()], 2));
+    world.pods.push(PodView {
+        created: at(NOW - 40),
+        ..ready("z", "new")
+    });
+    for pod in &mut world.pods[..3] {
+        *pod = ready(&pod.node, "new");
+    }
+    assert_eq!(held(&world), (vec![], vec![], 2));
+    // One of the last is removed: the others stay, though they are fewer.
+    world.nodes.remove(4);
+    world.pods.remove(4);
+    assert_eq!(held(&world), (vec![], vec![], 1));
+    // A held node whose pod is away still is one of them.
+    world.pods.retain(|pod| pod.node != "d");
+    assert_eq!(held(&world), (vec![], vec!["d/old".to_owned()], 0));
+    world.strategy.partition = 1;
+    assert_eq!(held(&world).1, ["d/old"]);
+    world.strategy.partition = 0;
+    assert_eq!(held(&world).1, ["d/new"]);
+}
+
+#[test]
+fn a_pod_that_has_ended_and_does_not_go_keeps_no_other_from_being_made() {
+    let stuck = |revision: &str| PodView {
+        deleting: true,
+        ..failed("a", revision, 5, 0)
+    };
+    let mut world = world(nodes(&["a"]), vec![stuck("old")]);
+    assert_eq!(created(&world.decide()), ["a/new"]);
+    // One of the same revision has the same name.
+    world.pods = vec![stuck("new")];
+    assert_eq!(created(&world.decide()), NOTHING);
+    world.strategy.paused = true;
+    world.pods = vec![stuck("old")];
+    assert_eq!(created(&world.decide()), NOTHING);
+    // One that still runs keeps its node.
+    world.strategy.paused = false;
+    world.pods = vec![deleting("a", "old")];
+    assert_eq!(created(&world.decide()), NOTHING);
+    world.strategy.max_surge = Amount::Nodes(1);
+    world.pods = vec![ready("a", "old"), stuck("middle")];
+    assert_eq!(created(&world.decide()), ["a/new"]);
+}
+
+#[test]
+fn a_surge_that_its_node_stops_leaves_its_place_to_another() {
+    for stopped in [cordoned("a"), tainted("a", "k", "NoSchedule")] {
+        let pods = vec![ready("a", "old"), pod("a", "new"), ready("b", "old")];
+        let mut world = world(vec![stopped, node("b")], pods);
+        world.strategy.max_surge = Amount::Nodes(1);
+        assert_eq!(created(&world.decide()), ["b/new"]);
+        world.nodes[0] = node("a");
+        assert_eq!(created(&world.decide()), NOTHING);
+    }
+}
+
+#[test]
+fn a_pod_of_another_node_of_the_same_name_goes() {
+    let again = NodeView {
+        created: at(NOW - 10),
+        uid: "another".into(),
+        ..node("a")
+    };
+    let mut world = world(vec![again.clone()], vec![ready("a", "new")]);
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-new node replaced"]);
+    assert_eq!(created(&decision), NOTHING, "it still runs");
+    assert_eq!(decision.facts.ready, 0);
+    // A pod with the name that it has on this node is this node's, whatever the clocks of the API servers say.
+    let name = crate::kinds::mydaemonset::pod::name("a", "another", "owner", "new");
+    world.pods[0].name = name;
+    assert_eq!(deleted(&world.decide()), NOTHING);
+    world.pods = vec![ready("a", "new")];
+    world.nodes[0].cordoned = true;
+    assert_eq!(deleted(&world.decide()), NOTHING, "nothing could be made");
+}
+
+#[test]
+fn a_pod_that_is_not_ready_goes_only_as_it_was_seen() {
+    let unready = PodView {
+        version: Some("7".into()),
+        ..pod("a", "old")
+    };
+    let mut world = world(nodes(&["a", "b"]), vec![unready, ready("b", "old")]);
+    world.strategy.max_unavailable = Amount::Nodes(2);
+    let versions: Vec<_> = world
+        .decide()
+        .delete
+        .iter()
+        .map(|d| d.version.clone())
+        .collect();
+    assert_eq!(versions, [Some("7".into()), None]);
+    // Other reasons do not depend on what the pod does.
+    world.nodes.remove(0);
+    assert_eq!(world.decide().delete[0].version, None);
+}
+
+#[test]
+fn a_node_that_was_unserved_before_the_roll_out_holds_it_up_for_ten_minutes() {
+    let names = ["a", "b", "c"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    world.pods[0] = pod("a", "old");
+    world.update = "old";
+    let decide = |world: &mut World, board: Board, since: i64| {
+        world.update = "new";
+        world.update_since = NOW - since;
+        world.pods[0] = pod("a", "new");
+        let mut board = Board::new("new", Some(board));
+        let decision = world.decide_on(&mut board);
+        (decision, board)
+    };
+    let at_rest = |world: &mut World| {
+        world.update = "old";
+        world.pods[0] = pod("a", "old");
+        let mut board = Board::new("old", None);
+        world.decide_on(&mut board);
+        board
+    };
+    let board = at_rest(&mut world);
+    let (decision, _) = decide(&mut world, board, 599);
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(decision.next, Some(at(NOW + 1)));
+    let board = at_rest(&mut world);
+    let (decision, mut board) = decide(&mut world, board, 600);
+    assert_eq!(deleted(&decision), ["b-old outdated"]);
+    assert_eq!(decision.facts.left_out, named(&["a (no available pod)"]));
+    // The roll-out ends without it.
+    world.pods = vec![pod("a", "new"), ready("b", "new"), ready("c", "new")];
+    let facts = world.decide_on(&mut board).facts;
+    assert!(facts.complete);
+    assert_eq!(facts.left_out.count, 1);
+    // Once it has served, it counts like any other.
+    world.pods = vec![ready("a", "new"), ready("b", "old"), ready("c", "old")];
+    world.decide_on(&mut board);
+    world.pods[0] = pod("a", "new");
+    assert_eq!(deleted(&world.decide_on(&mut board)), NOTHING);
+    // A node that became unserved during a roll-out may be so because of it: it counts in the next one too.
+    let board = at_rest(&mut world);
+    world.pods[1] = pod("b", "new");
+    let (_, board) = decide(&mut world, board, 600);
+    world.pods[0] = pod("a", "new");
+    world.current = "middle";
+    let mut board = Board::new("new", Some(board));
+    let decision = world.decide_on(&mut board);
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(decision.facts.left_out, named(&["a (no available pod)"]));
 }
 
 #[test]
@@ -953,6 +1350,8 @@ fn the_facts_are_counted() {
             waiting: Named::default(),
             failing: named(&["d (CrashLoopBackOff)", "e (Error)"]),
             culprits: named(&["e (Error)"]),
+            excluded: Excluded::default(),
+            left_out: Named::default(),
             auto_paused: true,
             complete: false,
         }

@@ -1,66 +1,156 @@
-//! A model of a cluster, driven at random: spec changes, failures, nodes that come and go, calls that fail or
-//! whose answers are lost, an operator that is started again, and watches that show pods late. Each decision is
-//! held against [`promises`], and in the end the roll-out must come to its end.
+//! A model of a cluster, driven at random: spec changes that move pods to other nodes, failures, nodes that join, leave,
+//! register again, are cordoned, tainted and relabelled, calls that are refused, lost, carried out without an answer or
+//! carried out late, an operator that is started again, and watches that show pods late. Each decision is held against
+//! [`promises`](super::promises), and in the end the roll-out must come to its end.
 
 use std::collections::VecDeque;
 
-use my_operator_rounds::{lengths, parallel_cases};
+use my_operator_rounds::{lengths, parallel_cases, seed};
 
-use super::promises::{Case, Fault};
+use super::promises::{Case, Fault, ensure};
 use super::*;
 use crate::kinds::mydaemonset::memory::{Answer, Memory};
 
-/// No watch lags for longer, where one does: less than what was done is believed without being seen.
+/// No watch lags for longer, where one does.
 const LONGEST_LAG: TimeDelta = TimeDelta::seconds(20);
+/// The API server carries out no request later.
+const LATEST: i64 = 60;
 const OWNER: &str = "owner";
 
 fn one_in(random: &mut fastrand::Rng, n: u32) -> bool {
     random.u32(0..n) == 0
 }
 
+/// A fault of the decision, put into what it is made of. The judge must find each.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mutant {
+    /// A call without a definite answer counts as refused.
+    BeliefDroppedWithoutAnAnswer,
+    /// A pod that was deleted, or made, counts only when the watch shows it.
+    OnlyTheWatchIsBelieved,
+    /// What the watch does not show within 30 s is not believed any more.
+    BeliefEndsByItself,
+    /// Pods that are being deleted still serve.
+    LeavingPodsServe,
+    /// A node that joins speaks against the revision.
+    JoiningNodesSpeak,
+    /// A node that went NotReady within the second in which its pod was made speaks against the revision.
+    SameSecondSpeaks,
+    /// A stop is forgotten.
+    StopForgotten,
+    /// A node that joins takes a place of the partition.
+    JoiningNodesTakePlaces,
+    /// A pause holds nothing.
+    PauseIgnored,
+    /// Nodes that are lost count.
+    LostNodesCount,
+    /// Nodes that are NotReady do not count.
+    NotReadyNodesDoNotCount,
+    /// A pod of an older revision is judged by the newest, so the limits do not apply.
+    ExcludedNodesLosePodsAtOnce,
+    /// A held node gets the current revision, and not its own.
+    OwnRevisionForgotten,
+    /// Nodes that are unavailable before a roll-out never count in it.
+    UnservedNodesForgiven,
+    /// They count for ever.
+    UnservedNodesNeverForgiven,
+    /// A pod counts as available as soon as it is Ready.
+    MinReadyIgnored,
+    /// Pods of a node that registered again are taken for those of the new node.
+    ReplacedNodesKeepPods,
+    /// One node more than maxUnavailable.
+    OneMore,
+    /// A pod that was not Ready when it was seen goes, Ready or not.
+    StaleDeletion,
+}
+
+const MUTANTS: [Mutant; 19] = [
+    Mutant::BeliefDroppedWithoutAnAnswer,
+    Mutant::OnlyTheWatchIsBelieved,
+    Mutant::BeliefEndsByItself,
+    Mutant::LeavingPodsServe,
+    Mutant::JoiningNodesSpeak,
+    Mutant::SameSecondSpeaks,
+    Mutant::StopForgotten,
+    Mutant::JoiningNodesTakePlaces,
+    Mutant::PauseIgnored,
+    Mutant::LostNodesCount,
+    Mutant::NotReadyNodesDoNotCount,
+    Mutant::ExcludedNodesLosePodsAtOnce,
+    Mutant::OwnRevisionForgotten,
+    Mutant::UnservedNodesForgiven,
+    Mutant::UnservedNodesNeverForgiven,
+    Mutant::MinReadyIgnored,
+    Mutant::ReplacedNodesKeepPods,
+    Mutant::OneMore,
+    Mutant::StaleDeletion,
+];
+
 struct Model {
     random: fastrand::Rng,
+    mutant: Option<Mutant>,
     now: DateTime<Utc>,
     nodes: Vec<NodeView>,
     /// A number that makes the next UID.
     next_uid: u64,
     pods: Vec<PodView>,
+    /// The UIDs of pods that never become Ready.
+    sick: BTreeSet<String>,
     strategy: Strategy,
     revisions: Vec<(&'static str, i64)>,
+    placements: BTreeMap<&'static str, Arc<Placement>>,
     update_since: DateTime<Utc>,
     current: String,
     auto_paused: bool,
     calm: bool,
-    placement: Placement,
-    /// Nothing goes wrong by itself: no pod fails or is deleted by others, and no node is lost.
+    /// Nothing goes wrong by itself: no pod fails or is deleted by others, and no node is lost or changes.
     quiet: bool,
     /// By how much the watch of the pods lags at most.
     lag: TimeDelta,
     /// What the pods were, from what the watch has shown last to the present.
     history: VecDeque<(DateTime<Utc>, Vec<PodView>)>,
+    /// Calls that the API server carries out later.
+    late: Vec<(DateTime<Utc>, Call)>,
+    /// Nodes that lost a serving pod to the roll-out and are unavailable since.
+    taken: BTreeSet<String>,
+    /// The limits that were in force lately.
+    limits: VecDeque<(DateTime<Utc>, usize)>,
     /// What the operator remembers, as the controller keeps it.
     memory: Memory,
-    /// A board that is told of every change; none after a start, or for another revision.
+    /// A board that is shown every change; none after a start.
     board: Option<Board>,
     /// The nodes as the board has them.
-    told_nodes: Vec<NodeView>,
+    shown_nodes: Vec<NodeView>,
     /// What was done and is not yet shown, kept by the model for itself.
     own_creates: Vec<(DateTime<Utc>, PodView)>,
     own_deletes: Vec<(DateTime<Utc>, String)>,
     /// The UIDs of the pods that this operator has deleted.
     deleted: BTreeSet<String>,
+    /// The revision of the last decision, whether a roll-out was under way after it, and which nodes were unserved.
+    decided: &'static str,
+    at_rest: bool,
+    dark: BTreeSet<String>,
+    /// The nodes that were unserved before the roll-out began, and have been ever since.
+    was_dark: BTreeSet<String>,
+}
+
+enum Call {
+    Create(PodView),
+    Delete(Delete),
 }
 
 /// What becomes of a call.
 #[derive(Clone, Copy, PartialEq)]
 enum Fortune {
     Done,
-    /// The API server answers with an error.
+    /// The API server rejects it.
     Refused,
-    /// It never arrives, and times out.
+    /// It is not carried out, and has no definite answer.
     Lost,
-    /// It is done, and times out.
+    /// It is carried out, and has no definite answer, such as 504.
     Unanswered,
+    /// It has no definite answer, and is carried out up to a minute later.
+    Late,
 }
 
 impl Fortune {
@@ -68,48 +158,84 @@ impl Fortune {
         match self {
             Self::Done => Answer::Done,
             Self::Refused => Answer::Refused,
-            Self::Lost | Self::Unanswered => Answer::Unknown,
+            Self::Lost | Self::Unanswered | Self::Late => Answer::Unknown,
         }
     }
 }
 
 const NAMES: [&str; 4] = ["r1", "r2", "r3", "r4"];
 
+/// Templates with different demands on nodes.
+fn template(random: &mut fastrand::Rng) -> PodTemplate {
+    let affinity = |key: &str| {
+        let terms =
+            json!([{"matchExpressions": [{"key": key, "operator": "In", "values": ["ssd"]}]}]);
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+    };
+    PodTemplate(match random.u32(0..8) {
+        0..=3 => json!({}),
+        4 => json!({"spec": {"nodeSelector": {"disk": "ssd"}}}),
+        5 => json!({"spec": {"affinity": affinity("disk")}}),
+        6 => json!({"spec": {"affinity": affinity("dsik")}}),
+        _ => json!({"spec": {"tolerations": [{"operator": "Exists"}]}}),
+    })
+}
+
 impl Model {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, mutant: Option<Mutant>) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let placements = NAMES.map(|name| {
+            let placement = Placement::of(Some(&template(&mut random)));
+            (name, Arc::new(placement))
+        });
+        let quiet = one_in(&mut random, 3);
+        let lag = if one_in(&mut random, 2) {
+            LONGEST_LAG
+        } else {
+            TimeDelta::zero()
+        };
         let mut model = Self {
-            random: fastrand::Rng::with_seed(seed),
+            random,
+            mutant,
             now: at(NOW),
             nodes: Vec::new(),
             next_uid: 0,
             pods: Vec::new(),
+            sick: BTreeSet::new(),
             strategy: world(vec![], vec![]).strategy,
             revisions: vec![("r1", 1)],
+            placements: placements.into(),
             update_since: at(NOW),
             current: "r1".into(),
             auto_paused: false,
             calm: false,
-            placement: Placement::of(None),
-            quiet: false,
-            lag: TimeDelta::zero(),
+            quiet,
+            lag,
             history: VecDeque::new(),
+            late: Vec::new(),
+            taken: BTreeSet::new(),
+            limits: VecDeque::new(),
             memory: Memory::of(OWNER),
             board: None,
-            told_nodes: Vec::new(),
+            shown_nodes: Vec::new(),
             own_creates: Vec::new(),
             own_deletes: Vec::new(),
             deleted: BTreeSet::new(),
+            decided: "r1",
+            at_rest: false,
+            dark: BTreeSet::new(),
+            was_dark: BTreeSet::new(),
         };
-        model.quiet = one_in(&mut model.random, 3);
-        if one_in(&mut model.random, 2) {
-            model.lag = LONGEST_LAG;
-        }
         model.start();
         for i in 0..=model.random.u32(0..9) {
-            model.add_node(&format!("n{i}"));
+            model.add_node(&format!("n{i}"), true);
         }
         model.change_strategy();
         model
+    }
+
+    fn is(&self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
     }
 
     fn uid(&mut self) -> String {
@@ -117,12 +243,26 @@ impl Model {
         format!("u{}", self.next_uid)
     }
 
-    fn add_node(&mut self, name: &str) {
+    /// A node joins; Ready, or NotReady as a real one does at first.
+    fn add_node(&mut self, name: &str, ready: bool) {
         let uid = self.uid();
+        let disk = if one_in(&mut self.random, 3) {
+            "hdd"
+        } else {
+            "ssd"
+        };
+        let tainted = !ready && one_in(&mut self.random, 2);
         self.nodes.push(NodeView {
             uid,
             created: self.now,
-            ..node(name)
+            not_ready_since: (!ready).then_some(self.now),
+            ready_from: ready.then_some(self.now),
+            taints: if tainted {
+                tainted_like("node.kubernetes.io/not-ready", "NoSchedule")
+            } else {
+                Box::default()
+            },
+            ..with_disk(name, disk)
         });
     }
 
@@ -162,20 +302,28 @@ impl Model {
         self.auto_paused = false;
     }
 
-    /// The operator starts: it remembers nothing, and lists all pods.
+    /// The operator starts: it remembers nothing, and lists all pods. It takes a while, in which late calls are carried
+    /// out: no operator can know of those of another.
     fn start(&mut self) {
+        for (_, call) in std::mem::take(&mut self.late) {
+            self.carry_out(&call);
+        }
+        self.update_pods();
         self.history = VecDeque::from([(self.now, self.pods.clone())]);
         self.memory = Memory::of(OWNER);
         self.board = None;
         self.own_creates.clear();
         self.own_deletes.clear();
         self.deleted.clear();
+        self.at_rest = false;
+        self.dark.clear();
+        self.was_dark.clear();
     }
 
-    /// Somebody or something does harm.
+    /// A change or a failure.
     fn disturb(&mut self) {
-        let which = self.random.u32(0..12);
-        if self.quiet && matches!(which, 2 | 3 | 5 | 7..=10) {
+        let which = self.random.u32(0..16);
+        if self.quiet && matches!(which, 2 | 3 | 5 | 7..=10 | 12..=14) {
             return;
         }
         let count = self.nodes.len();
@@ -183,30 +331,19 @@ impl Model {
         match which {
             0 => self.change_spec(),
             1 if one_in(&mut self.random, 3) => self.change_strategy(),
-            2 | 3 if count > 0 => {
-                let node = &mut self.nodes[at];
-                node.not_ready_since = match node.not_ready_since {
-                    None => Some(self.now),
-                    Some(_) => None,
-                };
-                let tainted = node.not_ready_since.is_some() && one_in(&mut self.random, 2);
-                let key = "node.kubernetes.io/unreachable";
-                self.nodes[at].taints = if tainted {
-                    tainted_like(key)
-                } else {
-                    Box::default()
-                };
-            }
+            2 | 3 if count > 0 => self.change_readiness(at),
             4 if count > 0 => self.nodes[at].cordoned ^= true,
             5 if count > 3 && one_in(&mut self.random, 4) => {
                 let gone = self.nodes.remove(at);
                 if one_in(&mut self.random, 2) {
-                    self.add_node(&gone.name);
+                    let ready = one_in(&mut self.random, 2);
+                    self.add_node(&gone.name, ready);
                 }
             }
             6 if count < 14 && one_in(&mut self.random, 4) => {
                 let name = format!("n{}", 10 + self.next_uid);
-                self.add_node(&name);
+                let ready = self.quiet || one_in(&mut self.random, 3);
+                self.add_node(&name, ready);
             }
             7 | 8 => {
                 let now = self.now;
@@ -229,7 +366,45 @@ impl Model {
                 }
             }
             11 => self.start(),
+            12 if count > 0 => {
+                let disk = if one_in(&mut self.random, 2) {
+                    "hdd"
+                } else {
+                    "ssd"
+                };
+                self.nodes[at].labels = with_disk("x", disk).labels;
+            }
+            13 if count > 0 && self.nodes[at].not_ready_since.is_none() => {
+                self.nodes[at].taints = match self.random.u32(0..4) {
+                    0 => tainted_like("k", "NoSchedule"),
+                    1 => tainted_like("k", "NoExecute"),
+                    _ => Box::default(),
+                };
+            }
+            14 => {
+                if let Some(pod) = self.any_pod()
+                    && pod.is_live()
+                {
+                    pod.restarts = 2;
+                    pod.ready_since = None;
+                }
+            }
+            15 if one_in(&mut self.random, 4) => self.now += TimeDelta::seconds(300),
             _ => {}
+        }
+    }
+
+    fn change_readiness(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if node.not_ready_since.is_some() {
+            node.not_ready_since = None;
+            node.ready_from = node.ready_from.or(Some(self.now));
+            node.taints = Box::default();
+            return;
+        }
+        node.not_ready_since = Some(self.now);
+        if one_in(&mut self.random, 2) {
+            self.nodes[at].taints = tainted_like("node.kubernetes.io/unreachable", "NoSchedule");
         }
     }
 
@@ -239,10 +414,17 @@ impl Model {
         self.pods.get_mut(at)
     }
 
-    /// Kubelets do their work, on nodes that are alive.
+    /// Kubelets do their work, on nodes that are alive; nodes that have joined become Ready.
     fn run_kubelets(&mut self) {
+        for node in &mut self.nodes {
+            if node.ready_from.is_none() && one_in(&mut self.random, 3) {
+                node.not_ready_since = None;
+                node.ready_from = Some(self.now);
+                node.taints = Box::default();
+            }
+        }
         let nodes = self.nodes.clone();
-        let (now, random, calm) = (self.now, &mut self.random, self.calm);
+        let (now, random, calm, sick) = (self.now, &mut self.random, self.calm, &self.sick);
         self.pods.retain_mut(|pod| {
             let node = nodes.iter().find(|n| n.name == pod.node);
             let alive = node.is_some_and(|n| n.not_ready_since.is_none());
@@ -252,15 +434,25 @@ impl Model {
             }
             if !alive {
                 pod.ready_since = None;
+                if node.is_some_and(|node| node.ready_from.is_none()) && one_in(random, 4) {
+                    pod.restarts += 1;
+                }
             } else if pod.is_live() && pod.ready_since.is_none() && !one_in(random, 3) {
-                pod.ready_since = Some(now);
+                pod.ready_since = Some(now).filter(|_| calm || !sick.contains(&pod.uid));
             }
             true
         });
     }
 
+    fn update_pods(&mut self) {
+        for pod in &mut self.pods {
+            pod.version = pod.ready_since.is_none().then(|| "1".into());
+        }
+    }
+
     /// The pods are what they are from now on.
     fn record(&mut self) {
+        self.update_pods();
         self.history.push_back((self.now, self.pods.clone()));
     }
 
@@ -308,7 +500,7 @@ impl Model {
     }
 
     /// The pods as the operator must take them to be: those that the watch has shown, and what it did itself.
-    fn known(&mut self) -> Vec<PodView> {
+    fn known(&self) -> Vec<PodView> {
         let mut known = self.shown().to_vec();
         for pod in &mut known {
             pod.deleting |= self.own_deletes.iter().any(|(_, uid)| *uid == pod.uid);
@@ -330,101 +522,194 @@ impl Model {
             if !is_so {
                 self.own_creates.retain(|(_, pod)| pod.name != doubt.pod);
                 self.own_deletes.retain(|(_, uid)| *uid != doubt.uid);
+                self.deleted.remove(&doubt.uid);
             }
             self.memory.resolve(&doubt, is_so, self.now);
         }
     }
 
-    /// The decision of a board that is told what changed, which must be that of one that sees
-    /// everything for the first time.
-    fn decide(&mut self) -> Decision {
-        self.deliver();
-        self.resolve_doubts();
-        let known: BTreeMap<&str, i64> = self.revisions.iter().copied().collect();
+    fn known_revisions(&self) -> BTreeMap<&'static str, Known> {
+        let known = self.revisions.iter().map(|(hash, number)| {
+            let placement = self.placements[hash].clone();
+            let number = *number;
+            (*hash, Known { number, placement })
+        });
+        known.collect()
+    }
+
+    /// What was last on each node, as far as the operator remembers it.
+    fn last(&self) -> BTreeMap<String, Last> {
+        let names = self.nodes.iter().map(|node| &node.name);
+        let last = names.filter_map(|name| Some((name.clone(), self.memory.last(name)?.clone())));
+        last.collect()
+    }
+
+    /// The decision of a board that is shown what changed, which must be that of one that sees everything for the first
+    /// time.
+    fn decide(&mut self) -> Result<Decision, Fault> {
+        let known = self.known_revisions();
+        let mut strategy = self.strategy;
+        let mut update_since = self.update_since;
+        let mut believed = known.clone();
+        let newest = self.placements[self.update()].clone();
+        self.mutate(&mut strategy, &mut update_since);
+        if self.is(Mutant::ExcludedNodesLosePodsAtOnce) {
+            for known in believed.values_mut() {
+                known.placement = newest.clone();
+            }
+        }
         let terms = Terms {
-            placement: &self.placement,
-            strategy: self.strategy,
+            placement: &newest,
+            strategy,
             revisions: Revisions {
                 update: self.update(),
-                update_since: self.update_since,
+                update_since,
                 current: &self.current,
-                known: &known,
+                known: &believed,
             },
-            grace: GRACE,
+            grace: match self.mutant {
+                Some(Mutant::LostNodesCount) => TimeDelta::days(1),
+                Some(Mutant::NotReadyNodesDoNotCount) => TimeDelta::zero(),
+                _ => GRACE,
+            },
             in_vain: 0,
             proven: true,
-            auto_paused: self.auto_paused,
+            auto_paused: self.auto_paused && !self.is(Mutant::StopForgotten),
             resumed: self.calm,
             now: self.now,
         };
-        for node in self.nodes.iter().chain(&self.told_nodes) {
+        for node in self.nodes.iter().chain(&self.shown_nodes) {
             let is_it = |other: &&NodeView| other.name == node.name;
-            if self.nodes.iter().find(is_it) != self.told_nodes.iter().find(is_it) {
+            if self.nodes.iter().find(is_it) != self.shown_nodes.iter().find(is_it) {
                 self.memory.touch(&node.name);
             }
         }
-        self.told_nodes.clone_from(&self.nodes);
+        self.shown_nodes.clone_from(&self.nodes);
         let shown = &self.history.front().unwrap().1;
         let on_nodes = self.nodes.iter().map(|node| node.name.as_str());
         let on_pods = shown.iter().map(|pod| pod.node.as_str());
         let every_node: BTreeSet<Box<str>> = on_nodes.chain(on_pods).map(Box::from).collect();
         let mut changed = self.memory.take_changed(self.now);
-        let kept = self.board.take();
-        let kept = kept.filter(|board| board.is_for(terms.revisions.update));
-        if kept.is_none() {
-            changed.clone_from(&every_node);
-        }
-        let mut board = kept.unwrap_or_else(|| Board::new(terms.revisions.update));
+        let mut board = match self.board.take() {
+            Some(board) if board.is_for(terms.revisions.update) => board,
+            former => {
+                changed.clone_from(&every_node);
+                Board::new(terms.revisions.update, former)
+            }
+        };
+        let mutant = self.mutant;
         let pods_on = |memory: &mut Memory, name: &str| {
             let pods = shown.iter().filter(|pod| pod.node == name);
-            memory.overlay(name, pods.cloned().map(Arc::new).collect())
+            let pods = pods.cloned().map(Arc::new).collect();
+            if mutant == Some(Mutant::OnlyTheWatchIsBelieved) {
+                return pods;
+            }
+            let mut pods = memory.overlay(name, pods);
+            if mutant == Some(Mutant::LeavingPodsServe) {
+                for pod in &mut pods {
+                    Arc::make_mut(pod).deleting = false;
+                }
+            }
+            pods
         };
+        let nodes: Vec<NodeView> = self
+            .nodes
+            .iter()
+            .map(|node| self.mutate_node(node))
+            .collect();
         for name in changed {
-            let node = self.nodes.iter().find(|node| *node.name == *name);
+            let node = nodes.iter().find(|node| *node.name == *name);
             let pods = pods_on(&mut self.memory, &name);
             if node.is_none() && pods.is_empty() {
                 self.memory.forget_node(&name);
             }
             self.memory.forget_last(&name, &pods);
             let node = node.cloned().map(Arc::new);
-            board.put(&name, node, pods, self.memory.last(&name).cloned());
+            let last = self.memory.last(&name).cloned();
+            let last = last.filter(|_| mutant != Some(Mutant::OwnRevisionForgotten));
+            board.put(&name, node, pods, last);
         }
         let decision = board.decide(&terms);
         // A new board does not know a node that went before the pod was shown that was just made there.
         let mut unknown = self.own_creates.iter().map(|(_, pod)| pod.node.as_str());
-        if unknown.all(|name| every_node.contains(name)) && self.random.u32(0..4) == 0 {
+        let comparable = mutant.is_none() && unknown.all(|name| every_node.contains(name));
+        if comparable && self.random.u32(0..4) == 0 {
             let mut pods = Vec::new();
             let mut last = BTreeMap::new();
             for name in &every_node {
-                pods.extend(
-                    pods_on(&mut self.memory, name)
-                        .iter()
-                        .map(|pod| PodView::clone(pod)),
-                );
-                last.extend(
-                    self.memory
-                        .last(name)
-                        .map(|last| (name.to_string(), last.clone())),
-                );
+                let on_node = pods_on(&mut self.memory, name);
+                pods.extend(on_node.iter().map(|pod| PodView::clone(pod)));
+                let known = self.memory.last(name);
+                last.extend(known.map(|known| (name.to_string(), known.clone())));
             }
-            let anew = at_first_sight(&self.nodes, &pods, &last, &terms);
-            assert_eq!(decision, anew);
+            let mut fresh = Board::new(terms.revisions.update, None);
+            board.share_was_dark(&mut fresh);
+            let again = look(&mut fresh, &nodes, &pods, &last, &terms);
+            ensure!(
+                decision == again,
+                "step by step {decision:#?}, at once {again:#?}"
+            );
             let revisions: BTreeSet<&str> = board.revisions().collect();
             let on_pods = pods.iter().map(|pod| pod.revision.as_str());
-            assert_eq!(revisions, on_pods.collect());
+            ensure!(revisions == on_pods.collect(), "revisions of pods");
         }
         self.board = Some(board);
-        decision
+        Ok(decision)
+    }
+
+    /// Puts the mutants into the terms.
+    fn mutate(&self, strategy: &mut Strategy, update_since: &mut DateTime<Utc>) {
+        match self.mutant {
+            Some(Mutant::PauseIgnored) => strategy.paused = false,
+            Some(Mutant::MinReadyIgnored) => strategy.min_ready = TimeDelta::zero(),
+            Some(Mutant::JoiningNodesTakePlaces) => {
+                let joined = self.nodes.iter().filter(|n| n.created > self.update_since);
+                strategy.partition = strategy.partition.saturating_sub(joined.count());
+            }
+            Some(Mutant::OneMore) => {
+                if let Amount::Nodes(nodes) = &mut strategy.max_unavailable {
+                    *nodes += 1;
+                }
+            }
+            // Only those that joined since count as such, and none joined that long ago.
+            Some(Mutant::UnservedNodesForgiven) => *update_since -= TimeDelta::minutes(10),
+            Some(Mutant::UnservedNodesNeverForgiven) => *update_since += TimeDelta::minutes(10),
+            _ => {}
+        }
+    }
+
+    fn mutate_node(&self, node: &NodeView) -> NodeView {
+        let mut node = node.clone();
+        match self.mutant {
+            Some(Mutant::JoiningNodesSpeak) => node.ready_from = Some(node.created),
+            Some(Mutant::SameSecondSpeaks) => {
+                if let Some(since) = &mut node.not_ready_since {
+                    *since += TimeDelta::seconds(1);
+                }
+            }
+            Some(Mutant::ReplacedNodesKeepPods) => node.created = at(0),
+            _ => {}
+        }
+        node
     }
 
     /// What the promises are about, with these pods.
-    fn case<'a>(&'a self, pods: &'a [PodView]) -> Case<'a> {
+    fn case<'a>(
+        &'a self,
+        pods: &'a [PodView],
+        known: &'a BTreeMap<&'a str, Known>,
+        last: &'a BTreeMap<String, Last>,
+    ) -> Case<'a> {
         Case {
             nodes: &self.nodes,
             pods,
             strategy: self.strategy,
+            known,
             update: self.update(),
+            update_since: self.update_since,
             current: &self.current,
+            last,
+            was_dark: &self.was_dark,
             was_stopped: self.auto_paused,
             resumed: self.calm,
             now: self.now,
@@ -437,88 +722,217 @@ impl Model {
             0 => Fortune::Refused,
             1 => Fortune::Lost,
             2 => Fortune::Unanswered,
+            3 => Fortune::Late,
             _ => Fortune::Done,
         }
     }
 
-    fn apply(&mut self, decision: &Decision) {
-        let known = self.known();
-        let case = self.case(&known);
-        if let Err(Fault(fault)) = case.check(decision) {
-            panic!(
-                "{fault}: {decision:#?}\nknown: {known:#?}\nnodes: {:#?}",
-                self.nodes
-            );
+    /// How many nodes are unavailable in truth.
+    fn unserved(&self) -> usize {
+        let (known, last) = (self.known_revisions(), self.last());
+        self.case(&self.pods, &known, &last)
+            .unserved(self.auto_paused)
+    }
+
+    /// The same nodes, and those that are left out.
+    fn dark(&self) -> BTreeSet<String> {
+        let (known, last) = (self.known_revisions(), self.last());
+        self.case(&self.pods, &known, &last).dark(self.auto_paused)
+    }
+
+    /// Notes which nodes were unserved before the roll-out began.
+    fn note_dark(&mut self, pods: &[PodView], stopped: bool) {
+        let update = self.update();
+        if self.decided != update {
+            if self.at_rest {
+                self.was_dark = std::mem::take(&mut self.dark);
+            }
+            self.decided = update;
         }
-        let limit = case.limits().0.max(case.unserved());
-        let before = self.case(&self.pods).unserved();
+        let (known, last) = (self.known_revisions(), self.last());
+        let dark = self.case(pods, &known, &last).dark(stopped);
+        self.was_dark.retain(|name| dark.contains(name));
+        self.dark = dark;
+    }
+
+    fn apply(&mut self, decision: &Decision) -> Result<(), Fault> {
+        let pods = self.known();
+        self.note_dark(&pods, decision.facts.auto_paused);
+        let (known, last) = (self.known_revisions(), self.last());
+        let case = self.case(&pods, &known, &last);
+        case.check(decision).map_err(|Fault(fault)| {
+            Fault(format!(
+                "{fault}: {decision:#?}\nknown: {pods:#?}\nnodes: {:#?}\nstrategy: {:?}",
+                self.nodes, self.strategy
+            ))
+        })?;
+        let limit = case.limits().0.max(1);
+        self.auto_paused = decision.facts.auto_paused;
+        self.at_rest =
+            self.update() == self.current && decision.facts.outdated == decision.facts.held;
+        self.limits.push_back((self.now, limit));
+        let before = self.unserved();
+        let dark = self.dark();
+        self.taken.retain(|node| dark.contains(node));
         // A pod that was made and is not shown yet has no name for the API server.
-        for delete in decision
-            .delete
-            .iter()
-            .filter(|delete| !delete.uid.is_empty())
-        {
-            self.delete(delete);
+        let named = |delete: &&Delete| !delete.uid.is_empty();
+        for delete in decision.delete.iter().filter(named) {
+            self.delete(delete)?;
         }
-        let after = self.case(&self.pods).unserved();
+        self.note_taken(&dark);
+        let after = self.unserved();
         // Whatever the watch has not shown yet is for the better, where nothing goes wrong by itself.
         let exact = self.quiet || self.lag.is_zero();
-        assert!(
-            !exact || after <= before.max(limit),
+        // A node that changed loses the new pod of a surge, and may have no other that serves.
+        let moved = decision.delete.iter().filter(|d| d.why == Why::NotEligible);
+        ensure!(
+            !exact || after <= before.max(limit) + moved.count(),
             "{before} -> {after} nodes unserved, limit {limit}: {decision:#?}"
         );
         for create in &decision.create {
-            self.create(create);
+            self.create(create)?;
         }
         let names: BTreeSet<&str> = self.pods.iter().map(|p| p.name.as_str()).collect();
-        assert_eq!(names.len(), self.pods.len());
-        self.auto_paused = decision.facts.auto_paused;
+        ensure!(names.len() == self.pods.len(), "two pods of a name");
         if decision.facts.complete {
             self.current = self.update().to_owned();
         }
+        Ok(())
     }
 
-    fn delete(&mut self, delete: &Delete) {
-        assert!(
+    fn delete(&mut self, delete: &Delete) -> Result<(), Fault> {
+        ensure!(
             !self.deleted.contains(&delete.uid),
             "deleted twice: {delete:?}"
         );
-        let fortune = self.fortune();
+        let mut fortune = self.fortune();
         self.memory.will_delete(delete, self.now);
-        let answer = fortune.answer();
+        if fortune == Fortune::Done && !self.is_as_seen(delete) {
+            fortune = Fortune::Refused;
+        }
+        let mut answer = fortune.answer();
+        if self.is(Mutant::BeliefDroppedWithoutAnAnswer) && answer == Answer::Unknown {
+            answer = Answer::Refused;
+        }
         self.memory.delete_answered(delete, answer, None, self.now);
         if fortune == Fortune::Refused {
-            return;
+            return Ok(());
         }
         self.own_deletes.push((self.now, delete.uid.clone()));
-        if fortune == Fortune::Lost {
-            return;
-        }
         self.deleted.insert(delete.uid.clone());
-        // The API server removes a pod that has ended at once.
-        let at_once = |pod: &PodView| pod.ended.is_some() || delete.why == Why::NodeGone;
-        self.pods
-            .retain(|pod| pod.uid != delete.uid || !at_once(pod));
-        if let Some(pod) = self.pods.iter_mut().find(|pod| pod.uid == delete.uid) {
-            pod.deleting = true;
+        self.call(fortune, Call::Delete(delete.clone()));
+        Ok(())
+    }
+
+    /// Whether the precondition of a deletion holds.
+    fn is_as_seen(&self, delete: &Delete) -> bool {
+        let ready = |pod: &PodView| pod.uid == delete.uid && pod.ready_since.is_some();
+        let any = delete.version.is_none() || self.is(Mutant::StaleDeletion);
+        any || !self.pods.iter().any(ready)
+    }
+
+    /// The API server carries a call out, later, or never.
+    fn call(&mut self, fortune: Fortune, call: Call) {
+        match fortune {
+            Fortune::Done | Fortune::Unanswered => self.carry_out(&call),
+            Fortune::Late => {
+                let at = self.now + TimeDelta::seconds(self.random.i64(0..=LATEST));
+                self.late.push((at, call));
+            }
+            Fortune::Refused | Fortune::Lost => {}
         }
     }
 
-    fn create(&mut self, create: &Create) {
-        let here = || self.pods.iter().filter(|p| p.node == create.node);
-        assert!(
-            here().all(|p| p.revision != create.revision),
+    fn carry_out(&mut self, call: &Call) {
+        match call {
+            Call::Create(pod) => {
+                if !self.pods.iter().any(|other| other.name == pod.name) {
+                    self.pods.push(PodView {
+                        created: self.now,
+                        ..pod.clone()
+                    });
+                }
+            }
+            Call::Delete(delete) => {
+                if !self.is_as_seen(delete) {
+                    return;
+                }
+                // The API server removes a pod that has ended at once, unless it has a finalizer.
+                let finalizer = one_in(&mut self.random, 6);
+                let at_once = |pod: &PodView| {
+                    (pod.ended.is_some() && !finalizer) || delete.why == Why::NodeGone
+                };
+                self.pods
+                    .retain(|pod| pod.uid != delete.uid || !at_once(pod));
+                if let Some(pod) = self.pods.iter_mut().find(|pod| pod.uid == delete.uid) {
+                    pod.deleting = true;
+                }
+            }
+        }
+    }
+
+    /// The late calls whose time has come.
+    fn carry_out_late(&mut self) -> Result<(), Fault> {
+        let now = self.now;
+        let (due, later) = std::mem::take(&mut self.late)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.late = later;
+        while self.limits.len() > 1 && self.limits[0].0 + TimeDelta::seconds(90) < now {
+            self.limits.pop_front();
+        }
+        let limit = self.limits.iter().map(|(_, limit)| *limit).max();
+        let limit = limit.unwrap_or_default();
+        let due: Vec<(DateTime<Utc>, Call)> = due;
+        for (_, call) in due {
+            let dark = self.dark();
+            self.taken.retain(|node| dark.contains(node));
+            let before = self.taken.len();
+            self.carry_out(&call);
+            if let Call::Delete(delete) = &call
+                && matches!(delete.why, Why::Outdated | Why::Excluded)
+            {
+                self.note_taken(&dark);
+            }
+            let taken = &self.taken;
+            ensure!(
+                !self.quiet || taken.len() <= before.max(limit),
+                "after a late call, {taken:?} are unavailable, limit {limit}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Notes the nodes that are unavailable now and were not before.
+    fn note_taken(&mut self, before: &BTreeSet<String>) {
+        let dark = self.dark();
+        self.taken.extend(dark.difference(before).cloned());
+    }
+
+    fn create(&mut self, create: &Create) -> Result<(), Fault> {
+        // By the UID of the node and the revision, the name is known to be free.
+        let name = format!("{}-{}-{}", create.node, create.node_uid, create.revision);
+        let known = self.known();
+        let here = || {
+            let on_node = known.iter().filter(|pod| pod.node == create.node);
+            on_node.filter(|pod| !pod.deleting || pod.ended.is_none())
+        };
+        ensure!(
+            here().all(|pod| pod.revision != create.revision),
             "a second pod of a revision: {create:?}"
         );
         let may_surge = !self.strategy.max_surge.is_zero();
-        assert!(
+        ensure!(
             here().next().is_none() || (may_surge && here().count() == 1),
             "a second pod: {create:?}"
         );
         let fortune = self.fortune();
         let uid = self.uid();
+        if one_in(&mut self.random, 12) {
+            self.sick.insert(uid.clone());
+        }
         let pod = PodView {
-            name: format!("{}-{}-{}", create.node, create.node_uid, create.revision),
+            name,
             uid,
             created: self.now,
             attempt: create.attempt,
@@ -529,26 +943,42 @@ impl Model {
             ..pod.clone()
         };
         self.memory.will_create(expected.clone(), self.now);
-        let answer = fortune.answer();
+        let mut answer = fortune.answer();
+        if self.is(Mutant::BeliefDroppedWithoutAnAnswer) && answer == Answer::Unknown {
+            answer = Answer::Refused;
+        }
         self.memory
             .create_answered(create, &pod.name, answer, None, self.now);
         if fortune == Fortune::Refused {
-            return;
+            return Ok(());
         }
         self.own_creates.push((self.now, expected));
-        if fortune != Fortune::Lost {
-            self.pods.push(pod);
+        self.call(fortune, Call::Create(pod));
+        Ok(())
+    }
+
+    /// Ends beliefs by the clock alone.
+    fn lose_faith(&mut self) {
+        let ask = self.now + TimeDelta::seconds(35);
+        for doubt in self.memory.doubts(ask) {
+            self.memory.resolve(&doubt, false, self.now);
         }
     }
 
-    fn step(&mut self, seconds: i64) -> Decision {
+    fn step(&mut self, seconds: i64) -> Result<Decision, Fault> {
         self.now += TimeDelta::seconds(seconds);
+        self.carry_out_late()?;
         self.run_kubelets();
         self.record();
-        let decision = self.decide();
-        self.apply(&decision);
+        self.deliver();
+        self.resolve_doubts();
+        if self.is(Mutant::BeliefEndsByItself) {
+            self.lose_faith();
+        }
+        let decision = self.decide()?;
+        self.apply(&decision)?;
         self.record();
-        decision
+        Ok(decision)
     }
 
     fn calm_down(&mut self) {
@@ -557,56 +987,82 @@ impl Model {
         self.change_strategy();
         for node in &mut self.nodes {
             node.not_ready_since = None;
+            node.ready_from = node.ready_from.or(Some(self.now));
             node.taints = Box::default();
             node.cordoned = false;
+        }
+        for pod in &mut self.pods {
+            pod.restarts = 0;
         }
     }
 }
 
-fn tainted_like(key: &str) -> Box<[Taint]> {
-    tainted("x", key, "NoSchedule").taints
+fn tainted_like(key: &str, effect: &str) -> Box<[Taint]> {
+    tainted("x", key, effect).taints
 }
 
-fn run(seed: u64) {
-    let mut model = Model::new(seed);
+fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), Fault> {
+    let mut model = Model::new(seed, mutant);
     for _ in 0..40 {
         for _ in 0..model.random.u32(0..3) {
             model.disturb();
         }
         let seconds = model.random.i64(0..20);
-        model.step(seconds);
+        model.step(seconds)?;
     }
     model.calm_down();
     for _ in 0..400 {
-        let decision = model.step(10);
+        let decision = model.step(10)?;
         if decision.facts.complete && decision.create.is_empty() && decision.delete.is_empty() {
             break;
         }
     }
-    model.step(60);
-    model.step(60);
-    let decision = model.decide();
-    assert_eq!(created(&decision), NOTHING);
-    assert_eq!(deleted(&decision), NOTHING);
-    assert_eq!(decision.next, None);
-    let mut on: Vec<_> = model
+    model.step(60)?;
+    model.step(60)?;
+    let decision = model.step(60)?;
+    ensure!(
+        decision.create.is_empty() && decision.delete.is_empty() && decision.next.is_none(),
+        "no end: {decision:#?}"
+    );
+    let on = model
         .pods
         .iter()
-        .map(|p| (p.node.clone(), p.revision.as_str()))
-        .collect();
-    on.sort();
-    let mut expected: Vec<_> = model
+        .map(|p| (p.node.as_str(), p.revision.as_str()));
+    let mut on: Vec<_> = on.collect();
+    on.sort_unstable();
+    let placement = &model.placements[model.update()];
+    let eligible = model
         .nodes
         .iter()
-        .map(|n| (n.name.clone(), model.update()))
+        .filter(|node| placement.obstacle(node).is_none());
+    let mut expected: Vec<_> = eligible
+        .map(|n| (n.name.as_str(), model.update()))
         .collect();
-    expected.sort();
-    assert_eq!(on, expected);
-    assert_eq!(decision.facts.available, model.nodes.len());
-    assert_eq!(model.current, model.update());
+    expected.sort_unstable();
+    ensure!(on == expected, "{on:?} and not {expected:?}");
+    ensure!(decision.facts.available == expected.len(), "not available");
+    ensure!(model.current == model.update(), "not the current revision");
+    Ok(())
 }
 
 #[test]
 fn whatever_happens_the_limits_hold_and_the_cluster_converges() {
-    parallel_cases(lengths::rollout_model(), run);
+    parallel_cases(lengths::rollout_model(), |seed| {
+        if let Err(Fault(fault)) = run(seed, None) {
+            panic!("{fault}");
+        }
+    });
+}
+
+#[test]
+fn every_mutant_is_caught() {
+    let first = seed("the histories of every mutant") >> 16;
+    for mutant in MUTANTS {
+        let mut seeds = first..first + 3_000;
+        let is_caught = |seed: &u64| run(*seed, Some(mutant)).is_err() && run(*seed, None).is_ok();
+        let caught = seeds.find(is_caught);
+        let rounds = caught.map(|seed| seed - first + 1);
+        println!("{mutant:?}: caught after {rounds:?} histories");
+        assert!(caught.is_some(), "{mutant:?} is not caught");
+    }
 }
