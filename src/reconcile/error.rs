@@ -111,6 +111,15 @@ impl Error {
         is_refusal(status.code, &status.message).then_some(&status.message)
     }
 
+    /// What went wrong, without what was tried: the API server's words, where it answered.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Api { source, .. } => explain(source.as_ref()),
+            Self::Timeout { .. } => "the API server did not answer in time".to_owned(),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether the API server says that the call was not carried out. After anything else it may have been, or may
     /// still be: a 500 or 504 comes also of a write that etcd commits too late, and a gateway knows nothing of it.
     pub fn is_definite(&self) -> bool {

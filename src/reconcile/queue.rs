@@ -116,8 +116,9 @@ impl Queue {
         self.enqueue(&mut self.lock(), key, Event::Touched);
     }
 
-    /// Puts the key of an object in that is not as it was: another spec, or gone. This ends a pause.
-    pub fn add_changed(&self, key: Key) {
+    /// Puts the key of an object in that is not as it was: another spec, or gone. This ends a pause, so no kind can do it:
+    /// the cache, which sees each version of an object, is the only one.
+    pub(super) fn add_changed(&self, key: Key) {
         self.metrics.adds.inc();
         self.enqueue(&mut self.lock(), key, Event::Changed);
     }

@@ -5,7 +5,7 @@ use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Client, Resource};
 use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::Key;
@@ -44,24 +44,24 @@ where
     post::<K, A>(client, namespace, body, &params()).await
 }
 
-/// Asks whether the object would be created as [`create`] does it, and creates nothing.
+/// Asks how the object would be created as [`create`] does it, and creates nothing.
 ///
 /// # Errors
-/// The API server's refusal.
-pub async fn would_create<K>(
+/// As for [`create`].
+pub async fn would_create<K, A>(
     client: &Client,
     namespace: &str,
     body: Vec<u8>,
-) -> Result<(), kube::Error>
+) -> Result<A, kube::Error>
 where
     K: Resource<DynamicType = ()>,
+    A: DeserializeOwned,
 {
     let params = PostParams {
         dry_run: true,
         ..params()
     };
-    let answer = post::<K, IgnoredAny>(client, namespace, body, &params).await;
-    answer.map(drop)
+    post::<K, A>(client, namespace, body, &params).await
 }
 
 async fn post<K, A>(

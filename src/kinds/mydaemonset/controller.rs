@@ -203,8 +203,11 @@ impl Controller {
             if touched.old != touched.new
                 && let Some(revision) = touched.new.or(touched.old)
             {
-                self.queue
-                    .add(Key::new(&touched.key.namespace, &revision.owner));
+                let key = Key::new(&touched.key.namespace, &revision.owner);
+                if touched.new.is_none() {
+                    self.remember(&key, |memory| memory.stored = None);
+                }
+                self.queue.add(key);
             }
         };
         follow(api, ours(), cache, health, RevisionView::of, touched).await;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::revision::RevisionView;
 use super::rollout::board::Board;
 use super::rollout::{Claim, Create, Delete, Last, Why};
 use super::status::Refusal;
@@ -44,14 +45,18 @@ pub struct Memory {
     pub proven: Option<String>,
     /// Whether the last look made as many pods as one may, and all went well.
     pub flowing: bool,
-    /// The API server's last refusal to make a pod.
-    pub refused: Option<Refused>,
-    /// Its last refusal to delete one.
-    pub undeleted: Option<Refused>,
+    /// Where no trial is possible: the revision, and the node whose pod is the trial.
+    pub untried: Option<(String, Option<String>)>,
+    /// The labels of a pod that was made were not ours.
+    pub relabelled: bool,
+    /// The revision of the present spec as it was stored, while the watch does not show it, and until when.
+    pub stored: Option<(Arc<RevisionView>, DateTime<Utc>)>,
+    /// The failures of steps.
+    troubles: BTreeMap<Step, Trouble>,
     /// How many looks in a row ended with something that could not be done.
     pub in_vain: usize,
-    /// Pods that the watch shows no more, though nobody deleted them.
-    pub vanished: Vec<Claim>,
+    /// Pods that the watch shows no more, though nobody deleted them, by UID.
+    pub vanished: BTreeMap<String, Claim>,
     /// When a status was written last.
     pub written: Option<DateTime<Utc>>,
     /// What was done and not yet told.
@@ -71,6 +76,8 @@ struct Recent {
     claims: Vec<(Claim, DateTime<Utc>)>,
     /// What was last on the node.
     last: Option<Last>,
+    /// Since when the node is gone, though there are pods on it.
+    gone_since: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug)]
@@ -198,7 +205,7 @@ pub struct Doubt {
 
 impl Recent {
     fn is_empty(&self) -> bool {
-        self.ends().is_none() && self.last.is_none()
+        self.ends().is_none() && self.last.is_none() && self.gone_since.is_none()
     }
 
     fn ends(&self) -> Option<DateTime<Utc>> {
@@ -220,24 +227,62 @@ impl Recent {
     }
 }
 
-/// A refusal, and when to try again.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Refused {
-    /// What is told of it.
-    pub refusal: Refusal,
-    /// How often in a row nothing could be made: the pause doubles with each.
-    pub count: u32,
-    /// When to try again.
-    pub next: DateTime<Utc>,
-    /// The `metadata.generation` that was refused: a new one is tried at once.
-    pub generation: Option<i64>,
+/// A kind of calls. Each has pauses of its own: what is refused at one holds up no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Pods are made, or tried.
+    Create,
+    /// Pods are deleted.
+    Delete,
+    /// Pods are adopted or released.
+    Claim,
+    /// Pods without our labels are looked for, and released.
+    Release,
+    /// Revisions are adopted.
+    Adopt,
+    /// Superfluous revisions are deleted.
+    Prune,
 }
 
-impl Refused {
-    /// The refusal that came after another one. The pause grows while nothing can be done.
-    pub fn after(
+/// What kind of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    /// The API server rejects the call as it is. It is reported at once.
+    Refused,
+    /// What a person has to fix, or what heals by itself: reported from the second time in a row.
+    Blocked,
+    /// Another attempt may succeed. The queue makes the pause. Reported from the second time in a row.
+    Failed,
+    /// It is not reported.
+    Expected,
+}
+
+/// A failure of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What is reported of it.
+    pub refusal: Refusal,
+    /// When it is reported.
+    pub nature: Nature,
+}
+
+/// A problem, and when to try again.
+#[derive(Clone, Debug, PartialEq)]
+struct Trouble {
+    problem: Problem,
+    /// How often in a row nothing could be done: the pause doubles with each.
+    count: u32,
+    /// When to try again.
+    next: DateTime<Utc>,
+    /// The `metadata.generation` that it befell: a new one is tried at once.
+    generation: Option<i64>,
+}
+
+impl Trouble {
+    /// The trouble that came after another one. The pause grows while nothing can be done.
+    fn after(
         before: Option<Self>,
-        refusal: Refusal,
+        mut problem: Problem,
         some_done: bool,
         generation: Option<i64>,
         now: DateTime<Utc>,
@@ -248,21 +293,32 @@ impl Refused {
             _ => 0,
         };
         // The same words for another pod are no news.
-        let known = before.map(|before| before.refusal);
-        let known = known.filter(|known| known.message == refusal.message);
+        let known = before.map(|before| before.problem.refusal);
+        let same = |known: &Refusal| {
+            (known.reason, &known.message) == (problem.refusal.reason, &problem.refusal.message)
+        };
+        if let Some(known) = known.filter(same) {
+            problem.refusal = known;
+        }
         // 2^6 s is beyond the longest pause.
-        let pause = TimeDelta::seconds(1 << count.min(6)).min(LONGEST_PAUSE);
+        let pause = match problem.nature {
+            Nature::Failed => TimeDelta::zero(),
+            _ => TimeDelta::seconds(1 << count.min(6)).min(LONGEST_PAUSE),
+        };
         Self {
-            refusal: known.unwrap_or(refusal),
+            problem,
             count,
             next: now + pause,
             generation,
         }
     }
 
-    /// Whether nothing is to be tried before its pause is over. A new spec is tried at once.
-    pub fn holds(&self, generation: Option<i64>, now: DateTime<Utc>) -> bool {
-        self.generation == generation && self.next > now
+    fn is_reported(&self) -> bool {
+        match self.problem.nature {
+            Nature::Refused => true,
+            Nature::Blocked | Nature::Failed => self.count > 0,
+            Nature::Expected => false,
+        }
     }
 }
 
@@ -292,8 +348,8 @@ impl Memory {
     /// The nodes of which something changed since this was asked last.
     pub fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
         if now < self.looked {
-            self.refused = None;
-            self.undeleted = None;
+            self.troubles.clear();
+            self.stored = None;
             for node in self.nodes_until(DateTime::<Utc>::MAX_UTC) {
                 self.change(&node, |recent| recent.rebase(now));
             }
@@ -427,6 +483,13 @@ impl Memory {
         repeat.cloned().collect()
     }
 
+    /// Whether an attempt to make that pod had no definite answer.
+    pub fn may_be_made(&self, create: &Create) -> bool {
+        let recent = self.nodes.get(create.node.as_str());
+        let mut creates = recent.into_iter().flat_map(|recent| &recent.creates);
+        creates.any(|made| made.pod.revision == create.revision && made.belief.unanswered.is_some())
+    }
+
     /// What is believed, of those nodes of which anything is.
     fn believed(&self) -> impl Iterator<Item = &Recent> {
         self.ends
@@ -493,7 +556,7 @@ impl Memory {
         let recent = self.nodes.get(pod.node.as_str());
         let deleted = recent.is_some_and(|r| r.deletes.iter().any(|gone| gone.uid == pod.uid));
         if !deleted && !pod.deleting {
-            self.vanished.push(Claim::release(pod));
+            self.vanished.insert(pod.uid.clone(), Claim::release(pod));
         }
     }
 
@@ -570,6 +633,79 @@ impl Memory {
         let at = self.written?;
         let due = at + rest.min(LONGEST_REST);
         (at <= now && due > now).then_some(due)
+    }
+
+    /// Notes what came of a step: a problem, or none.
+    pub fn report(
+        &mut self,
+        step: Step,
+        problem: Option<Problem>,
+        some_done: bool,
+        generation: Option<i64>,
+        now: DateTime<Utc>,
+    ) {
+        let before = self.troubles.remove(&step);
+        if let Some(problem) = problem {
+            let trouble = Trouble::after(before, problem, some_done, generation, now);
+            self.troubles.insert(step, trouble);
+        }
+    }
+
+    /// Whether a step is not to be tried before its pause is over. A new spec is tried at once.
+    pub fn rests(&self, step: Step, generation: Option<i64>, now: DateTime<Utc>) -> bool {
+        let trouble = self.troubles.get(&step);
+        trouble.is_some_and(|t| t.generation == generation && t.next > now)
+    }
+
+    /// When the first of the pauses is over.
+    pub fn rest_ends(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let ends = self.troubles.values().map(|trouble| trouble.next);
+        ends.filter(|next| *next > now).min()
+    }
+
+    /// Whether every step that was tried last succeeded.
+    pub fn is_well(&self) -> bool {
+        self.troubles.is_empty()
+    }
+
+    /// What is to be reported of the failures.
+    pub fn reported(&self) -> Option<&Refusal> {
+        let mut reported = self.troubles.values().filter(|t| t.is_reported());
+        reported.next().map(|trouble| &trouble.problem.refusal)
+    }
+
+    /// Since when a node is gone whose pods are still there. Until its pods are gone too, or it is back.
+    pub fn gone_since(
+        &mut self,
+        node: &str,
+        is_gone: bool,
+        now: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
+        let known = self.nodes.get(node).and_then(|recent| recent.gone_since);
+        // After the clock was set back, it begins again.
+        let since = is_gone.then(|| known.filter(|since| *since <= now).unwrap_or(now));
+        if since != known {
+            let recent = self.nodes.entry(node.into()).or_default();
+            recent.gone_since = since;
+            if recent.is_empty() {
+                self.nodes.remove(node);
+            }
+        }
+        since
+    }
+
+    /// What was last on a node is of no use where no pod may be.
+    pub fn clear_last(&mut self, node: &str) {
+        if self.last(node).is_some() {
+            self.change(node, |recent| recent.last = None);
+            self.changed.remove(node);
+        }
+    }
+
+    /// Whether outdated pods may go for that revision: the API server takes its pods, or cannot be asked.
+    pub fn is_proven(&self, hash: &str) -> bool {
+        let untried = self.untried.as_ref().map(|(untried, _)| untried.as_str());
+        self.proven.as_deref() == Some(hash) || untried == Some(hash)
     }
 
     /// Adds to what is to be told.
@@ -670,23 +806,29 @@ mod tests {
     #[test]
     fn nodes_that_are_refused_never_keep_the_others_waiting() {
         let mut memory = Memory::default();
-        let refusal = Refusal {
-            reason: "PodRefused",
-            node: None,
-            message: String::new(),
-        };
         for attempt in 0..40 {
-            memory.refused = Some(Refused::after(
-                memory.refused.take(),
-                refusal.clone(),
+            memory.report(
+                Step::Create,
+                Some(problem(Nature::Refused)),
                 false,
                 Some(1),
                 at(0),
-            ));
-            let refused = memory.refused.clone().unwrap();
+            );
+            let trouble = &memory.troubles[&Step::Create];
             // It says which node is tried first: each time another one.
-            assert_eq!(refused.count, attempt);
-            assert!(refused.next <= at(60));
+            assert_eq!(trouble.count, attempt);
+            assert!(trouble.next <= at(60));
+        }
+    }
+
+    fn problem(nature: Nature) -> Problem {
+        Problem {
+            refusal: Refusal {
+                reason: "PodRefused",
+                node: None,
+                message: "quota".into(),
+            },
+            nature,
         }
     }
 
@@ -809,14 +951,15 @@ mod tests {
             memory.will_create(pod.clone(), at(1_000));
             memory.create_answered(&creation(pod), &pod.name, answer, None, at(1_000));
         }
-        let refusal = Refusal {
-            reason: "PodRefused",
-            node: None,
-            message: String::new(),
-        };
-        memory.refused = Some(Refused::after(None, refusal, false, Some(1), at(1_000)));
+        memory.report(
+            Step::Create,
+            Some(problem(Nature::Refused)),
+            false,
+            Some(1),
+            at(1_000),
+        );
         assert!(memory.take_changed(at(10)).contains("n"));
-        assert!(memory.refused.is_none());
+        assert!(memory.is_well());
         assert_eq!(memory.overlay("n", Vec::new()).len(), 2);
         assert_eq!(doubts(&memory, 40), ["a"]);
         assert_eq!(doubts(&memory, 75), ["a", "b"]);
@@ -901,25 +1044,58 @@ mod tests {
     fn the_pause_after_refusals_grows_while_nothing_can_be_made() {
         let mut memory = Memory::default();
         let mut refuse = |some_made, generation, now| {
-            let refusal = Refusal {
-                reason: "PodRefused",
-                node: None,
-                message: "quota".into(),
-            };
-            memory.refused = Some(Refused::after(
-                memory.refused.take(),
-                refusal,
-                some_made,
-                Some(generation),
-                at(now),
-            ));
-            (memory.refused.as_ref().unwrap().next - at(now)).num_seconds()
+            let refused = Some(problem(Nature::Refused));
+            memory.report(Step::Create, refused, some_made, Some(generation), at(now));
+            assert!(memory.rests(Step::Create, Some(generation), at(now)));
+            assert!(!memory.rests(Step::Create, Some(generation + 1), at(now)));
+            assert!(!memory.rests(Step::Delete, Some(generation), at(now)));
+            (memory.rest_ends(at(now)).unwrap() - at(now)).num_seconds()
         };
         let pauses: Vec<_> = (0..9).map(|_| refuse(false, 1, 0)).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         assert_eq!(refuse(true, 1, 0), 1);
         assert_eq!(refuse(false, 1, 0), 2);
         assert_eq!(refuse(false, 2, 0), 1);
+    }
+
+    #[test]
+    fn a_hiccup_is_not_reported_and_a_rejection_is_at_once() {
+        for (nature, first, second) in [
+            (Nature::Refused, true, true),
+            (Nature::Blocked, false, true),
+            (Nature::Failed, false, true),
+            (Nature::Expected, false, false),
+        ] {
+            let mut memory = Memory::default();
+            let mut fail = |some_done| {
+                memory.report(
+                    Step::Prune,
+                    Some(problem(nature)),
+                    some_done,
+                    Some(1),
+                    at(0),
+                );
+                memory.reported().is_some()
+            };
+            assert_eq!((fail(false), fail(false)), (first, second), "{nature:?}");
+            // What goes on is not blocked.
+            assert_eq!(fail(true), nature == Nature::Refused);
+            memory.report(Step::Prune, None, false, Some(1), at(0));
+            assert!(memory.is_well() && memory.reported().is_none());
+        }
+    }
+
+    #[test]
+    fn a_node_is_gone_since_it_was_missed_first() {
+        let mut memory = Memory::default();
+        let mut since = |is_gone, now| memory.gone_since("n", is_gone, at(now));
+        assert_eq!(since(true, 10), Some(at(10)));
+        assert_eq!(since(true, 20), Some(at(10)));
+        assert_eq!(since(true, 5), Some(at(5)), "the clock was set back");
+        assert_eq!(since(false, 30), None);
+        assert_eq!(since(true, 40), Some(at(40)));
+        assert_eq!(since(false, 50), None);
+        assert!(memory.nodes.is_empty());
     }
 
     #[test]

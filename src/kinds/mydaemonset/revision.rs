@@ -305,11 +305,12 @@ pub fn body(
     })
 }
 
-/// The patch that makes an old revision the newest one again, or gives it (back) its owner.
+/// The patch that makes an old revision the newest one again, or gives it (back) its owner and its labels.
 pub fn patch(owner: &Owner<'_>, uid: &str, number: i64, now: DateTime<Utc>) -> Value {
     json!({
         "metadata": {
             "uid": uid,
+            "labels": {NAME_LABEL: owner.name, MANAGED_BY: MANAGER},
             "annotations": {SINCE_ANNOTATION: since(now)},
             "ownerReferences": [owner.reference()],
         },

@@ -39,13 +39,44 @@ const REVISION_CONFLICT: &str = "RevisionConflict";
 const VALID: &str = "Valid";
 const OBEYS: &str = "the spec obeys the rules";
 
-/// Reason of `Degraded=True`: the API server would not delete a pod.
+/// Reason of `Degraded=True`: the API server rejects a pod as it is.
+pub const POD_REFUSED: &str = "PodRefused";
+/// Reason of `Degraded=True`: the API server rejects the deletion of a pod.
 pub const DELETE_REFUSED: &str = "DeleteRefused";
+/// Reason of `Degraded=True`: a pod that is not ours has the name of one to be made.
+pub const NAME_CONFLICT: &str = "NameConflict";
+/// Reason of `Degraded=True`: an admission webhook changes the labels by which pods are found.
+pub const LABELS_CHANGED: &str = "LabelsChanged";
+/// Reason of `Degraded=True`: pods could not be made, twice in a row at least.
+pub const FAILED_CREATE: &str = "FailedCreate";
+/// Reason of `Degraded=True`: the same of deletions.
+pub const FAILED_DELETE: &str = "FailedDelete";
+/// Reason of `Degraded=True`: the same of the adoption of pods and revisions.
+pub const FAILED_ADOPT: &str = "FailedAdopt";
+/// Reason of `Degraded=True`: the same of the release of pods.
+pub const FAILED_RELEASE: &str = "FailedRelease";
+/// Reason of `Degraded=True`: the same of the deletion of old revisions.
+pub const FAILED_PRUNE: &str = "FailedPrune";
+/// All of them: each is the reason of an Event too.
+const REFUSALS: [&str; 10] = [
+    POD_REFUSED,
+    DELETE_REFUSED,
+    NAME_CONFLICT,
+    LABELS_CHANGED,
+    FAILED_CREATE,
+    FAILED_DELETE,
+    FAILED_ADOPT,
+    FAILED_RELEASE,
+    FAILED_PRUNE,
+    REVISION_CONFLICT,
+];
+/// Reason of `Progressing=True`: a revision of a deleted object of the same name is in the way.
+const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
 
-/// The API server would not make or delete a pod.
+/// A call failed: the API server would not make or delete a pod, or change its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// `PodRefused`, `NameConflict` or `DeleteRefused`.
+    /// One of the reasons of `Degraded=True`.
     pub reason: &'static str,
     /// Its words.
     pub message: String,
@@ -138,6 +169,33 @@ pub fn conflicting(
         state.set(list, type_, generation, now);
     }
     condition::remove(list, RECONCILING);
+    status
+}
+
+/// The status of an object whose revision waits for the end of one that a deleted object of the same name has left. What
+/// is known of its pods stays as it was.
+pub fn waiting(
+    previous: &MyDaemonSetStatus,
+    generation: Option<i64>,
+    revision: &str,
+    now: DateTime<Utc>,
+) -> MyDaemonSetStatus {
+    let mut status = previous.clone();
+    status.observed_generation = generation;
+    let list = &mut status.conditions;
+    let message = format!(
+        "waiting for the deletion of ControllerRevision {revision}, which belongs to a deleted MyDaemonSet of this name"
+    );
+    let waits = State::of(true, WAITING_FOR_DELETION, message);
+    for (type_, state) in [
+        (ACCEPTED, State::of(true, VALID, OBEYS)),
+        (PROGRESSING, waits.clone()),
+        (DEGRADED, State::of(false, "NoPodFails", "no pod fails")),
+        (RECONCILING, waits),
+    ] {
+        state.set(list, type_, generation, now);
+    }
+    condition::remove(list, STALLED);
     status
 }
 
@@ -404,13 +462,9 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<News> 
         tell(Severity::Normal, "RolloutComplete", "RollOut", note);
     }
     if let Some(condition) = became(DEGRADED, "True") {
-        let reason = match condition.reason.as_str() {
-            "PodRefused" => "PodRefused",
-            "NameConflict" => "NameConflict",
-            DELETE_REFUSED => DELETE_REFUSED,
-            REVISION_CONFLICT => REVISION_CONFLICT,
-            _ => "PodsFail",
-        };
+        let mut refusals = REFUSALS.into_iter();
+        let reason = refusals.find(|reason| *reason == condition.reason);
+        let reason = reason.unwrap_or("PodsFail");
         tell(
             Severity::Warning,
             reason,

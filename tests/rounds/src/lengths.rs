@@ -31,7 +31,7 @@ lengths! {
     /// `kinds::at::step`: histories of an At in the model of the API server.
     at_model: u64 = 400, 5_000;
     /// `kinds::mydaemonset::rollout`: histories of a roll-out in the model of a cluster.
-    rollout_model: u64 = 800, 100_000;
+    rollout_model: u64 = 500, 100_000;
     /// `leader::simulation`: schedules of an election.
     elections: u64 = 1_000, 5_000;
     /// `leader::simulation`: schedules in which leaders die or end, and the next must lead in time.

@@ -10,15 +10,17 @@ use kube::{Api, Resource};
 use serde_json::json;
 
 use super::pods::Done;
+use super::revisions::Ensured;
 use super::{Controller, ObjectView, Settled, of_owner, on_node};
 use crate::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus, RawMyDaemonSet};
 use crate::kinds::mydaemonset::memory::{Memory, created_text, deleted_text};
+use crate::kinds::mydaemonset::placement::Fate;
 use crate::kinds::mydaemonset::pod::Owner;
 use crate::kinds::mydaemonset::revision::RevisionView;
 use crate::kinds::mydaemonset::rollout::board::Board;
 use crate::kinds::mydaemonset::rollout::{Decision, Known, Revisions, Terms, Why};
 use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, Sight};
-use crate::kinds::mydaemonset::views::PodView;
+use crate::kinds::mydaemonset::views::{NodeView, PodView};
 use crate::reconcile::event::{self, News, Severity};
 use crate::reconcile::{Error, Key, Outcome, call, condition, if_there, write};
 
@@ -92,20 +94,21 @@ impl<'a> Look<'a> {
     }
 
     async fn at(&self, settled: &Settled) -> Result<Outcome, Error> {
-        let (revisions, left) = match self.revisions(settled).await {
-            Err(Error::Unreadable { reason, .. }) => return self.conflict(&reason).await,
-            other => other?,
+        let mut done = Done::default();
+        let revisions = match self.revisions(settled, &mut done).await? {
+            Ensured::Known(revisions) => revisions,
+            Ensured::Conflict(reason) => return self.conflict(&reason).await,
+            Ensured::Waiting(revision) => return self.wait_for_deletion(&revision).await,
         };
-        let doubted = self.ask_about_doubts().await;
+        self.ask_about_doubts(&mut done).await;
         let before = self.before();
         let (decision, mut current) = self.decide(settled, &revisions, &before.status);
-        let mut done = self.act(settled, &revisions, &decision).await;
+        self.act(settled, &revisions, &decision, &mut done).await;
         if decision.facts.complete {
             current.clone_from(&settled.hash);
         }
-        let pruned = self.prune(settled, &revisions, &current).await;
-        let errors = [done.error.take(), left, pruned.err(), doubted.err()];
-        done.error = errors.into_iter().flatten().next();
+        self.prune(settled, &revisions, &current, &mut done).await;
+        let refusal = self.memory().reported().cloned();
         let after = status::next(&Sight {
             previous: &before.status,
             generation: self.object.generation,
@@ -113,7 +116,7 @@ impl<'a> Look<'a> {
             strategy: settled.strategy,
             update: &settled.hash,
             current: &current,
-            refusal: done.refusal.as_ref(),
+            refusal: refusal.as_ref(),
             now: self.now,
         });
         self.this.metrics.status(self.key, &after);
@@ -154,6 +157,8 @@ impl<'a> Look<'a> {
                 Board::new(&settled.hash, former)
             }
         };
+        // Where no pod may be, by the present spec.
+        let mut idle = Vec::new();
         for name in changed {
             let node = self.this.nodes.get(&Key::new("", &name));
             let pods = memory.overlay(&name, self.pods_on(&name));
@@ -161,7 +166,14 @@ impl<'a> Look<'a> {
                 memory.forget_node(&name);
             }
             memory.forget_last(&name, &pods);
-            board.put(&name, node, pods, memory.last(&name).cloned());
+            let is_gone = node.is_none() && !pods.is_empty();
+            let gone_since = memory.gone_since(&name, is_gone, self.now);
+            let may_run = |node: &NodeView| settled.placement.fate(node) != Fate::Leave;
+            if pods.is_empty() && !node.as_deref().is_some_and(may_run) {
+                idle.push(name.clone());
+            }
+            let last = memory.last(&name).cloned();
+            board.put(&name, node, pods, last, gone_since);
         }
         // An object without a status may have adopted pods.
         let adopted = || {
@@ -181,12 +193,18 @@ impl<'a> Look<'a> {
             },
             grace: self.this.context.node_not_ready_grace,
             in_vain: memory.in_vain,
-            proven: memory.proven.as_deref() == Some(&settled.hash),
+            proven: memory.is_proven(&settled.hash),
             auto_paused: was_stopped(before, &settled.hash),
             resumed: self.object.resume.as_deref() == Some(&settled.hash),
             now: self.now,
         });
         memory.board = Some(board);
+        for node in idle {
+            // Else its revision would be kept as long as the node is there.
+            if decision.create.iter().all(|create| *create.node != *node) {
+                memory.clear_last(&node);
+            }
+        }
         (decision, current)
     }
 
@@ -228,6 +246,18 @@ impl<'a> Look<'a> {
         })
     }
 
+    /// The present spec's revision waits for the end of a namesake, whose watch will tell.
+    async fn wait_for_deletion(&self, revision: &str) -> Result<Outcome, Error> {
+        let before = self.before();
+        let generation = self.object.generation;
+        let after = status::waiting(&before.status, generation, revision, self.now);
+        self.write_status(&before, &after).await?;
+        Ok(Outcome {
+            next: Some(self.now + CONFLICT_PAUSE),
+            did: None,
+        })
+    }
+
     /// Tells of what was done, and says when to look again.
     fn finish(
         &self,
@@ -241,8 +271,7 @@ impl<'a> Look<'a> {
             let failed = done.deleted.iter().filter(|why| **why == Why::Failed);
             self.this.metrics.pods_failed(failed.count());
             let (created, deleted, next) = memory.tell(self.now);
-            let refusals = [&memory.refused, &memory.undeleted];
-            let refused = refusals.into_iter().flatten().map(|r| r.next).min();
+            let refused = memory.rest_ends(self.now);
             (created, deleted, next, memory.patience_ends(), refused)
         };
         for (note, reason, action) in [

@@ -3,24 +3,27 @@
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use futures::{StreamExt, stream};
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::Patch;
 use kube::core::{ObjectMeta, PartialObjectMeta, Status};
 use kube::{Api, Resource};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::Settled;
 use super::look::Look;
 use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
-use crate::kinds::mydaemonset::memory::{Answer, Doubt, Refused};
+use crate::kinds::mydaemonset::memory::{Answer, Doubt, Nature, Problem, Step};
 use crate::kinds::mydaemonset::placement::Fate;
 use crate::kinds::mydaemonset::pod::{self, Plan};
 use crate::kinds::mydaemonset::revision::{self, Content, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::rollout::{Claim, Create, Decision, Delete, Why};
-use crate::kinds::mydaemonset::status::{DELETE_REFUSED, Refusal};
+use crate::kinds::mydaemonset::status::{
+    DELETE_REFUSED, FAILED_ADOPT, FAILED_CREATE, FAILED_DELETE, FAILED_RELEASE, LABELS_CHANGED,
+    NAME_CONFLICT, POD_REFUSED, Refusal,
+};
 use crate::kinds::mydaemonset::views::{
     PodView, WatchedNode, WatchedPod, controller as controller_of,
 };
@@ -38,12 +41,12 @@ pub(super) struct Done {
     pub(super) deleted: Vec<Why>,
     /// How many pods were adopted or released.
     pub(super) claimed: usize,
-    /// The API server would not make a pod.
-    pub(super) refusal: Option<Refusal>,
     /// Something that another attempt may cure.
     pub(super) error: Option<Error>,
     /// There is more to do, and nothing against it.
     pub(super) more: bool,
+    /// A step had a problem.
+    failed: bool,
 }
 
 impl Done {
@@ -69,8 +72,56 @@ enum Made {
     Pod,
     /// Nothing to tell of: it is there, or there is nobody left to make it for.
     Nothing,
-    Refused(Refusal),
-    Failed(Error),
+    Not(Failure),
+}
+
+/// A call that failed.
+pub(super) struct Failure {
+    problem: Problem,
+    /// Where another attempt may cure it.
+    error: Option<Error>,
+}
+
+impl Failure {
+    /// That of a call about a pod on a node. `rejected` is its reason if the API server rejects it as it is, and
+    /// `failed` any other.
+    pub(super) fn of(
+        error: Error,
+        rejected: Option<&'static str>,
+        failed: &'static str,
+        name: &str,
+        node: Option<&str>,
+    ) -> Self {
+        let code = error.status().map(|status| status.code);
+        let (reason, nature) = match (error.refusal(), code, rejected) {
+            (Some(_), Some(400..=499), Some(rejected)) => (rejected, Nature::Refused),
+            (Some(_), ..) => (failed, Nature::Blocked),
+            (None, ..) => (failed, Nature::Failed),
+        };
+        let problem = Problem {
+            refusal: Refusal {
+                reason,
+                // The same of another pod is no news.
+                message: error.cause().replace(name, "..."),
+                node: node.map(str::to_owned),
+            },
+            nature,
+        };
+        let error = (nature == Nature::Failed).then_some(error);
+        Self { problem, error }
+    }
+
+    fn refused(reason: &'static str, message: String, nature: Nature) -> Self {
+        let refusal = Refusal {
+            reason,
+            message,
+            node: None,
+        };
+        Self {
+            problem: Problem { refusal, nature },
+            error: None,
+        }
+    }
 }
 
 impl Look<'_> {
@@ -80,58 +131,73 @@ impl Look<'_> {
         settled: &Settled,
         revisions: &[Arc<RevisionView>],
         decision: &Decision,
-    ) -> Done {
-        let mut done = Done::default();
+        done: &mut Done,
+    ) {
         let deletes = self.deletes(settled, decision);
-        self.delete_all(&deletes, &mut done).await;
-        let vanished = std::mem::take(&mut self.memory().vanished);
-        for claimed in [
-            self.claim_all(&decision.claim, &mut done).await,
-            self.release_all(vanished, &mut done).await,
-        ] {
-            if let Err(error) = claimed {
-                done.fail(error);
-            }
-        }
+        self.delete_all(&deletes, done).await;
+        self.claim_all(&decision.claim, done).await;
         // One call that fails must not keep all the others waiting.
-        let made = self.make(settled, revisions, decision).await;
-        done.created = made.created;
-        done.more |= made.more;
-        done.refusal = made.refusal.or(done.refusal);
-        if let Some(error) = made.error {
+        self.make(settled, revisions, decision, done).await;
+        self.release_vanished(done).await;
+        let mut memory = self.memory();
+        if done.failed {
+            memory.in_vain = memory.in_vain.wrapping_add(1);
+        } else if memory.is_well() {
+            memory.in_vain = 0;
+        }
+    }
+
+    /// Whether a step is left out: there is nothing to do, or it failed just now.
+    pub(super) fn is_left_out(&self, step: Step, is_idle: bool) -> bool {
+        let (generation, now) = (self.object.generation, self.now);
+        let mut memory = self.memory();
+        if is_idle {
+            memory.report(step, None, false, generation, now);
+        }
+        is_idle || memory.rests(step, generation, now)
+    }
+
+    /// Notes what came of a step.
+    pub(super) fn report(
+        &self,
+        step: Step,
+        failure: Option<Failure>,
+        some_done: bool,
+        done: &mut Done,
+    ) {
+        done.failed |= failure.is_some();
+        let (problem, error) = match failure {
+            Some(failure) => (Some(failure.problem), failure.error),
+            None => (None, None),
+        };
+        if let Some(error) = error {
             done.fail(error);
         }
-        let mut memory = self.memory();
-        memory.in_vain = match (&done.refusal, &done.error) {
-            (None, None) => 0,
-            _ => memory.in_vain.wrapping_add(1),
-        };
-        drop(memory);
-        done
+        let (generation, now) = (self.object.generation, self.clock());
+        self.memory()
+            .report(step, problem, some_done, generation, now);
     }
 
     /// Asks the API server about what was done and what no watch has shown in time. Only its answer ends a belief: were
     /// one to end by itself, a late deletion would come on top of that of another node.
-    pub(super) async fn ask_about_doubts(&self) -> Result<(), Error> {
+    pub(super) async fn ask_about_doubts(&self, done: &mut Done) {
         let doubts = self.memory().doubts(self.now);
         let calls: Vec<_> = doubts
             .iter()
             .take(MOST)
             .map(|doubt| async move { (doubt, self.is_so(doubt).await) })
             .collect();
-        let mut result = Ok(());
-        in_turns(calls, CALLS, |(doubt, is_so)| match is_so {
+        in_turns(calls, 1, |(doubt, is_so)| match is_so {
             Ok(is_so) => {
                 self.memory().resolve(doubt, is_so, self.clock());
-                Flow::Steady
+                Flow::Faster
             }
             Err(error) => {
-                result = Err(error);
+                done.fail(error);
                 Flow::Stop
             }
         })
         .await;
-        result
     }
 
     /// Whether a pod that was deleted is gone or going, or one that was made is there.
@@ -166,7 +232,37 @@ impl Look<'_> {
         let decided = decision.delete.iter().cloned();
         // A pod that was made but not seen yet cannot be named by its UID, and so not be deleted.
         let all = unanswered.chain(decided).filter(|d| !d.uid.is_empty());
-        all.collect()
+        let mut all = all.collect();
+        self.keep_to_trial(settled, &mut all);
+        all
+    }
+
+    /// Where the API server cannot be asked about a pod, one node is the trial: no outdated pod of another goes before
+    /// a pod of the newest revision was made.
+    fn keep_to_trial(&self, settled: &Settled, deletes: &mut Vec<Delete>) {
+        let mut memory = self.memory();
+        if memory.proven.as_ref() == Some(&settled.hash) {
+            return;
+        }
+        let Some((_, node)) = memory
+            .untried
+            .as_mut()
+            .filter(|(hash, _)| *hash == settled.hash)
+        else {
+            return;
+        };
+        let runs = |node: &String| self.fate(settled, node) == Some(Fate::Run);
+        let is_outdated = |delete: &Delete| delete.why == Why::Outdated;
+        if !node.as_ref().is_some_and(runs) {
+            let first = deletes.iter().find(|delete| is_outdated(delete));
+            *node = first.map(|delete| delete.node.clone());
+        }
+        deletes.retain(|delete| match delete.why {
+            Why::Outdated => node.as_ref() == Some(&delete.node),
+            // It cannot be the trial: no pod of the newest revision may run there.
+            Why::Excluded => false,
+            _ => true,
+        });
     }
 
     /// The pods to make, in the same way.
@@ -190,14 +286,7 @@ impl Look<'_> {
     }
 
     async fn delete_all(&self, deletes: &[Delete], done: &mut Done) {
-        let generation = self.object.generation;
-        let undeleted = self.memory().undeleted.take();
-        if deletes.is_empty() {
-            return;
-        }
-        if let Some(refused) = undeleted.clone().filter(|r| r.holds(generation, self.now)) {
-            done.refusal = Some(refused.refusal);
-            self.memory().undeleted = undeleted;
+        if self.is_left_out(Step::Delete, deletes.is_empty()) {
             return;
         }
         let calls: Vec<_> = deletes
@@ -205,43 +294,28 @@ impl Look<'_> {
             .take(MOST)
             .map(|delete| async move { (delete, self.delete(delete).await) })
             .collect();
-        let mut stopped = false;
+        let mut failures = Failures::default();
         in_turns(calls, 1, |(delete, deleted)| {
-            let error = match deleted {
-                Ok(Deleted::Now) => {
-                    done.deleted.push(delete.why);
-                    return Flow::Faster;
+            match deleted {
+                Ok(Deleted::Now) => done.deleted.push(delete.why),
+                Ok(Deleted::Not) => {}
+                // The pod has another version than the one that was judged: its news is on its way.
+                Err(error) if error.is_conflict() => {
+                    done.fail(error);
+                    return Flow::Steady;
                 }
-                Ok(Deleted::Not) => return Flow::Faster,
-                Err(error) => error,
-            };
-            let status = error.status();
-            if let Some(status) = status.filter(|s| matches!(s.code, 403 | 422)) {
-                // Its pause is that of a refusal, and not that of an error.
-                done.refusal.get_or_insert(Refusal {
-                    reason: DELETE_REFUSED,
-                    message: status.message.replace(&delete.pod, "..."),
-                    node: Some(delete.node.clone()),
-                });
-                return Flow::Steady;
+                Err(error) => {
+                    let (rejected, failed) = (Some(DELETE_REFUSED), FAILED_DELETE);
+                    let (name, node) = (&delete.pod, Some(delete.node.as_str()));
+                    return failures.add(Failure::of(error, rejected, failed, name, node));
+                }
             }
-            let is_conflict = error.is_conflict();
-            done.fail(error);
-            if is_conflict {
-                return Flow::Steady;
-            }
-            // The others would only meet the same.
-            stopped = true;
-            Flow::Stop
+            Flow::Faster
         })
         .await;
-        done.more = deletes.len() > MOST && !stopped;
-        if let Some(refusal) = done.refusal.take() {
-            let some = !done.deleted.is_empty();
-            let refused = Refused::after(undeleted, refusal, some, generation, self.clock());
-            done.refusal = Some(refused.refusal.clone());
-            self.memory().undeleted = Some(refused);
-        }
+        done.more |= deletes.len() > MOST && !failures.stopped;
+        let some_done = !done.deleted.is_empty();
+        self.report(Step::Delete, failures.first, some_done, done);
     }
 
     async fn delete(&self, delete: &Delete) -> Result<Deleted, Error> {
@@ -249,7 +323,7 @@ impl Look<'_> {
             return Ok(Deleted::Not);
         }
         let was_unanswered = self.memory().will_delete(delete, self.clock());
-        let mut params = write::only(&delete.uid, None);
+        let mut params = write::only(&delete.uid, delete.version.as_deref());
         if delete.why == Why::NodeGone {
             // No kubelet is left that would confirm the end.
             params.grace_period_seconds = Some(0);
@@ -257,10 +331,13 @@ impl Look<'_> {
         let api = self.api::<WatchedPod>();
         let request = api.delete(&delete.pod, &params);
         let result = call("delete a pod", self.key, request).await.map(drop);
-        let is_gone = result.as_ref().is_err_and(is_gone);
+        let is_changed = |error: &Error| delete.version.is_some() && error.is_conflict();
+        let is_gone = result
+            .as_ref()
+            .is_err_and(|error| is_gone(error) && !is_changed(error));
         let answer = match &result {
-            _ if is_gone => Answer::Done,
-            other => answer(other),
+            Err(error) if !is_gone => answer(error),
+            _ => Answer::Done,
         };
         let generation = self.object.generation;
         self.memory()
@@ -293,20 +370,43 @@ impl Look<'_> {
         }))
     }
 
-    async fn claim_all(&self, claims: &[Claim], done: &mut Done) -> Result<(), Error> {
-        let adopts = claims.iter().any(|claim| claim.adopt);
-        let may_adopt = adopts && self.is_still_there().await?;
-        let claims = claims.iter().filter(|claim| !claim.adopt || may_adopt);
-        let calls: Vec<_> = claims.map(|claim| self.claim(claim)).collect();
-        let mut calls = stream::iter(calls).buffer_unordered(CALLS);
-        let mut result = Ok(());
-        while let Some(claimed) = calls.next().await {
-            match claimed {
-                Ok(()) => done.claimed += 1,
-                Err(error) => result = Err(error),
-            }
+    async fn claim_all(&self, claims: &[Claim], done: &mut Done) {
+        if self.is_left_out(Step::Claim, claims.is_empty()) {
+            return;
         }
-        result
+        let adopts = claims.iter().any(|claim| claim.adopt);
+        let may_adopt = match self.is_still_there().await {
+            _ if !adopts => false,
+            Ok(is_there) => is_there,
+            Err(error) => {
+                let failure = Failure::of(error, None, FAILED_ADOPT, &self.key.name, None);
+                self.report(Step::Claim, Some(failure), false, done);
+                return;
+            }
+        };
+        let claims = claims.iter().filter(|claim| !claim.adopt || may_adopt);
+        let calls: Vec<_> = claims
+            .take(MOST)
+            .map(|claim| async move { (claim, self.claim(claim).await) })
+            .collect();
+        let mut failures = Failures::default();
+        let mut claimed = 0;
+        in_turns(calls, 1, |(claim, result)| {
+            let Err(error) = result else {
+                claimed += 1;
+                return Flow::Faster;
+            };
+            let failed = if claim.adopt {
+                FAILED_ADOPT
+            } else {
+                FAILED_RELEASE
+            };
+            let (name, node) = (&claim.pod, Some(claim.node.as_str()));
+            failures.add(Failure::of(error, None, failed, name, node))
+        })
+        .await;
+        done.claimed += claimed;
+        self.report(Step::Claim, failures.first, claimed > 0, done);
     }
 
     async fn claim(&self, claim: &Claim) -> Result<(), Error> {
@@ -369,34 +469,30 @@ impl Look<'_> {
         settled: &Settled,
         revisions: &[Arc<RevisionView>],
         decision: &Decision,
-    ) -> Done {
-        let mut done = Done::default();
-        let generation = self.object.generation;
-        let refused = self.memory().refused.clone();
+        done: &mut Done,
+    ) {
         let flowing = std::mem::take(&mut self.memory().flowing);
         let creates = self.creates(settled, decision);
-        if !creates.is_empty() || decision.prove.is_some() {
-            if let Some(refused) = refused.filter(|r| r.holds(generation, self.now)) {
-                done.refusal = Some(refused.refusal);
-                return done;
-            }
-            let window = if flowing { CALLS } else { 1 };
-            self.create_all(settled, revisions, &creates, window, &mut done)
-                .await;
-            if let Some(create) = &decision.prove {
-                self.prove(settled, create, &mut done).await;
-            }
+        let is_idle = creates.is_empty() && decision.prove.is_none();
+        if self.is_left_out(Step::Create, is_idle) {
+            return;
         }
-        let mut memory = self.memory();
-        let before = memory.refused.take();
-        if let Some(refusal) = done.refusal.take() {
-            let some = done.created > 0;
-            let refused = Refused::after(before, refusal, some, generation, self.clock());
-            done.refusal = Some(refused.refusal.clone());
-            memory.refused = Some(refused);
+        let window = if flowing { CALLS } else { 1 };
+        let mut failure = None;
+        if self.memory().relabelled
+            && let Some(create) = creates.first()
+        {
+            // No pod is made only to be deleted again.
+            failure = self.try_create(settled, create).await;
         }
-        drop(memory);
-        done
+        if failure.is_none() {
+            let made = self.create_all(settled, revisions, &creates, window, done);
+            failure = made.await;
+        }
+        if let (Some(create), None) = (&decision.prove, &failure) {
+            failure = self.prove(settled, create, done).await;
+        }
+        self.report(Step::Create, failure, done.created > 0, done);
     }
 
     /// Makes pods, few at first and more as they are taken, so that a fault that befalls all of them
@@ -408,7 +504,7 @@ impl Look<'_> {
         creates: &[Create],
         window: usize,
         done: &mut Done,
-    ) {
+    ) -> Option<Failure> {
         // After attempts in vain another node comes first: what fails for one node alone must not
         // keep all the others waiting.
         let skip = self.memory().in_vain % creates.len().max(1);
@@ -416,25 +512,23 @@ impl Look<'_> {
         let creates_in_turn = creates.iter().cycle().skip(skip).take(most);
         let calls = creates_in_turn.map(|create| self.create(settled, revisions, create));
         let calls: Vec<_> = calls.collect();
-        let mut well = true;
-        in_turns(calls, window, |made| {
-            match made {
-                Made::Pod => {
-                    done.created += 1;
-                    return Flow::Faster;
-                }
-                Made::Nothing => return Flow::Steady,
-                Made::Refused(refusal) => {
-                    done.refusal.get_or_insert(refusal);
-                }
-                Made::Failed(error) => done.fail(error),
+        let mut failure = None;
+        in_turns(calls, window, |made| match made {
+            Made::Pod => {
+                done.created += 1;
+                Flow::Faster
             }
-            well = false;
-            Flow::Stop
+            Made::Nothing => Flow::Steady,
+            Made::Not(first) => {
+                failure.get_or_insert(first);
+                Flow::Stop
+            }
         })
         .await;
-        done.more = well && creates.len() > most && done.created > 0;
-        self.memory().flowing = done.more;
+        let flows = failure.is_none() && creates.len() > most && done.created > 0;
+        done.more |= flows;
+        self.memory().flowing = flows;
+        failure
     }
 
     /// The content of a revision in its canonical form; `None` when there is no such revision, or no
@@ -491,7 +585,7 @@ impl Look<'_> {
         let (name, body) = match content {
             Ok(Some(content)) => self.build(create, &content),
             Ok(None) => return Made::Nothing,
-            Err(error) => return Made::Failed(error),
+            Err(error) => return Made::Not(not_made(error, "", &create.node)),
         };
         let expected = PodView {
             name: name.clone(),
@@ -505,26 +599,58 @@ impl Look<'_> {
         };
         self.memory().will_create(expected, self.clock());
         let client = &self.this.context.client;
-        let request = write::create::<WatchedPod, IgnoredAny>(client, &self.key.namespace, body);
-        let result = call("create a pod", self.key, request).await.map(drop);
-        let (answer, made) = match result {
+        let request = write::create::<WatchedPod, WatchedPod>(client, &self.key.namespace, body);
+        let (answer, made) = match call("create a pod", self.key, request).await {
+            Ok(pod) if self.is_shown(&pod.metadata) => (Answer::Done, Made::Pod),
+            Ok(pod) => self.take_back(&pod.metadata).await,
             Err(error) if is_already_there(&error) => {
                 self.already_there(create, &name, error).await
             }
-            result => {
-                let answer = answer(&result);
-                let made = result.err().map(|e| judge(e, &name, &create.node));
-                (answer, made.unwrap_or(Made::Pod))
+            Err(error) => {
+                let answer = answer(&error);
+                (answer, Made::Not(not_made(error, &name, &create.node)))
             }
         };
         let generation = self.object.generation;
         let mut memory = self.memory();
         memory.create_answered(create, &name, answer, generation, self.clock());
-        if matches!(made, Made::Pod) && create.revision == settled.hash {
-            memory.proven = Some(create.revision.clone());
+        if matches!(made, Made::Pod) {
+            memory.relabelled = false;
+            if create.revision == settled.hash {
+                memory.proven = Some(create.revision.clone());
+            }
         }
         drop(memory);
         made
+    }
+
+    /// Deletes a pod that an admission webhook gave other labels than ours: no watch would show it. Without it, the pod
+    /// would stay and be nobody's.
+    async fn take_back(&self, metadata: &ObjectMeta) -> (Answer, Made) {
+        self.memory().relabelled = true;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let (name, uid) = (text(&metadata.name), text(&metadata.uid));
+        let api = self.api::<WatchedPod>();
+        let params = write::only(&uid, None);
+        let request = api.delete(&name, &params);
+        let deleted = done_or_gone(call("delete a pod", self.key, request).await.map(drop));
+        let failure = match deleted {
+            Ok(()) => self.labels_changed(),
+            Err(error) => not_made(error, &name, ""),
+        };
+        (Answer::Refused, Made::Not(failure))
+    }
+
+    fn labels_changed(&self) -> Failure {
+        let (managed_by, manager) = (write::MANAGED_BY, write::MANAGER);
+        let (label, name) = (pod::NAME_LABEL, self.owner.name);
+        Failure::refused(
+            LABELS_CHANGED,
+            format!(
+                "an admission webhook changes the labels of new pods: {managed_by} must stay {manager}, and {label} {name}"
+            ),
+            Nature::Refused,
+        )
     }
 
     /// A pod of that name is there: ours, which the watch will show, or a stranger's, be it that
@@ -532,21 +658,27 @@ impl Look<'_> {
     async fn already_there(&self, create: &Create, name: &str, conflict: Error) -> (Answer, Made) {
         let api = self.api::<WatchedPod>();
         let there = if_there(read("read a pod", self.key, api.get_metadata(name)).await);
+        let failed = |error| Made::Not(not_made(error, name, &create.node));
         let made = match there {
             Ok(Some(pod)) if self.is_ours(&pod.metadata) => {
+                let is_shown = self.is_shown(&pod.metadata);
+                if !is_shown && self.memory().may_be_made(create) {
+                    // Its labels were others from the beginning.
+                    return self.take_back(&pod.metadata).await;
+                }
                 match self.release_unlabelled(&pod).await {
                     Ok(true) => taken(name),
                     Ok(false) if label(&pod, pod::REVISION_LABEL) != Some(&create.revision) => {
                         taken(name)
                     }
                     Ok(false) => return (Answer::Done, Made::Nothing),
-                    Err(error) => Made::Failed(error),
+                    Err(error) => failed(error),
                 }
             }
             // It has just gone; no watch will tell.
-            Ok(None) => Made::Failed(conflict),
+            Ok(None) => failed(conflict),
             Ok(Some(_)) => taken(name),
-            Err(error) => Made::Failed(error),
+            Err(error) => failed(error),
         };
         (Answer::Refused, made)
     }
@@ -557,7 +689,7 @@ impl Look<'_> {
     }
 
     /// Whether our watch shows a pod with these labels.
-    fn is_shown(&self, metadata: &ObjectMeta) -> bool {
+    pub(super) fn is_shown(&self, metadata: &ObjectMeta) -> bool {
         let labels = metadata.labels.as_ref();
         let is = |key, value| {
             let label = labels.and_then(|labels| labels.get(key));
@@ -581,57 +713,122 @@ impl Look<'_> {
         Ok(true)
     }
 
-    /// Releases those of the pods that are there still, and without our labels.
-    async fn release_all(&self, vanished: Vec<Claim>, done: &mut Done) -> Result<(), Error> {
-        let api = self.api::<WatchedPod>();
-        let mut result = Ok(());
-        for gone in vanished {
-            let there = if_there(read("read a pod", self.key, api.get_metadata(&gone.pod)).await);
-            let released = match there {
-                Ok(Some(pod)) if pod.metadata.uid.as_deref() == Some(&gone.uid) => {
-                    self.release_unlabelled(&pod).await
-                }
-                other => other.map(|_| false),
-            };
-            match released {
-                Ok(released) => done.claimed += usize::from(released),
-                Err(error) => {
-                    self.memory().vanished.push(gone);
-                    result = Err(error);
-                }
-            }
+    /// Releases those pods that the watch shows no more and that are there still, without our labels.
+    async fn release_vanished(&self, done: &mut Done) {
+        let vanished: Vec<Claim> = self.memory().vanished.values().cloned().collect();
+        if self.is_left_out(Step::Release, vanished.is_empty()) {
+            return;
         }
-        result
+        let calls: Vec<_> = vanished
+            .iter()
+            .take(MOST)
+            .map(|claim| async move { (claim, self.release_vanished_pod(claim).await) })
+            .collect();
+        let mut failures = Failures::default();
+        let mut some_done = false;
+        in_turns(calls, 1, |(claim, released)| match released {
+            Ok(released) => {
+                self.memory().vanished.remove(&claim.uid);
+                done.claimed += usize::from(released);
+                some_done = true;
+                Flow::Faster
+            }
+            Err(error) => {
+                let (name, node) = (&claim.pod, Some(claim.node.as_str()));
+                failures.add(Failure::of(error, None, FAILED_RELEASE, name, node))
+            }
+        })
+        .await;
+        done.more |= vanished.len() > MOST && failures.first.is_none();
+        self.report(Step::Release, failures.first, some_done, done);
+    }
+
+    async fn release_vanished_pod(&self, gone: &Claim) -> Result<bool, Error> {
+        let api = self.api::<WatchedPod>();
+        let there = if_there(read("read a pod", self.key, api.get_metadata(&gone.pod)).await)?;
+        match there {
+            Some(pod) if pod.metadata.uid.as_deref() == Some(&gone.uid) => {
+                self.release_unlabelled(&pod).await
+            }
+            _ => Ok(false),
+        }
     }
 
     /// The time of a call, which may come long after the look began.
-    fn clock(&self) -> DateTime<Utc> {
+    pub(super) fn clock(&self) -> DateTime<Utc> {
         (self.this.context.clock)()
     }
 
     /// Asks whether a pod of the newest revision would be taken.
-    async fn prove(&self, settled: &Settled, create: &Create, done: &mut Done) {
-        let (name, body) = self.build(create, &settled.canonical);
-        let client = &self.this.context.client;
-        let request = write::would_create::<WatchedPod>(client, &self.key.namespace, body);
-        let made = match call("try to create a pod", self.key, request).await {
-            Ok(()) => Made::Pod,
-            Err(error) if is_already_there(&error) => Made::Pod,
-            // The old pod's place in it becomes free.
-            Err(error) if is_over_quota(&error) => Made::Pod,
-            Err(error) => judge(error, &name, &create.node),
-        };
-        match made {
-            Made::Pod => {
-                self.memory().proven = Some(settled.hash.clone());
-                done.more = true;
-            }
-            Made::Nothing => {}
-            Made::Refused(refusal) => {
-                done.refusal.get_or_insert(refusal);
-            }
-            Made::Failed(error) => done.fail(error),
+    async fn prove(&self, settled: &Settled, create: &Create, done: &mut Done) -> Option<Failure> {
+        let failure = self.try_create(settled, create).await;
+        if failure.is_none() {
+            done.more = true;
         }
+        failure
+    }
+
+    /// Asks whether a pod would be taken, and notes if so.
+    async fn try_create(&self, settled: &Settled, create: &Create) -> Option<Failure> {
+        let newest = Create {
+            revision: settled.hash.clone(),
+            ..create.clone()
+        };
+        let (name, body) = self.build(&newest, &settled.canonical);
+        let client = &self.this.context.client;
+        let namespace = &self.key.namespace;
+        let request = write::would_create::<WatchedPod, WatchedPod>(client, namespace, body);
+        let failure = match call("try to create a pod", self.key, request).await {
+            Ok(pod) if !self.is_shown(&pod.metadata) => Some(self.labels_changed()),
+            Ok(_) => None,
+            Err(error) if is_already_there(&error) => None,
+            // The old pod's place in it becomes free.
+            Err(error) if is_over_quota(&error) => None,
+            Err(error) if has_no_dry_run(&error) => {
+                let mut memory = self.memory();
+                if memory
+                    .untried
+                    .as_ref()
+                    .is_none_or(|(hash, _)| *hash != settled.hash)
+                {
+                    memory.untried = Some((settled.hash.clone(), None));
+                }
+                return None;
+            }
+            Err(error) => Some(not_made(error, &name, &create.node)),
+        };
+        if failure.is_none() {
+            self.memory().proven = Some(settled.hash.clone());
+        }
+        failure
+    }
+}
+
+/// What fails while one step is done for many pods.
+#[derive(Default)]
+struct Failures {
+    first: Option<Failure>,
+    stopped: bool,
+}
+
+impl Failures {
+    /// Takes in a failure. What is refused for one pod may succeed for others; what another attempt may cure they would
+    /// meet as well. The error with the longest pause counts.
+    fn add(&mut self, failure: Failure) -> Flow {
+        let stops = failure.error.is_some();
+        self.stopped |= stops;
+        let pause = |failure: &Failure| {
+            let error = failure.error.as_ref();
+            error.map(|error| error.retry_after().unwrap_or_default())
+        };
+        if self
+            .first
+            .as_ref()
+            .is_none_or(|first| pause(first) < pause(&failure))
+        {
+            self.first = Some(failure);
+        }
+        if stops { Flow::Stop } else { Flow::Steady }
     }
 }
 
@@ -641,13 +838,10 @@ fn label<'a>(pod: &'a PartialObjectMeta<WatchedPod>, key: &str) -> Option<&'a st
 }
 
 fn taken(name: &str) -> Made {
-    Made::Refused(Refusal {
-        reason: "NameConflict",
-        message: format!(
-            "the pod {name} is there and is not this object's, or its labels were changed; delete it"
-        ),
-        node: None,
-    })
+    let message = format!(
+        "the pod {name} is there and is not this object's, or its labels were changed; delete it"
+    );
+    Made::Not(Failure::refused(NAME_CONFLICT, message, Nature::Refused))
 }
 
 /// What is gone, or has a namesake in its place, is as good as deleted.
@@ -663,12 +857,12 @@ fn is_gone(error: &Error) -> bool {
     matches!(error.category(), "NotFound" | "Conflict")
 }
 
-/// What an answer says of the call.
-fn answer(result: &Result<(), Error>) -> Answer {
-    match result {
-        Ok(()) => Answer::Done,
-        Err(error) if error.is_definite() => Answer::Refused,
-        Err(_) => Answer::Unknown,
+/// What an error says of the call.
+fn answer(error: &Error) -> Answer {
+    if error.is_definite() {
+        Answer::Refused
+    } else {
+        Answer::Unknown
     }
 }
 
@@ -720,26 +914,25 @@ fn is_over_quota(error: &Error) -> bool {
     status.is_some_and(|status| status.code == 403 && status.message.contains("exceeded quota"))
 }
 
-/// Whether the API server refuses the pod as it is, or something else went wrong.
-fn judge(error: Error, pod: &str, node: &str) -> Made {
-    let Some(status) = error.status() else {
-        return Made::Failed(error);
-    };
-    let causes = status.details.as_ref().map(|d| d.causes.as_slice());
-    let ending = causes
-        .unwrap_or_default()
-        .iter()
-        .any(|cause| cause.reason == "NamespaceTerminating");
-    match status.code {
-        403 if ending => Made::Nothing,
-        400 | 403 | 422 => Made::Refused(Refusal {
-            reason: "PodRefused",
-            // The same refusal for another node is no news.
-            message: status.message.replace(pod, "..."),
-            node: Some(node.to_owned()),
-        }),
-        _ => Made::Failed(error),
+/// Whether an admission webhook cannot be asked without effects (k8s.io/apiserver, `NewDryRunUnsupportedErr`). The API
+/// gives no other sign of it than these words.
+fn has_no_dry_run(error: &Error) -> bool {
+    let status = error.status();
+    status.is_some_and(|s| s.code == 400 && s.message.contains("does not support dry run"))
+}
+
+/// Why a pod was not made.
+fn not_made(error: Error, pod: &str, node: &str) -> Failure {
+    let status = error.status();
+    let details = status.and_then(|status| status.details.as_ref());
+    let mut causes = details.into_iter().flat_map(|details| &details.causes);
+    let is_ending = causes.any(|cause| cause.reason == "NamespaceTerminating");
+    let mut failure = Failure::of(error, Some(POD_REFUSED), FAILED_CREATE, pod, Some(node));
+    if is_ending {
+        // The object goes too.
+        failure.problem.nature = Nature::Expected;
     }
+    failure
 }
 
 #[cfg(test)]
@@ -747,7 +940,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    fn refused(code: u16, message: &str) -> Made {
+    fn failure(code: u16, message: &str) -> Failure {
         let status = Status {
             code,
             message: message.to_owned(),
@@ -758,26 +951,27 @@ mod tests {
             object: Key::new("ns", "x"),
             source: Box::new(kube::Error::Api(Box::new(status))),
         };
-        judge(error, "n1-abc", "n1")
+        not_made(error, "n1-abc", "n1")
     }
 
     #[test]
-    fn a_refusal_is_told_apart_from_a_failure() {
+    fn a_rejection_is_no_failure() {
         let quota = r#"pods "n1-abc" is forbidden: exceeded quota"#;
-        for code in [400, 403, 422] {
-            match refused(code, quota) {
-                Made::Refused(refusal) => {
-                    assert_eq!(refusal.reason, "PodRefused");
-                    assert_eq!(
-                        refusal.message,
-                        r#"pods "..." is forbidden: exceeded quota"#
-                    );
-                }
-                _ => panic!("{code}"),
-            }
-        }
-        for code in [404, 409, 429, 500, 503] {
-            assert!(matches!(refused(code, quota), Made::Failed(_)), "{code}");
+        let webhook = "Internal error occurred: failed calling webhook";
+        for (code, words, reason, nature) in [
+            (400, quota, "PodRefused", Nature::Refused),
+            (403, quota, "PodRefused", Nature::Refused),
+            (422, quota, "PodRefused", Nature::Refused),
+            (500, webhook, "FailedCreate", Nature::Blocked),
+            (404, quota, "FailedCreate", Nature::Failed),
+            (429, quota, "FailedCreate", Nature::Failed),
+            (500, quota, "FailedCreate", Nature::Failed),
+            (503, quota, "FailedCreate", Nature::Failed),
+        ] {
+            let Failure { problem, error } = failure(code, words);
+            assert_eq!((problem.refusal.reason, problem.nature), (reason, nature));
+            assert_eq!(error.is_some(), nature == Nature::Failed, "{code}");
+            assert_eq!(problem.refusal.message, words.replace("n1-abc", "..."));
         }
     }
 }

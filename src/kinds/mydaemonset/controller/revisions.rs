@@ -3,101 +3,202 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use chrono::TimeDelta;
+use kube::Resource as _;
 use kube::api::Patch;
+use serde_json::json;
 
 use super::look::Look;
-use super::pods::{done_or_gone, is_already_there};
+use super::pods::{Done, Failure, done_or_gone, is_already_there};
 use super::{Settled, of_owner};
+use crate::kinds::mydaemonset::crd::MyDaemonSet;
+use crate::kinds::mydaemonset::memory::Step;
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::rollout::board::Board;
+use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
+use crate::kinds::mydaemonset::views::controller;
 use crate::reconcile::{Error, call, read, write};
+
+/// A revision whose watch is later than this is asked for again.
+const STORED_FOR: TimeDelta = TimeDelta::seconds(60);
+
+/// What came of the attempt to have the revision of the present spec stored.
+pub(super) enum Ensured {
+    /// The object's revisions, that of the present spec among them and the newest.
+    Known(Vec<Arc<RevisionView>>),
+    /// It cannot be stored; why.
+    Conflict(String),
+    /// That of a deleted object has its name, and is on its way out.
+    Waiting(String),
+}
 
 impl Look<'_> {
     /// The object's revisions, that of the present spec among them and the newest: it is made, or
-    /// made the newest, where it is not. Those that nobody controls any more are adopted; the error,
-    /// where that fails, is no reason to keep the pods waiting.
+    /// made the newest, where it is not. Those that nobody controls any more are adopted; that this
+    /// fails is no reason to keep the pods waiting.
     pub(super) async fn revisions(
         &self,
         settled: &Settled,
-    ) -> Result<(Vec<Arc<RevisionView>>, Option<Error>), Error> {
-        let mut left = None;
+        done: &mut Done,
+    ) -> Result<Ensured, Error> {
         let mut known = self.this.revisions.find(&self.object.uid);
-        let orphans = of_owner(&self.key.name, "");
-        let orphans = self.this.revisions.find_with_keys(&orphans);
-        for (key, orphan) in orphans {
-            if key.namespace != self.key.namespace || !self.is_still_there().await? {
-                continue;
-            }
-            let adopted = self.adopt::<WatchedRevision>(&orphan.name, &orphan.uid);
-            match adopted.await {
-                Ok(()) => known.push(orphan),
-                Err(error) => left = Some(error),
-            }
+        known.extend(self.adopt_revisions(done).await);
+        if let Some(stored) = self.stored_revision(settled, &known) {
+            known.push(stored);
         }
         let at = known.iter().position(|r| r.hash == settled.hash);
         let number = revision::next_number(known.iter().map(AsRef::as_ref));
         let ensured = match at {
             // The last number of all may stand more than once, if somebody edits it.
-            Some(at) if known[at].number >= number - 1 => return Ok((known, left)),
+            Some(at) if known[at].number >= number - 1 => return Ok(Ensured::Known(known)),
             Some(at) => {
                 let old = known.swap_remove(at);
-                self.renew_revision(&old.name, &old.uid, number).await?
+                self.renew_revision(&old.name, &old.uid, number, None)
+                    .await?
             }
-            None => self.create_revision(settled, number).await?,
+            None => match self.create_revision(settled, number).await? {
+                Ok(created) => created,
+                Err(other) => return Ok(other),
+            },
         };
-        known.push(Arc::new(ensured));
-        Ok((known, left))
+        let ensured = Arc::new(ensured);
+        self.memory().stored = Some((ensured.clone(), self.clock() + STORED_FOR));
+        known.push(ensured);
+        Ok(Ensured::Known(known))
     }
 
-    async fn create_revision(&self, settled: &Settled, number: i64) -> Result<RevisionView, Error> {
-        let unreadable = |reason: String| Error::Unreadable {
-            object: self.key.clone(),
-            reason,
+    /// The revision of the present spec, if it was stored a moment ago and no watch shows it yet. A watch never shows one
+    /// whose labels are taken again and again.
+    fn stored_revision(
+        &self,
+        settled: &Settled,
+        known: &[Arc<RevisionView>],
+    ) -> Option<Arc<RevisionView>> {
+        let (stored, until) = self.memory().stored.clone()?;
+        let is_missing = known.iter().all(|known| known.name != stored.name);
+        (is_missing && stored.hash == settled.hash && until > self.now).then_some(stored)
+    }
+
+    /// Adopts the revisions of this name that nothing controls, and returns them.
+    async fn adopt_revisions(&self, done: &mut Done) -> Vec<Arc<RevisionView>> {
+        let mut orphans = self
+            .this
+            .revisions
+            .find_with_keys(&of_owner(&self.key.name, ""));
+        orphans.retain(|(key, _)| key.namespace == self.key.namespace);
+        if self.is_left_out(Step::Adopt, orphans.is_empty()) {
+            return Vec::new();
+        }
+        let (mut adopted, mut failure) = (Vec::new(), None);
+        for (_, orphan) in orphans {
+            let adopt = async {
+                if self.is_still_there().await? {
+                    self.adopt::<WatchedRevision>(&orphan.name, &orphan.uid)
+                        .await?;
+                    return Ok(true);
+                }
+                Ok(false)
+            };
+            match adopt.await {
+                Ok(true) => adopted.push(orphan),
+                Ok(false) => break,
+                Err(error) => {
+                    failure = Some(Failure::of(error, None, FAILED_ADOPT, &orphan.name, None));
+                    break;
+                }
+            }
+        }
+        self.report(Step::Adopt, failure, !adopted.is_empty(), done);
+        adopted
+    }
+
+    async fn create_revision(
+        &self,
+        settled: &Settled,
+        number: i64,
+    ) -> Result<Result<RevisionView, Ensured>, Error> {
+        let conflict = |reason: String| Ok(Err(Ensured::Conflict(reason)));
+        let body = match revision::body(&self.owner, &settled.canonical, number, self.now) {
+            Ok(body) => body,
+            Err(error) => return conflict(error.to_string()),
         };
-        let body = revision::body(&self.owner, &settled.canonical, number, self.now)
-            .map_err(|e| unreadable(e.to_string()))?;
         let client = &self.this.context.client;
         let namespace = &self.key.namespace;
         let request = write::create::<WatchedRevision, WatchedRevision>(client, namespace, body);
-        let made = call("create the revision", self.key, request).await;
-        let conflict = match made {
-            Ok(made) => return Ok(RevisionView::of(made)),
-            Err(error) if is_already_there(&error) => error,
-            Err(error) => {
-                let status = error.status().filter(|s| matches!(s.code, 403 | 422));
-                let refused = status.map(|s| format!("it cannot be stored: {}", s.message));
-                return Err(refused.map_or(error, unreadable));
+        match call("create the revision", self.key, request).await {
+            Ok(made) => Ok(Ok(RevisionView::of(made))),
+            Err(error) if is_already_there(&error) => {
+                self.take_revision(settled, number, error).await
             }
-        };
-        // It is there: not seen yet, left behind by a namesake of this object, or a stranger's.
+            Err(error) => match error.status().filter(|s| matches!(s.code, 403 | 422)) {
+                Some(status) => conflict(format!("it cannot be stored: {}", status.message)),
+                None => Err(error),
+            },
+        }
+    }
+
+    /// A revision of that name is there: not seen yet, without its labels, left behind by a namesake of this object, or
+    /// a foreign one.
+    async fn take_revision(
+        &self,
+        settled: &Settled,
+        number: i64,
+        conflict: Error,
+    ) -> Result<Result<RevisionView, Ensured>, Error> {
         let name = revision::name(self.owner.name, &settled.hash);
         let api = self.api::<WatchedRevision>();
         let there = read("read the revision", self.key, api.get(&name)).await?;
+        let metadata = there.metadata.clone();
         let view = RevisionView::of(there);
-        let free = view.owner_uid.is_empty() || view.owner_uid == self.object.uid;
-        if view.hash != settled.hash || !free {
-            return Err(unreadable(format!(
-                "the ControllerRevision {name} holds something else, or is another object's; delete it"
-            )));
+        let is_equal = view.hash == settled.hash;
+        let is_ours = view.owner_uid == self.object.uid;
+        if is_equal && is_ours && view.number == number && self.is_shown(&metadata) {
+            return Ok(Ok(view));
         }
-        if view.owner_uid == self.object.uid && view.number == number {
-            return Ok(view);
+        // An object of this name and another UID is gone, if this one is still there: its revision would follow it.
+        let owner = controller(metadata.owner_references.as_deref());
+        let is_left_behind = owner.is_some_and(|owner| {
+            let is_kind = owner.kind == MyDaemonSet::kind(&());
+            is_kind && owner.name == self.owner.name && owner.uid != self.object.uid
+        });
+        if !is_ours && !view.owner_uid.is_empty() && !is_left_behind {
+            let reason = format!("the ControllerRevision {name} is another object's; delete it");
+            return Ok(Err(Ensured::Conflict(reason)));
         }
-        if view.owner_uid.is_empty() && !self.is_still_there().await? {
+        if is_left_behind && !is_equal || metadata.deletion_timestamp.is_some() && !is_ours {
+            return Ok(Err(Ensured::Waiting(name)));
+        }
+        if !is_equal {
+            let reason = format!("the ControllerRevision {name} holds something else; delete it");
+            return Ok(Err(Ensured::Conflict(reason)));
+        }
+        if !is_ours && !self.is_still_there().await? {
             return Err(conflict);
         }
-        self.renew_revision(&name, &view.uid, number.max(view.number))
-            .await
+        let number = number.max(view.number);
+        let left_by = is_left_behind.then(|| (view.owner_uid.as_str(), metadata.resource_version));
+        let renewed = self.renew_revision(&name, &view.uid, number, left_by);
+        renewed.await.map(Ok)
     }
 
+    /// Makes a revision the newest one, and this object its controller: in the place of that of the given UID, if it still
+    /// has that version.
     async fn renew_revision(
         &self,
         name: &str,
         uid: &str,
         number: i64,
+        left_by: Option<(&str, Option<String>)>,
     ) -> Result<RevisionView, Error> {
         let api = self.api::<WatchedRevision>();
-        let patch = revision::patch(&self.owner, uid, number, self.now);
+        let mut patch = revision::patch(&self.owner, uid, number, self.now);
+        if let Some((owner, version)) = left_by {
+            let metadata = &mut patch["metadata"];
+            metadata["resourceVersion"] = json!(version);
+            if let Some(references) = metadata["ownerReferences"].as_array_mut() {
+                references.push(json!({"$patch": "delete", "uid": owner}));
+            }
+        }
         let params = write::patch_params();
         // Owner references of others stay.
         let patch = Patch::Strategic(&patch);
@@ -112,11 +213,8 @@ impl Look<'_> {
         settled: &Settled,
         revisions: &[Arc<RevisionView>],
         current: &str,
-    ) -> Result<(), Error> {
-        // Not even were none of them used.
-        if revisions.len() <= settled.history {
-            return Ok(());
-        }
+        done: &mut Done,
+    ) {
         let used: BTreeSet<String> = {
             let memory = self.memory();
             let on_nodes = memory.board.iter().flat_map(Board::revisions);
@@ -128,13 +226,22 @@ impl Look<'_> {
                 .collect()
         };
         let views: Vec<&RevisionView> = revisions.iter().map(AsRef::as_ref).collect();
+        let superfluous = revision::superfluous(&views, &used, settled.history);
+        if self.is_left_out(Step::Prune, superfluous.is_empty()) {
+            return;
+        }
         let api = self.api::<WatchedRevision>();
-        for old in revision::superfluous(&views, &used, settled.history) {
+        let (mut some_done, mut failure) = (false, None);
+        for old in superfluous {
             let params = write::only(&old.uid, None);
             let request = api.delete(&old.name, &params);
             let deleted = call("delete an old revision", self.key, request).await;
-            done_or_gone(deleted.map(drop))?;
+            if let Err(error) = done_or_gone(deleted.map(drop)) {
+                failure = Some(Failure::of(error, None, FAILED_PRUNE, &old.name, None));
+                break;
+            }
+            some_done = true;
         }
-        Ok(())
+        self.report(Step::Prune, failure, some_done, done);
     }
 }

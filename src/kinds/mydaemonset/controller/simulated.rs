@@ -10,7 +10,8 @@ use kube::Resource as _;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use simulated_apiserver::{
-    ChangeKind, Decision, Kubelet, KubeletOptions, Options, Resource, Server, Site, Status, Verb,
+    ChangeKind, Decision, Kubelet, KubeletOptions, Options, Resource, Review, Server, Site, Status,
+    Target, Verb,
 };
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -27,16 +28,15 @@ const SETTLED: Duration = Duration::from_mins(10);
 /// A cluster, and the controller in it.
 struct World {
     server: Server,
-    /// It runs the pods until it is dropped.
-    _kubelet: Kubelet,
+    kubelet: Kubelet,
 }
 
 impl World {
-    /// So many nodes, and a set with an available pod on each.
-    async fn running(nodes: usize, strategy: &Value) -> Self {
+    /// So many nodes.
+    fn new(nodes: usize, options: Options) -> Self {
         let server = Server::new(Options {
             namespaces: vec!["ns".to_owned()],
-            ..Options::default()
+            ..options
         });
         server.register(Resource::of::<MyDaemonSet>());
         let kubelet = server.kubelet(KubeletOptions::default());
@@ -63,10 +63,12 @@ impl World {
         };
         tokio::spawn(teller.run(stop));
         tokio::spawn(run(context));
-        let world = Self {
-            server,
-            _kubelet: kubelet,
-        };
+        Self { server, kubelet }
+    }
+
+    /// So many nodes, and a set with an available pod on each.
+    async fn running(nodes: usize, strategy: &Value) -> Self {
+        let world = Self::new(nodes, Options::default());
         world.create(strategy);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(world.ready_of("a:1"), nodes);
@@ -155,6 +157,88 @@ impl World {
         let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
         Some((text("status"), text("reason"), text("message")))
     }
+
+    /// Status and reason of `Degraded`.
+    fn degraded(&self) -> (String, String) {
+        let (status, reason, _) = self.condition("Degraded").unwrap_or_default();
+        (status, reason)
+    }
+
+    /// Every reason that `Degraded` had while it was True.
+    fn troubles(&self) -> BTreeSet<String> {
+        let versions = self.server.history().versions;
+        let sets = versions.iter().filter(|v| v.resource == "mydaemonsets");
+        let conditions = sets.filter_map(|v| v.object()["status"]["conditions"].as_array());
+        let degraded = conditions
+            .flatten()
+            .filter(|c| c["type"] == "Degraded" && c["status"] == "True");
+        degraded
+            .filter_map(|c| c["reason"].as_str().map(str::to_owned))
+            .collect()
+    }
+
+    /// The reasons of all Events.
+    fn events(&self) -> BTreeSet<String> {
+        let events = self.server.direct().list("events.events.k8s.io", "ns");
+        let reasons = events.iter().filter_map(|event| event["reason"].as_str());
+        reasons.map(str::to_owned).collect()
+    }
+
+    /// Names of all pods.
+    fn pods(&self) -> BTreeSet<String> {
+        let pods = self.server.direct().list("pods", "ns");
+        let names = pods
+            .iter()
+            .filter_map(|pod| pod["metadata"]["name"].as_str());
+        names.map(str::to_owned).collect()
+    }
+
+    /// Changes the readiness of pods for so many seconds, five times a second.
+    async fn flap(&self, seconds: usize) {
+        for flap in 0..seconds * 5 {
+            let names = self.pods();
+            let is_ready = if (flap / names.len()) % 2 == 0 {
+                "False"
+            } else {
+                "True"
+            };
+            let name = names.iter().nth(flap % names.len()).unwrap();
+            let pods = self.server.direct();
+            let edited = pods.edit_status("pods", "ns", name, |pod| {
+                for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
+                    if condition["type"] == "Ready" {
+                        condition["status"] = json!(is_ready);
+                    }
+                }
+            });
+            edited.unwrap();
+            sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// How many calls there were in all.
+    fn calls(&self, verb: Verb) -> usize {
+        self.calls_by_second(verb).values().sum()
+    }
+
+    /// Rejects these writes of the operator.
+    fn reject(&self, verb: Verb, resource: &'static str, status: Status) {
+        self.server.admit(move |review: &mut Review<'_>| {
+            let is_it = (review.user, review.verb, review.resource) == (OPERATOR, verb, resource);
+            if is_it { Err(status.clone()) } else { Ok(()) }
+        });
+    }
+
+    fn reject_nothing(&self) {
+        self.server.admit(|_: &mut Review<'_>| Ok(()));
+    }
+}
+
+/// What the API server answers where a webhook with `failurePolicy: Fail` does not answer.
+fn no_webhook() -> Status {
+    Status::internal_error(
+        "failed calling webhook \"w.example.com\": failed to call webhook: connection refused",
+    )
 }
 
 fn stays(pod: &Value) -> bool {
@@ -281,37 +365,352 @@ async fn pods_that_flap_do_not_shorten_the_pause_that_the_api_server_asks_for() 
     });
     let start = world.server.clock().elapsed();
     world.set_image("a:2");
-    let pods = world.server.direct().list("pods", "ns");
-    let names: BTreeSet<&str> = pods
-        .iter()
-        .map(|pod| pod["metadata"]["name"].as_str().unwrap())
-        .collect();
-    let mut names = names.iter().cycle();
-    for flap in 0..300 {
-        let name = names.next().unwrap();
-        let edited = world
-            .server
-            .direct()
-            .edit_status("pods", "ns", name, |pod| {
-                let is_ready = if (flap / 100) % 2 == 0 {
-                    "False"
-                } else {
-                    "True"
-                };
-                for condition in pod["status"]["conditions"].as_array_mut().unwrap() {
-                    if condition["type"] == "Ready" {
-                        condition["status"] = json!(is_ready);
-                    }
-                }
-            });
-        edited.unwrap();
-        sleep(Duration::from_millis(200)).await;
-    }
-    // A minute with five changes a second.
+    world.flap(60).await;
     let mut calls: Vec<_> = world.calls_by_second(Verb::Delete).into_iter().collect();
     calls.retain(|(second, _)| *second >= start.as_secs());
     assert!(calls.iter().all(|(_, calls)| *calls == 1), "{calls:?}");
     let pauses = calls.windows(2).map(|two| two[1].0 - two[0].0);
     assert!(pauses.clone().all(|pause| pause >= 7), "{calls:?}");
     assert!(calls.len() >= 3, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_does_not_answer_is_reported_and_a_hiccup_is_not() {
+    for (verb, reason) in [
+        (Verb::Create, "FailedCreate"),
+        (Verb::Delete, "FailedDelete"),
+    ] {
+        for lasts in [500, 60_000] {
+            let world = World::running(3, &json!({"maxUnavailable": 1})).await;
+            world.reject(verb, "pods", no_webhook());
+            // A creation is tried first by the trial.
+            world.set_image("a:2");
+            sleep(Duration::from_millis(lasts)).await;
+            let (status, now) = world.degraded();
+            assert_eq!(
+                status == "True" && now == reason,
+                lasts > 1_000,
+                "{reason} {now}"
+            );
+            let (_, _, message) = world.condition("Degraded").unwrap();
+            assert_eq!(message.contains("failed calling webhook"), lasts > 1_000);
+            world.reject_nothing();
+            sleep(SETTLED).await;
+            assert_eq!(world.ready_of("a:2"), 3);
+            assert_eq!(world.degraded().0, "False");
+            assert_eq!(world.events().contains(reason), lasts > 1_000);
+            assert_eq!(world.troubles().is_empty(), lasts < 1_000);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_fail_are_reported_from_the_second_time() {
+    for code in [429, 500, 503, 504] {
+        let world = World::new(3, Options::default());
+        world.pod_calls(Verb::Create, move |nth| match nth {
+            ..2 => Decision::Answer(Status::new(code, "Failed", "no, not now")),
+            _ => Decision::Forward,
+        });
+        world.create(&json!({}));
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(world.degraded(), ("False".into(), "NoPodFails".into()));
+        sleep(Duration::from_millis(1_500)).await;
+        assert_eq!(world.degraded(), ("True".into(), "FailedCreate".into()));
+        sleep(SETTLED).await;
+        assert_eq!(
+            (world.ready_of("a:1"), world.degraded().0),
+            (3, "False".into())
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_that_cannot_be_adopted_is_reported_and_holds_up_no_other_node() {
+    let world = World::running(3, &json!({"maxUnavailable": 1})).await;
+    let forbidden = Status::new(403, "Forbidden", "a policy says no");
+    world.reject(Verb::Update, "pods", forbidden);
+    let orphan = world.pods().into_iter().next().unwrap();
+    let pods = world.server.direct();
+    pods.patch(
+        "pods",
+        "ns",
+        &orphan,
+        &json!({"metadata": {"ownerReferences": null}}),
+    )
+    .unwrap();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.degraded(), ("True".into(), "FailedAdopt".into()));
+    world.set_image("a:2");
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.ready_of("a:2"), 2);
+    let patches = world.calls(Verb::Patch);
+    world.flap(60).await;
+    // At most one attempt in each pause.
+    assert!(world.calls(Verb::Patch) <= patches + 4);
+    world.reject_nothing();
+    sleep(SETTLED).await;
+    assert_eq!(
+        (world.ready_of("a:2"), world.degraded().0),
+        (3, "False".into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_revision_that_cannot_be_deleted_is_reported_and_holds_up_nothing() {
+    let world = World::running(2, &json!({"maxUnavailable": 1})).await;
+    let limit = json!({"spec": {"revisionHistoryLimit": 1}});
+    let sets = world.server.direct();
+    sets.patch("mydaemonsets", "ns", "d", &limit).unwrap();
+    let forbidden = Status::new(403, "Forbidden", "a policy says no");
+    world.reject(Verb::Delete, "controllerrevisions", forbidden);
+    for image in ["a:2", "a:3", "a:4"] {
+        world.set_image(image);
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(world.ready_of(image), 2);
+    }
+    assert_eq!(world.degraded(), ("True".into(), "FailedPrune".into()));
+    world.reject_nothing();
+    sleep(SETTLED).await;
+    assert_eq!(world.degraded().0, "False");
+    assert_eq!(
+        world
+            .server
+            .direct()
+            .list("controllerrevisions", "ns")
+            .len(),
+        2
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_a_deleted_namesake_left_is_taken_over() {
+    // No garbage collector comes by.
+    let options = Options {
+        collector: None,
+        ..Options::default()
+    };
+    let world = World::new(3, options);
+    world.create(&json!({}));
+    sleep(Duration::from_secs(10)).await;
+    let sets = world.server.direct();
+    sets.delete("mydaemonsets", "ns", "d").unwrap();
+    world.create(&json!({}));
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.pods().len(), 6);
+    assert_eq!(world.troubles(), BTreeSet::new());
+    let new = sets.get("mydaemonsets", "ns", "d").unwrap();
+    let revisions = sets.list("controllerrevisions", "ns");
+    let owners = revisions[0]["metadata"]["ownerReferences"]
+        .as_array()
+        .unwrap();
+    assert_eq!((revisions.len(), owners.len()), (1, 1));
+    assert_eq!(owners[0]["uid"], new["metadata"]["uid"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_of_a_deleted_namesake_that_is_on_its_way_out_is_waited_for() {
+    let world = World::running(3, &json!({})).await;
+    let direct = world.server.direct();
+    let revisions = direct.list("controllerrevisions", "ns");
+    let name = revisions[0]["metadata"]["name"].as_str().unwrap();
+    let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+    let keep = finalizers(json!(["example.com/keep"]));
+    direct
+        .patch("controllerrevisions", "ns", name, &keep)
+        .unwrap();
+    direct.delete("mydaemonsets", "ns", "d").unwrap();
+    sleep(Duration::from_secs(10)).await;
+    world.create(&json!({}));
+    sleep(Duration::from_mins(2)).await;
+    let (status, reason, message) = world.condition("Progressing").unwrap();
+    assert_eq!((&*status, &*reason), ("True", "WaitingForDeletion"));
+    assert!(message.contains(name), "{message}");
+    assert_eq!(
+        (world.condition("Stalled"), world.troubles().len()),
+        (None, 0)
+    );
+    let gone = finalizers(Value::Null);
+    direct
+        .patch("controllerrevisions", "ns", name, &gone)
+        .unwrap();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.ready_of("a:1"), 3);
+    assert_eq!(world.condition("Progressing").unwrap().1, "Complete");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_vanish_are_replaced_before_the_api_server_is_asked_about_them() {
+    let world = World::running(6, &json!({})).await;
+    world.pod_calls(Verb::Get, |_| Decision::Silent);
+    // While no watch is there to show it.
+    world.server.watches(Target::resource("pods")).gone();
+    let direct = world.server.direct();
+    let at_once = json!({"gracePeriodSeconds": 0});
+    for pod in world.pods() {
+        direct.delete_with("pods", "ns", &pod, &at_once).unwrap();
+    }
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.ready_of("a:1"), 6);
+    // The first that is not answered ends it.
+    assert_eq!(world.calls(Verb::Get), 1);
+    world.server.on(|_: &Site| Decision::Forward);
+    sleep(SETTLED).await;
+    assert_eq!(world.calls(Verb::Get), 1 + 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
+    let direct = |world: &World, name: &str| {
+        let nodes = world.server.direct();
+        nodes.delete("nodes", "", name).unwrap();
+    };
+    for back_after in [None, Some(30)] {
+        let world = World::running(3, &json!({})).await;
+        let before = world.pods();
+        direct(&world, "n1");
+        sleep(Duration::from_secs(30)).await;
+        // A watch that lists again is no reason to begin anew.
+        world.server.watches(Target::all()).gone();
+        if back_after.is_some() {
+            world.kubelet.add_node("n1");
+        }
+        sleep(Duration::from_secs(9)).await;
+        assert_eq!(world.pods(), before);
+        sleep(Duration::from_secs(5)).await;
+        let stay = if back_after.is_some() { 3 } else { 2 };
+        assert_eq!(world.pods().len(), stay);
+        assert!(world.pods().is_subset(&before));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_finds_nothing_is_none() {
+    let world = World::running(3, &json!({})).await;
+    world.server.watches(Target::resource("pods")).hold();
+    let direct = world.server.direct();
+    let at_once = json!({"gracePeriodSeconds": 0});
+    for pod in world.pods() {
+        direct.delete_with("pods", "ns", &pod, &at_once).unwrap();
+    }
+    world.set_image("a:2");
+    sleep(Duration::from_secs(20)).await;
+    assert!(world.calls(Verb::Delete) >= 1);
+    assert!(!world.events().contains("PodsDeleted"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_without_its_labels_gets_them_again_and_costs_no_calls_for_ever() {
+    for for_ever in [false, true] {
+        let world = World::running(3, &json!({})).await;
+        let direct = world.server.direct();
+        let name = direct.list("controllerrevisions", "ns")[0]["metadata"]["name"].clone();
+        let name = name.as_str().unwrap();
+        if for_ever {
+            world.server.admit(|review: &mut Review<'_>| {
+                if review.resource == "controllerrevisions" {
+                    review.object["metadata"]["labels"] = Value::Null;
+                }
+                Ok(())
+            });
+        }
+        let none = json!({"metadata": {"labels": null}});
+        direct
+            .patch("controllerrevisions", "ns", name, &none)
+            .unwrap();
+        let before = world.server.history().requests.len();
+        world.flap(60).await;
+        let requests = world.server.history().requests;
+        let calls = requests[before..]
+            .iter()
+            .filter(|r| r.site.resource == "controllerrevisions" && r.site.verb != Verb::Watch);
+        let calls = calls.count();
+        assert!((3..=6).contains(&calls), "{calls}");
+        let labels = &direct.get("controllerrevisions", "ns", name).unwrap()["metadata"]["labels"];
+        assert_eq!(labels.is_null(), for_ever);
+        assert_eq!(world.troubles(), BTreeSet::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_pod_is_left_behind_where_a_webhook_changes_our_labels() {
+    for lost in [false, true] {
+        let world = World::new(3, Options::default());
+        world.server.admit(|review: &mut Review<'_>| {
+            if (review.verb, review.resource) == (Verb::Create, "pods") {
+                let labels = &mut review.object["metadata"]["labels"];
+                labels[MANAGED_BY] = json!("another");
+            }
+            Ok(())
+        });
+        world.pod_calls(Verb::Create, move |nth| match nth {
+            0 if lost => Decision::Unanswered,
+            _ => Decision::Forward,
+        });
+        world.create(&json!({}));
+        sleep(SETTLED).await;
+        assert_eq!(world.pods(), BTreeSet::new());
+        let (status, reason, message) = world.condition("Degraded").unwrap();
+        assert_eq!((&*status, &*reason), ("True", "LabelsChanged"));
+        assert!(message.contains(MANAGED_BY), "{message}");
+        // The others were trials.
+        let versions = world.server.history().versions;
+        let made = versions
+            .iter()
+            .filter(|v| v.resource == "pods" && v.kind == ChangeKind::Added);
+        let most = if lost { 3 } else { 1 };
+        assert!(made.count() <= most);
+        world.reject_nothing();
+        sleep(SETTLED).await;
+        assert_eq!(
+            (world.ready_of("a:1"), world.degraded().0),
+            (3, "False".into())
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_namespace_that_ends_few_pods_are_tried() {
+    let world = World::running(6, &json!({})).await;
+    world.pod_calls(Verb::Create, |_| {
+        let cause = json!({"reason": "NamespaceTerminating", "message": "namespace ns is being terminated"});
+        let status = Status::new(403, "Forbidden", "unable to create new content");
+        Decision::Answer(status.with_details(json!({"causes": [cause]})))
+    });
+    let before = world.calls(Verb::Create);
+    let direct = world.server.direct();
+    for pod in world.pods().into_iter().take(3) {
+        direct.delete("pods", "ns", &pod).unwrap();
+    }
+    sleep(Duration::from_secs(5)).await;
+    world.flap(60).await;
+    let tried = world.calls(Verb::Create) - before;
+    assert!((1..=8).contains(&tried), "{tried}");
+    assert_eq!(world.troubles(), BTreeSet::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_no_dry_run_is_possible_one_node_is_the_trial() {
+    for is_taken in [true, false] {
+        let world = World::running(6, &json!({"maxUnavailable": 3})).await;
+        world.pod_calls(Verb::Create, move |nth| match nth {
+            0 => {
+                let message = "admission webhook \"w.example.com\" does not support dry run";
+                Decision::Answer(Status::bad_request(message))
+            }
+            _ if is_taken => Decision::Forward,
+            _ => Decision::Answer(Status::new(403, "Forbidden", "a policy says no")),
+        });
+        world.set_image("a:2");
+        sleep(SETTLED).await;
+        if is_taken {
+            assert_eq!(
+                (world.ready_of("a:2"), world.degraded().0),
+                (6, "False".into())
+            );
+        } else {
+            assert_eq!(world.ready_of("a:1"), 5);
+            assert_eq!(world.degraded(), ("True".into(), "PodRefused".into()));
+        }
+    }
 }

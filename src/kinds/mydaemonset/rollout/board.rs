@@ -50,6 +50,8 @@ struct Entry {
     node: Option<Arc<NodeView>>,
     pods: Vec<Arc<PodView>>,
     last: Option<Box<Last>>,
+    /// Since when the node is gone.
+    gone_since: Option<DateTime<Utc>>,
     verdict: Verdict,
 }
 
@@ -136,6 +138,7 @@ impl Entry {
         Slot::new(
             name,
             self.node.as_deref(),
+            self.gone_since,
             self.pods.iter().map(AsRef::as_ref),
             self.last.as_deref(),
             stance,
@@ -171,14 +174,15 @@ impl Board {
         self.basis.update == update
     }
 
-    /// The node of that name (none when it is gone), the object's pods there, and what was last on it
-    /// as far as it is remembered.
+    /// The node of that name (none when it is gone), the object's pods there, what was last on it
+    /// as far as it is remembered, and since when it is gone.
     pub fn put(
         &mut self,
         name: &str,
         node: Option<Arc<NodeView>>,
         pods: Vec<Arc<PodView>>,
         last: Option<Last>,
+        gone_since: Option<DateTime<Utc>>,
     ) {
         for pod in &pods {
             *self
@@ -189,6 +193,7 @@ impl Board {
         let before = if let Some(entry) = self.entries.get_mut(name) {
             entry.node = node;
             entry.last = last.map(Box::new);
+            entry.gone_since = gone_since;
             std::mem::replace(&mut entry.pods, pods)
         } else if node.is_none() && pods.is_empty() {
             return;
@@ -197,6 +202,7 @@ impl Board {
                 node,
                 pods,
                 last: last.map(Box::new),
+                gone_since,
                 verdict: Verdict::default(),
             };
             self.entries.insert(name.into(), entry);

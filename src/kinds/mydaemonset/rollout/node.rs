@@ -17,6 +17,9 @@ const PATIENCE: TimeDelta = TimeDelta::minutes(10);
 const WHOLE_SECOND: TimeDelta = TimeDelta::seconds(1);
 /// So many restarts of a container within that time are a crash loop.
 const CRASH_RESTARTS: u32 = 2;
+/// The pods of a node that is gone stay for so long: the node may register again, and its containers run meanwhile. As
+/// with the cluster's own collector (pkg/controller/podgc, quarantineTime).
+const QUARANTINE: TimeDelta = TimeDelta::seconds(40);
 /// What ails a pod because of its revision, and not by a hiccup.
 const FATAL: &[&str] = &[
     "CrashLoopBackOff",
@@ -143,6 +146,8 @@ pub(super) struct Slot<'a> {
     name: &'a str,
     /// None when the node is gone.
     node: Option<&'a NodeView>,
+    /// Since when.
+    gone_since: Option<DateTime<Utc>>,
     /// By the demands of the newest revision; of a node that keeps an older one, by the demands of that.
     fate: Fate,
     /// By the demands of the newest revision.
@@ -182,6 +187,7 @@ impl<'a> Slot<'a> {
     pub(super) fn new(
         name: &'a str,
         node: Option<&'a NodeView>,
+        gone_since: Option<DateTime<Utc>>,
         pods: impl Iterator<Item = &'a PodView>,
         last: Option<&'a Last>,
         stance: Stance,
@@ -194,6 +200,7 @@ impl<'a> Slot<'a> {
         let mut slot = Slot {
             name,
             node,
+            gone_since,
             fate: Fate::Leave,
             newest: Fate::Leave,
             excluded: None,
@@ -587,6 +594,11 @@ impl<'a> Slot<'a> {
                 } else {
                     Why::NodeGone
                 };
+                let due = self.gone_since.map(|since| since + QUARANTINE);
+                if let Some(due) = due.filter(|due| *due > terms.now) {
+                    decision.look_again(due);
+                    return;
+                }
                 let others = self.surplus.iter().chain(&self.ended).chain(&self.foreign);
                 for pod in self.running().chain(others.copied()) {
                     decision.delete.push(self.delete(pod, why));

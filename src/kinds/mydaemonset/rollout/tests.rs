@@ -112,6 +112,7 @@ struct World {
     current: &'static str,
     update_since: i64,
     memory: BTreeMap<String, Last>,
+    gone: BTreeMap<String, DateTime<Utc>>,
     in_vain: usize,
     proven: bool,
     auto_paused: bool,
@@ -124,12 +125,13 @@ fn look(
     nodes: &[NodeView],
     pods: &[PodView],
     memory: &BTreeMap<String, Last>,
+    gone: &BTreeMap<String, DateTime<Utc>>,
     terms: &Terms<'_>,
 ) -> Decision {
     let on_nodes = nodes.iter().map(|node| &node.name);
     let names: BTreeSet<&String> = on_nodes.chain(pods.iter().map(|pod| &pod.node)).collect();
     for name in names {
-        put(board, name, nodes, pods, memory);
+        put(board, name, nodes, pods, memory, gone);
     }
     board.decide(terms)
 }
@@ -140,6 +142,7 @@ fn put(
     nodes: &[NodeView],
     pods: &[PodView],
     memory: &BTreeMap<String, Last>,
+    gone: &BTreeMap<String, DateTime<Utc>>,
 ) {
     let node = nodes.iter().find(|node| node.name == name);
     let pods = pods.iter().filter(|pod| pod.node == name);
@@ -148,6 +151,7 @@ fn put(
         node.cloned().map(Arc::new),
         pods.cloned().map(Arc::new).collect(),
         memory.get(name).cloned(),
+        gone.get(name).copied(),
     );
 }
 
@@ -169,6 +173,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         current: "old",
         update_since: NOW - 100,
         memory: BTreeMap::new(),
+        gone: BTreeMap::new(),
         in_vain: 0,
         proven: true,
         auto_paused: false,
@@ -207,7 +212,8 @@ impl World {
             resumed: self.resumed,
             now: at(NOW),
         };
-        look(board, &self.nodes, &self.pods, &self.memory, &terms)
+        let gone = &self.gone;
+        look(board, &self.nodes, &self.pods, &self.memory, gone, &terms)
     }
 }
 
@@ -275,6 +281,19 @@ fn misplaced_surplus_and_stray_pods_go() {
     let facts = decision.facts;
     // A pod of a node that is gone is on no node at all.
     assert_eq!((facts.desired, facts.misscheduled), (2, 2));
+}
+
+#[test]
+fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
+    let mut world = world(nodes(&["a"]), vec![ready("a", "new"), ready("gone", "new")]);
+    for (gone_for, goes) in [(0, false), (39, false), (40, true)] {
+        world.gone = BTreeMap::from([("gone".to_owned(), at(NOW - gone_for))]);
+        let decision = world.decide();
+        let expected = ["gone-new node gone".to_owned()];
+        assert_eq!(deleted(&decision), expected[..usize::from(goes)]);
+        let due = (!goes).then(|| at(NOW + 40 - gone_for));
+        assert_eq!(decision.next, due);
+    }
 }
 
 #[test]

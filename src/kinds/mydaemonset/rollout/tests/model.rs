@@ -340,7 +340,7 @@ impl Model {
                     self.add_node(&gone.name, ready);
                 }
             }
-            6 if count < 14 && one_in(&mut self.random, 4) => {
+            6 if count < 14 && one_in(&mut self.random, 2) => {
                 let name = format!("n{}", 10 + self.next_uid);
                 let ready = self.quiet || one_in(&mut self.random, 3);
                 self.add_node(&name, ready);
@@ -625,9 +625,11 @@ impl Model {
             }
             self.memory.forget_last(&name, &pods);
             let node = node.cloned().map(Arc::new);
+            let is_gone = node.is_none() && !pods.is_empty();
+            let gone_since = self.memory.gone_since(&name, is_gone, self.now);
             let last = self.memory.last(&name).cloned();
             let last = last.filter(|_| mutant != Some(Mutant::OwnRevisionForgotten));
-            board.put(&name, node, pods, last);
+            board.put(&name, node, pods, last, gone_since);
         }
         let decision = board.decide(&terms);
         // A new board does not know a node that went before the pod was shown that was just made there.
@@ -636,15 +638,20 @@ impl Model {
         if comparable && self.random.u32(0..4) == 0 {
             let mut pods = Vec::new();
             let mut last = BTreeMap::new();
+            let mut gone = BTreeMap::new();
             for name in &every_node {
                 let on_node = pods_on(&mut self.memory, name);
+                let is_there = nodes.iter().any(|node| *node.name == **name);
+                let is_gone = !is_there && !on_node.is_empty();
+                let since = self.memory.gone_since(name, is_gone, self.now);
+                gone.extend(since.map(|since| (name.to_string(), since)));
                 pods.extend(on_node.iter().map(|pod| PodView::clone(pod)));
                 let known = self.memory.last(name);
                 last.extend(known.map(|known| (name.to_string(), known.clone())));
             }
             let mut fresh = Board::new(terms.revisions.update, None);
             board.share_was_dark(&mut fresh);
-            let again = look(&mut fresh, &nodes, &pods, &last, &terms);
+            let again = look(&mut fresh, &nodes, &pods, &last, &gone, &terms);
             ensure!(
                 decision == again,
                 "step by step {decision:#?}, at once {again:#?}"
