@@ -99,7 +99,7 @@ lengths! {
     /// `disruption::rollouts::brown_out`: roll-outs side by side, each with a limit and delays of its own.
     brown_outs: usize = 2, 10;
     /// `disruption::rollouts::joins`: nodes that join while a roll-out is under way.
-    joining_nodes: usize = 100, 500;
+    joining_nodes: usize = 50, 500;
     /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
     leader_stopped: Budget = budget(15, 3), budget(120, 20);
     /// `disruption::leader`: the periods of an election with a slow API server, in percent of the default ones.
