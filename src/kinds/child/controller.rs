@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use kube::api::{Patch, PatchParams, PropagationPolicy, ValidationDirective};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -116,6 +117,9 @@ struct Memory {
     /// The same of the deletion of earlier children.
     retiring: Pace,
     leftover: Option<Trouble>,
+    /// The pace of status writes, and what was written last: a hash of the status, and the object's version since.
+    reporting: Pace,
+    reported: Option<(u64, u64)>,
     /// What was done with the child and not told yet, the status not having been written since.
     untold: Done,
 }
@@ -271,6 +275,14 @@ impl Memory {
         })
     }
 
+    /// Whether another writer has changed the status since it was written last.
+    fn is_overwritten<S: Serialize>(&self, parent: &ParentView, status: &S) -> bool {
+        self.reported.is_some_and(|(written, version)| {
+            let newer = parent.version.parse::<u64>().is_ok_and(|is| is > version);
+            newer && written != status_hash(status)
+        })
+    }
+
     /// Forgets what was of another object of that name, and what stood in the way of another spec.
     fn meet<P: Parent>(&mut self, owner: &Owner<'_, P>) {
         if self.uid != owner.uid {
@@ -282,6 +294,7 @@ impl Memory {
         if self.generation != owner.generation {
             self.generation = owner.generation;
             (self.pace, self.retiring) = (Pace::default(), Pace::default());
+            self.reporting = Pace::default();
             (self.trouble, self.leftover) = (None, None);
         }
     }
@@ -299,20 +312,22 @@ fn turned<S: super::Observed>(before: &S, after: &S, type_: &str, status: &str) 
 }
 
 impl<P: Parent> Controller<P> {
+    /// Writes the status if it has changed, and returns the object's version then.
     async fn write(
         &self,
         key: &Key,
         parent: &ParentView,
         before: &Status<P>,
         after: &Status<P>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<u64>, Error> {
         if before == after {
-            return Ok(());
+            return Ok(None);
         }
         let (client, uid, version) = (&self.context.client, &parent.uid, &parent.version);
         let request = write::status::<Stored<P>, _>(client, key, uid, version, after);
         // If the object is gone, nobody is left to read it.
-        if_there(call("write the status", key, request).await).map(drop)
+        let written = if_there(call("write the status", key, request).await)?;
+        Ok(written.and_then(|object| object.metadata.resource_version?.parse().ok()))
     }
 
     fn publish(&self, key: &Key, uid: &str, news: impl IntoIterator<Item = News>) {
@@ -600,7 +615,10 @@ impl<P: Parent> Look<'_, P> {
         Ok(view::<P>(call(step, self.owner.key, request).await?))
     }
 
-    /// Makes the child, or puts this one right; an orphan only if it is as it was looked at.
+    /// Makes the child, or puts this one right; an orphan only if it is as it was looked at, and the first one since the
+    /// start as well: the lists of a new process may come from an API server that lags behind, and by then the child
+    /// may have been orphaned and adopted by a successor of the object. To apply the owner of old would have it
+    /// collected as garbage.
     async fn apply(
         &self,
         want: &Child,
@@ -617,7 +635,7 @@ impl<P: Parent> Look<'_, P> {
         let mut body = body.clone();
         if let Some(present) = present {
             body["metadata"]["uid"] = present.uid.as_str().into();
-            if !self.is_own(present) {
+            if !self.is_own(present) || self.memory(|memory| memory.applied.is_none()) {
                 body["metadata"]["resourceVersion"] = present.version.as_str().into();
             }
         }
@@ -729,6 +747,11 @@ impl<P: Parent> Look<'_, P> {
             self.work.next = Some(until);
             return Ok(());
         }
+        // By a spec of old, the child of the present one would be one of the others.
+        if !others.is_empty() && !self.is_current().await? {
+            self.work.is_outdated = true;
+            return Ok(());
+        }
         let mut refused = None;
         for other in others {
             let mut params = write::only(&other.uid, Some(&other.version));
@@ -835,10 +858,27 @@ impl<P: Parent> Look<'_, P> {
         set(conditions, DEGRADED, degraded, reason, message);
         let looks = [self.work.next, next, settles];
         self.work.next = looks.into_iter().flatten().min();
-        let written = this.write(owner.key, self.parent, before, &after).await;
-        // Not told before: the next look, after a conflict, tells it again.
-        written?;
-        self.memory(|memory| memory.untold = Done::Nothing);
+        // A second operator whose cache lags behind reports otherwise. Were it answered at once each time, the two would
+        // write for as long as it lasts.
+        let is_overwritten = self.memory(|memory| memory.is_overwritten(self.parent, before));
+        let hold = self.memory(|memory| memory.reporting.hold(now));
+        if let Some(until) = hold.filter(|_| *before != after) {
+            self.work.next = self.work.next.into_iter().chain([until]).min();
+            return Ok(());
+        }
+        let version = this.write(owner.key, self.parent, before, &after).await?;
+        // Not published before: the next reconcile, after a conflict, publishes it.
+        self.memory(|memory| {
+            memory.untold = Done::Nothing;
+            if let Some(version) = version {
+                if is_overwritten {
+                    memory.reporting.in_vain(now);
+                } else {
+                    memory.reporting = Pace::default();
+                }
+                memory.reported = Some((status_hash(&after), version));
+            }
+        });
         // What is on its way out is nothing to worry about.
         let warned = trouble.filter(|trouble| trouble.reason != TERMINATING);
         let warning = warned.filter(|_| turned(before, &after, DEGRADED, "True"));
@@ -886,6 +926,10 @@ fn contested<P: Parent>(name: &str) -> Trouble {
             P::Child::kind(&())
         ),
     }
+}
+
+fn status_hash(status: &impl Serialize) -> u64 {
+    hash(&serde_json::to_value(status).unwrap_or_default())
 }
 
 fn hash(body: &Value) -> u64 {

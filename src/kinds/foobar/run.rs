@@ -118,7 +118,7 @@ pub fn report(sight: &Sight<'_>, status: &mut FooBarStatus, now: DateTime<Utc>) 
         .filter(|job| status.job_uid.as_ref() == Some(&job.uid));
     let word = match own {
         Some(job) => of_job(sight, job, status.exit_code),
-        // What ended stays as it was told.
+        // What ended stays as it was reported.
         None if before.is_some_and(Phase::is_final) => return None,
         None if status.job_uid.is_none() => Word::new(
             Phase::Pending,
@@ -140,6 +140,10 @@ pub fn report(sight: &Sight<'_>, status: &mut FooBarStatus, now: DateTime<Utc>) 
             ),
         ),
     };
+    // It does so as well where a cache that lags behind has the Job as it was before. That of pods may only add an exit code.
+    if before.is_some_and(|before| before.is_final() && before != word.phase) {
+        return None;
+    }
     tell(word, sight.generation, status, now);
     status.phase.filter(|phase| before != Some(*phase))
 }
@@ -464,6 +468,21 @@ mod tests {
     }
 
     #[test]
+    fn what_has_ended_stays_so_where_the_cache_of_jobs_lags_behind() {
+        for phase in [Phase::Succeeded, Phase::Failed] {
+            let mut status = going(phase);
+            let stale = sight(Some(job("u", &[])), Some(pod(true, None)));
+            let before = status.clone();
+            assert_eq!(report(&stale, &mut status, NOW), None);
+            assert_eq!(status, before);
+        }
+        // The exit code may come later than the end.
+        let late = sight(Some(job("u", &["Failed"])), Some(pod(false, Some(3))));
+        let (phase, exit_code, _) = told(&late, going(Phase::Failed));
+        assert_eq!((phase, exit_code), (Phase::Failed, Some(3)));
+    }
+
+    #[test]
     fn an_exit_code_outlives_its_pod() {
         let mut status = going(Phase::Failed);
         status.exit_code = Some(3);
@@ -471,6 +490,7 @@ mod tests {
         let gone = sight(Some(job("u", &["Failed"])), None);
         assert_eq!(told(&gone, status.clone()), expected);
         // But not where another pod runs.
+        status.phase = Some(Phase::Running);
         let expected = (Phase::Running, None, "Running".to_owned());
         let resumed = sight(Some(job("u", &[])), Some(pod(true, None)));
         assert_eq!(told(&resumed, status), expected);

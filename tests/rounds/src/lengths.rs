@@ -56,6 +56,8 @@ lengths! {
     swept_faults: usize = 2_000, usize::MAX;
     /// `tests/offline/sweep`: runs of each kind with several faults at random.
     random_faults: u64 = 400, 10_000;
+    /// The same of the kinds that own a child, and of Count.
+    random_faults_of_children: u64 = 60, 3_000;
     /// `tests/offline/admission`: random objects of each kind.
     random_objects: u64 = 1_500, 10_000;
     /// `tests/offline/admission`: damaged reviews, each sent to the webhooks of every kind.
