@@ -99,6 +99,19 @@ impl Version {
     }
 }
 
+/// A client learned from a list or a watch what there is of a resource.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// Which client.
+    pub user: Arc<str>,
+    /// The plural.
+    pub resource: Arc<str>,
+    /// The client has been sent every change that concerns it, up to this resourceVersion, and none after it.
+    pub version: u64,
+    /// The virtual time.
+    pub elapsed: Duration,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -106,6 +119,8 @@ pub struct History {
     pub requests: Vec<Request>,
     /// Every change, in the order of their resourceVersions.
     pub versions: Vec<Version>,
+    /// What clients learned, in the order in which they did.
+    pub deliveries: Vec<Delivery>,
 }
 
 impl History {

@@ -1,6 +1,6 @@
 //! A small scheduler, kubelet and node controller in one: pods are bound, run and end, on virtual time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +14,12 @@ use crate::{Server, pod};
 const SCHEDULER: &str = "system:kube-scheduler";
 const KUBELET: &str = "system:node";
 const NODE_CONTROLLER: &str = "system:serviceaccount:kube-system:node-controller";
+const POD_COLLECTOR: &str = "system:serviceaccount:kube-system:pod-garbage-collector";
+
+/// How long pods of a node that is gone are left alone (`quarantineTime` of pkg/controller/podgc).
+const QUARANTINE: Duration = Duration::from_secs(40);
+/// How long a container that has crashed waits; each further crash doubles it.
+const BACK_OFF: Duration = Duration::from_secs(10);
 
 /// Annotations of a pod that say how it runs; see [`Run::from_annotations`].
 const EXIT_CODE: &str = "simulated-apiserver/exit-code";
@@ -27,8 +33,14 @@ pub struct Run {
     pub starts_after: Option<Duration>,
     /// From there to readiness; never if there is none.
     pub ready_after: Option<Duration>,
+    /// Why the containers wait that never start, such as `ImagePullBackOff`.
+    pub waits: Option<String>,
+    /// Why the kubelet rejects the pod, such as `OutOfcpu`.
+    pub rejected: Option<String>,
     /// From the start to the end of the containers; they run for ever if there is none.
     pub runs: Option<Duration>,
+    /// How often the containers of a pod that restarts them always crash, right after they were started. Then they run.
+    pub crashes: u32,
     /// What the containers end with.
     pub exit_code: i32,
     /// The termination message.
@@ -43,7 +55,10 @@ impl Default for Run {
         Self {
             starts_after: Some(Duration::from_secs(1)),
             ready_after: Some(Duration::from_secs(1)),
+            waits: None,
+            rejected: None,
             runs: None,
+            crashes: 0,
             exit_code: 0,
             message: String::new(),
             ends_after: Duration::from_secs(1),
@@ -112,11 +127,17 @@ struct Shared {
     wake: Notify,
 }
 
-/// When each lost node stopped reporting.
-type Nodes = BTreeMap<String, Instant>;
+/// The nodes that are not well.
+#[derive(Clone, Debug, Default)]
+struct Nodes {
+    /// When each lost node stopped reporting.
+    lost: BTreeMap<String, Instant>,
+    /// When each joining node gets ready.
+    joining: BTreeMap<String, Instant>,
+}
 
 impl Shared {
-    fn lost(&self) -> MutexGuard<'_, Nodes> {
+    fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -139,6 +160,8 @@ impl Server {
             shared: shared.clone(),
             options,
             pods: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            gone: BTreeMap::new(),
         };
         Kubelet {
             server: self.clone(),
@@ -151,35 +174,72 @@ impl Server {
 impl Kubelet {
     /// Adds a ready node.
     pub fn add_node(&self, name: &str) {
-        let node = json!({
+        self.register(name, &json!({}), "True", &[]);
+    }
+
+    /// A node joins: it registers NotReady, with the taints of such a node, and gets ready after that time.
+    pub fn join(&self, name: &str, labels: &Value, ready_after: Duration) {
+        self.register(name, labels, "False", &[NOT_READY]);
+        let at = Instant::now() + ready_after;
+        self.shared.nodes().joining.insert(name.to_owned(), at);
+        self.shared.wake.notify_one();
+    }
+
+    fn register(&self, name: &str, labels: &Value, ready: &str, taints: &[&str]) {
+        let now = seconds(self.server.clock().now());
+        let reason = if ready == "True" {
+            "KubeletReady"
+        } else {
+            "KubeletNotReady"
+        };
+        let mut node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-            "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]},
+            "spec": {"taints": taints.iter().map(|key| json!({"key": key, "effect": "NoSchedule"})).collect::<Vec<_>>()},
+            "status": {"conditions": [{"type": "Ready", "status": ready, "reason": reason, "lastTransitionTime": now}]},
         });
+        for (key, value) in labels.as_object().into_iter().flatten() {
+            node["metadata"]["labels"][key] = value.clone();
+        }
+        self.shared.nodes().lost.remove(name);
         // A node of that name may be there already, which is what is wanted.
         let _ = self.server.direct_as(KUBELET).create(node);
     }
 
+    /// The machine is gone, and with it the Node object: its pods stay until they are collected.
+    pub fn remove_node(&self, node: &str) {
+        self.shared
+            .nodes()
+            .lost
+            .insert(node.to_owned(), Instant::now());
+        // It may be gone already.
+        let _ = self
+            .server
+            .direct_as(NODE_CONTROLLER)
+            .delete("Node", "", node);
+    }
+
     /// The node stops reporting: its pods stay as they are, whatever really happens on it.
     pub fn lose(&self, node: &str) {
-        self.shared.lost().insert(node.to_owned(), Instant::now());
+        self.shared
+            .nodes()
+            .lost
+            .insert(node.to_owned(), Instant::now());
         self.shared.wake.notify_one();
     }
 
-    /// The node reports again, and its pods go on.
+    /// The node reports that it is not ready, as when its network is down: so are its pods.
+    pub fn fail(&self, node: &str) {
+        set_ready(&self.server, node, "False", "KubeletNotReady");
+        set_taint(&self.server, node, Some(NOT_READY));
+        pods_are_not_ready(&self.server, node);
+    }
+
+    /// The node reports again that it is ready, and its pods go on.
     pub fn recover(&self, node: &str) {
-        self.shared.lost().remove(node);
-        let healed = self
-            .server
-            .direct_as(NODE_CONTROLLER)
-            .edit("Node", "", node, |node| {
-                if let Value::Array(taints) = &mut node["spec"]["taints"] {
-                    taints.retain(|taint| taint["key"] != UNREACHABLE);
-                }
-            });
-        if healed.is_ok() {
-            set_ready(&self.server, node, "True", "KubeletReady");
-        }
+        self.shared.nodes().lost.remove(node);
+        set_taint(&self.server, node, None);
+        set_ready(&self.server, node, "True", "KubeletReady");
         self.shared.wake.notify_one();
     }
 
@@ -190,14 +250,51 @@ impl Kubelet {
 }
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 fn set_ready(server: &Server, node: &str, status: &str, reason: &str) {
+    let now = seconds(server.clock().now());
     // The node may be gone.
     let _ = server
         .direct_as(NODE_CONTROLLER)
         .edit_status("Node", "", node, |node| {
-            pod::set_condition(node, "Ready", status, json!({"reason": reason}));
+            let more = json!({"reason": reason, "lastTransitionTime": now});
+            pod::set_condition(node, "Ready", status, more);
         });
+}
+
+/// Replaces the taints that say why a node is not ready.
+fn set_taint(server: &Server, node: &str, key: Option<&str>) {
+    // The node may be gone.
+    let _ = server
+        .direct_as(NODE_CONTROLLER)
+        .edit("Node", "", node, |node| {
+            let taints = node["spec"]["taints"].as_array().cloned();
+            let mut taints = taints.unwrap_or_default();
+            taints.retain(|taint| taint["key"] != UNREACHABLE && taint["key"] != NOT_READY);
+            let effects = ["NoSchedule", "NoExecute"];
+            let new = key.map(|key| effects.map(|effect| json!({"key": key, "effect": effect})));
+            taints.extend(new.into_iter().flatten());
+            node["spec"]["taints"] = json!(taints);
+        });
+}
+
+/// The pods of a node that is not ready are not ready either.
+fn pods_are_not_ready(server: &Server, node: &str) {
+    let now = seconds(server.clock().now());
+    for pod in server.direct().list("Pod", "") {
+        if pod["spec"]["nodeName"] != *node || condition(&pod, "Ready") != Some("True") {
+            continue;
+        }
+        let metadata = &pod["metadata"];
+        let (namespace, name) = (text(metadata, "namespace"), text(metadata, "name"));
+        // The pod may be gone by now.
+        let _ = server
+            .direct_as(NODE_CONTROLLER)
+            .edit_status("Pod", namespace, name, |pod| {
+                pod::set_condition(pod, "Ready", "False", json!({"lastTransitionTime": now}));
+            });
+    }
 }
 
 fn disrupt(server: &Server, namespace: &str, name: &str, reason: &str) {
@@ -220,6 +317,11 @@ struct Seen {
     ungated: Option<Instant>,
     bound: Option<(Instant, Run)>,
     started: Option<Instant>,
+    /// How often its containers crashed, and when they did last if they have not been started since.
+    crashes: u32,
+    crashed: Option<Instant>,
+    /// The kubelet has said why the containers wait.
+    waits: bool,
     deleted: Option<Instant>,
     unschedulable: bool,
 }
@@ -230,6 +332,9 @@ enum Step {
     Bind(String),
     Unschedulable,
     Start,
+    Wait(String),
+    Crash,
+    Reject(String),
     Ready,
     End {
         exit_code: i32,
@@ -237,6 +342,7 @@ enum Step {
     },
     Remove,
     Evict,
+    Collect,
 }
 
 struct Worker {
@@ -245,6 +351,10 @@ struct Worker {
     options: KubeletOptions,
     /// By UID.
     pods: BTreeMap<String, Seen>,
+    /// The Node objects of this moment, by name.
+    nodes: BTreeMap<String, Value>,
+    /// Since when there is no Node object of a name that pods have.
+    gone: BTreeMap<String, Instant>,
 }
 
 impl Worker {
@@ -269,10 +379,14 @@ impl Worker {
     /// Does everything that is due, and returns when the next is.
     fn work(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let mut earliest = self.nodes(now);
+        let mut earliest = self.update_nodes(now);
+        let named = |node: Value| (text(&node["metadata"], "name").to_owned(), node);
+        let nodes = self.server.direct().list("Node", "");
+        self.nodes = nodes.into_iter().map(named).collect();
+        self.gone.retain(|node, _| !self.nodes.contains_key(node));
         let pods = self.server.direct().list("Pod", "");
         let uid = |pod: &Value| text(&pod["metadata"], "uid").to_owned();
-        let there: Vec<String> = pods.iter().map(uid).collect();
+        let there: BTreeSet<String> = pods.iter().map(uid).collect();
         self.pods.retain(|uid, _| there.contains(uid));
         for mut pod in pods {
             while let Some((due, step)) = self.next(&pod, now) {
@@ -296,36 +410,28 @@ impl Worker {
         earliest
     }
 
-    /// Marks lost nodes, and returns when the next is due.
-    fn nodes(&mut self, now: Instant) -> Option<Instant> {
-        let lost = self.shared.lost().clone();
+    /// Marks lost nodes and those that have joined, and returns when the next is due.
+    fn update_nodes(&mut self, now: Instant) -> Option<Instant> {
+        let mut nodes = self.shared.nodes();
+        let joined = nodes.joining.extract_if(.., |_, at| *at <= now);
+        let joined: Vec<String> = joined.map(|(node, _)| node).collect();
+        let (lost, joining) = (nodes.lost.clone(), nodes.joining.clone());
+        drop(nodes);
+        for node in joined {
+            set_taint(&self.server, &node, None);
+            set_ready(&self.server, &node, "True", "KubeletReady");
+        }
         let due = |since: Instant| since + self.options.unknown_after;
         for (node, since) in &lost {
             if due(*since) <= now && ready(&self.server, node) {
                 set_ready(&self.server, node, "Unknown", "NodeStatusUnknown");
-                // The node may be gone.
-                let _ = self
-                    .server
-                    .direct_as(NODE_CONTROLLER)
-                    .edit("Node", "", node, |node| {
-                        let taints = ["NoSchedule", "NoExecute"];
-                        node["spec"]["taints"] = json!(
-                            taints.map(|effect| json!({"key": UNREACHABLE, "effect": effect}))
-                        );
-                    });
-                for pod in self.server.direct().list("Pod", "") {
-                    if pod["spec"]["nodeName"] == **node && !has_ended(&pod) {
-                        self.set_status(&pod, NODE_CONTROLLER, |pod| {
-                            pod::set_condition(pod, "Ready", "False", json!({}));
-                        });
-                    }
-                }
+                set_taint(&self.server, node, Some(UNREACHABLE));
+                pods_are_not_ready(&self.server, node);
             }
         }
-        lost.values()
-            .map(|since| due(*since))
-            .filter(|due| *due > now)
-            .min()
+        let lost = lost.values().map(|since| due(*since));
+        let next = lost.chain(joining.into_values()).filter(|due| *due > now);
+        next.min()
     }
 
     /// What is done to a pod next, and when.
@@ -337,6 +443,9 @@ impl Worker {
                 ungated: None,
                 bound: None,
                 started: None,
+                crashes: 0,
+                crashed: None,
+                waits: false,
                 deleted: None,
                 unschedulable: false,
             });
@@ -352,18 +461,53 @@ impl Worker {
             if due > now {
                 return Some((due, Step::Unschedulable));
             }
-            let nodes = self.server.direct().list("Node", "");
-            return match nodes.iter().find(|node| takes(node, pod)) {
-                Some(node) => Some((now, Step::Bind(text(&node["metadata"], "name").to_owned()))),
+            return match self.nodes.iter().find(|(_, node)| takes(node, pod)) {
+                Some((node, _)) => Some((now, Step::Bind(node.clone()))),
                 None if seen.unschedulable => None,
                 None => Some((now, Step::Unschedulable)),
             };
         }
-        if let Some(since) = self.shared.lost().get(&node) {
-            let evicted = self.options.evicted_after? + self.options.unknown_after;
-            return (!deleting && !has_ended(pod)).then_some((*since + evicted, Step::Evict));
+        let place = self.nodes.get(&node);
+        let collected = match place {
+            Some(_) => None,
+            None => {
+                let since = *self.gone.entry(node.clone()).or_insert(now);
+                Some((since + QUARANTINE, Step::Collect))
+            }
+        };
+        let stays = !deleting && !has_ended(pod);
+        if let Some(since) = self.shared.nodes().lost.get(&node) {
+            let taint = json!({"key": UNREACHABLE, "effect": "NoExecute"});
+            let evicted = self.options.evicted_after;
+            let evicted = evicted.filter(|_| stays && !tolerates(pod, &taint));
+            let evicted = evicted.map(|after| *since + self.options.unknown_after + after);
+            let evicted = evicted.map(|at| (at, Step::Evict));
+            return collected.or(evicted);
         }
+        if let Some(taints) = place.and_then(|place| place["spec"]["taints"].as_array())
+            && stays
+            && taints.iter().any(|taint| {
+                let ready = taint["key"] != UNREACHABLE && taint["key"] != NOT_READY;
+                ready && taint["effect"] == "NoExecute" && !tolerates(pod, taint)
+            })
+        {
+            return Some((now, Step::Evict));
+        }
+        let next = self.next_of_kubelet(pod, now);
+        [next, collected]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(due, _)| *due)
+    }
+
+    /// What the kubelet does next to a pod of a node that it runs on.
+    fn next_of_kubelet(&mut self, pod: &Value, now: Instant) -> Option<(Instant, Step)> {
+        let deleting = !pod["metadata"]["deletionTimestamp"].is_null();
+        let place = self.nodes.get(text(&pod["spec"], "nodeName"));
+        let node_is_ready = place.is_none_or(|node| condition(node, "Ready") == Some("True"));
+        let seen = self.pods.get_mut(text(&pod["metadata"], "uid"))?;
         let run = &self.options.run;
+        let is_new = seen.bound.is_none();
         let (bound, run) = seen.bound.get_or_insert_with(|| (now, run(pod))).clone();
         if deleting {
             let since = *seen.deleted.get_or_insert(now);
@@ -385,6 +529,11 @@ impl Worker {
         if has_ended(pod) {
             return None;
         }
+        let fits = place.is_none_or(|node| is_selected(node, pod));
+        let rejected = run.rejected.or((!fits).then(|| "NodeAffinity".to_owned()));
+        if let Some(reason) = rejected.filter(|_| is_new) {
+            return Some((now, Step::Reject(reason)));
+        }
         let deadline = pod["spec"]["activeDeadlineSeconds"].as_u64();
         let deadline = deadline.map(|deadline| {
             let step = Step::End {
@@ -394,9 +543,20 @@ impl Worker {
             (bound + Duration::from_secs(deadline), step)
         });
         let next = match seen.started {
-            None => run.starts_after.map(|after| (bound + after, Step::Start)),
+            None => match (run.starts_after, run.waits) {
+                (_, Some(_)) if seen.waits => None,
+                (_, Some(reason)) => Some((bound + Duration::from_secs(1), Step::Wait(reason))),
+                (after, None) => after.map(|after| (bound + after, Step::Start)),
+            },
+            Some(_) if let Some(at) = seen.crashed => {
+                let pause = BACK_OFF * 2_u32.pow(seen.crashes.saturating_sub(1).min(5));
+                Some((at + pause, Step::Start))
+            }
+            Some(started) if seen.crashes < run.crashes => {
+                Some((started + Duration::from_secs(1), Step::Crash))
+            }
             Some(started) => {
-                let is_ready = condition(pod, "Ready") == Some("True");
+                let is_ready = condition(pod, "Ready") == Some("True") || !node_is_ready;
                 let ready = run.ready_after.filter(|_| !is_ready);
                 let ready = ready.map(|after| (started + after, Step::Ready));
                 let ends = run.runs.map(|runs| {
@@ -452,15 +612,18 @@ impl Worker {
                 });
             }
             Step::Start => {
+                let mut restarts = 0;
                 if let Some(seen) = seen {
                     seen.started = Some(now);
+                    seen.crashed = None;
+                    restarts = seen.crashes;
                 }
                 self.set_status(pod, KUBELET, |pod| {
                     pod["status"]["phase"] = json!("Running");
                     pod["status"]["startTime"] = json!(time);
                     pod["status"]["podIP"] = json!("10.0.0.1");
                     let running = json!({"running": {"startedAt": time}});
-                    pod["status"]["containerStatuses"] = containers(pod, &running, false);
+                    pod["status"]["containerStatuses"] = containers(pod, &running, false, restarts);
                     for kind in ["Initialized", "PodReadyToStartContainers"] {
                         pod::set_condition(pod, kind, "True", json!({"lastTransitionTime": time}));
                     }
@@ -470,9 +633,38 @@ impl Worker {
                     }
                 });
             }
+            Step::Wait(reason) => {
+                if let Some(seen) = seen {
+                    seen.waits = true;
+                }
+                self.set_status(pod, KUBELET, |pod| {
+                    let waiting = json!({"waiting": {"reason": reason}});
+                    pod["status"]["containerStatuses"] = containers(pod, &waiting, false, 0);
+                });
+            }
+            Step::Crash => {
+                let mut restarts = 0;
+                if let Some(seen) = seen {
+                    restarts = seen.crashes;
+                    seen.crashes += 1;
+                    seen.crashed = Some(now);
+                }
+                self.set_status(pod, KUBELET, |pod| {
+                    let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+                    pod["status"]["containerStatuses"] = containers(pod, &waiting, false, restarts);
+                });
+            }
+            Step::Reject(reason) => self.set_status(pod, KUBELET, |pod| {
+                pod["status"]["phase"] = json!("Failed");
+                pod["status"]["reason"] = json!(reason);
+                pod["status"]["message"] = json!("Pod was rejected");
+                pod["status"]["startTime"] = json!(time);
+            }),
             Step::Ready => self.set_status(pod, KUBELET, |pod| {
                 let running = pod["status"]["containerStatuses"][0]["state"].clone();
-                pod["status"]["containerStatuses"] = containers(pod, &running, true);
+                let restarts = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
+                let restarts = restarts.unwrap_or_default().try_into().unwrap_or_default();
+                pod["status"]["containerStatuses"] = containers(pod, &running, true, restarts);
                 for kind in ["Ready", "ContainersReady"] {
                     pod::set_condition(pod, kind, "True", json!({"lastTransitionTime": time}));
                 }
@@ -496,7 +688,7 @@ impl Worker {
                         ended["message"] = json!(message);
                     }
                     let ended = json!({"terminated": ended});
-                    pod["status"]["containerStatuses"] = containers(pod, &ended, false);
+                    pod["status"]["containerStatuses"] = containers(pod, &ended, false, 0);
                 }
                 for kind in ["Ready", "ContainersReady"] {
                     let more = json!({"reason": if succeeded { "PodCompleted" } else { "PodFailed" }, "lastTransitionTime": time});
@@ -512,6 +704,11 @@ impl Worker {
                 }
             }
             Step::Evict => disrupt(&self.server, namespace, name, "DeletionByTaintManager"),
+            Step::Collect => {
+                let options = json!({"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}});
+                // A pod that is gone, or has finalizers, needs nothing more.
+                let _ = self.server.direct_as(POD_COLLECTOR).delete_with("Pod", namespace, name, &options);
+            }
         }
     }
 
@@ -544,12 +741,12 @@ fn ready(server: &Server, node: &str) -> bool {
 }
 
 /// The status of each container.
-fn containers(pod: &Value, state: &Value, ready: bool) -> Value {
+fn containers(pod: &Value, state: &Value, ready: bool, restarts: u32) -> Value {
     let containers = pod["spec"]["containers"].as_array();
     let statuses = containers.into_iter().flatten().map(|container| {
         json!({
             "name": container["name"], "image": container["image"], "imageID": "",
-            "ready": ready, "started": ready, "restartCount": 0, "state": state,
+            "ready": ready, "started": ready, "restartCount": restarts, "state": state,
         })
     });
     Value::Array(statuses.collect())
@@ -557,6 +754,18 @@ fn containers(pod: &Value, state: &Value, ready: bool) -> Value {
 
 /// Whether the scheduler gives a pod to a node.
 fn takes(node: &Value, pod: &Value) -> bool {
+    let unschedulable = node["spec"]["unschedulable"] == true;
+    let cordon = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+    let mut taints = taints.chain(unschedulable.then_some(&cordon));
+    let not_ready = condition(node, "Ready") != Some("True");
+    is_selected(node, pod)
+        && !not_ready
+        && taints.all(|taint| taint["effect"] == "PreferNoSchedule" || tolerates(pod, taint))
+}
+
+/// Whether the node is one that the pod's selector and required affinity ask for.
+fn is_selected(node: &Value, pod: &Value) -> bool {
     let labels = &node["metadata"]["labels"];
     let selected = pod["spec"]["nodeSelector"].as_object();
     let selected = selected
@@ -576,15 +785,7 @@ fn takes(node: &Value, pod: &Value) -> bool {
         holds("matchExpressions", &|key| labels[key].clone())
             && holds("matchFields", &|_| node["metadata"]["name"].clone())
     };
-    let unschedulable = node["spec"]["unschedulable"] == true;
-    let cordon = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
-    let taints = node["spec"]["taints"].as_array().into_iter().flatten();
-    let mut taints = taints.chain(unschedulable.then_some(&cordon));
-    let not_ready = condition(node, "Ready") != Some("True");
-    selected
-        && !not_ready
-        && terms.is_none_or(|terms| terms.iter().any(term_holds))
-        && taints.all(|taint| taint["effect"] == "PreferNoSchedule" || tolerates(pod, taint))
+    selected && terms.is_none_or(|terms| terms.iter().any(term_holds))
 }
 
 fn requirement_holds(requirement: &Value, value: &Value) -> bool {

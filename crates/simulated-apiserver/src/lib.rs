@@ -30,7 +30,7 @@ pub use call::{PatchType, Verb};
 pub use clock::Clock;
 pub use direct::Direct;
 pub use fault::{Callback, Decision, Plan, Site};
-pub use history::{History, Request, Version};
+pub use history::{Delivery, History, Request, Version};
 pub use kubelet::{Kubelet, KubeletOptions, Run};
 pub use resource::{Behavior, Resource};
 pub use server::{Connection, Options, Server, Watching};

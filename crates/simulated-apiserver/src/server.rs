@@ -23,7 +23,7 @@ use tower::{BoxError, Service};
 use crate::admission::{Admission, Review};
 use crate::call::{Call, PatchType, Verb};
 use crate::fault::{Decision, Plan, Site};
-use crate::history::{self, History, Version};
+use crate::history::{self, Delivery, History, Version};
 use crate::resource::{self, Behavior};
 use crate::status::{Status, details};
 use crate::store::{Key, Moment, Store, Stored, complete};
@@ -83,6 +83,7 @@ pub(crate) struct State {
     admission: Option<Arc<Admission>>,
     reached: BTreeMap<Site, u32>,
     requests: Vec<history::Request>,
+    deliveries: Vec<Delivery>,
     /// How much of the log was made known to watches.
     announced: usize,
 }
@@ -136,6 +137,7 @@ impl Server {
                     admission: None,
                     reached: BTreeMap::new(),
                     requests: Vec::new(),
+                    deliveries: Vec::new(),
                     announced: 0,
                 }),
                 plan: Mutex::new(Arc::new(|_: &Site| Decision::Forward)),
@@ -219,6 +221,7 @@ impl Server {
             versions: versions
                 .map(|change| Version::new(change, &state.resources[change.key.resource]))
                 .collect(),
+            deliveries: state.deliveries.clone(),
         }
     }
 
@@ -518,7 +521,13 @@ impl State {
                 if let Some(status) = self.watches.refusal(user, call) {
                     return Err(status);
                 }
-                let body = crate::list::list(&self.store, call, self.watches.stale(user, call))?;
+                let stale = self.watches.stale(user, call);
+                let body = crate::list::list(&self.store, call, stale)?;
+                if call.query.get("continue").is_none() {
+                    // Later pages show the same moment.
+                    let version = stale.unwrap_or_else(|| self.store.version());
+                    self.delivered(user, &call.resource.plural, version, moment.elapsed);
+                }
                 Ok(Reply::Body {
                     code: 200,
                     body,
@@ -596,6 +605,16 @@ impl State {
             // Watches are opened before this.
             Verb::Watch => Err(Status::bad_request("a watch is no request on objects")),
         }
+    }
+
+    /// Notes what a client has learned.
+    pub(crate) fn delivered(&mut self, user: &str, resource: &str, version: u64, at: Duration) {
+        self.deliveries.push(Delivery {
+            user: user.into(),
+            resource: resource.into(),
+            version,
+            elapsed: at,
+        });
     }
 
     /// A write that a client asks for.

@@ -406,8 +406,14 @@ pub(crate) fn body(handle: Handle) -> impl Stream<Item = io::Result<Frame<Bytes>
                 let delay = handle.server.options().watch_delay;
                 let state = &mut *state;
                 let step = state.watches.step(handle.id, &state.store, delay);
-                let open = state.watches.open.get(&handle.id);
-                (step, open.map(|open| open.wake.clone())?)
+                let open = state.watches.open.get(&handle.id)?;
+                let wake = open.wake.clone();
+                if matches!(step, Step::Deliver(_)) && open.ending.is_none() {
+                    let (user, resource) = (open.user.clone(), open.resource.clone());
+                    let (version, at) = (open.version, handle.server.clock().elapsed());
+                    state.delivered(&user, &resource.plural, version, at);
+                }
+                (step, wake)
             };
             match step {
                 Step::Deliver(event) => return Some((Ok(Frame::data(event)), Some(handle))),

@@ -139,3 +139,94 @@ async fn a_pod_without_a_node_is_unschedulable_until_one_comes() {
     sleep(Duration::from_secs(5)).await;
     assert_eq!(phase(&server, "a"), "Running");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_joins_gets_ready_and_then_its_pods_do() {
+    let server = server();
+    let kubelet = server.kubelet(KubeletOptions::default());
+    kubelet.join("n1", &json!({"disk": "ssd"}), Duration::from_secs(30));
+    let mut daemon = pod("a");
+    daemon["spec"]["nodeName"] = json!("n1");
+    daemon["spec"]["nodeSelector"] = json!({"disk": "ssd"});
+    server.direct().create(daemon).unwrap();
+    let ready = |server: &Server| {
+        let status = read(server, "a")["status"]["containerStatuses"][0].clone();
+        status["ready"] == true
+    };
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(phase(&server, "a"), "Running");
+    assert!(!ready(&server));
+    sleep(Duration::from_secs(11)).await;
+    assert!(ready(&server));
+    kubelet.fail("n1");
+    sleep(Duration::from_secs(1)).await;
+    let conditions = read(&server, "a")["status"]["conditions"].clone();
+    let is_ready = conditions
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|c| c["type"] == "Ready");
+    assert_eq!(is_ready.unwrap()["status"], "False");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_node_that_is_gone_are_collected() {
+    let server = server();
+    let kubelet = with_node(&server);
+    server.direct().create(pod("a")).unwrap();
+    sleep(Duration::from_secs(5)).await;
+    kubelet.remove_node("n1");
+    sleep(Duration::from_secs(39)).await;
+    assert!(server.direct().get("Pod", "default", "a").is_some());
+    sleep(Duration::from_secs(2)).await;
+    assert!(server.direct().get("Pod", "default", "a").is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_taint_evicts_the_pods_that_do_not_tolerate_it() {
+    let server = server();
+    let _kubelet = with_node(&server);
+    let mut tolerant = pod("b");
+    tolerant["spec"]["tolerations"] = json!([{"operator": "Exists"}]);
+    for object in [pod("a"), tolerant] {
+        server.direct().create(object).unwrap();
+    }
+    sleep(Duration::from_secs(5)).await;
+    let taint = json!({"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}});
+    server.direct().patch("Node", "", "n1", &taint).unwrap();
+    sleep(Duration::from_secs(5)).await;
+    assert!(server.direct().get("Pod", "default", "a").is_none());
+    assert_eq!(phase(&server, "b"), "Running");
+}
+
+#[tokio::test(start_paused = true)]
+async fn containers_crash_wait_and_run_again() {
+    let server = server();
+    let kubelet = server.kubelet(KubeletOptions {
+        run: std::sync::Arc::new(|pod| Run {
+            crashes: 2,
+            waits: (pod["metadata"]["name"] == "b").then(|| "ImagePullBackOff".to_owned()),
+            rejected: (pod["metadata"]["name"] == "c").then(|| "OutOfcpu".to_owned()),
+            ..Run::default()
+        }),
+        ..KubeletOptions::default()
+    });
+    kubelet.add_node("n1");
+    for name in ["a", "b", "c"] {
+        server.direct().create(pod(name)).unwrap();
+    }
+    let container = |name: &str| read(&server, name)["status"]["containerStatuses"][0].clone();
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(
+        container("a")["state"]["waiting"]["reason"],
+        "CrashLoopBackOff"
+    );
+    assert_eq!(
+        container("b")["state"]["waiting"]["reason"],
+        "ImagePullBackOff"
+    );
+    assert_eq!(read(&server, "c")["status"]["reason"], "OutOfcpu");
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(container("a")["restartCount"], 2);
+    assert_eq!(container("a")["ready"], true);
+}
