@@ -64,9 +64,13 @@ fn concerns(state: &State, change: &Change) -> bool {
         // An owner may have gone while its dependent was on its way.
         ChangeKind::Added => !owners(object).is_empty(),
         ChangeKind::Modified => {
+            let before = change.previous.as_ref();
+            // Another owner, which may be gone.
+            let is_given = before.is_some_and(|before| owners(&before.value) != owners(object))
+                && !owners(object).is_empty();
             let namespace = state.resources[change.key.resource].behavior == Behavior::Namespace;
             let awaited = |f: &String| f == FOREGROUND || f == ORPHAN;
-            is_deleted(object) && (namespace || finalizers(object).iter().any(awaited))
+            is_given || is_deleted(object) && (namespace || finalizers(object).iter().any(awaited))
         }
     }
 }

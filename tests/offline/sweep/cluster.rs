@@ -77,6 +77,7 @@ impl Cluster {
             run: Arc::new(|pod: &Value| subject.run(pod)),
             ..KubeletOptions::default()
         });
+        subject.surround(&server);
         for node in subject.nodes() {
             kubelet.add_node(node);
         }

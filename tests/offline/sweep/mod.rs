@@ -8,11 +8,15 @@
 mod at;
 mod changes;
 mod cluster;
+mod count;
 mod faults;
 mod mutants;
+mod owned;
+mod patience;
 mod policy;
 mod run;
 mod subject;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -230,7 +234,7 @@ fn every_fault(subject: &'static dyn Subject) {
 fn faults_at_random(subject: &'static dyn Subject) {
     let calm = undisturbed(subject);
     let scenarios = subject.scenarios();
-    parallel_cases(lengths::random_faults(), |seed| {
+    parallel_cases(subject.random_runs(), |seed| {
         let scenario = &scenarios[usize::try_from(seed % scenarios.len() as u64).unwrap()];
         let disturbed = run(subject, scenario, &Disturbance::Random(seed), None);
         let wrong = disturbed.faults(&calm[scenario.name], subject, scenario);

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use my_operator_rounds::lengths;
 use serde_json::Value;
-use simulated_apiserver::{History, Run, Site};
+use simulated_apiserver::{History, Run, Server, Site};
 
 use super::cluster::Cluster;
 use super::faults::Fault;
@@ -29,6 +30,9 @@ pub trait Subject: Sync {
     fn nodes(&self) -> &'static [&'static str] {
         &["node-1"]
     }
+
+    /// Starts other controllers that the kind depends on.
+    fn surround(&self, _server: &Server) {}
 
     /// How a pod runs.
     fn run(&self, pod: &Value) -> Run;
@@ -70,6 +74,11 @@ pub trait Subject: Sync {
 
     /// Programs with a bug, each of which must be caught.
     fn mutants(&self) -> &'static [Mutant];
+
+    /// How many runs there are with several faults at random.
+    fn random_runs(&self) -> u64 {
+        lengths::random_faults()
+    }
 
     /// Every fault.
     fn faults(&self) -> Vec<Fault> {

@@ -56,6 +56,8 @@ lengths! {
     swept_faults: usize = 2_000, usize::MAX;
     /// `tests/offline/sweep`: runs of each kind with several faults at random.
     random_faults: u64 = 400, 10_000;
+    /// The same of the kinds that own a child, and of Count.
+    random_faults_of_children: u64 = 60, 3_000;
     /// `tests/offline/admission`: random objects of each kind.
     random_objects: u64 = 1_500, 10_000;
     /// `tests/offline/admission`: damaged reviews, each sent to the webhooks of every kind.
@@ -99,7 +101,7 @@ lengths! {
     /// `disruption::rollouts::brown_out`: roll-outs side by side, each with a limit and delays of its own.
     brown_outs: usize = 2, 10;
     /// `disruption::rollouts::joins`: nodes that join while a roll-out is under way.
-    joining_nodes: usize = 100, 500;
+    joining_nodes: usize = 50, 500;
     /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
     leader_stopped: Budget = budget(15, 3), budget(120, 20);
     /// `disruption::leader`: the periods of an election with a slow API server, in percent of the default ones.

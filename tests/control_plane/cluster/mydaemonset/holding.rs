@@ -44,8 +44,8 @@ async fn a_partition_holds_the_last_nodes_by_name() {
     assert_eq!(sight.only(&place.node(4)).image, "a:2");
     // Step by step.
     place.apply(&place.rolling("a:2", last(2))).await;
-    let sight = place.until("2 more", |s| s.serving("a:2").len() == 4).await;
-    assert_eq!(sight.serving("a:1"), [nodes[3].as_str()]);
+    let sight = place.until("1 more", |s| s.serving("a:2").len() == 3).await;
+    assert_eq!(sight.serving("a:1"), [&nodes[2], &nodes[3]]);
     place.apply(&place.rolling("a:2", last(0))).await;
     place.served("a:2", &place.nodes(5)).await;
 }
@@ -382,6 +382,39 @@ async fn a_partitions_step_is_not_over_before_its_new_pods_are_available() {
     place
         .until_condition("Progressing", "False/Partitioned")
         .await;
+}
+
+#[tokio::test]
+async fn a_joining_node_releases_no_node_from_the_partition() {
+    let place = Place::new("partition-join", 5).await;
+    let nodes = place.nodes(5);
+    let held = json!({"partition": 3});
+    place.apply(&place.rolling("a:1", held.clone())).await;
+    place.served("a:1", &nodes).await;
+    place.apply(&place.rolling("a:2", held)).await;
+    let sight = place
+        .until("the first two", |s| s.serving("a:2").len() == 2)
+        .await;
+    assert_eq!(sight.serving("a:1"), [&nodes[2], &nodes[3], &nodes[4]]);
+    // They are the last by name, and get the newest revision.
+    for number in [7, 8, 9] {
+        place.add(place.fake(number)).await;
+        let node = place.node(number);
+        place
+            .until("its pod", |s| s.only_serving(&node, "a:2"))
+            .await;
+    }
+    let sight = place
+        .until("all to be counted", |s| {
+            s.count("updatedNumberScheduled") == 5 && s.count("desiredNumberScheduled") == 8
+        })
+        .await;
+    assert_eq!(sight.condition("Progressing"), "False/Partitioned");
+    place.witness("meanwhile").await;
+    let after = place.sight().await;
+    assert_eq!(after.uids(), sight.uids());
+    assert_eq!(after.serving("a:1"), [&nodes[2], &nodes[3], &nodes[4]]);
+    assert_ne!(after.text("currentRevision"), after.text("updateRevision"));
 }
 
 /// A set that tolerates everything, as one of a network plugin, runs on a node before that is Ready.

@@ -16,6 +16,7 @@ mod journal;
 mod placement;
 mod revisions;
 mod rollout;
+mod selectors;
 mod status;
 mod surge;
 

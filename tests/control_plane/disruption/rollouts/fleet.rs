@@ -144,7 +144,8 @@ impl Fleet {
         }});
         let object = serde_json::from_value(object).unwrap();
         let created = fleet.objects.create(&PostParams::default(), &object).await;
-        created.unwrap();
+        let created = version(&created.unwrap());
+        fleet.record_of_object.reach(created).await;
         fleet
     }
 

@@ -636,11 +636,8 @@ impl Judge<'_> {
         if self.stopped {
             wrong.push("a roll-out that stopped by itself deletes a Ready pod".to_owned());
         }
-        let may_be_fit = |n: &Node| self.is_fit(n) || !self.is_known(n.fit_since, false);
-        let nodes = self.nodes.iter();
-        let behind = nodes.filter(|(name, n)| name.as_str() > node && may_be_fit(n));
-        let behind = behind.count();
-        if self.specs.iter().all(|spec| behind < spec.partition) {
+        let is_held = |spec: &Spec| self.behind(node, spec) < spec.partition;
+        if self.specs.iter().all(is_held) {
             wrong.push("the partition holds this node".to_owned());
         }
         let cordon = &self.nodes[node];
@@ -648,6 +645,19 @@ impl Judge<'_> {
             wrong.push("a Ready pod is deleted on a cordoned node".to_owned());
         }
         wrong
+    }
+
+    /// How many nodes after that one, by name, may be among those that the partition holds: the last ones of those that
+    /// do not have the newest revision.
+    fn behind(&self, node: &str, spec: &Spec) -> usize {
+        let may_be_fit = |n: &Node| self.is_fit(n) || !self.is_known(n.fit_since, false);
+        let is_newest = |pod: &Pod| pod.state.image == spec.image;
+        let is_done =
+            |name: &str| self.on_node(name).any(is_newest) && self.on_node(name).all(is_newest);
+        let nodes = self.nodes.iter();
+        let behind = nodes
+            .filter(|(name, other)| name.as_str() > node && may_be_fit(other) && !is_done(name));
+        behind.count()
     }
 
     /// Counts the nodes that are unavailable after the deletion of a pod that serves.

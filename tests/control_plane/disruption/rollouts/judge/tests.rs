@@ -419,6 +419,18 @@ fn a_partition_holds_the_last_nodes() {
 }
 
 #[test]
+fn a_node_that_joins_takes_no_place_in_the_partition() {
+    assert_rejected("the partition holds this node", |wrong| {
+        let mut story = Story::rolling(|spec| spec.partition = if wrong { 2 } else { 1 });
+        story.node("n4", |node| node.pool = Some("ours".to_owned()));
+        story.create("n4", NEW);
+        story.ready("n4", NEW);
+        story.delete("n2", OLD);
+        story
+    });
+}
+
+#[test]
 fn nothing_is_deleted_on_a_cordoned_node() {
     assert_rejected("a Ready pod is deleted on a cordoned node", |wrong| {
         let mut story = Story::rolling(|_| ());
