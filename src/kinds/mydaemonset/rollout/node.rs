@@ -158,8 +158,6 @@ pub(super) struct Slot<'a> {
     keeps: Option<&'a str>,
     /// See [`Mark::Behind`].
     behind: bool,
-    /// See [`Mark::Base`].
-    base: bool,
     /// The running pod of the newest revision.
     new: Option<&'a PodView>,
     /// The running pod of an older revision.
@@ -193,7 +191,7 @@ impl<'a> Slot<'a> {
         stance: Stance,
         terms: &Terms<'a>,
     ) -> Self {
-        let lost = node
+        let is_lost = node
             .and_then(|node| node.not_ready_since)
             .is_some_and(|since| since + terms.grace <= terms.now);
         let patient_until = terms.revisions.update_since + PATIENCE;
@@ -206,7 +204,6 @@ impl<'a> Slot<'a> {
             excluded: None,
             keeps: None,
             behind: false,
-            base: false,
             new: None,
             old: None,
             surplus: Vec::new(),
@@ -216,8 +213,8 @@ impl<'a> Slot<'a> {
             claims: Vec::new(),
             last,
             stance,
-            lost,
-            left_out: lost || (stance.was_dark && patient_until <= terms.now),
+            lost: is_lost,
+            left_out: is_lost || (stance.was_dark && patient_until <= terms.now),
         };
         slot.sort(pods, terms);
         if let Some(node) = node {
@@ -280,7 +277,7 @@ impl<'a> Slot<'a> {
         let is_old = |pod: &&PodView| pod.revision != revisions.update;
         let mut old = self.old.iter().chain(&self.ended).chain(&self.leaving);
         let old = old.find(|pod| is_old(pod)).map(|pod| pod.revision.as_str());
-        let has_new = self.new.is_some() || !self.ended.iter().all(|pod| is_old(&pod));
+        let has_new = self.new.is_some() || !self.ended.iter().all(is_old);
         (self.fate, self.newest) = (newest, newest);
         if let Some(old) = old {
             // Without its revision, nothing says that the node is the reason, so the limits apply.
@@ -303,26 +300,19 @@ impl<'a> Slot<'a> {
             && let Some(kept) = self.kept(node, newest, terms)
             && fate(kept) == Some(Fate::Run)
         {
-            self.behind = !self.joined(node, terms);
+            self.behind = !joined(node, terms);
             if self.stance.held && !terms.strategy.on_delete {
                 self.fate = Fate::Run;
                 self.keeps = Some(kept);
             }
         }
-        self.base = self.excluded.is_some() || self.counts(newest);
-    }
-
-    /// Whether the node joined after the newest revision came. It never had a pod of another then. Both times are cut
-    /// to whole seconds.
-    fn joined(&self, node: &NodeView, terms: &Terms<'_>) -> bool {
-        node.created >= terms.revisions.update_since
     }
 
     /// The older revision that a node without a pod gets while it is held: the one that it had. Under an auto-pause, a
     /// node that joins gets the one before, since the newest was just found bad.
     fn kept(&self, node: &NodeView, newest: Fate, terms: &Terms<'a>) -> Option<&'a str> {
         let revisions = &terms.revisions;
-        let joins = self.joined(node, terms);
+        let joins = joined(node, terms);
         if joins && !(self.stance.auto_paused && newest == Fate::Run) {
             return None;
         }
@@ -479,7 +469,8 @@ impl<'a> Slot<'a> {
         marks.set(Mark::Surgeable, replaceable && self.is_alone(terms));
         marks.set(Mark::Removable, self.removable(terms).is_some());
         marks.set(Mark::Behind, self.behind);
-        marks.set(Mark::Base, self.base);
+        let base = self.excluded.is_some() || self.counts(self.newest);
+        marks.set(Mark::Base, base);
         // A surge that stands still because of its node leaves its place to another one.
         let surging = self.reachable() && self.is_surging(terms);
         marks.set(Mark::Surging, surging);
@@ -708,6 +699,12 @@ impl<'a> Slot<'a> {
                 .map(str::to_owned),
         }
     }
+}
+
+/// Whether the node joined after the newest revision came. It never had a pod of another then. Both times are cut to
+/// whole seconds.
+fn joined(node: &NodeView, terms: &Terms<'_>) -> bool {
+    node.created >= terms.revisions.update_since
 }
 
 /// Whether the pod was made for a node that is gone, and whose name another one has taken since. An adopted pod has a

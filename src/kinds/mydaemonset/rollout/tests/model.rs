@@ -126,12 +126,20 @@ struct Model {
     own_deletes: Vec<(DateTime<Utc>, String)>,
     /// The UIDs of the pods that this operator has deleted.
     deleted: BTreeSet<String>,
-    /// The revision of the last decision, whether a roll-out was under way after it, and which nodes were unserved.
-    decided: &'static str,
+    outages: Outages,
+}
+
+/// What the model notes of unserved nodes, by itself.
+#[derive(Default)]
+struct Outages {
+    /// The revision of the last decision.
+    revision: &'static str,
+    /// Whether no roll-out was under way after it.
     at_rest: bool,
-    dark: BTreeSet<String>,
-    /// The nodes that were unserved before the roll-out began, and have been ever since.
-    was_dark: BTreeSet<String>,
+    /// The nodes that were unserved then.
+    last: BTreeSet<String>,
+    /// Those that were unserved before the roll-out began, and have been ever since.
+    before: BTreeSet<String>,
 }
 
 enum Call {
@@ -221,10 +229,7 @@ impl Model {
             own_creates: Vec::new(),
             own_deletes: Vec::new(),
             deleted: BTreeSet::new(),
-            decided: "r1",
-            at_rest: false,
-            dark: BTreeSet::new(),
-            was_dark: BTreeSet::new(),
+            outages: Outages::default(),
         };
         model.start();
         for i in 0..=model.random.u32(0..9) {
@@ -315,9 +320,7 @@ impl Model {
         self.own_creates.clear();
         self.own_deletes.clear();
         self.deleted.clear();
-        self.at_rest = false;
-        self.dark.clear();
-        self.was_dark.clear();
+        self.outages = Outages::default();
     }
 
     /// A change or a failure.
@@ -716,7 +719,7 @@ impl Model {
             update_since: self.update_since,
             current: &self.current,
             last,
-            was_dark: &self.was_dark,
+            was_dark: &self.outages.before,
             was_stopped: self.auto_paused,
             resumed: self.calm,
             now: self.now,
@@ -750,16 +753,17 @@ impl Model {
     /// Notes which nodes were unserved before the roll-out began.
     fn note_dark(&mut self, pods: &[PodView], stopped: bool) {
         let update = self.update();
-        if self.decided != update {
-            if self.at_rest {
-                self.was_dark = std::mem::take(&mut self.dark);
+        let outages = &mut self.outages;
+        if outages.revision != update {
+            if outages.at_rest {
+                outages.before = std::mem::take(&mut outages.last);
             }
-            self.decided = update;
+            outages.revision = update;
         }
         let (known, last) = (self.known_revisions(), self.last());
         let dark = self.case(pods, &known, &last).dark(stopped);
-        self.was_dark.retain(|name| dark.contains(name));
-        self.dark = dark;
+        self.outages.before.retain(|name| dark.contains(name));
+        self.outages.last = dark;
     }
 
     fn apply(&mut self, decision: &Decision) -> Result<(), Fault> {
@@ -775,15 +779,15 @@ impl Model {
         })?;
         let limit = case.limits().0.max(1);
         self.auto_paused = decision.facts.auto_paused;
-        self.at_rest =
+        self.outages.at_rest =
             self.update() == self.current && decision.facts.outdated == decision.facts.held;
         self.limits.push_back((self.now, limit));
         let before = self.unserved();
         let dark = self.dark();
         self.taken.retain(|node| dark.contains(node));
         // A pod that was made and is not shown yet has no name for the API server.
-        let named = |delete: &&Delete| !delete.uid.is_empty();
-        for delete in decision.delete.iter().filter(named) {
+        let has_uid = |delete: &&Delete| !delete.uid.is_empty();
+        for delete in decision.delete.iter().filter(has_uid) {
             self.delete(delete)?;
         }
         self.note_taken(&dark);

@@ -138,14 +138,10 @@ impl Case<'_> {
         if pod.created < node.created {
             return Ok(false);
         }
-        if pod.ended.is_some() {
-            let waits = pod.ended.unwrap() + TimeDelta::seconds(10) > self.now;
-            let goes_early = is_new && !self.on(node).any(|other| is_live(other));
-            ensure!(
-                !(waits && goes_early),
-                "{} goes before its pause is over",
-                pod.name
-            );
+        if let Some(ended) = pod.ended {
+            let waits = ended + TimeDelta::seconds(10) > self.now;
+            let goes_early = waits && is_new && !self.on(node).any(is_live);
+            ensure!(!goes_early, "{} goes before its pause is over", pod.name);
             return Ok(false);
         }
         let goes = |pod: &PodView| decision.delete.iter().any(|other| other.pod == pod.name);
