@@ -176,7 +176,8 @@ impl Look<'_> {
             return Err(conflict);
         }
         let number = number.max(view.number);
-        let left_by = is_left_behind.then(|| (view.owner_uid.as_str(), metadata.resource_version));
+        let left_by =
+            is_left_behind.then_some((view.owner_uid.as_str(), metadata.resource_version));
         let renewed = self.renew_revision(&name, &view.uid, number, left_by);
         renewed.await.map(Ok)
     }
