@@ -235,17 +235,14 @@ impl Teller {
             }
             let wake = outbox.wake().filter(|_| calls.len() < MAX_CALLS);
             tokio::select! {
-                untold = self.untold.recv(), if more => match untold {
-                    Some(untold) => {
-                        let waiting = Waiting { untold, series: None, failures: 0 };
-                        if !outbox.push(&waiting.untold.namespace(), waiting.clone()) {
-                            dropped(&self.full);
-                        }
+                untold = self.untold.recv(), if more => if let Some(untold) = untold {
+                    let waiting = Waiting { untold, series: None, failures: 0 };
+                    if !outbox.push(&waiting.untold.namespace(), waiting.clone()) {
+                        dropped(&self.full);
                     }
-                    None => {
-                        more = false;
-                        last.cancel();
-                    }
+                } else {
+                    more = false;
+                    last.cancel();
                 },
                 Some((namespace, attempt)) = calls.next() => match attempt {
                     Attempt::Again(waiting, pause) => {

@@ -105,7 +105,8 @@ struct Belief<C> {
 
 #[derive(Debug)]
 struct Unanswered<C> {
-    call: C,
+    /// None if it is not to be repeated.
+    call: Option<C>,
     /// The `metadata.generation` that it was made for. Another one may not want it.
     generation: Option<i64>,
     /// Until when it may be carried out.
@@ -119,6 +120,8 @@ pub enum Answer {
     Done,
     /// It was not carried out, and will not be.
     Refused,
+    /// The same: the object has another version than the one that was judged, so the call is not to be repeated.
+    Outdated,
     /// It may have been carried out, or still be.
     Unknown,
 }
@@ -148,14 +151,19 @@ impl<C> Belief<C> {
             Answer::Unknown => {
                 self.ask = now + MAY_LAND;
                 self.unanswered = Some(Unanswered {
-                    call: call(),
+                    call: Some(call()),
                     generation,
                     until: self.ask,
                 });
             }
             // It says nothing of an earlier attempt, which may still be carried out.
-            Answer::Refused => match &self.unanswered {
-                Some(unanswered) => self.ask = unanswered.until,
+            Answer::Refused | Answer::Outdated => match &mut self.unanswered {
+                Some(unanswered) => {
+                    self.ask = unanswered.until;
+                    if answer == Answer::Outdated {
+                        unanswered.call = None;
+                    }
+                }
                 None => return false,
             },
         }
@@ -188,7 +196,7 @@ impl<C> Belief<C> {
         let unanswered = self.unanswered.as_ref();
         unanswered
             .filter(|unanswered| unanswered.generation == generation)
-            .map(|unanswered| &unanswered.call)
+            .and_then(|unanswered| unanswered.call.as_ref())
     }
 }
 
@@ -920,6 +928,7 @@ mod tests {
         assert_eq!(attempt(Answer::Unknown, 10), (true, [1, 0], Some(75)));
         // It says nothing of the attempts before.
         assert_eq!(attempt(Answer::Refused, 20), (true, [1, 0], Some(75)));
+        assert_eq!(attempt(Answer::Outdated, 25), (true, [0, 0], Some(75)));
         assert_eq!(attempt(Answer::Done, 30), (true, [0, 0], Some(60)));
         // The watch shows that it goes.
         let leaving = PodView {

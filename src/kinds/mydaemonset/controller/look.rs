@@ -201,9 +201,10 @@ impl<'a> Look<'a> {
             now: self.now,
         });
         memory.board = Some(board);
-        for node in idle {
-            // Else its revision would be kept as long as the node is there.
-            if decision.create.iter().all(|create| *create.node != *node) {
+        // Where nothing is held, no node gets its own revision again: it would be kept as long as the node is there.
+        let strategy = &settled.strategy;
+        if !strategy.paused && strategy.partition == 0 && !decision.facts.auto_paused {
+            for node in idle {
                 memory.clear_last(&node);
             }
         }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use kube::Resource as _;
 use serde_json::{Value, json};
 use simulated_apiserver::{
-    ChangeKind, Decision, Kubelet, KubeletOptions, Options, Resource, Review, Server, Site, Status,
-    Target, Verb,
+    ChangeKind, Decision, Kubelet, KubeletOptions, Options, Request, Resource, Review, Server,
+    Site, Status, Target, Verb,
 };
 use tokio::time::sleep;
 
@@ -30,10 +30,10 @@ struct World {
 
 impl World {
     /// So many nodes.
-    fn new(nodes: usize, options: Options) -> Self {
+    fn new(nodes: usize, options: &Options) -> Self {
         let server = Server::new(Options {
             namespaces: vec!["ns".to_owned()],
-            ..options
+            ..options.clone()
         });
         server.register(Resource::of::<MyDaemonSet>());
         let kubelet = server.kubelet(KubeletOptions::default());
@@ -53,7 +53,7 @@ impl World {
 
     /// So many nodes, and a set with an available pod on each.
     async fn running(nodes: usize, strategy: &Value) -> Self {
-        let world = Self::new(nodes, Options::default());
+        let world = Self::new(nodes, &Options::default());
         world.create(strategy);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(world.ready_of("a:1"), nodes);
@@ -197,7 +197,7 @@ impl World {
     async fn flap(&self, seconds: usize) {
         for flap in 0..seconds * 5 {
             let names = self.pods();
-            let is_ready = if (flap / names.len()) % 2 == 0 {
+            let is_ready = if (flap / names.len()).is_multiple_of(2) {
                 "False"
             } else {
                 "True"
@@ -436,7 +436,7 @@ async fn a_webhook_that_does_not_answer_is_reported_and_a_hiccup_is_not() {
 #[tokio::test(start_paused = true)]
 async fn calls_that_fail_are_reported_from_the_second_time() {
     for code in [429, 500, 503, 504] {
-        let world = World::new(3, Options::default());
+        let world = World::new(3, &Options::default());
         world.pod_calls(Verb::Create, move |nth| match nth {
             ..2 => Decision::Answer(Status::new(code, "Failed", "no, not now")),
             _ => Decision::Forward,
@@ -519,7 +519,7 @@ async fn a_revision_that_a_deleted_namesake_left_is_taken_over() {
         collector: None,
         ..Options::default()
     };
-    let world = World::new(3, options);
+    let world = World::new(3, &options);
     world.create(&json!({}));
     sleep(Duration::from_secs(10)).await;
     let sets = world.server.direct();
@@ -590,26 +590,27 @@ async fn pods_that_vanish_are_replaced_before_the_api_server_is_asked_about_them
 
 #[tokio::test(start_paused = true)]
 async fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
-    let direct = |world: &World, name: &str| {
-        let nodes = world.server.direct();
-        nodes.delete("nodes", "", name).unwrap();
-    };
-    for back_after in [None, Some(30)] {
+    for is_back in [false, true] {
         let world = World::running(3, &json!({})).await;
         let before = world.pods();
-        direct(&world, "n1");
+        world.server.direct().delete("nodes", "", "n1").unwrap();
         sleep(Duration::from_secs(30)).await;
         // A watch that lists again is no reason to begin anew.
         world.server.watches(Target::all()).gone();
-        if back_after.is_some() {
-            world.kubelet.add_node("n1");
-        }
         sleep(Duration::from_secs(9)).await;
         assert_eq!(world.pods(), before);
-        sleep(Duration::from_secs(5)).await;
-        let stay = if back_after.is_some() { 3 } else { 2 };
-        assert_eq!(world.pods().len(), stay);
-        assert!(world.pods().is_subset(&before));
+        if is_back {
+            world.kubelet.add_node("n1");
+        }
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(world.pods().len(), if is_back { 3 } else { 2 });
+        // Where the node is back, its kubelet ends the pod.
+        let requests = world.server.history().requests;
+        let is_forced = |request: &Request| {
+            let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+            request.site.verb == Verb::Delete && body["gracePeriodSeconds"] == 0
+        };
+        assert_eq!(requests.iter().any(is_forced), !is_back);
     }
 }
 
@@ -664,7 +665,7 @@ async fn a_revision_without_its_labels_gets_them_again_and_costs_no_calls_for_ev
 #[tokio::test(start_paused = true)]
 async fn no_pod_is_left_behind_where_a_webhook_changes_our_labels() {
     for lost in [false, true] {
-        let world = World::new(3, Options::default());
+        let world = World::new(3, &Options::default());
         world.server.admit(|review: &mut Review<'_>| {
             if (review.verb, review.resource) == (Verb::Create, "pods") {
                 let labels = &mut review.object["metadata"]["labels"];
