@@ -576,11 +576,14 @@ async fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
             world.kubelet.add_node("n1");
         }
         sleep(Duration::from_secs(9)).await;
-        assert_eq!(world.pods(), before);
+        if back_after.is_none() {
+            assert_eq!(world.pods(), before);
+        }
         sleep(Duration::from_secs(5)).await;
+        assert_eq!(world.pods().intersection(&before).count(), 2);
+        // A node that registers again gets a pod of its own, once its kubelet has ended the one before.
         let stay = if back_after.is_some() { 3 } else { 2 };
         assert_eq!(world.pods().len(), stay);
-        assert!(world.pods().is_subset(&before));
     }
 }
 
