@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::Key;
 use super::error::retry_after;
 use super::outbox::Outbox;
+use super::runner::END_TIMEOUT;
 use super::write::{self, MANAGER};
 use crate::clock::Clock;
 
@@ -39,7 +40,7 @@ const MAX_ATTEMPTS: u32 = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// News wait here, so that thousands of starts at one instant do not wait for their Events.
 const MOST_UNTOLD: usize = 8192;
-/// How long news are still told after the end has begun.
+/// How long Events are still published after the last reconciler has ended.
 const LAST_NEWS: Duration = Duration::from_secs(3);
 /// The API refuses notes longer than this many bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -167,8 +168,11 @@ impl Events {
             tracing::warn!(kind, namespace, name, note = news.note, "{}", news.reason);
         }
         let (about, time) = (about, self.time());
-        if self.untold.try_send(Untold { about, news, time }).is_err() {
-            dropped(&self.full);
+        let untold = Untold { about, news, time };
+        match self.untold.try_send(untold) {
+            Err(mpsc::error::TrySendError::Full(_)) => dropped(&self.full),
+            // The process is about to end.
+            Err(mpsc::error::TrySendError::Closed(_)) | Ok(()) => {}
         }
     }
 
@@ -199,19 +203,24 @@ fn dropped(full: &AtomicBool) {
 }
 
 impl Teller {
-    /// Tells news until nobody is left to bring any, or a little longer than `stop`.
+    /// Publishes Events until all are published that there will be; after `stop`, until a little longer than the
+    /// reconcilers take to end.
     pub async fn run(self, stop: CancellationToken) {
+        let last = CancellationToken::new();
         let end = async {
             stop.cancelled().await;
+            // What the reconcilers finish is worth an Event, too.
+            let _ = tokio::time::timeout(END_TIMEOUT, last.cancelled()).await;
             tokio::time::sleep(LAST_NEWS).await;
         };
         tokio::select! {
-            () = self.publish_all() => {}
+            () = self.publish_all(&last) => {}
             () = end => {}
         }
     }
 
-    async fn publish_all(mut self) {
+    /// Cancels `last` when no more will come.
+    async fn publish_all(mut self, last: &CancellationToken) {
         let mut outbox = Outbox::new(MOST_UNTOLD);
         let mut calls = FuturesUnordered::new();
         let mut more = true;
@@ -233,7 +242,10 @@ impl Teller {
                             dropped(&self.full);
                         }
                     }
-                    None => more = false,
+                    None => {
+                        more = false;
+                        last.cancel();
+                    }
                 },
                 Some((namespace, attempt)) = calls.next() => match attempt {
                     Attempt::Again(waiting, pause) => {
@@ -671,6 +683,47 @@ mod tests {
         let done = done.await;
         assert_eq!(done.len(), 21, "{done:?}");
         assert!(done.iter().all(|(at, _)| *at == 0), "{done:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_reconcilers_finish_after_the_end_has_begun_is_published() {
+        for (ends_after, hangs) in [(14, false), (14, true), (60, false)] {
+            let server = Server::new(Options::default());
+            server.on(move |_: &Site| {
+                if hangs {
+                    Decision::Silent
+                } else {
+                    Decision::Forward
+                }
+            });
+            let clock = crate::clock::system();
+            let (events, teller) = events(server.client("operator"), clock);
+            let stop = CancellationToken::new();
+            stop.cancel();
+            let start = Instant::now();
+            let reconciler = async move {
+                tokio::time::sleep(Duration::from_secs(ends_after)).await;
+                let untold = untold("a", "Started", 0);
+                events.publish(untold.about, untold.news);
+            };
+            let (took, ()) = tokio::join!(
+                async {
+                    teller.run(stop).await;
+                    start.elapsed().as_secs()
+                },
+                reconciler
+            );
+            let published = server
+                .direct()
+                .list("events.events.k8s.io", "default")
+                .len();
+            let expected = match (ends_after, hangs) {
+                (14, false) => (14, 1),
+                (14, true) => (17, 0),
+                _ => (18, 0),
+            };
+            assert_eq!((took, published), expected);
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,7 +32,7 @@ const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
 const MANY_CONFLICTS: u32 = 5;
 /// How long reconciles may go on at the end. A call may take longer, as where a webhook hangs, and be carried out or not:
 /// that is no reason to keep the lease from the next leader.
-const END_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// A lasting fault gives at most one line in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -82,6 +82,32 @@ pub struct Context {
 }
 
 impl Context {
+    /// That of a process on a simulated API server, with the server's clock; and what publishes its Events.
+    #[cfg(test)]
+    pub fn simulated(
+        server: &simulated_apiserver::Server,
+        user: &str,
+    ) -> (Self, super::event::Teller) {
+        let wall = server.clock().clone();
+        let clock: Clock = Arc::new(move || wall.now());
+        let client = server.client(user);
+        let (events, teller) = super::event::events(client.clone(), clock.clone());
+        let mut registry = Registry::default();
+        let context = Self {
+            client,
+            namespaces: Vec::new(),
+            workers: 4,
+            node_not_ready_grace: TimeDelta::seconds(60),
+            clock,
+            events,
+            metrics: Metrics::new(&mut registry),
+            registry: Arc::new(Mutex::new(registry)),
+            health: Health::default(),
+            stop: CancellationToken::new(),
+        };
+        (context, teller)
+    }
+
     /// The namespaces to work in; `None` means all of them.
     fn scopes(&self) -> Vec<Option<&str>> {
         match self.namespaces.as_slice() {

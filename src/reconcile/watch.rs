@@ -32,8 +32,11 @@ const START_TIMEOUT: Duration = Duration::from_secs(15);
 const PAGE_TIMEOUT: Duration = Duration::from_secs(65);
 /// The longest pause of a watch for which the API server asks.
 const MAX_ASKED: Duration = Duration::from_secs(30);
-/// A watch that ends sooner, with nothing in it, is not started again at once.
+/// A watch that ends sooner, without a change, is not started again at once.
 const SHORTEST: Duration = Duration::from_secs(1);
+/// So often in a row the API server may refuse to go on from a version, before everything is listed again: it may know
+/// nothing of it any more, as after etcd was restored from a backup ("Too large resource version").
+const MAX_REFUSALS: u32 = 5;
 
 /// What is watched, and how it is listed.
 #[derive(Clone, Debug)]
@@ -127,6 +130,8 @@ pub(super) struct Watch<K> {
     version: Option<String>,
     /// The last attempt ended in silence, and nothing has come since.
     is_silent: bool,
+    /// How often in a row the API server answered a watch from that version with an error.
+    refusals: u32,
     pauses: Pauses,
 }
 
@@ -140,6 +145,7 @@ where
             selection,
             version: None,
             is_silent: false,
+            refusals: 0,
             pauses: Pauses::default(),
         }
     }
@@ -158,8 +164,12 @@ where
                 tracing::info!(what, page, "large objects: listing fewer at a time");
                 continue;
             }
-            if error.is_expired() {
+            // 429 says that there is too much to do: a list is more.
+            let is_refusal = error.status().is_some_and(|status| status.code != 429);
+            self.refusals += u32::from(is_refusal);
+            if error.is_expired() || self.refusals >= MAX_REFUSALS {
                 self.version = None;
+                self.refusals = 0;
             }
             let pause = self.pauses.next();
             self.is_silent |= matches!(error, Error::Silent);
@@ -184,7 +194,11 @@ where
                 }
             })?,
         };
+        let before = version.clone();
         let ended = self.changes(&mut version, on).await;
+        if ended.is_ok() || version != before {
+            self.refusals = 0;
+        }
         self.version = Some(version);
         ended
     }
@@ -227,7 +241,7 @@ where
         let mut changes = pin!(changes);
         let mut is_empty = true;
         while let Some(change) = next(&mut changes).await? {
-            is_empty = false;
+            is_empty &= matches!(change, WatchEvent::Bookmark(_));
             if std::mem::take(&mut self.is_silent) {
                 on(Event::Started);
             }
@@ -475,6 +489,48 @@ mod tests {
             let newer = format!("1: watch from {}", u64::from(in_stream));
             assert_eq!(history[3..5], ["1: list", &newer]);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_the_api_server_does_not_know_is_given_up_for_a_list() {
+        for (code, lists) in [(504, true), (400, true), (429, false)] {
+            let server = server();
+            server.on(move |site: &Site| match (site.verb, site.nth) {
+                (Verb::Watch, ..5) => {
+                    let message = "Too large resource version: 7, current: 3";
+                    Decision::Answer(simulated::Status::new(code, "Timeout", message))
+                }
+                _ => Decision::Forward,
+            });
+            let mut history = history(&server, async {}).await;
+            history.retain(|line| !line.contains("failed"));
+            let watches = history[1..6].iter().map(|line| line.split(": ").nth(1));
+            assert!(watches.eq([Some("watch from 0"); 5]), "{history:?}");
+            // After 1, 2, 4, 5 and 5 seconds.
+            let next = if lists {
+                "17: list"
+            } else {
+                "17: watch from 0"
+            };
+            assert_eq!(history[6], next);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_only_brings_bookmarks_and_ends_is_not_started_again_at_once() {
+        let server = Server::new(Options {
+            bookmarks: Some(Duration::from_millis(100)),
+            ..Options::default()
+        });
+        let history = history(&server, async {
+            loop {
+                tokio::time::sleep(Duration::from_millis(150)).await;
+                server.watches(Target::all()).cut();
+            }
+        });
+        let watches = history.await.into_iter();
+        let watches = watches.filter(|line| line.contains("watch from"));
+        assert!((500..=601).contains(&watches.count()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -663,9 +663,9 @@ impl Memory {
         ends.filter(|next| *next > now).min()
     }
 
-    /// Whether every step that was tried last succeeded.
-    pub fn is_well(&self) -> bool {
-        self.troubles.is_empty()
+    /// Whether a step failed when it was tried last.
+    pub fn has_trouble(&self, step: Step) -> bool {
+        self.troubles.contains_key(&step)
     }
 
     /// What is to be reported of the failures.
@@ -959,7 +959,7 @@ mod tests {
             at(1_000),
         );
         assert!(memory.take_changed(at(10)).contains("n"));
-        assert!(memory.is_well());
+        assert!(!memory.has_trouble(Step::Create));
         assert_eq!(memory.overlay("n", Vec::new()).len(), 2);
         assert_eq!(doubts(&memory, 40), ["a"]);
         assert_eq!(doubts(&memory, 75), ["a", "b"]);
@@ -1081,7 +1081,7 @@ mod tests {
             // What goes on is not blocked.
             assert_eq!(fail(true), nature == Nature::Refused);
             memory.report(Step::Prune, None, false, Some(1), at(0));
-            assert!(memory.is_well() && memory.reported().is_none());
+            assert!(!memory.has_trouble(Step::Prune) && memory.reported().is_none());
         }
     }
 

@@ -45,7 +45,7 @@ pub(super) struct Done {
     pub(super) error: Option<Error>,
     /// There is more to do, and nothing against it.
     pub(super) more: bool,
-    /// A step had a problem.
+    /// A pod could not be made or deleted.
     failed: bool,
 }
 
@@ -142,7 +142,7 @@ impl Look<'_> {
         let mut memory = self.memory();
         if done.failed {
             memory.in_vain = memory.in_vain.wrapping_add(1);
-        } else if memory.is_well() {
+        } else if !memory.has_trouble(Step::Create) && !memory.has_trouble(Step::Delete) {
             memory.in_vain = 0;
         }
     }
@@ -165,7 +165,7 @@ impl Look<'_> {
         some_done: bool,
         done: &mut Done,
     ) {
-        done.failed |= failure.is_some();
+        done.failed |= failure.is_some() && matches!(step, Step::Create | Step::Delete);
         let (problem, error) = match failure {
             Some(failure) => (Some(failure.problem), failure.error),
             None => (None, None),
@@ -374,16 +374,17 @@ impl Look<'_> {
         if self.is_left_out(Step::Claim, claims.is_empty()) {
             return;
         }
-        let adopts = claims.iter().any(|claim| claim.adopt);
-        let may_adopt = match self.is_still_there().await {
-            _ if !adopts => false,
-            Ok(is_there) => is_there,
-            Err(error) => {
-                let failure = Failure::of(error, None, FAILED_ADOPT, &self.key.name, None);
-                self.report(Step::Claim, Some(failure), false, done);
-                return;
-            }
-        };
+        let mut may_adopt = false;
+        if claims.iter().any(|claim| claim.adopt) {
+            may_adopt = match self.is_still_there().await {
+                Ok(is_there) => is_there,
+                Err(error) => {
+                    let failure = Failure::of(error, None, FAILED_ADOPT, &self.key.name, None);
+                    self.report(Step::Claim, Some(failure), false, done);
+                    return;
+                }
+            };
+        }
         let claims = claims.iter().filter(|claim| !claim.adopt || may_adopt);
         let calls: Vec<_> = claims
             .take(MOST)
@@ -585,7 +586,10 @@ impl Look<'_> {
         let (name, body) = match content {
             Ok(Some(content)) => self.build(create, &content),
             Ok(None) => return Made::Nothing,
-            Err(error) => return Made::Not(not_made(error, "", &create.node)),
+            Err(error) => {
+                let (revision, node) = (&create.revision, Some(create.node.as_str()));
+                return Made::Not(Failure::of(error, None, FAILED_CREATE, revision, node));
+            }
         };
         let expected = PodView {
             name: name.clone(),
@@ -602,7 +606,7 @@ impl Look<'_> {
         let request = write::create::<WatchedPod, WatchedPod>(client, &self.key.namespace, body);
         let (answer, made) = match call("create a pod", self.key, request).await {
             Ok(pod) if self.is_shown(&pod.metadata) => (Answer::Done, Made::Pod),
-            Ok(pod) => self.take_back(&pod.metadata).await,
+            Ok(pod) => self.take_back(create, &pod.metadata).await,
             Err(error) if is_already_there(&error) => {
                 self.already_there(create, &name, error).await
             }
@@ -626,7 +630,7 @@ impl Look<'_> {
 
     /// Deletes a pod that an admission webhook gave other labels than ours: no watch would show it. Without it, the pod
     /// would stay and be nobody's.
-    async fn take_back(&self, metadata: &ObjectMeta) -> (Answer, Made) {
+    async fn take_back(&self, create: &Create, metadata: &ObjectMeta) -> (Answer, Made) {
         self.memory().relabelled = true;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let (name, uid) = (text(&metadata.name), text(&metadata.uid));
@@ -636,7 +640,7 @@ impl Look<'_> {
         let deleted = done_or_gone(call("delete a pod", self.key, request).await.map(drop));
         let failure = match deleted {
             Ok(()) => self.labels_changed(),
-            Err(error) => not_made(error, &name, ""),
+            Err(error) => not_made(error, &name, &create.node),
         };
         (Answer::Refused, Made::Not(failure))
     }
@@ -664,7 +668,7 @@ impl Look<'_> {
                 let is_shown = self.is_shown(&pod.metadata);
                 if !is_shown && self.memory().may_be_made(create) {
                     // Its labels were others from the beginning.
-                    return self.take_back(&pod.metadata).await;
+                    return self.take_back(create, &pod.metadata).await;
                 }
                 match self.release_unlabelled(&pod).await {
                     Ok(true) => taken(name),

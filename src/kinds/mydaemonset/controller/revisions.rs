@@ -216,6 +216,11 @@ impl Look<'_> {
         current: &str,
         done: &mut Done,
     ) {
+        // Not even were none of them used.
+        if revisions.len() <= settled.history {
+            self.is_left_out(Step::Prune, true);
+            return;
+        }
         let used: BTreeSet<String> = {
             let memory = self.memory();
             let on_nodes = memory.board.iter().flat_map(Board::revisions);

@@ -2,24 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube::Resource as _;
-use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use simulated_apiserver::{
     ChangeKind, Decision, Kubelet, KubeletOptions, Options, Resource, Review, Server, Site, Status,
     Target, Verb,
 };
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::kinds::mydaemonset::crd::MyDaemonSet;
-use crate::reconcile::event;
-use crate::reconcile::health::Health;
 
 const OPERATOR: &str = "operator";
 /// Longer than any pause after failures, and than every doubt about a call.
@@ -29,6 +24,8 @@ const SETTLED: Duration = Duration::from_mins(10);
 struct World {
     server: Server,
     kubelet: Kubelet,
+    /// Ends with the world.
+    _operator: JoinSet<()>,
 }
 
 impl World {
@@ -43,27 +40,15 @@ impl World {
         for node in 0..nodes {
             kubelet.add_node(&format!("n{node}"));
         }
-        let wall = server.clock().clone();
-        let clock: crate::clock::Clock = Arc::new(move || wall.now());
-        let client = server.client(OPERATOR);
-        let (events, teller) = event::events(client.clone(), clock.clone());
-        let mut registry = Registry::default();
-        let stop = CancellationToken::new();
-        let context = Context {
-            client,
-            namespaces: Vec::new(),
-            workers: 4,
-            node_not_ready_grace: chrono::TimeDelta::seconds(60),
-            clock,
-            events,
-            metrics: crate::reconcile::metrics::Metrics::new(&mut registry),
-            registry: Arc::new(Mutex::new(registry)),
-            health: Health::default(),
-            stop: stop.clone(),
-        };
-        tokio::spawn(teller.run(stop));
-        tokio::spawn(run(context));
-        Self { server, kubelet }
+        let (context, teller) = Context::simulated(&server, OPERATOR);
+        let mut operator = JoinSet::new();
+        operator.spawn(teller.run(context.stop.clone()));
+        operator.spawn(async { run(context).await.unwrap() });
+        Self {
+            server,
+            kubelet,
+            _operator: operator,
+        }
     }
 
     /// So many nodes, and a set with an available pod on each.
@@ -88,6 +73,21 @@ impl World {
         let change = json!({"spec": {"image": image}});
         let sets = self.server.direct();
         sets.patch("mydaemonsets", "ns", "d", &change).unwrap();
+    }
+
+    /// Rolls out to its end, while the watch of pods is so many seconds late. How many nodes were unavailable at a time, at
+    /// most, from a version on.
+    async fn roll_out(&self, lag: u64) -> impl Fn(u64) -> usize + '_ {
+        let pods = self.server.watches(Target::resource("pods"));
+        pods.delay(Duration::from_secs(lag));
+        self.set_image("a:2");
+        let start = self.server.clock().elapsed();
+        while self.ready_of("a:2") < 6 && self.server.clock().elapsed() < start + SETTLED {
+            sleep(Duration::from_secs(5)).await;
+        }
+        // What is late has come by then.
+        sleep(Duration::from_secs(70)).await;
+        |from| self.most(from, |pods| pods.iter().all(|(is_serving, _)| !is_serving))
     }
 
     /// How many pods with that image are Ready and stay.
@@ -125,6 +125,7 @@ impl World {
     /// and whether each stays.
     fn most(&self, from: u64, counts: impl Fn(&[(bool, bool)]) -> bool) -> usize {
         let mut pods: BTreeMap<String, Value> = BTreeMap::new();
+        let nodes = self.server.direct().list("nodes", "");
         let mut most = 0;
         for version in self.server.history().versions {
             if version.resource != "pods" {
@@ -137,7 +138,6 @@ impl World {
             if version.version <= from {
                 continue;
             }
-            let nodes = self.server.direct().list("nodes", "");
             let is_counted = |node: &Value| {
                 let on_it = pods
                     .values()
@@ -292,53 +292,82 @@ impl Fault {
     }
 }
 
+/// Every fault at so many calls in a row, while the watch of pods is so many seconds late.
+fn faults() -> impl Iterator<Item = (Fault, usize, u64)> {
+    let counts = [1, 4].into_iter();
+    let cases = counts.flat_map(|many| [0, 20].map(|lag| (many, lag)));
+    cases.flat_map(|(many, lag)| Fault::ALL.map(|fault| (fault, many, lag)))
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deletion_without_a_definite_answer_takes_no_other_node_down() {
-    for fault in Fault::ALL {
-        for many in [1, 4] {
-            let world = World::running(6, &json!({"maxUnavailable": 1})).await;
-            world.pod_calls(Verb::Delete, move |nth| {
-                if nth < many {
-                    fault.decision()
-                } else {
-                    Decision::Forward
+    for (fault, many, lag) in faults() {
+        let world = World::running(6, &json!({"maxUnavailable": 1})).await;
+        world.pod_calls(Verb::Delete, move |nth| {
+            if nth < many {
+                fault.decision()
+            } else {
+                Decision::Forward
+            }
+        });
+        let (from, unavailable) = (world.server.version(), world.roll_out(lag).await);
+        assert_eq!(unavailable(from), 1, "{fault:?} {many} {lag}");
+        assert_eq!(world.ready_of("a:2"), 6, "{fault:?} {many} {lag}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_that_is_done_long_after_its_answer_takes_no_other_node_down() {
+    for (code, after) in [(500, 5), (504, 5), (504, 30), (504, 58)] {
+        let world = World::running(6, &json!({"maxUnavailable": 1})).await;
+        let (server, calls) = (world.server.clone(), AtomicUsize::new(0));
+        world.server.on(move |site: &Site| {
+            let is_it = (site.verb, site.resource.as_str()) == (Verb::Delete, "pods");
+            if !is_it || calls.fetch_add(1, Ordering::Relaxed) >= 4 {
+                return Decision::Forward;
+            }
+            let (server, name) = (server.clone(), site.name.clone());
+            tokio::spawn(async move {
+                let uid = || {
+                    let pod = server.direct().get("pods", "ns", &name)?;
+                    Some(pod["metadata"]["uid"].clone())
+                };
+                let before = uid();
+                sleep(Duration::from_secs(after)).await;
+                if uid() == before {
+                    server.direct().delete("pods", "ns", &name).unwrap();
                 }
             });
-            let from = world.server.version();
-            world.set_image("a:2");
-            sleep(SETTLED).await;
-            let unavailable =
-                world.most(from, |pods| pods.iter().all(|(is_serving, _)| !is_serving));
-            assert_eq!(unavailable, 1, "{fault:?} {many}");
-            assert_eq!(world.ready_of("a:2"), 6, "{fault:?} {many}");
-        }
+            Fault::Failed(code).decision()
+        });
+        let (from, unavailable) = (world.server.version(), world.roll_out(0).await);
+        assert_eq!(unavailable(from), 1, "{code} {after}");
+        assert_eq!(world.ready_of("a:2"), 6, "{code} {after}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_surge_without_a_definite_answer_begins_no_other() {
-    for fault in Fault::ALL {
-        for many in [1, 4] {
-            let world = World::running(6, &json!({"maxUnavailable": 0, "maxSurge": 1})).await;
-            world.pod_calls(Verb::Create, move |nth| {
-                // The first is the trial.
-                if (1..=many).contains(&nth) {
-                    fault.decision()
-                } else {
-                    Decision::Forward
-                }
-            });
-            let from = world.server.version();
-            world.set_image("a:2");
-            sleep(SETTLED).await;
-            let surging = world.most(from, |pods| {
-                pods.iter().filter(|(_, is_staying)| *is_staying).count() > 1
-            });
-            let unavailable =
-                world.most(from, |pods| pods.iter().all(|(is_serving, _)| !is_serving));
-            assert_eq!((surging, unavailable), (1, 0), "{fault:?} {many}");
-            assert_eq!(world.ready_of("a:2"), 6, "{fault:?} {many}");
-        }
+    for (fault, many, lag) in faults() {
+        let world = World::running(6, &json!({"maxUnavailable": 0, "maxSurge": 1})).await;
+        world.pod_calls(Verb::Create, move |nth| {
+            // The first is the trial.
+            if (1..=many).contains(&nth) {
+                fault.decision()
+            } else {
+                Decision::Forward
+            }
+        });
+        let (from, unavailable) = (world.server.version(), world.roll_out(lag).await);
+        let surging = world.most(from, |pods| {
+            pods.iter().filter(|(_, is_staying)| *is_staying).count() > 1
+        });
+        assert_eq!(
+            (surging, unavailable(from)),
+            (1, 0),
+            "{fault:?} {many} {lag}"
+        );
+        assert_eq!(world.ready_of("a:2"), 6, "{fault:?} {many} {lag}");
     }
 }
 
