@@ -468,12 +468,11 @@ impl Worker {
             };
         }
         let place = self.nodes.get(&node);
-        let collected = match place {
-            Some(_) => None,
-            None => {
-                let since = *self.gone.entry(node.clone()).or_insert(now);
-                Some((since + QUARANTINE, Step::Collect))
-            }
+        let collected = if place.is_some() {
+            None
+        } else {
+            let since = *self.gone.entry(node.clone()).or_insert(now);
+            Some((since + QUARANTINE, Step::Collect))
         };
         let stays = !deleting && !has_ended(pod);
         if let Some(since) = self.shared.nodes().lost.get(&node) {

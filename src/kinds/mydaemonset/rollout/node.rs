@@ -177,8 +177,8 @@ pub(super) struct Slot<'a> {
     stance: Stance,
     /// The node has been `NotReady` for so long that the limits leave it out.
     lost: bool,
-    /// The limits and the end of the roll-out leave it out: it is lost, or was unserved before the roll-out began.
-    left_out: bool,
+    /// It was unserved before the roll-out began, and that is long ago: as long as it is, it is left out too.
+    forgiven: bool,
 }
 
 impl<'a> Slot<'a> {
@@ -214,7 +214,7 @@ impl<'a> Slot<'a> {
             last,
             stance,
             lost: is_lost,
-            left_out: is_lost || (stance.was_dark && patient_until <= terms.now),
+            forgiven: stance.was_dark && patient_until <= terms.now,
         };
         slot.sort(pods, terms);
         if let Some(node) = node {
@@ -485,14 +485,15 @@ impl<'a> Slot<'a> {
         let counts = !self.lost && (self.desired() || self.fate == Fate::Down);
         let dark = counts && !self.served(terms);
         marks.set(Mark::Dark, dark);
-        marks.set(Mark::Unserved, dark && !self.left_out);
+        marks.set(Mark::Unserved, dark && !self.forgiven);
+        let left_out = self.lost || (dark && self.forgiven);
         let touched = self.reachable() || self.excluded.is_some();
-        let waited_for = touched && !self.left_out;
+        let waited_for = touched && !left_out;
         let done = self.is_done(terms);
         let desired = self.desired() || self.excluded.is_some();
         marks.set(Mark::Done, waited_for && desired && done);
         marks.set(Mark::Left, (desired || self.fate == Fate::Down) && !done);
-        marks.set(Mark::LeftOut, desired && touched && self.left_out && !done);
+        marks.set(Mark::LeftOut, desired && touched && left_out && !done);
         marks.set(Mark::Incomplete, desired && waited_for && !done);
         let mut trouble = None;
         if self.desired() {

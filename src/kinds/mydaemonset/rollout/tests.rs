@@ -931,6 +931,10 @@ fn a_node_that_was_unserved_before_the_roll_out_holds_it_up_for_ten_minutes() {
     let facts = world.decide_on(&mut board).facts;
     assert!(facts.complete);
     assert_eq!(facts.left_out.count, 1);
+    // An old pod serves there again: the roll-out waits for it.
+    world.pods[0] = ready("a", "old");
+    let facts = world.decide_on(&mut board).facts;
+    assert_eq!((facts.complete, facts.left_out.count), (false, 0));
     // Once it has served, it counts like any other.
     world.pods = vec![ready("a", "new"), ready("b", "old"), ready("c", "old")];
     world.decide_on(&mut board);

@@ -791,13 +791,15 @@ impl Model {
             self.delete(delete)?;
         }
         self.note_taken(&dark);
-        let after = self.unserved();
-        // Whatever the watch has not shown yet is for the better, where nothing goes wrong by itself.
+        // What the watch has not shown yet is for the better, where nothing goes wrong by itself. A node that changed
+        // loses the new pod of a surge, and may have no other that serves. Others that count now are held instead of it.
         let exact = self.quiet || self.lag.is_zero();
-        // A node that changed loses the new pod of a surge, and may have no other that serves.
         let moved = decision.delete.iter().filter(|d| d.why == Why::NotEligible);
+        let moved = moved.count();
+        let lose = |name: &&String| decision.delete.iter().any(|delete| delete.node == **name);
+        let after = before + self.dark().difference(&dark).filter(lose).count();
         ensure!(
-            !exact || after <= before.max(limit) + moved.count(),
+            !exact || after <= before.max(limit) + moved,
             "{before} -> {after} nodes unserved, limit {limit}: {decision:#?}"
         );
         for create in &decision.create {
