@@ -12,7 +12,7 @@ use crate::sweep::walk::{Walk, change, walk};
 static CRONTAB: Family = Family {
     name: "crontab",
     api_version: "stable.example.com/v1",
-    kind: "CronTab",
+    object_kind: "CronTab",
     plural: "crontabs",
     watched: &["crontabs", "cronjobs"],
     child_api_version: "batch/v1",

@@ -14,7 +14,7 @@ const OTHER: &str = "site";
 static FOO: Family = Family {
     name: "foo",
     api_version: "samplecontroller.k8s.io/v1alpha1",
-    kind: "Foo",
+    object_kind: "Foo",
     plural: "foos",
     watched: &["foos", "deployments"],
     child_api_version: "apps/v1",
@@ -35,8 +35,8 @@ static FOO: Family = Family {
     mutants: mutants::OF_FOO,
 };
 
-fn is_done(foo: &Value) -> bool {
-    foo["status"]["availableReplicas"] == foo["spec"]["replicas"]
+fn is_done(object: &Value) -> bool {
+    object["status"]["availableReplicas"] == object["spec"]["replicas"]
 }
 
 /// Everything is as the spec says.

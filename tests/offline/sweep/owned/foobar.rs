@@ -12,7 +12,7 @@ use crate::sweep::walk::{Walk, change, walk};
 static FOOBAR: Family = Family {
     name: "foobar",
     api_version: "k8s.io/v1",
-    kind: "FooBar",
+    object_kind: "FooBar",
     plural: "foobars",
     watched: &["foobars", "jobs", "pods"],
     child_api_version: "batch/v1",

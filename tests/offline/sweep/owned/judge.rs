@@ -21,7 +21,7 @@ fn owner_annotation(family: &Family) -> String {
 fn owner_uid<'a>(family: &Family, child: &'a Value) -> Option<&'a str> {
     let owners = child["metadata"]["ownerReferences"].as_array()?;
     let owner = owners.iter().find(|owner| owner["controller"] == true)?;
-    (owner["kind"] == family.kind).then_some(owner["uid"].as_str()?)
+    (owner["kind"] == family.object_kind).then_some(owner["uid"].as_str()?)
 }
 
 /// Whether a child is one that operators may write: controlled by an object of our kind, or made for one and controlled by
@@ -242,7 +242,7 @@ fn outcome(family: &Family, seen: &Seen<'_>) -> String {
         }
         lines.push(format!(
             "{} {} {status} {}",
-            family.kind,
+            family.object_kind,
             object.name,
             conditions(object.object())
         ));

@@ -11,7 +11,7 @@ use crate::sweep::walk::{Walk, change, walk};
 static MEMCACHED: Family = Family {
     name: "memcached",
     api_version: "cache.example.com/v1alpha1",
-    kind: "Memcached",
+    object_kind: "Memcached",
     plural: "memcacheds",
     watched: &["memcacheds", "deployments", "pods"],
     child_api_version: "apps/v1",

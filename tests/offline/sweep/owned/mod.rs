@@ -32,7 +32,7 @@ struct Family {
     /// As `--kinds` takes it.
     name: &'static str,
     api_version: &'static str,
-    kind: &'static str,
+    object_kind: &'static str,
     plural: &'static str,
     /// See [`Subject::watched`].
     watched: &'static [&'static str],
@@ -57,7 +57,7 @@ impl Family {
         for (name, value) in fields.as_object().into_iter().flatten() {
             spec[name] = value.clone();
         }
-        json!({"apiVersion": self.api_version, "kind": self.kind,
+        json!({"apiVersion": self.api_version, "kind": self.object_kind,
             "metadata": {"name": NAME, "namespace": NAMESPACE}, "spec": spec})
     }
 
