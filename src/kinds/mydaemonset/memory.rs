@@ -119,6 +119,9 @@ pub enum Answer {
     Done,
     /// It was not carried out, and will not be.
     Refused,
+    /// It was not carried out: the object has another version than the one that the call names. No attempt at the same call
+    /// can be carried out any more, but an earlier one may have been.
+    Overtaken,
     /// It may have been carried out, or still be.
     Unknown,
 }
@@ -152,6 +155,10 @@ impl<C> Belief<C> {
                     generation,
                     until: self.ask,
                 });
+            }
+            Answer::Overtaken => {
+                self.ask = now;
+                return self.unanswered.take().is_some();
             }
             // It says nothing of an earlier attempt, which may still be carried out.
             Answer::Refused => match &self.unanswered {
@@ -801,6 +808,21 @@ mod tests {
         let pods = memory.overlay("n", cached);
         let pods = pods.iter().map(|p| (p.uid.clone(), p.deleting));
         (pods.collect(), changed)
+    }
+
+    #[test]
+    fn a_deletion_that_cannot_land_any_more_is_asked_about_at_once() {
+        let mut memory = Memory::of("me");
+        let delete = deletion(&pod("a", "u"), Why::Outdated, 0);
+        memory.will_delete(&delete, at(0));
+        memory.delete_answered(&delete, Answer::Overtaken, None, at(0));
+        assert_eq!(memory.patience_ends(), None);
+        for (answer, second) in [(Answer::Unknown, 0), (Answer::Overtaken, 5)] {
+            memory.will_delete(&delete, at(second));
+            memory.delete_answered(&delete, answer, None, at(second));
+        }
+        assert_eq!(memory.unanswered_deletes(None), []);
+        assert_eq!(doubts(&memory, 5), ["a"]);
     }
 
     #[test]
