@@ -105,8 +105,7 @@ struct Belief<C> {
 
 #[derive(Debug)]
 struct Unanswered<C> {
-    /// None if it is not to be repeated.
-    call: Option<C>,
+    call: C,
     /// The `metadata.generation` that it was made for. Another one may not want it.
     generation: Option<i64>,
     /// Until when it may be carried out.
@@ -120,8 +119,9 @@ pub enum Answer {
     Done,
     /// It was not carried out, and will not be.
     Refused,
-    /// The same: the object has another version than the one that was judged, so the call is not to be repeated.
-    Outdated,
+    /// It was not carried out: the object has another version than the one that the call names. No attempt at the same call
+    /// can be carried out any more, but an earlier one may have been.
+    Overtaken,
     /// It may have been carried out, or still be.
     Unknown,
 }
@@ -151,19 +151,18 @@ impl<C> Belief<C> {
             Answer::Unknown => {
                 self.ask = now + MAY_LAND;
                 self.unanswered = Some(Unanswered {
-                    call: Some(call()),
+                    call: call(),
                     generation,
                     until: self.ask,
                 });
             }
+            Answer::Overtaken => {
+                self.ask = now;
+                return self.unanswered.take().is_some();
+            }
             // It says nothing of an earlier attempt, which may still be carried out.
-            Answer::Refused | Answer::Outdated => match &mut self.unanswered {
-                Some(unanswered) => {
-                    self.ask = unanswered.until;
-                    if answer == Answer::Outdated {
-                        unanswered.call = None;
-                    }
-                }
+            Answer::Refused => match &self.unanswered {
+                Some(unanswered) => self.ask = unanswered.until,
                 None => return false,
             },
         }
@@ -196,7 +195,7 @@ impl<C> Belief<C> {
         let unanswered = self.unanswered.as_ref();
         unanswered
             .filter(|unanswered| unanswered.generation == generation)
-            .and_then(|unanswered| unanswered.call.as_ref())
+            .map(|unanswered| &unanswered.call)
     }
 }
 
@@ -812,6 +811,21 @@ mod tests {
     }
 
     #[test]
+    fn a_deletion_that_cannot_land_any_more_is_asked_about_at_once() {
+        let mut memory = Memory::of("me");
+        let delete = deletion(&pod("a", "u"), Why::Outdated, 0);
+        memory.will_delete(&delete, at(0));
+        memory.delete_answered(&delete, Answer::Overtaken, None, at(0));
+        assert_eq!(memory.patience_ends(), None);
+        for (answer, second) in [(Answer::Unknown, 0), (Answer::Overtaken, 5)] {
+            memory.will_delete(&delete, at(second));
+            memory.delete_answered(&delete, answer, None, at(second));
+        }
+        assert_eq!(memory.unanswered_deletes(None), []);
+        assert_eq!(doubts(&memory, 5), ["a"]);
+    }
+
+    #[test]
     fn nodes_that_are_refused_never_keep_the_others_waiting() {
         let mut memory = Memory::default();
         for attempt in 0..40 {
@@ -928,7 +942,6 @@ mod tests {
         assert_eq!(attempt(Answer::Unknown, 10), (true, [1, 0], Some(75)));
         // It says nothing of the attempts before.
         assert_eq!(attempt(Answer::Refused, 20), (true, [1, 0], Some(75)));
-        assert_eq!(attempt(Answer::Outdated, 25), (true, [0, 0], Some(75)));
         assert_eq!(attempt(Answer::Done, 30), (true, [0, 0], Some(60)));
         // The watch shows that it goes.
         let leaving = PodView {

@@ -23,6 +23,8 @@ const RECONCILING: &str = "Reconciling";
 const STALLED: &str = "Stalled";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
 pub const AUTO_PAUSED: &str = "AutoPaused";
+/// Reason of `Progressing=False`: the newest revision has reached every node that it could.
+const COMPLETE: &str = "Complete";
 /// Reasons of `Progressing=False`: all nodes that still have an older revision are held.
 const ON_DELETE: &str = "OnDelete";
 const PAUSED: &str = "Paused";
@@ -294,10 +296,12 @@ fn progress(sight: &Sight<'_>) -> State {
         };
         return State::of(false, reason, format!("{waiting}: {why}"));
     }
-    // A pod that is unavailable for a while after the roll-out has ended does not begin it anew.
-    let unended = before.is_some_and(|c| c.status == "True");
+    // A pod that is unavailable for a while after the end of a roll-out does not begin it again. Only a status that
+    // said Complete shows that there was an end: the one that said RollingOut may never have been stored.
+    let has_ended = before.is_some_and(|c| c.reason == COMPLETE)
+        && sight.previous.update_revision.as_deref() == Some(update);
     let missing = facts.updated < facts.desired;
-    if !facts.complete && (missing || unended || update != sight.current) {
+    if !facts.complete && (missing || !has_ended || update != sight.current) {
         let mut message = format!(
             "{} of {} nodes have revision {update}",
             facts.updated, facts.desired
@@ -321,7 +325,7 @@ fn progress(sight: &Sight<'_>) -> State {
     if facts.left_out.count > 0 {
         message = format!("{message}; not waiting for {}", facts.left_out);
     }
-    State::of(false, "Complete", message)
+    State::of(false, COMPLETE, message)
 }
 
 /// How many nodes the newest revision takes the pod away from, and why.
@@ -763,6 +767,30 @@ mod tests {
             message(&done, "new"),
             "revision new has reached 2 of 3 nodes, each one that it could; not waiting for a (NotReady)"
         );
+    }
+
+    #[test]
+    fn a_roll_out_of_which_no_status_was_stored_has_no_end() {
+        let made = Facts {
+            available: 0,
+            ready: 0,
+            complete: false,
+            waiting: named(["a"]),
+            ..complete(3)
+        };
+        let of_another = MyDaemonSetStatus {
+            update_revision: Some("old".into()),
+            ..next_of(&none(), &complete(3), strategy(), "new", 1)
+        };
+        let refused = conflicting(&none(), Some(1), "taken", at(1));
+        for previous in [none(), of_another, refused] {
+            let status = next_of(&previous, &made, strategy(), "new", 2);
+            let found = conditions(&status);
+            assert!(
+                found.contains(&"Progressing=True/RollingOut".to_owned()),
+                "{found:?}"
+            );
+        }
     }
 
     #[test]

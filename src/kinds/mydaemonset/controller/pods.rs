@@ -336,7 +336,7 @@ impl Look<'_> {
             .as_ref()
             .is_err_and(|error| is_gone(error) && !is_changed(error));
         let answer = match &result {
-            Err(error) if is_changed(error) => Answer::Outdated,
+            Err(error) if is_changed(error) => Answer::Overtaken,
             Err(error) if !is_gone => answer(error),
             _ => Answer::Done,
         };
