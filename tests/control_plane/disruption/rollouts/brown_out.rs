@@ -111,8 +111,7 @@ async fn roll_out(fleet: &mut Fleet, client: Client) -> usize {
         fleet.namespace
     );
     assert_eq!(fleet.stopped, 0, "no pod failed");
-    let unanswered = *server.unanswered.lock().unwrap();
-    unanswered
+    *server.unanswered.lock().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
