@@ -336,16 +336,16 @@ fn records_of_starts_are_spaced_in_a_burst() {
     let mut turn = |started: i64, now: i64| {
         let mut first = first_sight("p-1", at_second(started), true);
         records.queue(&mut first, at_second(now));
-        (first.record_at - at_second(now)).as_seconds_f64()
+        (first.record_at - at_second(now)).num_milliseconds()
     };
-    assert_eq!(turn(20, 20), 2.0);
-    let turns: Vec<f64> = (0..3).map(|_| turn(20, 20)).collect();
-    assert_eq!(turns, [2.1, 2.2, 2.3]);
-    assert_eq!(turn(30, 30), 2.0, "an idle time uses up no turns");
-    assert_eq!(turn(10, 40), 0.0, "it was released long ago");
+    assert_eq!(turn(20, 20), 2_000);
+    let turns: Vec<i64> = (0..3).map(|_| turn(20, 20)).collect();
+    assert_eq!(turns, [2_100, 2_200, 2_300]);
+    assert_eq!(turn(30, 30), 2_000, "an idle time uses up no turns");
+    assert_eq!(turn(10, 40), 0, "it was released long ago");
     let last = (0..10_000).map(|_| turn(50, 50)).last();
-    assert_eq!(last, Some(300.0), "not longer than 5 minutes");
-    assert_eq!(turn(1, 1), 2.0, "the clock was set back");
+    assert_eq!(last, Some(300_000), "not longer than 5 minutes");
+    assert_eq!(turn(1, 1), 2_000, "the clock was set back");
 
     let at = running_at("p-1");
     let mut first = first_sight("p-1", at_second(20), true);
