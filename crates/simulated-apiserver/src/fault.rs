@@ -59,6 +59,8 @@ pub enum Decision {
     Late(Duration),
     /// The caller gets a connection error at once, and the request is carried out after so long.
     LostThenLate(Duration),
+    /// It is answered so at once, and carried out after so long.
+    FailedThenLate(Status, Duration),
     /// It is carried out and answered after so long. A caller that gives up before does not stop it.
     Delayed(Duration),
     /// It is not carried out, and answered so.
@@ -83,6 +85,7 @@ impl Decision {
             Self::Silent => "silent",
             Self::Late(_) => "late",
             Self::LostThenLate(_) => "lost-then-late",
+            Self::FailedThenLate(..) => "failed-then-late",
             Self::Delayed(_) => "delayed",
             Self::Answer(_) => "answer",
             Self::FailedThoughDone(_) => "failed-though-done",
@@ -99,7 +102,7 @@ impl fmt::Debug for Decision {
             Self::Late(d) | Self::LostThenLate(d) | Self::Delayed(d) => {
                 write!(f, "{}({d:?})", self.label())
             }
-            Self::Answer(s) | Self::FailedThoughDone(s) => {
+            Self::Answer(s) | Self::FailedThoughDone(s) | Self::FailedThenLate(s, _) => {
                 write!(f, "{}({} {})", self.label(), s.code, s.reason)
             }
             _ => f.write_str(self.label()),

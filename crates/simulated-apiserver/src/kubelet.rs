@@ -763,8 +763,8 @@ fn takes(node: &Value, pod: &Value) -> bool {
         && taints.all(|taint| taint["effect"] == "PreferNoSchedule" || tolerates(pod, taint))
 }
 
-/// Whether the node is one that the pod's selector and required affinity ask for.
-fn is_selected(node: &Value, pod: &Value) -> bool {
+/// Whether the node is one that the pod's node selector and required affinity ask for.
+pub fn is_selected(node: &Value, pod: &Value) -> bool {
     let labels = &node["metadata"]["labels"];
     let selected = pod["spec"]["nodeSelector"].as_object();
     let selected = selected
@@ -800,7 +800,8 @@ fn requirement_holds(requirement: &Value, value: &Value) -> bool {
     }
 }
 
-fn tolerates(pod: &Value, taint: &Value) -> bool {
+/// Whether the pod tolerates a taint.
+pub fn tolerates(pod: &Value, taint: &Value) -> bool {
     let tolerations = pod["spec"]["tolerations"].as_array().into_iter().flatten();
     tolerations.clone().any(|toleration| {
         let absent_or =

@@ -31,7 +31,7 @@ pub use clock::Clock;
 pub use direct::Direct;
 pub use fault::{Callback, Decision, Plan, Site};
 pub use history::{Delivery, History, Request, Version};
-pub use kubelet::{Kubelet, KubeletOptions, Run};
+pub use kubelet::{Kubelet, KubeletOptions, Run, is_selected, tolerates};
 pub use resource::{Behavior, Resource};
 pub use server::{Connection, Options, Server, Watching};
 pub use status::{FieldError, Status};

@@ -324,6 +324,10 @@ impl Server {
                 tokio::spawn(later(after));
                 return Err(broken().into());
             }
+            Decision::FailedThenLate(status, after) => {
+                tokio::spawn(later(after));
+                status.into()
+            }
             Decision::Delayed(after) => {
                 let (sender, receiver) = oneshot::channel();
                 // The caller may have given up; then nothing takes the answer.

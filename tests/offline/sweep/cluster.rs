@@ -8,7 +8,7 @@ use chrono::TimeDelta;
 use my_operator_harness::in_process;
 use serde_json::{Value, json};
 use simulated_apiserver::{
-    Decision, Kubelet, KubeletOptions, Options, Review, Server, Site, Status, Target,
+    Decision, Kubelet, KubeletOptions, Options, Review, Server, Site, Status, Target, Verb,
 };
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
@@ -32,6 +32,8 @@ pub const SECOND: &str = "operator-2";
 const RESTART: Duration = Duration::from_secs(2);
 /// How long a fault lasts that lasts.
 const LASTS: Duration = Duration::from_secs(20);
+/// How long etcd may store nothing.
+const STALL: Duration = Duration::from_secs(12);
 /// When a late call is carried out.
 const LATE: Duration = Duration::from_mins(1);
 /// How long a deletion may be half done.
@@ -49,7 +51,18 @@ pub struct Cluster {
     subject: &'static dyn Subject,
     mutant: Option<&'static Mutant>,
     operators: Arc<Mutex<BTreeMap<&'static str, Operator>>>,
+    /// When each process started, in virtual time.
+    starts: Arc<Mutex<Vec<(&'static str, Duration)>>>,
     policy: Arc<Mutex<Policy>>,
+    outage: Arc<Mutex<Option<Outage>>>,
+}
+
+/// Something that befalls all requests of the first operator for a while.
+#[derive(Clone, Copy)]
+struct Outage {
+    fault: Fault,
+    /// In virtual time.
+    until: Duration,
 }
 
 /// A process of the operator.
@@ -87,7 +100,9 @@ impl Cluster {
             subject,
             mutant,
             operators: Arc::default(),
+            starts: Arc::default(),
             policy,
+            outage: Arc::default(),
         }
     }
 
@@ -111,7 +126,13 @@ impl Cluster {
         let stop = CancellationToken::new();
         let life = in_process::reconcile(kind, client, clock, Vec::new(), stop.clone());
         let task = tokio::spawn(async { life.await.unwrap() }).abort_handle();
+        locked(&self.starts).push((name, self.server.clock().elapsed()));
         locked(&self.operators).insert(name, Operator { stop, task });
+    }
+
+    /// When each process started.
+    pub fn starts(&self) -> Vec<(&'static str, Duration)> {
+        locked(&self.starts).clone()
     }
 
     /// The process dies as by SIGKILL.
@@ -158,6 +179,19 @@ impl Cluster {
         });
     }
 
+    /// What becomes of the call at a site because of an earlier one.
+    pub fn during_outage(&self, site: &Site) -> Option<Decision> {
+        let outage = (*locked(&self.outage))?;
+        let left = outage.until.checked_sub(self.server.clock().elapsed());
+        let left = left.filter(|left| !left.is_zero() && site.user == FIRST)?;
+        let reads = matches!(site.verb, Verb::Get | Verb::List | Verb::Watch);
+        match outage.fault {
+            Fault::Stall if reads => None,
+            Fault::Stall => Some(Decision::FailedThenLate(Status::timeout(), left)),
+            _ => Some(Decision::Answer(Status::too_many_requests(RETRY_AFTER))),
+        }
+    }
+
     /// What becomes of the call at a site, when this fault befalls it.
     pub fn decide(&self, fault: Fault, site: &Site) -> Decision {
         let cluster = self.clone();
@@ -182,6 +216,12 @@ impl Cluster {
                 Decision::FailedThoughDone(failed(500, "InternalError"))
             }
             Fault::TimeoutThoughDone => Decision::FailedThoughDone(failed(504, "Timeout")),
+            Fault::Stall | Fault::Throttled => {
+                let lasts = if fault == Fault::Stall { STALL } else { LASTS };
+                let until = self.server.clock().elapsed() + lasts;
+                *locked(&self.outage) = Some(Outage { fault, until });
+                self.during_outage(site).unwrap_or(Decision::Forward)
+            }
             Fault::Forbidden => Decision::Answer(failed(403, "Forbidden")),
             Fault::Invalid => Decision::Answer(failed(422, "Invalid")),
             Fault::Silent => Decision::Silent,

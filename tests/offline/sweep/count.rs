@@ -43,7 +43,7 @@ impl Subject for Count {
         Run::default()
     }
 
-    fn is_settled(&self, cluster: &Cluster) -> bool {
+    fn is_settled(&self, cluster: &Cluster, _: Special) -> bool {
         let Some(count) = cluster.get("counts", NAME) else {
             return true;
         };

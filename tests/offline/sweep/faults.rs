@@ -26,6 +26,10 @@ pub enum Fault {
     InternalErrorThoughDone,
     /// 504, although it was carried out.
     TimeoutThoughDone,
+    /// For 12 seconds etcd stores nothing: every write from this one on is answered 504, and carried out at the end.
+    Stall,
+    /// For 20 seconds every request from this one on is answered 429 with `Retry-After: 7`.
+    Throttled,
     /// 403.
     Forbidden,
     /// 422.
@@ -75,6 +79,8 @@ impl Fault {
         Self::InternalError,
         Self::InternalErrorThoughDone,
         Self::TimeoutThoughDone,
+        Self::Stall,
+        Self::Throttled,
         Self::Forbidden,
         Self::Invalid,
         Self::Silent,
@@ -104,8 +110,11 @@ impl Fault {
     /// The outcome of the call is unknown to the operator, and it was or will be carried out: the faults after which a
     /// program is most likely to do twice what it should do once.
     pub fn hides_what_was_done(self) -> bool {
-        use Fault::{InternalErrorThoughDone, Late, TimeoutThoughDone};
-        matches!(self, Late | InternalErrorThoughDone | TimeoutThoughDone)
+        use Fault::{InternalErrorThoughDone, Late, Stall, TimeoutThoughDone};
+        matches!(
+            self,
+            Late | InternalErrorThoughDone | TimeoutThoughDone | Stall
+        )
     }
 
     /// Whether the process dies.
@@ -130,7 +139,7 @@ impl Fault {
     /// is lost, and there is nothing to edit before a list.
     pub fn applies(self, site: &Site) -> bool {
         use Fault::{
-            Conflict, CrashAfter, InternalErrorThoughDone, Invalid, Late, TimeoutThoughDone,
+            Conflict, CrashAfter, InternalErrorThoughDone, Invalid, Late, Stall, TimeoutThoughDone,
             Unanswered,
         };
         let changes_nothing = matches!(
@@ -141,6 +150,7 @@ impl Fault {
                 | Invalid
                 | InternalErrorThoughDone
                 | TimeoutThoughDone
+                | Stall
                 | CrashAfter
         );
         let foreign = self.is_a_foreign_hand();
@@ -160,6 +170,8 @@ impl Fault {
             Self::Silent => 60,
             Self::WatchesSilent | Self::ListsRefused | Self::HeldBack(_) => 45,
             Self::TooManyRequests | Self::Unavailable => 20,
+            Self::Stall => 30,
+            Self::Throttled => 45,
             Self::CrashAndOldList => 40,
             _ => 15,
         })

@@ -11,6 +11,7 @@ mod cluster;
 mod count;
 mod faults;
 mod mutants;
+mod mydaemonset;
 mod owned;
 mod patience;
 mod policy;
@@ -40,13 +41,6 @@ impl Case<'_> {
     /// The name under which it is replayed.
     fn name(&self) -> String {
         format!("{} / {} / {}", self.scenario.name, self.site, self.fault)
-    }
-
-    /// Whether it is always a part of the sample: an unknown outcome of the first creation and the first deletion of a
-    /// scenario.
-    fn always_runs(&self) -> bool {
-        let is_first = matches!(self.site.verb, Verb::Create | Verb::Delete) && self.site.nth == 0;
-        is_first && self.site.resource != "events" && self.fault.hides_what_was_done()
     }
 }
 
@@ -105,7 +99,9 @@ fn cases<'a>(
         sites.map(move |site| (scenario, site))
     });
     let cases = sites.flat_map(|(scenario, site)| {
-        let applicable = faults.iter().filter(|fault| fault.applies(site));
+        let applicable = faults
+            .iter()
+            .filter(|fault| fault.applies(site) && subject.applies(**fault, scenario.special));
         applicable.map(move |&fault| Case {
             scenario,
             site,
@@ -115,17 +111,24 @@ fn cases<'a>(
     cases.collect()
 }
 
-/// So many of the cases, at random, and those that always run.
-fn sample(mut cases: Vec<Case<'_>>) -> Vec<Case<'_>> {
-    let size = lengths::swept_faults();
-    if size < cases.len() {
-        fastrand::Rng::with_seed(seed("this sample of faults")).shuffle(&mut cases);
-        // A stable sort keeps the random order of the others.
-        cases.sort_by_key(|case| !case.always_runs());
-        let always = cases.iter().filter(|case| case.always_runs()).count();
-        cases.truncate(size.max(always));
+/// Puts the cases into a random order. First come those that always run, and how many they are: of each scenario a creation
+/// and a deletion of a pod whose outcome is unknown, with each such fault.
+fn shuffle(cases: &mut [Case<'_>]) -> usize {
+    fastrand::Rng::with_seed(seed("this order of faults")).shuffle(cases);
+    let mut classes = BTreeSet::new();
+    let mut always = 0;
+    for place in 0..cases.len() {
+        let case = &cases[place];
+        let matters = matches!(case.site.verb, Verb::Create | Verb::Delete)
+            && case.site.resource == "pods"
+            && case.fault.hides_what_was_done();
+        let class = (case.scenario.name, case.site.verb, case.fault.to_string());
+        if matters && classes.insert(class) {
+            cases.swap(place, always);
+            always += 1;
+        }
     }
-    cases
+    always
 }
 
 /// What is wrong with a disturbed run.
@@ -151,22 +154,25 @@ fn failure(
 fn every_fault(subject: &'static dyn Subject) {
     let start = Instant::now();
     let calm = undisturbed(subject);
-    let cases = cases(subject, &calm);
+    let mut cases = cases(subject, &calm);
     let all = cases.len();
     let only = std::env::var("REPLAY").ok();
-    let cases = match &only {
-        Some(only) => {
-            let chosen = cases
-                .into_iter()
-                .filter(|case| case.name().contains(only.as_str()));
-            chosen.collect()
-        }
-        None => sample(cases),
+    let always = if let Some(only) = &only {
+        cases.retain(|case| case.name().contains(only.as_str()));
+        cases.len()
+    } else {
+        shuffle(&mut cases)
+    };
+    let taken = AtomicUsize::new(0);
+    let spending = Mutex::new(lengths::swept_faults().start());
+    let goes_on = || {
+        let mut spending = spending.lock().unwrap_or_else(PoisonError::into_inner);
+        spending.another() || taken.load(Ordering::Relaxed) < always
     };
     let mut found: BTreeMap<&str, Figures> = BTreeMap::new();
     for (name, calm) in &calm {
         let sites = calm.sites.iter().filter(|site| !is_repeated(site));
-        let broken = calm.judged.broken.iter();
+        let broken = calm.broken().into_iter();
         let mut failures: Vec<String> = broken.map(|what| format!("{name}\n{what}")).collect();
         if let Some(last) = failures.last_mut() {
             let file = calm.save(&format!("{} {name}", subject.kind()));
@@ -181,11 +187,17 @@ fn every_fault(subject: &'static dyn Subject) {
         found.insert(name, figures);
     }
     let runs = each(&cases, |case| {
+        if !goes_on() {
+            return None;
+        }
+        taken.fetch_add(1, Ordering::Relaxed);
         let disturbance = Disturbance::One(case.site.clone(), case.fault);
         let disturbed = run(subject, case.scenario, &disturbance, None);
         let failure = failure(subject, case, &calm[case.scenario.name], &disturbed);
-        (case.scenario.name, disturbed.judged.marks, failure)
+        Some((case.scenario.name, disturbed.judged.marks, failure))
     });
+    let runs: Vec<_> = runs.into_iter().flatten().collect();
+    let done = runs.len();
     for (scenario, marks, failure) in runs {
         let figures = found.entry(scenario).or_default();
         figures.runs += 1;
@@ -206,15 +218,18 @@ fn every_fault(subject: &'static dyn Subject) {
         found.len(),
         found.values().map(|figures| figures.sites).sum::<usize>(),
         subject.faults().len(),
-        cases.len(),
+        done,
         start.elapsed()
     );
     let failures = found.values().flat_map(|figures| &figures.failures);
     let failures: Vec<&str> = failures.map(String::as_str).collect();
     let shown: Vec<&str> = failures.iter().take(20).copied().collect();
+    let all = run::write(&format!("{} failures.txt", subject.kind()), |to| {
+        to.write_all(failures.join("\n\n").as_bytes())
+    });
     assert!(
         failures.is_empty(),
-        "{} failures:\n{}",
+        "{} failures, all of them in {all}:\n{}",
         failures.len(),
         shown.join("\n\n")
     );
@@ -253,6 +268,17 @@ fn faults_at_random(subject: &'static dyn Subject) {
 /// An operator or a server with a bug is caught, or the sweep would prove nothing.
 fn every_mutant_is_caught(subject: &'static dyn Subject) {
     let calm = undisturbed(subject);
+    // The connection of mutants by itself changes nothing.
+    let by_itself = each(subject.scenarios(), |scenario| {
+        let run = run(subject, scenario, &Disturbance::None, Some(&mutants::NONE));
+        (
+            scenario.name,
+            run.faults(&calm[scenario.name], subject, scenario),
+        )
+    });
+    for (scenario, faults) in by_itself {
+        assert!(faults.is_empty(), "{scenario}: {}", faults.join("\n"));
+    }
     let caught = each(subject.mutants(), |mutant| {
         let caught = subject
             .scenarios()

@@ -10,6 +10,7 @@ use axum::body::Bytes;
 use axum::http::{Method, Request, Response, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
+use hyper::body::Frame;
 use kube::client::Body;
 use serde_json::Value;
 use simulated_apiserver::{Connection, Server, Verb};
@@ -26,6 +27,8 @@ pub struct Mutant {
     pub request: fn(&Server, &mut Sent),
     /// Changes an answer, or the lack of one.
     pub answer: fn(&Server, &Sent, Option<Answer>) -> Option<Answer>,
+    /// Changes what is read: the answer to a list, or an event of a watch. Its path comes first.
+    pub read: fn(&str, &mut Value),
     /// By how many seconds the operator's clock is ahead.
     pub clock: i64,
     /// The faults with which it is tried, beside none.
@@ -36,6 +39,7 @@ pub struct Mutant {
 pub struct Sent {
     pub method: Method,
     pub path: String,
+    pub query: String,
     pub body: Value,
 }
 
@@ -73,11 +77,15 @@ fn same(_: &Server, _: &Sent, answer: Option<Answer>) -> Option<Answer> {
     answer
 }
 
-/// No mutant yet: for `..USUAL`.
+/// The program as it is.
+pub static NONE: Mutant = USUAL;
+
+/// The same, for the rest of a mutant: `..USUAL`.
 pub const USUAL: Mutant = Mutant {
     name: "",
     request: nothing,
     answer: same,
+    read: |_, _| {},
     clock: 0,
     shown_by: &[],
 };
@@ -113,6 +121,17 @@ impl Mutant {
     }
 }
 
+impl Mutant {
+    /// An event as the operator reads it.
+    fn event(&self, path: &str, text: &[u8]) -> Bytes {
+        let mut event: Value = serde_json::from_slice(text).unwrap();
+        (self.read)(path, &mut event);
+        // As the API server writes it: the type comes first.
+        let (kind, object) = (event["type"].take(), event["object"].take());
+        format!("{{\"type\":{kind},\"object\":{object}}}\n").into()
+    }
+}
+
 /// The connection of a mutant.
 #[derive(Clone)]
 pub struct Mutated {
@@ -142,12 +161,10 @@ impl Service<Request<Body>> for Mutated {
             let mut sent = Sent {
                 method: parts.method.clone(),
                 path: parts.uri.path().to_owned(),
+                query: parts.uri.query().unwrap_or_default().to_owned(),
                 body: serde_json::from_slice(&text).unwrap_or_default(),
             };
-            let is_watch = parts
-                .uri
-                .query()
-                .is_some_and(|query| query.contains("watch=true"));
+            let is_watch = sent.query.contains("watch=true");
             let path = sent.path.clone();
             (mutant.request)(&server, &mut sent);
             if sent.path != path {
@@ -162,7 +179,17 @@ impl Service<Request<Body>> for Mutated {
                 .call(Request::from_parts(parts, Body::from(text)))
                 .await;
             if is_watch {
-                return answer;
+                let answer = answer?;
+                if !answer.status().is_success() {
+                    return Ok(answer);
+                }
+                return Ok(answer.map(|events| {
+                    // Each frame is one event.
+                    let change = move |frame: Frame<Bytes>| {
+                        frame.map_data(|text| mutant.event(&path, &text))
+                    };
+                    events.map_frame(change).boxed_unsync()
+                }));
             }
             let (answer, error) = match answer {
                 Ok(answer) => {
@@ -172,6 +199,12 @@ impl Service<Request<Body>> for Mutated {
                 }
                 Err(error) => (None, Some(error)),
             };
+            let answer = answer.map(|(code, mut body)| {
+                if sent.method == Method::GET {
+                    (mutant.read)(&path, &mut body);
+                }
+                (code, body)
+            });
             match ((mutant.answer)(&server, &sent, answer), error) {
                 (Some((code, body)), _) => {
                     let response = Response::builder().status(code);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use simulated_apiserver::{Decision, Site, Status, Verb};
 
 use super::cluster::{Cluster, FIRST, NAMESPACE};
-use super::subject::Subject;
+use super::subject::{Special, Subject};
 
 /// For how long every write of the operator fails.
 const OUTAGE: Duration = Duration::from_mins(1);
@@ -56,7 +56,7 @@ pub fn keeps_its_pauses(subject: &'static dyn Subject, objects: Vec<Value>, chan
         for object in objects {
             cluster.create(subject.kind(), object);
         }
-        cluster.until(|c| subject.is_settled(c)).await;
+        cluster.until(|c| subject.is_settled(c, Special::Nothing)).await;
         tokio::time::sleep(subject.settle()).await;
 
         let requests = |cluster: &Cluster| {
@@ -99,9 +99,9 @@ pub fn keeps_its_pauses(subject: &'static dyn Subject, objects: Vec<Value>, chan
         );
 
         cluster.server.on(|_: &Site| Decision::Forward);
-        cluster.until(|c| subject.is_settled(c)).await;
+        cluster.until(|c| subject.is_settled(c, Special::Nothing)).await;
         assert!(
-            subject.is_settled(&cluster),
+            subject.is_settled(&cluster, Special::Nothing),
             "{} has not recovered",
             subject.kind()
         );

@@ -1,5 +1,6 @@
 //! One run of a scenario, and what is wrong with it.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +16,6 @@ use super::subject::{Judged, Scenario, Seen, Special, Subject};
 
 /// The longest run, in virtual time.
 const LONGEST: Duration = Duration::from_mins(30);
-/// How many pods more than without a fault may be made: as long as the operator does not see that an object is gone or
-/// suspended, it makes the pod again that something else deletes.
-const PODS_IN_VAIN: usize = 6;
 /// How many requests more than without a fault, watches apart, may be made.
 const MORE_REQUESTS: usize = 40;
 /// The longest pause after a failure.
@@ -57,6 +55,8 @@ pub struct Run {
     recovery: Duration,
     /// How many requests the operators made, watches apart.
     requests: usize,
+    /// The object was where the scenario leads to at the end.
+    settled: bool,
     /// When the last change was, in virtual time; those of nodes and Events apart.
     took: Duration,
 }
@@ -75,24 +75,29 @@ pub fn run(
         .unwrap();
     runtime.block_on(async {
         let cluster = Cluster::new(subject, mutant);
-        let befell = plan(subject, &cluster, disturbance);
+        let befell = plan(subject, scenario.special, &cluster, disturbance);
         cluster.start(FIRST);
         if scenario.special == Special::TwoOperators {
             cluster.start(SECOND);
         }
         let whole = async {
             (scenario.script)(&cluster).await;
-            cluster.until(|c| subject.is_settled(c)).await;
+            let is_settled = |c: &Cluster| subject.is_settled(c, scenario.special);
+            cluster.until(is_settled).await;
             tokio::time::sleep(subject.settle()).await;
+            is_settled(&cluster)
         };
         // A run that does not end in time is judged by what is there.
-        let _ = tokio::time::timeout(LONGEST, whole).await;
-        let history = cluster.server.history();
+        let settled = tokio::time::timeout(LONGEST, whole).await;
+        let (history, starts) = (cluster.server.history(), cluster.starts());
         cluster.end();
         // The plan holds the cluster, and with it the server that holds the plan.
         cluster.server.on(|_: &Site| Decision::Forward);
         let befell = std::mem::take(&mut *befell.lock().unwrap_or_else(PoisonError::into_inner));
-        Run::new(subject, scenario, history, &befell)
+        Run {
+            settled: settled.unwrap_or(false),
+            ..Run::new(subject, scenario, history, &befell, &starts)
+        }
     })
 }
 
@@ -105,7 +110,12 @@ struct Blow {
 
 type Befell = Arc<Mutex<Vec<Blow>>>;
 
-fn plan(subject: &dyn Subject, cluster: &Cluster, disturbance: &Disturbance) -> Befell {
+fn plan(
+    subject: &'static dyn Subject,
+    special: Special,
+    cluster: &Cluster,
+    disturbance: &Disturbance,
+) -> Befell {
     let befell = Befell::default();
     let note = {
         let (befell, cluster) = (befell.clone(), cluster.clone());
@@ -143,7 +153,7 @@ fn plan(subject: &dyn Subject, cluster: &Cluster, disturbance: &Disturbance) -> 
                     return Decision::Forward;
                 }
                 let fault = faults[random.usize(..faults.len())];
-                if !fault.applies(here) {
+                if !fault.applies(here) || !subject.applies(fault, special) {
                     return Decision::Forward;
                 }
                 *many += 1;
@@ -152,18 +162,25 @@ fn plan(subject: &dyn Subject, cluster: &Cluster, disturbance: &Disturbance) -> 
         }
     };
     let requests = AtomicUsize::new(0);
+    let during = cluster.clone();
     cluster.server.on(move |here: &Site| {
         // Without an end to it, a hot loop would stop the clock.
         match requests.fetch_add(1, Ordering::Relaxed) {
             MOST_REQUESTS.. => Decision::Silent,
-            _ => decide(here),
+            _ => during.during_outage(here).unwrap_or_else(|| decide(here)),
         }
     });
     befell
 }
 
 impl Run {
-    fn new(subject: &dyn Subject, scenario: &Scenario, history: History, befell: &[Blow]) -> Self {
+    fn new(
+        subject: &dyn Subject,
+        scenario: &Scenario,
+        history: History,
+        befell: &[Blow],
+        starts: &[(&'static str, Duration)],
+    ) -> Self {
         let faults: Vec<Fault> = befell.iter().map(|blow| blow.fault).collect();
         let sites = history.requests.iter().map(|request| &request.site);
         let requests = sites
@@ -178,6 +195,7 @@ impl Run {
             history: &history,
             faults: &faults,
             special: scenario.special,
+            starts,
         };
         Self {
             judged: subject.judge(&seen),
@@ -201,6 +219,7 @@ impl Run {
             last_fault: befell.last().map(|blow| blow.elapsed).unwrap_or_default(),
             faults,
             requests,
+            settled: false,
             took: changes
                 .map(|version| version.elapsed)
                 .max()
@@ -209,9 +228,18 @@ impl Run {
         }
     }
 
+    /// What is wrong with this run by itself.
+    pub fn broken(&self) -> Vec<String> {
+        let mut broken = self.judged.broken.clone();
+        if self.keeps_the_end && !self.settled {
+            broken.push("the object did not get to where the scenario leads".to_owned());
+        }
+        broken
+    }
+
     /// What is wrong with this run of a scenario, beside the undisturbed one.
     pub fn faults(&self, calm: &Self, subject: &dyn Subject, scenario: &Scenario) -> Vec<String> {
-        let mut wrong = self.judged.broken.clone();
+        let mut wrong = self.broken();
         let (expected, found) = (&calm.judged.outcome, &self.judged.outcome);
         if self.keeps_the_end && expected != found && !self.judged.end_may_differ {
             wrong.push(format!(
@@ -220,10 +248,17 @@ impl Run {
         }
         let (expected, made) = (calm.pods_made, self.pods_made);
         let many = self.faults.len().max(1);
-        if made > expected + many * PODS_IN_VAIN {
+        if made > expected + many * subject.pods_in_vain() {
             wrong.push(format!("{made} pods were made instead of {expected}"));
         }
-        if self.requests > calm.requests + many * MORE_REQUESTS {
+        // What is in the way for ever is tried again for ever.
+        let end = |run: &Self| run.history.requests.last().map(|request| request.elapsed);
+        let longer = end(self).unwrap_or_default();
+        let longer = longer.saturating_sub(end(calm).unwrap_or_default());
+        let longer = longer.as_secs() / 3;
+        let longer = usize::try_from(longer).unwrap_or_default();
+        let longer = if self.keeps_the_end { 0 } else { longer };
+        if self.requests > calm.requests + many * MORE_REQUESTS + longer {
             wrong.push(format!(
                 "{} requests instead of {}",
                 self.requests, calm.requests
@@ -288,19 +323,25 @@ impl Run {
 
     /// Writes the history to a file, and says where.
     pub fn save(&self, name: &str) -> String {
-        let name: String = name
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
-            .collect();
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sweep");
-        let file = folder.join(format!("{name}.jsonl"));
-        let saved = std::fs::create_dir_all(&folder)
-            .and_then(|()| std::fs::File::create(&file))
-            .and_then(|to| self.history.write(std::io::BufWriter::new(to)));
-        match saved {
-            Ok(()) => file.display().to_string(),
-            Err(error) => format!("no file: {error}"),
-        }
+        write(&format!("{name}.jsonl"), |to| self.history.write(to))
+    }
+}
+
+/// Writes a file for the reader of a failure, and says where it is.
+pub fn write(name: &str, content: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let (name, extension) = name.rsplit_once('.').unwrap_or((name, "txt"));
+    let name: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sweep");
+    let file = folder.join(format!("{name}.{extension}"));
+    let written = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::File::create(&file))
+        .and_then(|to| content(&mut io::BufWriter::new(to)));
+    match written {
+        Ok(()) => file.display().to_string(),
+        Err(error) => format!("no file: {error}"),
     }
 }
 

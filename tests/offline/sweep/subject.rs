@@ -38,7 +38,7 @@ pub trait Subject: Sync {
     fn run(&self, pod: &Value) -> Run;
 
     /// The object is where the scenario leads to. [`Self::settle`] later the run ends.
-    fn is_settled(&self, cluster: &Cluster) -> bool;
+    fn is_settled(&self, cluster: &Cluster, special: Special) -> bool;
 
     /// How long a run goes on once the object is settled: longer than every fault lasts.
     fn settle(&self) -> Duration {
@@ -59,6 +59,17 @@ pub trait Subject: Sync {
     /// Whether the scenario ends as without the fault.
     fn keeps_the_end(&self, fault: Fault, _site: &Site) -> bool {
         !fault.is_a_foreign_hand() || fault == Fault::EditBefore
+    }
+
+    /// How many pods more than without a fault may be made: as long as the operator does not see that an object is gone or
+    /// suspended, it makes the pod again that something else deletes.
+    fn pods_in_vain(&self) -> usize {
+        6
+    }
+
+    /// Whether the fault is put into scenarios of that kind.
+    fn applies(&self, _fault: Fault, _special: Special) -> bool {
+        true
     }
 
     /// By how many changes the lists of an API server that lags are behind.
@@ -95,6 +106,8 @@ pub struct Seen<'a> {
     /// The faults that befell the first operator.
     pub faults: &'a [Fault],
     pub special: Special,
+    /// When processes of operators started, in virtual time.
+    pub starts: &'a [(&'static str, Duration)],
 }
 
 /// What a judge says of a run.
@@ -127,6 +140,8 @@ pub enum Special {
     EndMayBeMissed,
     /// The clock is set.
     ClockIsSet,
+    /// The object does not reach what its spec says: something is in the way until a person acts.
+    StaysHeld,
 }
 
 /// `name(Special) = |cluster| { .. };`, as often as you like: the scenarios of a kind.

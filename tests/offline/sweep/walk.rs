@@ -13,7 +13,7 @@ use simulated_apiserver::Decision;
 
 use super::changes::{left, versions};
 use super::cluster::{Cluster, FIRST, NAMESPACE};
-use super::subject::Subject;
+use super::subject::{Special, Subject};
 
 /// The walk over one kind.
 pub struct Walk {
@@ -139,7 +139,7 @@ fn apply(cluster: &Cluster, walk: &Walk, spec: &Value) -> Step {
 async fn settle(cluster: &Cluster, walk: &Walk) {
     // An object whose status is about an earlier spec may look settled.
     cluster.sleep(1).await;
-    cluster.until(|c| walk.subject.is_settled(c)).await;
+    cluster.until(|c| walk.subject.is_settled(c, Special::Nothing)).await;
     tokio::time::sleep(walk.subject.settle()).await;
 }
 

@@ -52,10 +52,10 @@ lengths! {
     texts: u32 = 250, 3_000;
     /// `admit`: files of each kind that are judged.
     documents: u32 = 100, 2_000;
-    /// `tests/offline/sweep`: runs of each kind with a fault at a call. At has 12,600, MyDaemonSet more.
-    swept_faults: usize = 2_000, usize::MAX;
+    /// `tests/offline/sweep`: runs of each kind with a fault at a call. At has 12,600 of them, MyDaemonSet 70,000.
+    swept_faults: Budget = budget(8, 400), budget(0, usize::MAX);
     /// `tests/offline/sweep`: runs of each kind with several faults at random.
-    random_faults: u64 = 400, 10_000;
+    random_faults: u64 = 200, 10_000;
     /// The same of the kinds that own a child, and of Count.
     random_faults_of_children: u64 = 60, 3_000;
     /// `tests/offline/admission`: random objects of each kind.

@@ -67,7 +67,7 @@ impl Subject for At {
         }
     }
 
-    fn is_settled(&self, cluster: &Cluster) -> bool {
+    fn is_settled(&self, cluster: &Cluster, _: Special) -> bool {
         cluster.get("ats", "a").is_none() || phase(cluster) == "DONE"
     }
 

@@ -18,7 +18,7 @@ use super::changes;
 use super::cluster::{Cluster, NAMESPACE};
 use super::faults::Fault;
 use super::mutants::Mutant;
-use super::subject::{Judged, Scenario, Seen, Subject};
+use super::subject::{Judged, Scenario, Seen, Special, Subject};
 
 /// The name of the object that the scenarios are about.
 const NAME: &str = "a";
@@ -171,7 +171,7 @@ impl Subject for Family {
     }
 
     /// The status is about the present spec, and nothing is in the way.
-    fn is_settled(&self, cluster: &Cluster) -> bool {
+    fn is_settled(&self, cluster: &Cluster, _: Special) -> bool {
         let Some(object) = cluster.get(self.plural, NAME) else {
             return true;
         };

@@ -1,0 +1,526 @@
+//! What must hold of every history of MyDaemonSets, whatever failed: the promises of docs/mydaemonset/README.md.
+//!
+//! An act of the operator is held against what its process had been sent by then, which the simulation knows exactly, and
+//! against what it did itself: a deletion that was carried out counts, however it was answered. What reached the process in
+//! the very instant of the act may have come before it or after it; both are tried.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+use simulated_apiserver::{ChangeKind, Request, Verb, Version};
+
+use super::known::{Fate, Known, Pod, is_unserved_for_long, started, update};
+use crate::sweep::changes::{condition, conditions, is_operator, left, versions};
+use crate::sweep::subject::{Judged, Seen};
+
+/// How long the pods of a node that is gone are left alone, and a second for times that are cut.
+const QUARANTINE: Duration = Duration::from_secs(39);
+/// How long a pod that has ended stays at least, and a second for times that are cut.
+const ENDED_STAYS: Duration = Duration::from_secs(9);
+
+/// Judges a run.
+pub fn judge(seen: &Seen<'_>) -> Judged {
+    let mut broken = Vec::new();
+    for version in versions(seen.history, "pods").filter(|v| is_operator(&v.by)) {
+        let Some(request) = request_of(seen, version) else {
+            continue;
+        };
+        let is_new = version.kind == ChangeKind::Added;
+        let wrong = if is_new {
+            judge_creation(seen, version, request)
+        } else if is_deletion(version) {
+            judge_deletion(seen, version, request)
+        } else {
+            None
+        };
+        let act = if is_new { "created" } else { "deleted" };
+        broken.extend(wrong.map(|what| {
+            format!(
+                "the pod {} {act} at {:.3?}: {what}",
+                version.name, version.elapsed
+            )
+        }));
+    }
+    for version in versions(seen.history, "mydaemonsets").filter(|v| is_operator(&v.by)) {
+        broken.extend(judge_status(seen, version));
+    }
+    broken.extend(judge_end(seen));
+    Judged {
+        broken,
+        outcome: outcome(seen),
+        end_may_differ: false,
+        marks: marks(seen),
+    }
+}
+
+/// The request that led to a version.
+fn request_of<'a>(seen: &Seen<'a>, version: &Version) -> Option<&'a Request> {
+    let requests = seen.history.requests.iter();
+    let of_it = requests.filter(|request| {
+        let site = &request.site;
+        let resource = site.resource.split('/').next().unwrap_or_default();
+        let reads = matches!(site.verb, Verb::Get | Verb::List | Verb::Watch);
+        request.carried_out
+            && !reads
+            && site.user == version.by
+            && resource == version.resource
+            && site.name == version.name
+            && request.version >= version.version
+    });
+    // A late one that changed nothing may show the same version, and was sent before.
+    of_it.rev().min_by_key(|request| request.version)
+}
+
+/// Whether a pod begins to be deleted with that version.
+fn is_deletion(version: &Version) -> bool {
+    let was_marked = version
+        .previous()
+        .is_some_and(|before| !before["metadata"]["deletionTimestamp"].is_null());
+    let is_marked = !version.object()["metadata"]["deletionTimestamp"].is_null();
+    !was_marked && (is_marked || version.kind == ChangeKind::Deleted)
+}
+
+/// What the process that sent a request knew then, at least and at most, with its own deletions before that version.
+fn knew<'a>(seen: &Seen<'a>, version: &Version, request: &Request) -> [Known<'a>; 2] {
+    let (user, at) = (version.by.as_str(), request.elapsed);
+    let since = started(seen, user, at);
+    [false, true].map(|at_once| {
+        let mut known = Known::by(seen, user, at, request.time, at_once);
+        let before = versions(seen.history, "pods")
+            .filter(|v| v.version < version.version && v.by == user && is_deletion(v));
+        for own in before {
+            if request_of(seen, own).is_some_and(|request| request.elapsed >= since) {
+                known.note_deletion(&own.uid);
+            }
+        }
+        known
+    })
+}
+
+/// What is wrong, whichever of the two the operator knew.
+fn whatever_it_knew(
+    known: &[Known<'_>],
+    wrong: impl Fn(&Known<'_>) -> Option<String>,
+) -> Option<String> {
+    let found: Option<Vec<String>> = known.iter().map(wrong).collect();
+    found?.pop()
+}
+
+/// A pod of the set as an operator made it.
+fn judge_creation(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
+    let object = version.object();
+    let node = object["spec"]["nodeName"].as_str().unwrap_or_default();
+    let revision = label(object);
+    // Promise 1, whatever the operator knew.
+    let owner = &object["metadata"]["ownerReferences"][0]["uid"];
+    let there = Known::all(seen.history, version.version, version.elapsed, version.time);
+    if there.set.is_none_or(|set| set["metadata"]["uid"] != *owner) {
+        // Of a set that is gone: the collector has it soon.
+        return None;
+    }
+    let is_gone = |pod: &Pod<'_>| pod.deleting && pod.has_ended();
+    let others: Vec<&Pod<'_>> = there
+        .on(node)
+        .filter(|pod| pod.uid != version.uid)
+        .collect();
+    if let Some(twin) = others.iter().find(|pod| pod.revision == revision) {
+        return Some(format!("{} has the same revision on {node}", twin.name));
+    }
+    let known = knew(seen, version, request);
+    whatever_it_knew(&known, |known| {
+        // What has ended and is held by a finalizer runs no more.
+        let others = known.on(node).filter(|pod| !is_gone(pod)).count();
+        if others == 0 {
+            return None;
+        }
+        let limit = known.limit("maxSurge");
+        let is_surging = |node: &&&str| {
+            let update = &known.update;
+            // Its own pods that no watch has shown yet count: it made them.
+            let of_node = || there.on(node);
+            of_node().any(|pod| pod.is_live() && pod.revision != update.as_str())
+                && of_node().any(|pod| pod.revision == update.as_str())
+        };
+        // A surge that stands still because of its node gives its place to another.
+        let goes_on = |name: &&str| known.fate(name, &known.update) == Fate::Run;
+        let surging = known
+            .nodes
+            .keys()
+            .filter(|name| **name != node && goes_on(name));
+        let surging = surging.filter(is_surging).count() + 1;
+        if limit == 0 {
+            Some(format!("{node} has a pod already"))
+        } else if others > 1 {
+            Some(format!("{node} has {others} pods already"))
+        } else if surging > limit {
+            Some(format!(
+                "{surging} nodes with two pods, and maxSurge is {limit}"
+            ))
+        } else {
+            None
+        }
+    })
+}
+
+fn label(object: &Value) -> &str {
+    let label = &object["metadata"]["labels"]["apps.zhongmingmao.io/revision"];
+    label.as_str().unwrap_or_default()
+}
+
+/// A pod that an operator deletes.
+fn judge_deletion(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
+    let known = knew(seen, version, request);
+    let node = version.object()["spec"]["nodeName"].as_str();
+    let node = node.unwrap_or_default();
+    whatever_it_knew(&known, |known| {
+        let Some(set) = known.set else {
+            return Some("the operator knew no set".to_owned());
+        };
+        if !set["metadata"]["deletionTimestamp"].is_null() {
+            return Some("the set is being deleted".to_owned());
+        }
+        let Some(pod) = known.pods.iter().find(|pod| pod.uid == version.uid) else {
+            return Some("the operator had not seen this pod as one of the set".to_owned());
+        };
+        if !known.nodes.contains_key(node) {
+            return node_gone(seen, node, request);
+        }
+        why_not(seen, known, pod, request)
+    })
+}
+
+/// A pod is deleted because its node is gone.
+fn node_gone(seen: &Seen<'_>, node: &str, request: &Request) -> Option<String> {
+    let nodes = versions(seen.history, "nodes").filter(|v| v.name == node);
+    let last = nodes.take_while(|v| v.elapsed <= request.elapsed).last()?;
+    if last.kind != ChangeKind::Deleted {
+        return Some(format!("{node} is there"));
+    }
+    let gone = request.elapsed.saturating_sub(last.elapsed);
+    (gone < QUARANTINE).then(|| format!("{node} has been gone for {gone:.1?} only"))
+}
+
+/// Why the pod may not be deleted, if so.
+fn why_not(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>, request: &Request) -> Option<String> {
+    let (node, update) = (pod.node, known.update.as_str());
+    let by_own = known.fate(node, pod.revision);
+    let by_update = known.fate(node, update);
+    if by_own == Fate::Leave && by_update == Fate::Leave {
+        return None;
+    }
+    if is_of_earlier_node(seen, known, pod) {
+        return None;
+    }
+    let is_of = |other: &&Pod<'_>| (other.revision == update) == (pod.revision == update);
+    let others = || known.on(node).filter(|other| other.uid != pod.uid);
+    if others().filter(is_of).any(Pod::is_live) {
+        // One of several.
+        return None;
+    }
+    let is_new = pod.revision == update;
+    let is_held = is_held(known, node);
+    if pod.has_ended() {
+        let ended = ended(seen, pod);
+        let stayed = ended.map(|at| known.elapsed.saturating_sub(at));
+        let replaced = (!is_new && !is_held) || others().any(Pod::is_live);
+        return stayed
+            .filter(|stayed| *stayed < ENDED_STAYS && !replaced)
+            .map(|stayed| format!("it ended {stayed:.1?} ago"));
+    }
+    if matches!(by_update, Fate::Keep | Fate::Cordoned) {
+        return Some(format!("{node} keeps its pod: {by_update:?}"));
+    }
+    let outlived = others().any(|other| other.revision == update && known.is_available(other));
+    if outlived && !is_new {
+        return None;
+    }
+    if is_new {
+        return Some("it has the newest revision".to_owned());
+    }
+    if by_own == Fate::Leave {
+        // The node is not one that this revision may be on any more.
+        return None;
+    }
+    if is_held {
+        return Some("the roll-out holds this node".to_owned());
+    }
+    if !pod.is_ready() || known.is_lost(node) {
+        return None;
+    }
+    if by_update == Fate::Down {
+        return Some(format!("{node} is down: nothing could be made there"));
+    }
+    if !was_tried(seen, update, request) {
+        return Some(format!(
+            "the API server has not accepted a pod of {update} yet"
+        ));
+    }
+    let surge = known.limit("maxSurge");
+    if surge > 0 && by_update == Fate::Run {
+        return Some("it serves, and its successor is not available".to_owned());
+    }
+    let limit = known.limit("maxUnavailable").max(usize::from(surge == 0));
+    let names = known.nodes.keys().filter(|name| **name != node);
+    let unserved: Vec<&str> = names
+        .copied()
+        .filter(|name| counts(known, name) && !known.is_served(name))
+        .filter(|name| !is_unserved_for_long(seen.history, name, known))
+        .collect();
+    (unserved.len() + 1 > limit).then(|| {
+        format!(
+            "{} nodes unavailable, and maxUnavailable is {limit}: {unserved:?} before {node}",
+            unserved.len() + 1
+        )
+    })
+}
+
+/// Whether the API server had accepted a pod of that revision before that request, be it in a dry run; or refused it for a
+/// quota alone, in which the old pod makes room.
+fn was_tried(seen: &Seen<'_>, revision: &str, request: &Request) -> bool {
+    let requests = seen.history.requests.iter();
+    let before = requests.filter(|r| {
+        r.site.verb == Verb::Create && r.site.resource == "pods" && r.elapsed <= request.elapsed
+    });
+    let mut accepted = before.filter(|r| {
+        let taken = r.carried_out
+            && r.code
+                .is_none_or(|code| [201, 403, 409, 500, 504].contains(&code));
+        let body: Value = serde_json::from_slice(&r.body).unwrap_or_default();
+        taken && label(&body) == revision
+    });
+    accepted.next().is_some()
+}
+
+/// Whether the pod was made for a node of that name that was there before this one.
+fn is_of_earlier_node(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>) -> bool {
+    let made = |resource: &'static str, uid: &str| {
+        let mut of_it = versions(seen.history, resource).filter(|v| v.uid == uid);
+        of_it.next().map(|first| first.version)
+    };
+    let node = known.nodes.get(pod.node);
+    let node = node.and_then(|node| node.object["metadata"]["uid"].as_str());
+    node.is_some_and(|node| made("pods", pod.uid) < made("nodes", node))
+}
+
+/// Whether the limits count a node.
+fn counts(known: &Known<'_>, node: &str) -> bool {
+    let fate = known.fate(node, &known.update);
+    // Where the newest revision has no place, a pod of another one may still be leaving.
+    let leaves = fate == Fate::Leave
+        && known
+            .on(node)
+            .any(|pod| pod.deleting && known.fate(node, pod.revision) != Fate::Leave);
+    (known.is_desired(node) || fate == Fate::Down || leaves) && !known.is_lost(node)
+}
+
+/// Whether the roll-out leaves the old pod of a node alone.
+fn is_held(known: &Known<'_>, node: &str) -> bool {
+    let Some(set) = known.set else {
+        return false;
+    };
+    let update = known.update.as_str();
+    let resumed = set["metadata"]["annotations"]["apps.zhongmingmao.io/resume-revision"] == update;
+    let stopped = condition(set, "Progressing") == Some(("False", "AutoPaused"))
+        && set["status"]["updateRevision"] == update;
+    let partition = known.rolling("partition").as_u64().unwrap_or_default();
+    let has_newest = |name: &str| known.on(name).any(|pod| pod.revision == update);
+    let names = known.nodes.keys().copied();
+    let stay = names.filter(|name| *name != node && known.is_desired(name) && !has_newest(name));
+    known.rolling("paused") == true
+        || (stopped && !resumed)
+        || set["spec"]["updateStrategy"]["type"] == "OnDelete"
+        || (stay.count() as u64) < partition
+}
+
+/// When a pod ended, in virtual time.
+fn ended(seen: &Seen<'_>, pod: &Pod<'_>) -> Option<Duration> {
+    let mut of_it = versions(seen.history, "pods").filter(|v| v.uid == pod.uid);
+    let ended = of_it.find(|v| {
+        let phase = v.object()["status"]["phase"].as_str();
+        matches!(phase, Some("Failed" | "Succeeded"))
+    });
+    ended.map(|version| version.elapsed)
+}
+
+/// A status that an operator wrote.
+fn judge_status(seen: &Seen<'_>, version: &Version) -> Option<String> {
+    let (now, before) = (version.object(), version.previous()?);
+    let (observed, generation) = (
+        now["status"]["observedGeneration"].as_i64(),
+        now["metadata"]["generation"].as_i64(),
+    );
+    if observed > generation {
+        return Some(format!("{observed:?} was observed of {generation:?}"));
+    }
+    if observed < before["status"]["observedGeneration"].as_i64() {
+        return Some(format!("{observed:?} was observed after a later one"));
+    }
+    let is_complete = |set: &Value| condition(set, "Progressing") == Some(("False", "Complete"));
+    let same = before["status"]["updateRevision"] == now["status"]["updateRevision"];
+    if !is_complete(now) || (is_complete(before) && same) || observed != generation {
+        return None;
+    }
+    let request = request_of(seen, version)?;
+    let known = knew(seen, version, request);
+    whatever_it_knew(&known, |known| {
+        let update = update(now);
+        let names = || known.nodes.keys().copied();
+        let reached = |node: &str| {
+            known
+                .on(node)
+                .any(|pod| pod.revision == update && known.is_available(pod))
+        };
+        let desired = || names().filter(|node| known.is_desired(node));
+        let missing = desired().find(|node| {
+            let fate = known.fate(node, &update);
+            let may = matches!(fate, Fate::Run | Fate::Down) && !known.is_lost(node);
+            may && !reached(node)
+        });
+        if let Some(node) = missing {
+            return Some(format!(
+                "Complete at {:.3?}, and {node} has no available pod of {update}",
+                version.elapsed
+            ));
+        }
+        let none = desired().next().is_some() && !desired().any(reached);
+        none.then(|| {
+            format!(
+                "Complete at {:.3?}, and no node has an available pod of {update}",
+                version.elapsed
+            )
+        })
+    })
+}
+
+/// The status at the end says what is so.
+fn judge_end(seen: &Seen<'_>) -> Vec<String> {
+    let Some(set) = left(seen.history, "mydaemonsets").pop() else {
+        return Vec::new();
+    };
+    let status = &set.object()["status"];
+    let last = seen.history.versions.iter().next_back();
+    let Some(last) = last else {
+        return Vec::new();
+    };
+    let mut wrong = Vec::new();
+    if status["observedGeneration"] != set.object()["metadata"]["generation"] {
+        wrong.push(format!(
+            "generation {} was not observed, but {}",
+            set.object()["metadata"]["generation"],
+            status["observedGeneration"]
+        ));
+        return wrong;
+    }
+    if condition(set.object(), "Accepted").is_none_or(|(is, _)| is != "True") {
+        return wrong;
+    }
+    let end = Duration::from_hours(24);
+    let known = Known::all(seen.history, last.version, end, last.time + end);
+    let update = known.update.as_str();
+    let nodes: Vec<&str> = known.nodes.keys().copied().collect();
+    let desired: Vec<&str> = nodes
+        .iter()
+        .copied()
+        .filter(|node| known.is_desired(node))
+        .collect();
+    let count = |fits: &dyn Fn(&Pod<'_>) -> bool| {
+        let has = |node: &&&str| known.on(node).any(fits);
+        desired.iter().filter(has).count()
+    };
+    let available = count(&|pod| known.is_available(pod));
+    let misscheduled = nodes
+        .iter()
+        .filter(|node| !desired.contains(node) && known.on(node).any(|pod| !pod.deleting));
+    for (field, expected) in [
+        ("desiredNumberScheduled", desired.len()),
+        ("currentNumberScheduled", count(&|pod| !pod.deleting)),
+        ("numberMisscheduled", misscheduled.count()),
+        ("numberReady", count(&|pod| pod.is_ready())),
+        (
+            "updatedNumberScheduled",
+            count(&|pod| !pod.deleting && pod.revision == update),
+        ),
+        ("numberAvailable", available),
+        ("availableReplicas", available),
+        ("numberUnavailable", desired.len() - available),
+    ] {
+        if status[field] != expected {
+            wrong.push(format!(
+                "{field} is {} at the end, and not {expected}",
+                status[field]
+            ));
+        }
+    }
+    wrong
+}
+
+/// What two runs of a scenario must have in common at their end. Times, UIDs, the names made of them, and messages differ.
+fn outcome(seen: &Seen<'_>) -> String {
+    let mut lines = Vec::new();
+    let sets = left(seen.history, "mydaemonsets");
+    let own = sets.first().map(|set| &set.object()["metadata"]["uid"]);
+    let owner = |object: &Value| {
+        let owners = object["metadata"]["ownerReferences"].as_array();
+        match owners.into_iter().flatten().next() {
+            None => "orphan",
+            Some(owner) if Some(&owner["uid"]) == own => "own",
+            Some(_) => "another's",
+        }
+    };
+    for set in &sets {
+        let status = &set.object()["status"];
+        let number = |field: &str| status[field].to_string();
+        lines.push(format!(
+            "set: current {} update {}; desired {} updated {} available {}; {}",
+            status["currentRevision"],
+            status["updateRevision"],
+            number("desiredNumberScheduled"),
+            number("updatedNumberScheduled"),
+            number("numberAvailable"),
+            conditions(set.object())
+        ));
+    }
+    // After failures, another node than the first by name may have got the newest revision before a roll-out stood still.
+    let is_over = sets
+        .iter()
+        .all(|set| condition(set.object(), "Progressing").is_none_or(|c| c.1 == "Complete"));
+    let mut pods: Vec<String> = Vec::new();
+    for pod in left(seen.history, "pods") {
+        let object = pod.object();
+        let ready = condition(object, "Ready").map_or("", |(is, _)| is);
+        let deleting = if object["metadata"]["deletionTimestamp"].is_null() {
+            ""
+        } else {
+            " deleting"
+        };
+        pods.push(format!(
+            "{} {} {} ready {ready}{deleting} {}",
+            object["spec"]["nodeName"]
+                .as_str()
+                .filter(|_| is_over)
+                .unwrap_or("some node:"),
+            label(object),
+            object["status"]["phase"].as_str().unwrap_or_default(),
+            owner(object)
+        ));
+    }
+    pods.sort();
+    lines.append(&mut pods);
+    for revision in left(seen.history, "controllerrevisions") {
+        lines.push(format!("{} {}", revision.name, owner(revision.object())));
+    }
+    lines.join("\n")
+}
+
+/// The reasons that sets ever showed.
+fn marks(seen: &Seen<'_>) -> BTreeSet<String> {
+    let mut marks = BTreeSet::new();
+    for set in versions(seen.history, "mydaemonsets") {
+        let conditions = set.object()["status"]["conditions"].as_array();
+        let reasons = conditions.into_iter().flatten();
+        let reasons = reasons.filter_map(|condition| condition["reason"].as_str());
+        marks.extend(reasons.map(str::to_owned));
+    }
+    marks
+}

@@ -1,0 +1,361 @@
+//! The cluster as it was, or as a process of the operator knew it, and what follows from that for each node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use my_operator::kinds::mydaemonset::crd::MyDaemonSetSpec;
+use my_operator::kinds::mydaemonset::revision::{self, Content};
+use serde_json::{Value, json};
+use simulated_apiserver::{ChangeKind, History, Version, is_selected, tolerates};
+
+use crate::sweep::changes::condition;
+use crate::sweep::subject::Seen;
+
+/// A node that has been NotReady for so long is left out: `--node-not-ready-grace`, and a second for times that are cut to
+/// whole seconds.
+const LOST_AFTER: Duration = Duration::from_secs(59);
+/// A node that has been without a serving pod for so long is left out.
+const UNSERVED_FOR_LONG: Duration = Duration::from_mins(10);
+/// The labels of a pod with the name of its set, and with its revision.
+const SET: &str = "apps.zhongmingmao.io/mydaemonset";
+const REVISION: &str = "apps.zhongmingmao.io/revision";
+
+/// The resources that matter.
+const RESOURCES: [&str; 4] = ["mydaemonsets", "nodes", "pods", "controllerrevisions"];
+
+/// Some moment of the cluster: the objects of each resource as of a version.
+pub struct Known<'a> {
+    pub set: Option<&'a Value>,
+    pub nodes: BTreeMap<&'a str, Node<'a>>,
+    pub pods: Vec<Pod<'a>>,
+    /// The hash of the present spec's revision.
+    pub update: String,
+    /// The content of each revision, by its hash.
+    contents: BTreeMap<String, Value>,
+    pub now: DateTime<Utc>,
+    pub elapsed: Duration,
+}
+
+/// A node.
+#[derive(Clone, Copy)]
+pub struct Node<'a> {
+    pub object: &'a Value,
+    /// Since when it has not been ready, in virtual time.
+    not_ready_since: Option<Duration>,
+}
+
+/// A pod of the set.
+#[derive(Clone, Copy)]
+pub struct Pod<'a> {
+    pub object: &'a Value,
+    pub uid: &'a str,
+    pub name: &'a str,
+    pub node: &'a str,
+    pub revision: &'a str,
+    /// Whether it is being deleted, as far as the operator knows, or did.
+    pub deleting: bool,
+}
+
+/// What a set wants of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    Run,
+    Down,
+    Keep,
+    Cordoned,
+    Leave,
+}
+
+impl Pod<'_> {
+    pub fn has_ended(&self) -> bool {
+        matches!(
+            self.object["status"]["phase"].as_str(),
+            Some("Failed" | "Succeeded")
+        )
+    }
+
+    pub fn is_live(&self) -> bool {
+        !self.deleting && !self.has_ended()
+    }
+
+    fn ready_since(&self) -> Option<DateTime<Utc>> {
+        let conditions = self.object["status"]["conditions"].as_array()?;
+        let ready = conditions.iter().find(|c| c["type"] == "Ready")?;
+        let since = ready["lastTransitionTime"].as_str()?.parse().ok();
+        since.filter(|_| ready["status"] == "True" && self.is_live())
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.ready_since().is_some()
+    }
+}
+
+/// The last version of each object of a resource, as of a resourceVersion.
+fn as_of<'a>(history: &'a History, resource: &str, version: u64) -> BTreeMap<&'a str, &'a Version> {
+    let mut found: BTreeMap<&str, &Version> = BTreeMap::new();
+    let all = history.versions.iter().take_while(|v| v.version <= version);
+    for change in all.filter(|v| v.resource == resource) {
+        if change.kind == ChangeKind::Deleted {
+            found.remove(change.name.as_str());
+        } else {
+            found.insert(&change.name, change);
+        }
+    }
+    found
+}
+
+/// What the latest process of an operator had been sent of a resource at a time: everything that reached it before, or with
+/// `at_once` at that very time too.
+fn delivered(seen: &Seen<'_>, user: &str, resource: &str, at: Duration, at_once: bool) -> u64 {
+    let since = started(seen, user, at);
+    let reached = |elapsed: Duration| elapsed < at || (at_once && elapsed == at);
+    let deliveries = seen.history.deliveries.iter().rev();
+    let mut of_it = deliveries.filter(|d| *d.user == *user && *d.resource == *resource);
+    let last = of_it.find(|d| reached(d.elapsed) && d.elapsed >= since);
+    last.map_or(0, |delivery| delivery.version)
+}
+
+/// When the process began that an operator was at a time.
+pub fn started(seen: &Seen<'_>, user: &str, at: Duration) -> Duration {
+    let starts = seen.starts.iter().rev();
+    let mut of_it = starts.filter(|(name, start)| *name == user && *start <= at);
+    of_it.next().map(|(_, start)| *start).unwrap_or_default()
+}
+
+/// The hash of the revision of a set.
+pub fn update(set: &Value) -> String {
+    let spec: MyDaemonSetSpec = serde_json::from_value(set["spec"].clone()).unwrap_or_default();
+    revision::hash(&Content::of(&spec).canonical())
+}
+
+impl<'a> Known<'a> {
+    /// What an operator knew at that time, for sure, or with `at_once` at the most.
+    pub fn by(
+        seen: &Seen<'a>,
+        user: &str,
+        at: Duration,
+        now: DateTime<Utc>,
+        at_once: bool,
+    ) -> Self {
+        let versions = RESOURCES.map(|r| delivered(seen, user, r, at, at_once));
+        Self::new(seen.history, versions, at, now)
+    }
+
+    /// Everything there was right after that version.
+    pub fn all(history: &'a History, version: u64, at: Duration, now: DateTime<Utc>) -> Self {
+        Self::new(history, [version; 4], at, now)
+    }
+
+    fn new(
+        history: &'a History,
+        [sets, nodes, pods, _]: [u64; 4],
+        elapsed: Duration,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let set = as_of(history, "mydaemonsets", sets).into_values().next();
+        let set = set.map(Version::object);
+        let node = |(name, version): (&'a str, &'a Version)| {
+            let is_ready = |version: &Version| {
+                condition(version.object(), "Ready").is_some_and(|c| c.0 == "True")
+            };
+            let of_it = history.versions.iter().rev().filter(|v| {
+                v.resource == "nodes" && v.uid == version.uid && v.version <= version.version
+            });
+            let silent = of_it.take_while(|v| !is_ready(v)).last();
+            let node = Node {
+                object: version.object(),
+                not_ready_since: silent.map(|v| v.elapsed),
+            };
+            (name, node)
+        };
+        let owner = set.map(|set| &set["metadata"]["uid"]);
+        let pods = as_of(history, "pods", pods).into_values();
+        let pods = pods.map(Version::object).filter(|pod| {
+            let metadata = &pod["metadata"];
+            // A pod without its labels is not watched any more.
+            let is_ours = set.is_some_and(|set| metadata["labels"][SET] == set["metadata"]["name"])
+                && metadata["labels"]["app.kubernetes.io/managed-by"] == "my-operator";
+            let owners = metadata["ownerReferences"].as_array();
+            // One without an owner is adopted.
+            let owned = |o: &Value| Some(&o["uid"]) == owner;
+            is_ours && owners.is_none_or(|owners| owners.iter().any(owned))
+        });
+        let mut contents: BTreeMap<String, Value> = history
+            .versions
+            .iter()
+            .filter(|v| v.resource == "controllerrevisions")
+            .filter_map(|v| {
+                let object = v.object();
+                let hash = object["metadata"]["labels"][REVISION].as_str()?;
+                Some((hash.to_owned(), object["data"].clone()))
+            })
+            .collect();
+        let newest = set.map(update).unwrap_or_default();
+        if let Some(set) = set {
+            contents.insert(newest.clone(), set["spec"].clone());
+        }
+        Self {
+            set,
+            nodes: as_of(history, "nodes", nodes)
+                .into_iter()
+                .map(node)
+                .collect(),
+            pods: pods.map(Pod::new).collect(),
+            update: newest,
+            contents,
+            now,
+            elapsed,
+        }
+    }
+
+    /// Notes a deletion that the operator itself sent.
+    pub fn note_deletion(&mut self, uid: &str) {
+        for pod in self.pods.iter_mut().filter(|pod| pod.uid == uid) {
+            pod.deleting = true;
+        }
+    }
+
+    /// What the set with the content of a revision wants of a node.
+    pub fn fate(&self, node: &str, revision: &str) -> Fate {
+        let Some(node) = self.nodes.get(node).map(|node| node.object) else {
+            return Fate::Leave;
+        };
+        let template = self.contents.get(revision).map(|c| &c["template"]["spec"]);
+        let mut pod = json!({"spec": template.cloned().unwrap_or_default()});
+        let mut tolerations = pod["spec"]["tolerations"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        for (key, effect) in [
+            ("not-ready", "NoExecute"),
+            ("unreachable", "NoExecute"),
+            ("disk-pressure", "NoSchedule"),
+            ("memory-pressure", "NoSchedule"),
+            ("pid-pressure", "NoSchedule"),
+            ("unschedulable", "NoSchedule"),
+        ] {
+            let key = format!("node.kubernetes.io/{key}");
+            tolerations.push(json!({"key": key, "operator": "Exists", "effect": effect}));
+        }
+        pod["spec"]["tolerations"] = json!(tolerations);
+        let taints = node["spec"]["taints"].as_array().into_iter().flatten();
+        let mut refused = taints.filter(|taint| !tolerates(&pod, taint));
+        let (mut keeps, mut is_down) = (false, false);
+        if !is_selected(node, &pod) {
+            return Fate::Leave;
+        }
+        for taint in refused.by_ref() {
+            let key = taint["key"].as_str().unwrap_or_default();
+            let down = [
+                "node.kubernetes.io/not-ready",
+                "node.kubernetes.io/unreachable",
+            ];
+            match taint["effect"].as_str() {
+                Some("NoExecute") => return Fate::Leave,
+                Some("NoSchedule") if down.contains(&key) => is_down = true,
+                Some("NoSchedule") => keeps = true,
+                _ => {}
+            }
+        }
+        if keeps {
+            Fate::Keep
+        } else if node["spec"]["unschedulable"] == true {
+            Fate::Cordoned
+        } else if is_down {
+            Fate::Down
+        } else {
+            Fate::Run
+        }
+    }
+
+    /// The pods of a node.
+    pub fn on<'b>(&'b self, node: &'b str) -> impl Iterator<Item = &'b Pod<'a>> {
+        self.pods.iter().filter(move |pod| pod.node == node)
+    }
+
+    /// Whether the node should have a pod.
+    pub fn is_desired(&self, node: &str) -> bool {
+        match self.fate(node, &self.update) {
+            Fate::Run => true,
+            Fate::Down | Fate::Cordoned => self.on(node).next().is_some(),
+            Fate::Keep | Fate::Leave => false,
+        }
+    }
+
+    /// Whether the node has been NotReady for so long that the limits leave it out.
+    pub fn is_lost(&self, node: &str) -> bool {
+        let since = self.nodes.get(node).and_then(|node| node.not_ready_since);
+        since.is_some_and(|since| self.elapsed.saturating_sub(since) >= LOST_AFTER)
+    }
+
+    /// Whether a pod has been ready for long enough.
+    pub fn is_available(&self, pod: &Pod<'_>) -> bool {
+        let seconds = self
+            .set
+            .and_then(|set| set["spec"]["minReadySeconds"].as_i64());
+        let minimum = TimeDelta::seconds(seconds.unwrap_or_default());
+        pod.ready_since()
+            .is_some_and(|since| since + minimum <= self.now)
+    }
+
+    /// Whether a pod serves on the node, as the limits see it.
+    pub fn is_served(&self, node: &str) -> bool {
+        self.on(node)
+            .any(|pod| pod.is_ready() && (pod.revision != self.update || self.is_available(pod)))
+    }
+
+    /// A limit of the roll-out as a number of nodes.
+    pub fn limit(&self, name: &str) -> usize {
+        let desired = self.nodes.keys().filter(|node| self.is_desired(node));
+        let rolling = self
+            .set
+            .map(|set| &set["spec"]["updateStrategy"]["rollingUpdate"]);
+        match rolling.map(|rolling| &rolling[name]) {
+            Some(Value::String(percent)) => {
+                let percent: usize = percent.trim_end_matches('%').parse().unwrap_or_default();
+                (desired.count() * percent).div_ceil(100)
+            }
+            Some(Value::Number(number)) => number.as_u64().unwrap_or_default().try_into().unwrap(),
+            _ if name == "maxUnavailable" => 1,
+            _ => 0,
+        }
+    }
+
+    /// A setting of the roll-out.
+    pub fn rolling(&self, name: &str) -> Value {
+        let rolling = self
+            .set
+            .map(|set| &set["spec"]["updateStrategy"]["rollingUpdate"][name]);
+        rolling.cloned().unwrap_or_default()
+    }
+}
+
+impl<'a> Pod<'a> {
+    fn new(object: &'a Value) -> Self {
+        let text = |value: &'a Value| value.as_str().unwrap_or_default();
+        let metadata = &object["metadata"];
+        Self {
+            object,
+            uid: text(&metadata["uid"]),
+            name: text(&metadata["name"]),
+            node: text(&object["spec"]["nodeName"]),
+            revision: text(&metadata["labels"][REVISION]),
+            deleting: !metadata["deletionTimestamp"].is_null(),
+        }
+    }
+}
+
+/// Since when a node has been without a serving pod at the end of that version, if it has been for long.
+pub fn is_unserved_for_long(history: &History, node: &str, known: &Known<'_>) -> bool {
+    let since = known.elapsed.checked_sub(UNSERVED_FOR_LONG);
+    let Some(since) = since else {
+        return false;
+    };
+    let pods = history.versions.iter().filter(|v| {
+        v.resource == "pods" && v.object()["spec"]["nodeName"] == *node && v.elapsed >= since
+    });
+    let mut ready =
+        pods.filter(|v| condition(v.object(), "Ready").is_some_and(|(is, _)| is == "True"));
+    ready.next().is_none() && !known.is_served(node)
+}

@@ -1,0 +1,194 @@
+//! Operators of MyDaemonSets with a bug.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use crate::sweep::faults::Fault;
+use crate::sweep::mutants::{Mutant, Sent, USUAL};
+
+fn is_status(sent: &Sent) -> bool {
+    sent.is(&Method::PATCH, "/status")
+}
+
+fn is_new_pod(sent: &Sent) -> bool {
+    sent.is(&Method::POST, "/pods") && !is_trial(sent)
+}
+
+fn is_trial(sent: &Sent) -> bool {
+    sent.is(&Method::POST, "/pods") && sent.query.contains("dryRun=All")
+}
+
+fn is_deletion(sent: &Sent) -> bool {
+    sent.is_on(&Method::DELETE, "pods")
+}
+
+/// What the operator reads of objects of that resource, changed.
+fn read(path: &str, answer: &mut Value, resource: &str, change: fn(&mut Value)) {
+    if !path.ends_with(&format!("/{resource}")) {
+        return;
+    }
+    match answer.get_mut("items").and_then(Value::as_array_mut) {
+        Some(items) => items.iter_mut().for_each(change),
+        None => change(&mut answer["object"]),
+    }
+}
+
+/// A limit of the roll-out as the operator reads it.
+fn limit(set: &mut Value, name: &str, value: Value) {
+    if set["spec"]["updateStrategy"]["rollingUpdate"].is_object() {
+        set["spec"]["updateStrategy"]["rollingUpdate"][name] = value;
+    }
+}
+
+/// Every mutant.
+pub const ALL: &[Mutant] = &[
+    Mutant {
+        name: "any pod of the name is deleted",
+        request: |_, sent| {
+            if is_deletion(sent) {
+                sent.remove("", "preconditions");
+            }
+        },
+        shown_by: &[Fault::RecreateBefore],
+        ..USUAL
+    },
+    Mutant {
+        name: "the name is no lock",
+        request: |_, sent| {
+            if is_new_pod(sent) {
+                let name = sent.body["metadata"]["name"].take();
+                let base = format!("{}-", name.as_str().unwrap_or_default());
+                sent.body["metadata"]["generateName"] = json!(base);
+            }
+        },
+        shown_by: &[Fault::Unanswered, Fault::Late],
+        ..USUAL
+    },
+    Mutant {
+        name: "maxUnavailable is one more",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                limit(set, "maxUnavailable", json!(2));
+            });
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "the partition is not read",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                limit(set, "partition", json!(0));
+            });
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "a pause is not read",
+        read: |path, answer| {
+            read(path, answer, "mydaemonsets", |set| {
+                limit(set, "paused", json!(false));
+            });
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "every pod looks ready",
+        read: |path, answer| {
+            read(path, answer, "pods", |pod| {
+                let conditions = pod["status"]["conditions"].as_array_mut();
+                for condition in conditions.into_iter().flatten() {
+                    condition["status"] = json!("True");
+                }
+            });
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "the end of a pod is not noticed",
+        read: |path, answer| {
+            if path.ends_with("/pods") && answer["type"] == "DELETED" {
+                answer["type"] = json!("MODIFIED");
+            }
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "a cordon is not seen",
+        read: |path, answer| {
+            read(path, answer, "nodes", |node| {
+                node["spec"]["unschedulable"] = json!(false);
+            });
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "Complete is said at once",
+        request: |_, sent| {
+            let conditions = sent.body["status"]["conditions"].as_array_mut();
+            for condition in conditions.into_iter().flatten() {
+                if condition["reason"] == "RollingOut" {
+                    condition["reason"] = json!("Complete");
+                    condition["status"] = json!("False");
+                }
+            }
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "one pod too many is counted",
+        request: |_, sent| {
+            let status = &mut sent.body["status"];
+            if let Some(updated) = status["updatedNumberScheduled"].as_i64() {
+                status["updatedNumberScheduled"] = json!(updated + 1);
+            }
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "the observed generation is that of the birth",
+        request: |_, sent| {
+            if is_status(sent) {
+                sent.body["status"]["observedGeneration"] = json!(1);
+            }
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "the trial always succeeds",
+        answer: |_, sent, answer| {
+            if is_trial(sent) {
+                Some((201, sent.body.clone()))
+            } else {
+                answer
+            }
+        },
+        ..USUAL
+    },
+    Mutant {
+        name: "a failed deletion is taken for success",
+        answer: |_, sent, answer| match &answer {
+            Some((500.., _)) if is_deletion(sent) => Some((200, json!({"kind": "Status"}))),
+            _ => answer,
+        },
+        shown_by: &[Fault::InternalError],
+        ..USUAL
+    },
+    Mutant {
+        name: "the operator's clock is ten seconds ahead",
+        clock: 10,
+        ..USUAL
+    },
+    Mutant {
+        name: "Retry-After is not read",
+        answer: |_, _, answer| {
+            answer.map(|(code, mut body)| {
+                if let Some(details) = body["details"].as_object_mut() {
+                    details.remove("retryAfterSeconds");
+                }
+                (code, body)
+            })
+        },
+        shown_by: &[Fault::TooManyRequests],
+        ..USUAL
+    },
+];
