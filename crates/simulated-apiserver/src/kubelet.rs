@@ -468,13 +468,10 @@ impl Worker {
             };
         }
         let place = self.nodes.get(&node);
-        let collected = match place {
-            Some(_) => None,
-            None => {
-                let since = *self.gone.entry(node.clone()).or_insert(now);
-                Some((since + QUARANTINE, Step::Collect))
-            }
-        };
+        let collected = place.is_none().then(|| {
+            let since = *self.gone.entry(node.clone()).or_insert(now);
+            (since + QUARANTINE, Step::Collect)
+        });
         let stays = !deleting && !has_ended(pod);
         if let Some(since) = self.shared.nodes().lost.get(&node) {
             let taint = json!({"key": UNREACHABLE, "effect": "NoExecute"});

@@ -172,7 +172,7 @@ fn every_fault(subject: &'static dyn Subject) {
         let mut failures: Vec<String> = broken.map(|what| format!("{name}\n{what}")).collect();
         if let Some(last) = failures.last_mut() {
             let file = calm.save(&format!("{} {name}", subject.kind()));
-            last.push_str(&format!("\nThe history is in {file}"));
+            *last = format!("{last}\nThe history is in {file}");
         }
         let figures = Figures {
             sites: sites.count(),
