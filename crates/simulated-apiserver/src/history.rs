@@ -39,7 +39,9 @@ pub struct Request {
     pub code: Option<u16>,
     /// The reason in the Status of a failed answer.
     pub reason: String,
-    /// The resourceVersion of the store after it was carried out.
+    /// The resourceVersions of the store before and after it was carried out: the versions in between are its work.
+    pub before: u64,
+    /// See `before`.
     pub version: u64,
 }
 

@@ -468,12 +468,10 @@ impl Worker {
             };
         }
         let place = self.nodes.get(&node);
-        let collected = if place.is_some() {
-            None
-        } else {
+        let collected = place.is_none().then(|| {
             let since = *self.gone.entry(node.clone()).or_insert(now);
-            Some((since + QUARANTINE, Step::Collect))
-        };
+            (since + QUARANTINE, Step::Collect)
+        });
         let stays = !deleting && !has_ended(pod);
         if let Some(since) = self.shared.nodes().lost.get(&node) {
             let taint = json!({"key": UNREACHABLE, "effect": "NoExecute"});

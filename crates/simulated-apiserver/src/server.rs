@@ -406,6 +406,7 @@ impl Server {
             carried_out: false,
             code: None,
             reason: String::new(),
+            before: 0,
             version: 0,
         });
         (state.requests.len() - 1, site)
@@ -427,6 +428,7 @@ impl Server {
     }
 
     fn carry_out(&self, user: &str, call: &Call, number: usize) -> Reply {
+        let before = self.version();
         let reply = if call.verb == Verb::Watch {
             let mut state = self.state();
             let state = &mut *state;
@@ -451,6 +453,7 @@ impl Server {
         let version = state.store.version();
         let request = &mut state.requests[number];
         request.carried_out = true;
+        request.before = before;
         request.version = version;
         drop(state);
         reply.unwrap_or_else(Reply::from)

@@ -168,10 +168,9 @@ impl Fault {
             // A list has 65 s, a write 40 s.
             Self::Silent if site.verb == Verb::List => 75,
             Self::Silent => 60,
-            Self::WatchesSilent | Self::ListsRefused | Self::HeldBack(_) => 45,
+            Self::WatchesSilent | Self::ListsRefused | Self::HeldBack(_) | Self::Throttled => 45,
             Self::TooManyRequests | Self::Unavailable => 20,
             Self::Stall => 30,
-            Self::Throttled => 45,
             Self::CrashAndOldList => 40,
             _ => 15,
         })

@@ -57,6 +57,8 @@ pub struct Run {
     requests: usize,
     /// The object was where the scenario leads to at the end.
     settled: bool,
+    /// When the last act of the scenario was, in virtual time.
+    acted: Duration,
     /// When the last change was, in virtual time; those of nodes and Events apart.
     took: Duration,
 }
@@ -220,6 +222,12 @@ impl Run {
             faults,
             requests,
             settled: false,
+            acted: history
+                .versions
+                .iter()
+                .rfind(|version| version.by == "kubectl")
+                .map(|version| version.elapsed)
+                .unwrap_or_default(),
             took: changes
                 .map(|version| version.elapsed)
                 .max()
@@ -270,7 +278,8 @@ impl Run {
         } else {
             Duration::ZERO
         };
-        if self.keeps_the_end && self.took > calm.took.max(self.last_fault) + self.recovery + pause
+        if self.keeps_the_end
+            && self.took > calm.took.max(calm.acted).max(self.last_fault) + self.recovery + pause
         {
             wrong.push(format!(
                 "it took {:.1?} instead of {:.1?}",

@@ -604,13 +604,13 @@ async fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
         }
         sleep(Duration::from_secs(10)).await;
         assert_eq!(world.pods().len(), if is_back { 3 } else { 2 });
-        // Where the node is back, its kubelet ends the pod.
+        // Where the node is back, its kubelet ends the pod; where it is not, the pod garbage collector may be faster.
         let requests = world.server.history().requests;
         let is_forced = |request: &Request| {
             let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
             request.site.verb == Verb::Delete && body["gracePeriodSeconds"] == 0
         };
-        assert_eq!(requests.iter().any(is_forced), !is_back);
+        assert!(!is_back || !requests.iter().any(is_forced));
     }
 }
 

@@ -54,22 +54,15 @@ pub fn judge(seen: &Seen<'_>) -> Judged {
     }
 }
 
-/// The request that led to a version.
+/// The request of an operator that led to a version.
 fn request_of<'a>(seen: &Seen<'a>, version: &Version) -> Option<&'a Request> {
-    let requests = seen.history.requests.iter();
-    let of_it = requests.filter(|request| {
-        let site = &request.site;
-        let resource = site.resource.split('/').next().unwrap_or_default();
-        let reads = matches!(site.verb, Verb::Get | Verb::List | Verb::Watch);
+    let mut requests = seen.history.requests.iter();
+    requests.find(|request| {
         request.carried_out
-            && !reads
-            && site.user == version.by
-            && resource == version.resource
-            && site.name == version.name
-            && request.version >= version.version
-    });
-    // A late one that changed nothing may show the same version, and was sent before.
-    of_it.rev().min_by_key(|request| request.version)
+            && request.site.user == version.by
+            && request.before < version.version
+            && version.version <= request.version
+    })
 }
 
 /// Whether a pod begins to be deleted with that version.

@@ -176,10 +176,10 @@ impl<'a> Known<'a> {
             // A pod without its labels is not watched any more.
             let is_ours = set.is_some_and(|set| metadata["labels"][SET] == set["metadata"]["name"])
                 && metadata["labels"]["app.kubernetes.io/managed-by"] == "my-operator";
-            let owners = metadata["ownerReferences"].as_array();
+            let references = metadata["ownerReferences"].as_array();
             // One without an owner is adopted.
-            let owned = |o: &Value| Some(&o["uid"]) == owner;
-            is_ours && owners.is_none_or(|owners| owners.iter().any(owned))
+            let by_set = |reference: &Value| Some(&reference["uid"]) == owner;
+            is_ours && references.is_none_or(|all| all.iter().any(by_set))
         });
         let mut contents: BTreeMap<String, Value> = history
             .versions

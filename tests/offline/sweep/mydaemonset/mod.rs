@@ -1,4 +1,5 @@
 //! MyDaemonSet under the sweep: roll-outs on five nodes, and what happens to the nodes meanwhile.
+#![allow(clippy::needless_pass_by_value)] // the values are built where they are passed
 
 use std::time::Duration;
 
