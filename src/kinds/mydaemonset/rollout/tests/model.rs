@@ -113,8 +113,8 @@ struct Model {
     late: Vec<(DateTime<Utc>, Call)>,
     /// Nodes that lost a serving pod to the roll-out and are unavailable since.
     taken: BTreeSet<String>,
-    /// The limits that were in force lately.
-    limits: VecDeque<(DateTime<Utc>, usize)>,
+    /// The limits of all decisions.
+    limits: Vec<(DateTime<Utc>, usize)>,
     /// What the operator remembers, as the controller keeps it.
     memory: Memory,
     /// A board that is shown every change; none after a start.
@@ -222,7 +222,7 @@ impl Model {
             history: VecDeque::new(),
             late: Vec::new(),
             taken: BTreeSet::new(),
-            limits: VecDeque::new(),
+            limits: Vec::new(),
             memory: Memory::of(OWNER),
             board: None,
             shown_nodes: Vec::new(),
@@ -781,7 +781,7 @@ impl Model {
         self.auto_paused = decision.facts.auto_paused;
         self.outages.at_rest =
             self.update() == self.current && decision.facts.outdated == decision.facts.held;
-        self.limits.push_back((self.now, limit));
+        self.limits.push((self.now, limit));
         let before = self.unserved();
         let dark = self.dark();
         self.taken.retain(|node| dark.contains(node));
@@ -891,13 +891,12 @@ impl Model {
             .into_iter()
             .partition(|(at, _)| *at <= now);
         self.late = later;
-        while self.limits.len() > 1 && self.limits[0].0 + TimeDelta::seconds(90) < now {
-            self.limits.pop_front();
-        }
-        let limit = self.limits.iter().map(|(_, limit)| *limit).max();
-        let limit = limit.unwrap_or_default();
         let due: Vec<(DateTime<Utc>, Call)> = due;
-        for (_, call) in due {
+        for (at, call) in due {
+            // The limit when the call was made, which was a minute before at most.
+            let then = at - TimeDelta::seconds(LATEST);
+            let later = self.limits.iter().filter(|(since, _)| *since >= then);
+            let limit = later.map(|(_, limit)| *limit).max().unwrap_or_default();
             let dark = self.dark();
             self.taken.retain(|node| dark.contains(node));
             let before = self.taken.len();
