@@ -239,7 +239,7 @@ impl Run {
     /// What is wrong with this run by itself.
     pub fn broken(&self) -> Vec<String> {
         let mut broken = self.judged.broken.clone();
-        if self.keeps_the_end && !self.settled {
+        if self.keeps_the_end && !self.settled && !self.judged.end_may_differ {
             broken.push("the object did not get to where the scenario leads".to_owned());
         }
         broken
@@ -279,6 +279,7 @@ impl Run {
             Duration::ZERO
         };
         if self.keeps_the_end
+            && !self.judged.end_may_differ
             && self.took > calm.took.max(calm.acted).max(self.last_fault) + self.recovery + pause
         {
             wrong.push(format!(

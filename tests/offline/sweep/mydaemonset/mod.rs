@@ -126,7 +126,11 @@ impl Subject for MyDaemonSet {
     fn applies(&self, fault: Fault, special: Special) -> bool {
         let is_blind = matches!(
             fault,
-            Fault::HeldBack(_) | Fault::WatchesSilent | Fault::ListsRefused
+            Fault::HeldBack(_)
+                | Fault::WatchesSilent
+                | Fault::ListsRefused
+                | Fault::Throttled
+                | Fault::CrashAndOldList
         );
         special != Special::TwoOperators || !is_blind
     }
