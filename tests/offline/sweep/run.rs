@@ -266,7 +266,9 @@ impl Run {
         let longer = longer.as_secs() / 3;
         let longer = usize::try_from(longer).unwrap_or_default();
         let longer = if self.keeps_the_end { 0 } else { longer };
-        if self.requests > calm.requests + many * MORE_REQUESTS + longer {
+        // Each pod that is made in vain is a request.
+        let more = many * (MORE_REQUESTS + subject.pods_in_vain());
+        if self.requests > calm.requests + more + longer {
             wrong.push(format!(
                 "{} requests instead of {}",
                 self.requests, calm.requests
