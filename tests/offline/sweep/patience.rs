@@ -56,7 +56,9 @@ pub fn keeps_its_pauses(subject: &'static dyn Subject, objects: Vec<Value>, chan
         for object in objects {
             cluster.create(subject.kind(), object);
         }
-        cluster.until(|c| subject.is_settled(c, Special::Nothing)).await;
+        cluster
+            .until(|c| subject.is_settled(c, Special::Nothing))
+            .await;
         tokio::time::sleep(subject.settle()).await;
 
         let requests = |cluster: &Cluster| {
@@ -99,7 +101,9 @@ pub fn keeps_its_pauses(subject: &'static dyn Subject, objects: Vec<Value>, chan
         );
 
         cluster.server.on(|_: &Site| Decision::Forward);
-        cluster.until(|c| subject.is_settled(c, Special::Nothing)).await;
+        cluster
+            .until(|c| subject.is_settled(c, Special::Nothing))
+            .await;
         assert!(
             subject.is_settled(&cluster, Special::Nothing),
             "{} has not recovered",

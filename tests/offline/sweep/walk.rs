@@ -139,7 +139,9 @@ fn apply(cluster: &Cluster, walk: &Walk, spec: &Value) -> Step {
 async fn settle(cluster: &Cluster, walk: &Walk) {
     // An object whose status is about an earlier spec may look settled.
     cluster.sleep(1).await;
-    cluster.until(|c| walk.subject.is_settled(c, Special::Nothing)).await;
+    cluster
+        .until(|c| walk.subject.is_settled(c, Special::Nothing))
+        .await;
     tokio::time::sleep(walk.subject.settle()).await;
 }
 
