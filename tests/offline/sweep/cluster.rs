@@ -54,6 +54,8 @@ pub struct Cluster {
     /// When each process started, in virtual time.
     starts: Arc<Mutex<Vec<(&'static str, Duration)>>>,
     policy: Arc<Mutex<Policy>>,
+    /// The resourceVersion with which the scenario began. No API server is so far behind that it knows no nodes.
+    first: u64,
     outage: Arc<Mutex<Option<Outage>>>,
 }
 
@@ -93,6 +95,7 @@ impl Cluster {
         for node in subject.nodes() {
             kubelet.add_node(node);
         }
+        let first = server.version();
         Self {
             server,
             kubelet: Arc::new(kubelet),
@@ -101,6 +104,7 @@ impl Cluster {
             operators: Arc::default(),
             starts: Arc::default(),
             policy,
+            first,
             outage: Arc::default(),
         }
     }
@@ -233,7 +237,7 @@ impl Cluster {
                 let lag = cluster.subject.lag();
                 server
                     .watches(Target::all().of_user(FIRST))
-                    .stale_lists(server.version().saturating_sub(lag));
+                    .stale_lists(server.version().saturating_sub(lag).max(cluster.first));
                 cluster.start_later(FIRST);
                 cluster.later(|c| c.server.watches(Target::all().of_user(FIRST)).fresh_lists());
             })),
