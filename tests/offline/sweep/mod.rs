@@ -99,9 +99,9 @@ fn cases<'a>(
         sites.map(move |site| (scenario, site))
     });
     let cases = sites.flat_map(|(scenario, site)| {
-        let applicable = faults
-            .iter()
-            .filter(|fault| fault.applies(site) && subject.applies(**fault, scenario.special));
+        let applicable = faults.iter().filter(|fault| {
+            fault.applies(site) && subject.applies(**fault, site, scenario.special)
+        });
         applicable.map(move |&fault| Case {
             scenario,
             site,

@@ -155,7 +155,7 @@ fn plan(
                     return Decision::Forward;
                 }
                 let fault = faults[random.usize(..faults.len())];
-                if !fault.applies(here) || !subject.applies(fault, special) {
+                if !fault.applies(here) || !subject.applies(fault, here, special) {
                     return Decision::Forward;
                 }
                 *many += 1;

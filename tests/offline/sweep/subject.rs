@@ -67,8 +67,8 @@ pub trait Subject: Sync {
         6
     }
 
-    /// Whether the fault is put into scenarios of that kind.
-    fn applies(&self, _fault: Fault, _special: Special) -> bool {
+    /// Whether the fault is put there into scenarios of that kind.
+    fn applies(&self, _fault: Fault, _site: &Site, _special: Special) -> bool {
         true
     }
 

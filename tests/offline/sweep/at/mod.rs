@@ -10,6 +10,7 @@ mod mutants;
 
 use self::judge::GATE;
 use super::cluster::{Cluster, NAMESPACE};
+use super::faults::Fault;
 use super::mutants::Mutant;
 use super::subject::{Judged, Scenario, Seen, Special, Subject, scenarios};
 
@@ -85,6 +86,11 @@ impl Subject for At {
         pod["spec"] =
             json!({"containers": [{"name": "foreign", "image": "i"}], "schedulingGates": gates});
         pod
+    }
+
+    /// What a policy refuses at first is let in if the API server stores it only at the end of a stall.
+    fn keeps_the_end(&self, fault: Fault, _: &Site) -> bool {
+        fault != Fault::Stall && (!fault.is_a_foreign_hand() || fault == Fault::EditBefore)
     }
 
     fn judge(&self, seen: &Seen<'_>) -> Judged {

@@ -120,7 +120,12 @@ fn judge_creation(seen: &Seen<'_>, version: &Version, request: &Request) -> Opti
         .on(node)
         .filter(|pod| pod.uid != version.uid)
         .collect();
-    if let Some(twin) = others.iter().find(|pod| pod.revision == revision) {
+    let is_twin = |pod: &&&Pod<'_>| {
+        // An orphan becomes a pod of the set only when it is adopted.
+        let is_owned = pod.object["metadata"]["ownerReferences"].is_array();
+        pod.revision == revision && is_owned
+    };
+    if let Some(twin) = others.iter().find(is_twin) {
         return Some(format!("{} has the same revision on {node}", twin.name));
     }
     let known = knew(seen, version, request);

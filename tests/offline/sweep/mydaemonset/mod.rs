@@ -123,7 +123,12 @@ impl Subject for MyDaemonSet {
 
     /// Two operators of which one is sent nothing for a while write the status against each other all that time, without a
     /// pause. Leader election is what keeps that from happening; what they do to pods is judged under the other faults.
-    fn applies(&self, fault: Fault, special: Special) -> bool {
+    ///
+    /// A 409 says that the pod with the UID is gone. An API server that says so of one that is there is no API server.
+    fn applies(&self, fault: Fault, site: &Site, special: Special) -> bool {
+        if fault == Fault::Conflict && site.verb == Verb::Delete {
+            return false;
+        }
         let is_blind = matches!(
             fault,
             Fault::HeldBack(_)
