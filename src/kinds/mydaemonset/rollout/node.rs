@@ -591,8 +591,10 @@ impl<'a> Slot<'a> {
                     decision.look_again(due);
                     return;
                 }
-                let others = self.surplus.iter().chain(&self.ended).chain(&self.foreign);
-                for pod in self.running().chain(others.copied()) {
+                let others = self.surplus.iter().chain(&self.ended);
+                let pods = self.running().chain(others.copied());
+                let pods = pods.filter(|pod| !self.may_stay(pod, terms));
+                for pod in pods.chain(self.foreign.iter().copied()) {
                     decision.delete.push(self.delete(pod, why));
                 }
                 return;
@@ -633,6 +635,14 @@ impl<'a> Slot<'a> {
         if is_free && fate == Fate::Run {
             decision.create.push(self.create(missing));
         }
+    }
+
+    /// Whether the revision of an old pod lets it run here, though that of a better one, which is to go, does not.
+    fn may_stay(&self, pod: &PodView, terms: &Terms<'_>) -> bool {
+        let known = terms.revisions.known.get(pod.revision.as_str());
+        let fate = self.node.zip(known);
+        let fate = fate.map(|(node, known)| known.placement.fate(node));
+        pod.revision != terms.revisions.update && fate.is_some_and(|fate| fate != Fate::Leave)
     }
 
     /// A pod that has ended stays until its pause is over: its status is what people look for, and

@@ -108,6 +108,8 @@ struct World {
     template: PodTemplate,
     /// That of the older revisions, where it is another one.
     old_template: Option<PodTemplate>,
+    /// That of the revision in the middle, where it is still another one.
+    middle_template: Option<PodTemplate>,
     strategy: Strategy,
     update: &'static str,
     current: &'static str,
@@ -162,6 +164,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         pods,
         template: PodTemplate(json!({})),
         old_template: None,
+        middle_template: None,
         strategy: Strategy {
             on_delete: false,
             max_unavailable: Amount::Nodes(1),
@@ -190,11 +193,13 @@ impl World {
     fn decide_on(&self, board: &mut Board) -> Decision {
         let newest = Placement::of(Some(&self.template));
         let older = self.old_template.as_ref().unwrap_or(&self.template);
+        let middle = self.middle_template.as_ref().unwrap_or(older);
+        let middle = Arc::new(Placement::of(Some(middle)));
         let older = Arc::new(Placement::of(Some(older)));
         let known = |number, placement| Known { number, placement };
         let known = BTreeMap::from([
-            ("old", known(1, older.clone())),
-            ("middle", known(2, older)),
+            ("old", known(1, older)),
+            ("middle", known(2, middle)),
             ("new", known(3, Arc::new(newest.clone()))),
         ]);
         let terms = Terms {
@@ -634,6 +639,19 @@ fn a_node_that_changes_loses_its_pod_at_once() {
     assert_eq!(deleted(&world.decide()), ["a-new no longer eligible"]);
     world.pods.push(ready("a", "old"));
     assert_eq!(deleted(&world.decide()), ["a-new no longer eligible"]);
+}
+
+#[test]
+fn each_old_pod_is_judged_by_its_own_revision() {
+    // A surge was overtaken by another change: two old pods, one of which tolerates what the node got since.
+    let mut world = world(
+        vec![tainted("a", "k", "NoExecute")],
+        vec![ready("a", "old"), pod("a", "middle")],
+    );
+    world.strategy.paused = true;
+    let tolerant = PodTemplate(json!({"spec": {"tolerations": [{"operator": "Exists"}]}}));
+    world.middle_template = Some(tolerant);
+    assert_eq!(deleted(&world.decide()), ["a-old no longer eligible"]);
 }
 
 #[test]

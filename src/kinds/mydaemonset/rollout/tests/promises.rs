@@ -129,9 +129,9 @@ impl Case<'_> {
         }
         let excluded = newest == Fate::Leave && !is_new;
         let fate = self.effective(node, stopped);
-        let takes_pods = matches!(fate, Fate::Run | Fate::Down);
+        let is_left_alone = matches!(fate, Fate::Keep | Fate::Cordoned);
         ensure!(
-            takes_pods || excluded,
+            !is_left_alone || excluded,
             "{} is on a node that is left alone",
             pod.name
         );
