@@ -18,6 +18,8 @@ const POD_COLLECTOR: &str = "system:serviceaccount:kube-system:pod-garbage-colle
 
 /// How long pods of a node that is gone are left alone (`quarantineTime` of pkg/controller/podgc).
 const QUARANTINE: Duration = Duration::from_secs(40);
+/// How long the taint manager takes.
+const EVICTS_AFTER: Duration = Duration::from_secs(1);
 /// How long a container that has crashed waits; each further crash doubles it.
 const BACK_OFF: Duration = Duration::from_secs(10);
 
@@ -323,6 +325,8 @@ struct Seen {
     /// The kubelet has said why the containers wait.
     waits: bool,
     deleted: Option<Instant>,
+    /// Since when its node has a taint that it does not tolerate.
+    tainted: Option<Instant>,
     unschedulable: bool,
 }
 
@@ -447,6 +451,7 @@ impl Worker {
                 crashed: None,
                 waits: false,
                 deleted: None,
+                tainted: None,
                 unschedulable: false,
             });
         let deleting = !pod["metadata"]["deletionTimestamp"].is_null();
@@ -481,17 +486,21 @@ impl Worker {
             let evicted = evicted.map(|at| (at, Step::Evict));
             return collected.or(evicted);
         }
-        if let Some(taints) = place.and_then(|place| place["spec"]["taints"].as_array())
-            && stays
-            && taints.iter().any(|taint| {
+        let mut taints = place
+            .and_then(|place| place["spec"]["taints"].as_array())
+            .into_iter()
+            .flatten();
+        let is_evicted = stays
+            && taints.any(|taint| {
                 let ready = taint["key"] != UNREACHABLE && taint["key"] != NOT_READY;
                 ready && taint["effect"] == "NoExecute" && !tolerates(pod, taint)
-            })
-        {
-            return Some((now, Step::Evict));
-        }
+            });
+        let evicted = is_evicted.then(|| {
+            let since = *seen.tainted.get_or_insert(now);
+            (since + EVICTS_AFTER, Step::Evict)
+        });
         let next = self.next_of_kubelet(pod, now);
-        [next, collected]
+        [next, collected, evicted]
             .into_iter()
             .flatten()
             .min_by_key(|(due, _)| *due)

@@ -146,6 +146,7 @@ fn plan(
         }
         Disturbance::Random(seed) => {
             let random = Mutex::new((fastrand::Rng::with_seed(*seed), 0));
+            let during = cluster.clone();
             let faults = subject.faults();
             Box::new(move |here: &Site| {
                 let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
@@ -155,6 +156,9 @@ fn plan(
                     return Decision::Forward;
                 }
                 let fault = faults[random.usize(..faults.len())];
+                // A replica that has taken over may work beside one that was started again.
+                let two = during.starts().iter().any(|(name, _)| *name == SECOND);
+                let special = if two { Special::TwoOperators } else { special };
                 if !fault.applies(here) || !subject.applies(fault, here, special) {
                     return Decision::Forward;
                 }

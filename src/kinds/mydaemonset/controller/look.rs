@@ -81,6 +81,12 @@ impl<'a> Look<'a> {
 
     /// Takes the look.
     pub(super) async fn take(self) -> Result<Outcome, Error> {
+        if self.is_behind() {
+            return Ok(Outcome {
+                next: Some(self.now + CONFLICT_PAUSE),
+                did: None,
+            });
+        }
         match &self.object.settled {
             Ok(settled) => self.at(settled).await,
             Err(faults) => {
@@ -312,6 +318,14 @@ impl<'a> Look<'a> {
                 .min(),
             did: (!did.is_empty()).then(|| did.join(", ")),
         })
+    }
+
+    /// Whether the cache shows an older spec than the one that the last status was about: the watch has just begun again
+    /// at an API server that lags. Written with the version of that status, a status of the older spec would replace it.
+    fn is_behind(&self) -> bool {
+        let before = self.before();
+        before.version != self.object.version
+            && before.status.observed_generation > self.object.generation
     }
 
     /// The status before: what was written last, while the watch has not shown it.
