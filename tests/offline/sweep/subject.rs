@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use my_operator_rounds::lengths;
+use my_operator_rounds::{Budget, lengths};
 use serde_json::Value;
 use simulated_apiserver::{History, Run, Server, Site};
 
@@ -85,6 +85,17 @@ pub trait Subject: Sync {
 
     /// Programs with a bug, each of which must be caught.
     fn mutants(&self) -> &'static [Mutant];
+
+    /// How many of its runs with a fault at a call there are.
+    fn runs(&self) -> Budget {
+        lengths::swept_faults()
+    }
+
+    /// The seed of the order in which ordinary tests take its faults, as many as they take at least, until all of its
+    /// runs were seen to hold. Then there is none, and each test draws another order. Soaks and `SEED` do not ask.
+    fn order(&self) -> Option<u64> {
+        Some(1)
+    }
 
     /// How many runs there are with several faults at random.
     fn random_runs(&self) -> u64 {

@@ -108,6 +108,11 @@ impl Budget {
         self.time
     }
 
+    /// How many rounds it has at least.
+    pub fn at_least(self) -> usize {
+        self.at_least
+    }
+
     /// Starts to spend it.
     pub fn start(self) -> Spending {
         Spending {

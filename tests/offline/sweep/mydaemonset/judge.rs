@@ -120,6 +120,14 @@ fn judge_creation(seen: &Seen<'_>, version: &Version, request: &Request) -> Opti
         .on(node)
         .filter(|pod| pod.uid != version.uid)
         .collect();
+    let nodes = versions(seen.history, "nodes");
+    let registered = nodes
+        .filter(|v| v.name == node && v.kind == ChangeKind::Added && v.version <= version.version);
+    let registered = registered.last();
+    if registered.is_some_and(|node| node.elapsed > request.elapsed) {
+        // A late one, for the node of that name that was there before.
+        return None;
+    }
     let is_twin = |pod: &&&Pod<'_>| {
         // An orphan becomes a pod of the set only when it is adopted.
         let is_owned = pod.object["metadata"]["ownerReferences"].is_array();
