@@ -25,7 +25,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use faults::Fault;
-use my_operator_rounds::{given_seed, is_soak, lengths, parallel_cases, seed};
+use my_operator_rounds::{given_seed, is_soak, parallel_cases, seed};
 use run::{Disturbance, Run, run};
 use simulated_apiserver::{Site, Verb};
 use subject::{Scenario, Subject};

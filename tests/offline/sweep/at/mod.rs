@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use my_operator_rounds::Budget;
 use serde_json::{Value, json};
 use simulated_apiserver::{Run, Site};
 
