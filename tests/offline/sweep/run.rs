@@ -301,7 +301,7 @@ impl Run {
     }
 
     /// Requests that came before the pause was over that the API server had asked for. A changed spec ends the pause of its
-    /// object, and so does a clock that is set back.
+    /// object when the operator is sent it, and so does a clock that is set back.
     fn impatience(&self, plural: &str) -> Vec<String> {
         let requests = &self.history.requests;
         let asked = requests
@@ -319,7 +319,14 @@ impl Run {
                 .versions
                 .iter()
                 .filter(|v| v.resource == plural && !changes::is_operator(&v.by));
-            let edits: Vec<Duration> = edits.map(|version| version.elapsed).collect();
+            let deliveries = &self.history.deliveries;
+            let seen = |version: u64| {
+                deliveries
+                    .iter()
+                    .find(|d| *d.user == *FIRST && *d.resource == *plural && d.version >= version)
+            };
+            let edits = edits.filter_map(|edit| Some(seen(edit.version)?.elapsed));
+            let edits: Vec<Duration> = edits.collect();
             let early = early.filter(move |r| {
                 !edits
                     .iter()
