@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, SubsecRound as _, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::{Deserialize, Serialize};
 
@@ -197,7 +197,10 @@ impl NodeView {
                 *since = before.not_ready_since.unwrap_or(now);
             }
             let is_ready = self.not_ready_since.is_none();
-            self.ready_from = before.ready_from.or(is_ready.then_some(now));
+            // Cut to a whole second, as the creation of a pod is: else one that is made within that second would seem to
+            // be older.
+            let seen = is_ready.then(|| now.trunc_subsecs(0));
+            self.ready_from = before.ready_from.or(seen);
         }
         self
     }
@@ -502,6 +505,8 @@ mod tests {
         // What the operator saw itself counts more.
         let seen = ready.clone().after(Some(&joining), at(50));
         assert_eq!(seen.ready_from, Some(at(50)));
+        let within = at(50) + TimeDelta::milliseconds(900);
+        assert_eq!(ready.clone().after(Some(&joining), within), seen);
         let failed = with("Unknown", "1970-01-01T00:01:00Z", 70).after(Some(&seen), at(70));
         assert_eq!(failed.ready_from, Some(at(50)));
         assert_eq!(failed.not_ready_since, Some(at(70)));

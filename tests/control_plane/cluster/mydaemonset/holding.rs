@@ -209,14 +209,18 @@ async fn a_node_that_falls_silent_after_it_got_a_revision_stops_it() {
     let place = Place::new("silent-culprit", 3).await;
     place.apply(&place.plain("a:1")).await;
     place.served("a:1", &place.nodes(3)).await;
+    // The API says to the second what was first: the node was Ready, then it got its pod, then it failed.
+    let a_second = async || {
+        let now = Utc::now();
+        let later = async || Utc::now() - now > TimeDelta::seconds(1);
+        eventually("a second to pass", later).await;
+    };
+    a_second().await;
     place
         .apply(&place.with("b:1", &pending(), &json!({})))
         .await;
     let bad = first_of(&place, "b:1").await;
-    // The API tells to the second what was first.
-    let now = Utc::now();
-    let later = async || Utc::now() - now > TimeDelta::seconds(1);
-    eventually("a second to pass", later).await;
+    a_second().await;
     let number = place.nodes(3).iter().position(|node| *node == bad.node);
     place.silence(number.unwrap(), true).await;
     let sight = place
