@@ -300,7 +300,7 @@ impl<'a> Slot<'a> {
             && let Some(kept) = self.kept(node, newest, terms)
             && fate(kept) == Some(Fate::Run)
         {
-            self.behind = !joined(node, terms);
+            self.behind = !self.joined(node, terms);
             if self.stance.held && !terms.strategy.on_delete {
                 self.fate = Fate::Run;
                 self.keeps = Some(kept);
@@ -308,11 +308,19 @@ impl<'a> Slot<'a> {
         }
     }
 
+    /// Whether the node joined after the newest revision came. It never had a pod of another then. Both times are cut
+    /// to whole seconds: of those that are equal, a node that is known to have had a pod of another was there before.
+    fn joined(&self, node: &NodeView, terms: &Terms<'_>) -> bool {
+        let since = terms.revisions.update_since;
+        let had_another = |last: &Last| last.revision != terms.revisions.update;
+        node.created > since || (node.created == since && !self.last.is_some_and(had_another))
+    }
+
     /// The older revision that a node without a pod gets while it is held: the one that it had. Under an auto-pause, a
     /// node that joins gets the one before, since the newest was just found bad.
     fn kept(&self, node: &NodeView, newest: Fate, terms: &Terms<'a>) -> Option<&'a str> {
         let revisions = &terms.revisions;
-        let joins = joined(node, terms);
+        let joins = self.joined(node, terms);
         if joins && !(self.stance.auto_paused && newest == Fate::Run) {
             return None;
         }
@@ -710,12 +718,6 @@ impl<'a> Slot<'a> {
                 .map(str::to_owned),
         }
     }
-}
-
-/// Whether the node joined after the newest revision came. It never had a pod of another then. Both times are cut to
-/// whole seconds.
-fn joined(node: &NodeView, terms: &Terms<'_>) -> bool {
-    node.created >= terms.revisions.update_since
 }
 
 /// Whether the pod was made for a node that is gone, and whose name another one has taken since. An adopted pod has a
