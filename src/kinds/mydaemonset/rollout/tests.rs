@@ -740,6 +740,23 @@ fn the_reason_why_nodes_are_excluded_is_counted() {
 }
 
 #[test]
+fn a_held_node_that_is_as_old_as_the_newest_revision_gets_the_pod_again_that_it_had() {
+    let mut world = world(vec![node("a")], Vec::new());
+    world.strategy.paused = true;
+    world.nodes[0].created = at(world.update_since);
+    assert_eq!(created(&world.decide()), ["a/new"], "it may have joined");
+    let last = Last {
+        revision: "old".into(),
+        attempt: 0,
+        excluded: false,
+    };
+    world.memory.insert("a".into(), last);
+    assert_eq!(created(&world.decide()), ["a/old"]);
+    world.nodes[0].created += TimeDelta::seconds(1);
+    assert_eq!(created(&world.decide()), ["a/new"]);
+}
+
+#[test]
 fn a_held_node_gets_a_pod_that_can_run_there() {
     // Eligible for the newest revision alone: it never had a pod.
     let mut world = moved(&["a"], &["z"]);
