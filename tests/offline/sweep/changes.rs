@@ -1,6 +1,6 @@
 //! Reads of a history that every judge needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 use simulated_apiserver::{ChangeKind, History, Version};
@@ -40,6 +40,14 @@ pub fn condition<'a>(object: &'a Value, type_: &str) -> Option<(&'a str, &'a str
     let all = object["status"]["conditions"].as_array()?;
     let found = all.iter().find(|condition| condition["type"] == type_)?;
     Some((found["status"].as_str()?, found["reason"].as_str()?))
+}
+
+/// Every reason that a condition of an object of that resource ever had.
+pub fn reasons(history: &History, resource: &str) -> BTreeSet<String> {
+    let all = versions(history, resource);
+    let conditions = all.filter_map(|version| version.object()["status"]["conditions"].as_array());
+    let reasons = conditions.flatten().filter_map(|c| c["reason"].as_str());
+    reasons.map(str::to_owned).collect()
 }
 
 /// The conditions of an object as `Type=Status/Reason`, sorted, with a note on those of an earlier generation.

@@ -8,7 +8,7 @@ use chrono::TimeDelta;
 use my_operator_harness::in_process;
 use serde_json::{Value, json};
 use simulated_apiserver::{
-    Decision, Kubelet, KubeletOptions, Options, Review, Server, Site, Status, Target, Verb,
+    Decision, Kubelet, KubeletOptions, Options, Review, Run, Server, Site, Status, Target, Verb,
 };
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
@@ -22,6 +22,36 @@ use super::subject::Subject;
 
 /// The namespace of all objects.
 pub const NAMESPACE: &str = "ns";
+
+/// How a pod runs whose last argument is the command `exit CODE`, which takes two seconds, or `sleep SECONDS`, which takes as
+/// long as it says. Others go on for ever.
+pub fn run_of_command(pod: &Value) -> Run {
+    let container = &pod["spec"]["containers"][0];
+    let words = ["command", "args"]
+        .iter()
+        .filter_map(|field| container[field].as_array());
+    let command = words.flatten().last().and_then(Value::as_str);
+    let (runs, exit_code) = match command.unwrap_or_default().split_once(' ') {
+        Some(("exit", code)) => (Some(2), code.parse().unwrap()),
+        Some(("sleep", seconds)) => (Some(seconds.parse().unwrap()), 0),
+        _ => (None, 0),
+    };
+    Run {
+        runs: runs.map(Duration::from_secs),
+        exit_code,
+        ..Run::default()
+    }
+}
+
+/// Runs something on virtual time.
+pub fn on_virtual_time<T>(act: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(act)
+}
 
 /// The operator that meets the faults. A process that is started again has the same name.
 pub const FIRST: &str = "operator-1";

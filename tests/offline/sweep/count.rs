@@ -8,10 +8,10 @@ use my_operator_rounds::lengths;
 use serde_json::{Value, json};
 use simulated_apiserver::{ChangeKind, Run, Verb, Version};
 
-use super::changes::{conditions, is_operator, left, versions};
+use super::changes::{conditions, is_operator, left, reasons, versions};
 use super::cluster::{Cluster, NAMESPACE};
 use super::faults::Fault;
-use super::mutants::{Mutant, USUAL};
+use super::mutants::{Mutant, NO_RETRY_AFTER, USUAL};
 use super::patience::keeps_its_pauses;
 use super::subject::{Judged, Scenario, Seen, Special, Subject, scenarios};
 use super::walk::{Walk, change, walk};
@@ -84,20 +84,11 @@ impl Subject for Count {
         for pair in pairs.filter(|_| is_one) {
             settles(pair[0], pair[1], &mut say);
         }
-        let mut marks = BTreeSet::new();
-        for count in versions(seen.history, "counts") {
-            let all = count.object()["status"]["conditions"].as_array();
-            let reasons = all
-                .into_iter()
-                .flatten()
-                .filter_map(|c| c["reason"].as_str());
-            marks.extend(reasons.map(str::to_owned));
-        }
         Judged {
             broken,
             outcome: outcome(seen),
             end_may_differ: false,
-            marks,
+            marks: reasons(seen.history, "counts"),
         }
     }
 
@@ -371,19 +362,7 @@ const MUTANTS: &[Mutant] = &[
         },
         ..USUAL
     },
-    Mutant {
-        name: "Retry-After is not read",
-        answer: |_, _, answer| {
-            answer.map(|(code, mut body)| {
-                if let Some(details) = body["details"].as_object_mut() {
-                    details.remove("retryAfterSeconds");
-                }
-                (code, body)
-            })
-        },
-        shown_by: &[Fault::TooManyRequests],
-        ..USUAL
-    },
+    NO_RETRY_AFTER,
 ];
 
 #[test]

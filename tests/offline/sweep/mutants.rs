@@ -90,6 +90,21 @@ pub const USUAL: Mutant = Mutant {
     shown_by: &[],
 };
 
+/// Every kind is tried with this one.
+pub const NO_RETRY_AFTER: Mutant = Mutant {
+    name: "Retry-After is not read",
+    answer: |_, _, answer| {
+        answer.map(|(code, mut body)| {
+            if let Some(details) = body["details"].as_object_mut() {
+                details.remove("retryAfterSeconds");
+            }
+            (code, body)
+        })
+    },
+    shown_by: &[Fault::TooManyRequests],
+    ..USUAL
+};
+
 impl Mutant {
     /// The first run of a scenario that catches it.
     pub fn is_caught_by(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use simulated_apiserver::{Decision, Site, Status, Verb};
 
-use super::cluster::{Cluster, FIRST, NAMESPACE};
+use super::cluster::{Cluster, FIRST, NAMESPACE, on_virtual_time};
 use super::subject::{Special, Subject};
 
 /// For how long every write of the operator fails.
@@ -44,12 +44,7 @@ fn make_events(cluster: &Cluster, number: usize) {
 /// Changes an object of the kind while every write fails, for a minute that is full of events. It and what else there is to
 /// be are created first.
 pub fn keeps_its_pauses(subject: &'static dyn Subject, objects: Vec<Value>, change: &Value) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    on_virtual_time(async {
         let cluster = Cluster::new(subject, None);
         let (plural, name) = subject.object();
         cluster.start(FIRST);

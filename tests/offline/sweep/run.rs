@@ -9,7 +9,7 @@ use std::time::Duration;
 use simulated_apiserver::{Decision, History, Site, Verb};
 
 use super::changes;
-use super::cluster::{Cluster, FIRST, RETRY_AFTER, SECOND};
+use super::cluster::{Cluster, FIRST, RETRY_AFTER, SECOND, on_virtual_time};
 use super::faults::Fault;
 use super::mutants::Mutant;
 use super::subject::{Judged, Scenario, Seen, Special, Subject};
@@ -70,12 +70,7 @@ pub fn run(
     disturbance: &Disturbance,
     mutant: Option<&'static Mutant>,
 ) -> Run {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    on_virtual_time(async {
         let cluster = Cluster::new(subject, mutant);
         let befell = plan(subject, scenario.special, &cluster, disturbance);
         cluster.start(FIRST);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use simulated_apiserver::Decision;
 
 use super::changes::{left, versions};
-use super::cluster::{Cluster, FIRST, NAMESPACE};
+use super::cluster::{Cluster, FIRST, NAMESPACE, on_virtual_time};
 use super::subject::{Special, Subject};
 
 /// The walk over one kind.
@@ -147,12 +147,7 @@ async fn settle(cluster: &Cluster, walk: &Walk) {
 
 /// Runs something in a cluster with an operator, and returns the state at its end.
 fn in_cluster(walk: &Walk, act: impl AsyncFnOnce(&Cluster) -> Step) -> (Step, String) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    runtime.block_on(async {
+    on_virtual_time(async {
         let cluster = Cluster::new(walk.subject, None);
         cluster.start(FIRST);
         let step = act(&cluster).await;

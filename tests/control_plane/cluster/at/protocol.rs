@@ -28,6 +28,19 @@ pub(super) async fn lift(kubectl: &Kubectl, name: &str) {
         .good();
 }
 
+/// An At `x` whose pod another client released, and which ran to its end before the operator could record it: the policy
+/// that rejects the record, and the UID of the pod.
+pub(super) async fn released_by_another(kubectl: &Kubectl) -> (Policy, String) {
+    let policy = Policy::hold_commit(kubectl).await;
+    kubectl.apply(&at("x", "", "")).await.good();
+    let uid = gated(kubectl, "x-pod").await;
+    lift(kubectl, "x-pod").await;
+    kubectl
+        .until_field("pod/x-pod", "{.status.phase}", "Succeeded")
+        .await;
+    (policy, uid)
+}
+
 /// A pod as the operator would make it for that At, gated, with a hash of something else.
 pub(super) async fn made_by_hand(kubectl: &Kubectl, name: &str) {
     let uid = kubectl.field(&format!("at/{name}"), UID).await;
@@ -180,14 +193,7 @@ async fn a_second_pod_while_it_runs_never_runs() {
 async fn a_pod_that_somebody_else_released_is_the_run() {
     let kubectl = kubectl("violated").await;
     let record = record(&kubectl).await;
-    let policy = Policy::hold_commit(&kubectl).await;
-    kubectl.apply(&at("x", "", "")).await.good();
-    let uid = gated(&kubectl, "x-pod").await;
-    lift(&kubectl, "x-pod").await;
-    // It has run to its end before the operator can say so.
-    kubectl
-        .until_field("pod/x-pod", "{.status.phase}", "Succeeded")
-        .await;
+    let (policy, uid) = released_by_another(&kubectl).await;
     kubectl.absent("at/x", "{.status.podUID}").await;
     policy.lift().await;
     kubectl

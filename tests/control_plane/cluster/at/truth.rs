@@ -7,7 +7,7 @@ use kube::api::{ApiResource, DynamicObject};
 use my_operator::kinds::at::crd::At;
 use serde_json::{Value, json};
 
-use super::protocol::{lift, made_by_hand, one_run};
+use super::protocol::{made_by_hand, one_run, released_by_another};
 use super::{GATE, GATES, HOLD, STARTED_REASON, at, at_with, gated, hold_pod, record, set_status};
 use crate::cluster::kubectl;
 use crate::harness::policies::{BY_OPERATOR, Policy};
@@ -102,13 +102,7 @@ impl Hanging {
 async fn a_pod_that_another_client_released_and_deleted_is_not_made_again() {
     let kubectl = kubectl("violated-gone").await;
     let record = record(&kubectl).await;
-    let policy = Policy::hold_commit(&kubectl).await;
-    kubectl.apply(&at("x", "", "")).await.good();
-    let uid = gated(&kubectl, "x-pod").await;
-    lift(&kubectl, "x-pod").await;
-    kubectl
-        .until_field("pod/x-pod", "{.status.phase}", "Succeeded")
-        .await;
+    let (policy, uid) = released_by_another(&kubectl).await;
     kubectl.run("delete pod/x-pod").await.good();
     kubectl.absent("at/x", "{.status.podUID}").await;
     policy.lift().await;

@@ -10,7 +10,7 @@ mod judge;
 mod mutants;
 
 use self::judge::GATE;
-use super::cluster::{Cluster, NAMESPACE};
+use super::cluster::{Cluster, NAMESPACE, run_of_command};
 use super::faults::Fault;
 use super::mutants::Mutant;
 use super::subject::{Judged, Scenario, Seen, Special, Subject, scenarios};
@@ -48,25 +48,7 @@ impl Subject for At {
 
     /// A command `exit CODE` takes two seconds, `sleep SECONDS` as long as it says, and a foreign pod goes on for ever.
     fn run(&self, pod: &Value) -> Run {
-        let container = &pod["spec"]["containers"][0];
-        let words = ["command", "args"]
-            .iter()
-            .filter_map(|field| container[field].as_array());
-        let command = words
-            .flatten()
-            .last()
-            .and_then(Value::as_str)
-            .unwrap_or_default();
-        let (runs, exit_code) = match command.split_once(' ') {
-            Some(("exit", code)) => (Some(2), code.parse().unwrap()),
-            Some(("sleep", seconds)) => (Some(seconds.parse().unwrap()), 0),
-            _ => (None, 0),
-        };
-        Run {
-            runs: runs.map(Duration::from_secs),
-            exit_code,
-            ..Run::default()
-        }
+        run_of_command(pod)
     }
 
     fn is_settled(&self, cluster: &Cluster, _: Special) -> bool {

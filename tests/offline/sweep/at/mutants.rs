@@ -8,7 +8,7 @@ use super::POD;
 use super::judge::GATE;
 use crate::sweep::cluster::NAMESPACE;
 use crate::sweep::faults::Fault;
-use crate::sweep::mutants::{Mutant, Sent, USUAL};
+use crate::sweep::mutants::{Mutant, NO_RETRY_AFTER, Sent, USUAL};
 
 const PODS_HELD_BACK: Fault = Fault::HeldBack("pods");
 const ATS_HELD_BACK: Fault = Fault::HeldBack("ats");
@@ -263,17 +263,5 @@ pub const ALL: &[Mutant] = &[
         clock: 1,
         ..USUAL
     },
-    Mutant {
-        name: "Retry-After is not read",
-        answer: |_, _, answer| {
-            answer.map(|(code, mut body)| {
-                if let Some(details) = body["details"].as_object_mut() {
-                    details.remove("retryAfterSeconds");
-                }
-                (code, body)
-            })
-        },
-        shown_by: &[Fault::TooManyRequests],
-        ..USUAL
-    },
+    NO_RETRY_AFTER,
 ];

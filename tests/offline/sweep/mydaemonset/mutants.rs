@@ -4,7 +4,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::sweep::faults::Fault;
-use crate::sweep::mutants::{Mutant, Sent, USUAL};
+use crate::sweep::mutants::{Mutant, NO_RETRY_AFTER, Sent, USUAL};
 
 fn is_status(sent: &Sent) -> bool {
     sent.is(&Method::PATCH, "/status")
@@ -178,17 +178,5 @@ pub const ALL: &[Mutant] = &[
         clock: 10,
         ..USUAL
     },
-    Mutant {
-        name: "Retry-After is not read",
-        answer: |_, _, answer| {
-            answer.map(|(code, mut body)| {
-                if let Some(details) = body["details"].as_object_mut() {
-                    details.remove("retryAfterSeconds");
-                }
-                (code, body)
-            })
-        },
-        shown_by: &[Fault::TooManyRequests],
-        ..USUAL
-    },
+    NO_RETRY_AFTER,
 ];

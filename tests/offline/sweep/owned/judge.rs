@@ -7,7 +7,7 @@ use simulated_apiserver::{ChangeKind, Version};
 
 use super::Family;
 use super::controllers::JOB_UID;
-use crate::sweep::changes::{condition, conditions, is_operator, left, versions};
+use crate::sweep::changes::{condition, conditions, is_operator, left, reasons, versions};
 use crate::sweep::faults::Fault;
 use crate::sweep::subject::{Judged, Seen};
 
@@ -57,20 +57,11 @@ pub fn judge(family: &Family, seen: &Seen<'_>) -> Judged {
     for versions in objects.values() {
         reports_what_is_so(family, seen, versions, &mut say);
     }
-    let mut marks = BTreeSet::new();
-    for object in versions(history, family.plural) {
-        let all = object.object()["status"]["conditions"].as_array();
-        let reasons = all
-            .into_iter()
-            .flatten()
-            .filter_map(|c| c["reason"].as_str());
-        marks.extend(reasons.map(str::to_owned));
-    }
     Judged {
         outcome: outcome(family, seen),
         broken,
         end_may_differ: false,
-        marks,
+        marks: reasons(history, family.plural),
     }
 }
 

@@ -15,7 +15,7 @@ mod memcached;
 mod mutants;
 
 use super::changes;
-use super::cluster::{Cluster, NAMESPACE};
+use super::cluster::{Cluster, NAMESPACE, run_of_command};
 use super::faults::Fault;
 use super::mutants::Mutant;
 use super::subject::{Judged, Scenario, Seen, Special, Subject};
@@ -153,21 +153,8 @@ impl Subject for Family {
         controllers::start(server);
     }
 
-    /// A pod whose last argument is `exit CODE` takes two seconds, and `sleep SECONDS` as long as it says. Others go on for
-    /// ever.
     fn run(&self, pod: &Value) -> Run {
-        let words = pod["spec"]["containers"][0]["command"].as_array();
-        let command = words.and_then(|words| words.last()?.as_str());
-        let (runs, exit_code) = match command.unwrap_or_default().split_once(' ') {
-            Some(("exit", code)) => (Some(2), code.parse().unwrap()),
-            Some(("sleep", seconds)) => (Some(seconds.parse().unwrap()), 0),
-            _ => (None, 0),
-        };
-        Run {
-            runs: runs.map(Duration::from_secs),
-            exit_code,
-            ..Run::default()
-        }
+        run_of_command(pod)
     }
 
     /// The status is about the present spec, and nothing is in the way.

@@ -7,7 +7,7 @@ use simulated_apiserver::Server;
 use super::{NAME, TAKEN_BEFORE};
 use crate::sweep::cluster::NAMESPACE;
 use crate::sweep::faults::Fault;
-use crate::sweep::mutants::{Mutant, Sent, USUAL};
+use crate::sweep::mutants::{Mutant, NO_RETRY_AFTER, Sent, USUAL};
 
 /// The path ends of the kinds of children.
 const CHILDREN: [&str; 3] = ["deployments", "cronjobs", "jobs"];
@@ -82,20 +82,6 @@ const FAILURE_IS_SUCCESS: Mutant = Mutant {
         _ => answer,
     },
     shown_by: &[Fault::InternalError],
-    ..USUAL
-};
-
-const NO_RETRY_AFTER: Mutant = Mutant {
-    name: "Retry-After is not read",
-    answer: |_, _, answer| {
-        answer.map(|(code, mut body)| {
-            if let Some(details) = body["details"].as_object_mut() {
-                details.remove("retryAfterSeconds");
-            }
-            (code, body)
-        })
-    },
-    shown_by: &[Fault::TooManyRequests],
     ..USUAL
 };
 
