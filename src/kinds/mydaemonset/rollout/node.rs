@@ -396,9 +396,11 @@ impl<'a> Slot<'a> {
 
     /// Whether the newest revision is available on the node and nothing of another is left.
     fn is_done(&self, terms: &Terms<'_>) -> bool {
-        let leaves = |pod: &&PodView| pod.ended.is_none() && pod.revision != terms.revisions.update;
+        let runs = |pod: &&PodView| pod.ended.is_none() && pod.revision != terms.revisions.update;
         let is_new = self.new.is_some_and(|new| is_available(new, terms));
-        is_new && self.old.is_none() && !self.leaving.iter().any(leaves)
+        // Pods of another node are about to be deleted.
+        let mut going = self.leaving.iter().chain(&self.foreign);
+        is_new && self.old.is_none() && !going.any(|pod| runs(pod))
     }
 
     /// Whether a new pod is there or on its way beside the old one.

@@ -1304,6 +1304,22 @@ fn a_roll_out_waits_for_the_end_of_old_pods() {
 }
 
 #[test]
+fn a_roll_out_waits_for_the_end_of_old_pods_of_a_node_that_registered_again() {
+    let again = NodeView {
+        created: at(NOW - 1_000),
+        ..node("a")
+    };
+    let before = PodView {
+        created: at(NOW - 2_000),
+        ..ready("a", "old")
+    };
+    let world = world(vec![again], vec![before, ready("a", "new")]);
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-old node replaced"]);
+    assert!(!decision.facts.complete);
+}
+
+#[test]
 fn a_stopped_roll_out_touches_no_old_pod() {
     let mut world = world(
         nodes(&["a", "b", "c"]),

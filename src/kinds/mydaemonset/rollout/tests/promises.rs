@@ -1,6 +1,8 @@
 //! What docs/mydaemonset/rollout.md promises of every decision, worked out from the page alone and not with the
 //! code that decides. `pods` are those that the operator knows of: there is no allowance for anything.
 
+use std::cmp::{Ordering, Reverse};
+
 use super::*;
 use crate::kinds::mydaemonset::placement::Fate;
 
@@ -277,7 +279,7 @@ impl Case<'_> {
                 (false, Some(_)) => 1,
                 (true, _) => 0,
             };
-            let young = std::cmp::Reverse(pod.created);
+            let young = Reverse(pod.created);
             let ready = order == 2 && pod.ready_since.is_some();
             // Among those that have ended, the first one found counts.
             let ranked = (order == 2).then_some((number, young));
@@ -298,8 +300,15 @@ impl Case<'_> {
         self.fate(self.update, node) == Fate::Leave && own.is_some_and(|own| own != Fate::Leave)
     }
 
+    /// Whether the node came after the newest revision. Of one that came within the same second nothing is known, unless
+    /// it had a pod of another revision.
     fn joined(&self, node: &NodeView) -> bool {
-        node.created >= self.update_since
+        let last = self.last.get(&node.name);
+        match node.created.cmp(&self.update_since) {
+            Ordering::Less => false,
+            Ordering::Equal => last.is_none_or(|last| last.revision == self.update),
+            Ordering::Greater => true,
+        }
     }
 
     /// The older revision that a missing pod is made of while the node is held.
