@@ -5,7 +5,8 @@
 //! covers. The oracle is the same for both.
 //!
 //! Every run draws fresh seeds, so that a hundred short runs cover more than one long run. One variable replays a
-//! failure, whatever the test: `SEED=<number>`, which the failing test prints.
+//! failure, whatever the test: `SEED=<number>`, which the failing test prints. Another, `FIRST_SEED=<number>`, makes a
+//! run draw the same seeds as the one before: CI sets it, so that a failure there is due to the change.
 
 pub mod lengths;
 
@@ -19,17 +20,30 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 /// # Panics
 ///
 /// Panics if `SEED` is set and is not a number: the test could not replay what was asked for.
-#[expect(clippy::expect_used, reason = "for tests")]
 pub fn given_seed() -> Option<u64> {
-    let text = std::env::var("SEED").ok()?;
-    Some(text.parse().expect("SEED must be an unsigned number"))
+    variable("SEED")
+}
+
+#[expect(clippy::panic, reason = "for tests")]
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} must be an unsigned number, not {text:?}")))
+}
+
+/// A fresh seed; that of `FIRST_SEED`, if it is set.
+fn fresh() -> u64 {
+    variable("FIRST_SEED").map_or_else(
+        || fastrand::u64(..),
+        |first| fastrand::Rng::with_seed(first).u64(..),
+    )
 }
 
 /// The seed of one random test: the number in `SEED`, or else a fresh one. It is printed, and cargo shows what a
 /// failing test printed.
 #[expect(clippy::print_stdout, reason = "for tests")]
 pub fn seed(what: &str) -> u64 {
-    let seed = given_seed().unwrap_or_else(|| fastrand::u64(..));
+    let seed = given_seed().unwrap_or_else(fresh);
     println!("SEED={seed} replays {what}");
     seed
 }
@@ -53,7 +67,7 @@ pub fn cases(count: u64, mut case: impl FnMut(u64)) {
     if let Some(seed) = given_seed() {
         return case(seed);
     }
-    let first = fastrand::u64(..) >> 16;
+    let first = fresh() >> 16;
     for seed in first..first + count {
         replayable(seed, &mut case);
     }
@@ -64,7 +78,7 @@ pub fn parallel_cases(count: u64, case: impl Fn(u64) + Sync) {
     if let Some(seed) = given_seed() {
         return case(seed);
     }
-    let first = fastrand::u64(..) >> 16;
+    let first = fresh() >> 16;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for thread in 0..threads {

@@ -5,7 +5,7 @@
 //!
 //! The seed of a failing run is printed; `SEED=<seed>` runs that one alone.
 
-use my_operator_rounds::{lengths, parallel_cases};
+use my_operator_rounds::{lengths, parallel_cases, seed};
 
 use super::*;
 
@@ -556,7 +556,8 @@ fn no_two_pods_are_ever_released_and_every_at_ends() {
 
 #[test]
 fn the_model_finds_a_second_release_where_versions_are_ignored() {
-    let seeds = std::iter::repeat_with(|| fastrand::u64(..)).take(ENOUGH);
+    let mut random = fastrand::Rng::with_seed(seed("the histories"));
+    let seeds = std::iter::repeat_with(|| random.u64(..)).take(ENOUGH);
     let found = seeds.filter_map(|seed| run(seed, true).err());
     let mut last_lines = found.filter_map(|log| log.last().cloned());
     assert!(last_lines.any(|line| line.starts_with("released: ")));
