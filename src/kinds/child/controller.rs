@@ -9,12 +9,11 @@ use chrono::{DateTime, Utc};
 use kube::api::{Patch, PatchParams, PropagationPolicy, ValidationDirective};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::decision::{Act, Found, Pace, Sight, Trouble, decide};
+use super::decision::{Act, Found, Sight, Trouble, decide};
 use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
 use super::{Child, DEGRADED, Done, Observed as _, Owner, Parent, Report, Seen, Status, Upkeep};
 use crate::admission::faults;
@@ -24,6 +23,7 @@ use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{self, News, Severity};
 use crate::reconcile::own::LONGEST_LAG;
+use crate::reconcile::pace::{Pace, StatusWrites};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
 use crate::reconcile::watch::Selection;
@@ -117,9 +117,7 @@ struct Memory {
     /// The same of the deletion of earlier children.
     retiring: Pace,
     leftover: Option<Trouble>,
-    /// The pace of status writes, and what was written last: a hash of the status, and the object's version since.
-    reporting: Pace,
-    reported: Option<(u64, u64)>,
+    statuses: StatusWrites,
     /// What was done with the child and not told yet, the status not having been written since.
     untold: Done,
 }
@@ -167,7 +165,7 @@ impl<P: Parent> Controller<P> {
         let waiting = self.waiting().remove(touched.key);
         for key in waiting.into_iter().flatten() {
             if let Some(memory) = self.memories().get_mut(&key) {
-                memory.pace.anew();
+                memory.pace.reset();
             }
             self.queue.add(key);
         }
@@ -275,14 +273,6 @@ impl Memory {
         })
     }
 
-    /// Whether another writer has changed the status since it was written last.
-    fn is_overwritten<S: Serialize>(&self, parent: &ParentView, status: &S) -> bool {
-        self.reported.is_some_and(|(written, version)| {
-            let newer = parent.version.parse::<u64>().is_ok_and(|is| is > version);
-            newer && written != status_hash(status)
-        })
-    }
-
     /// Forgets what was of another object of that name, and what stood in the way of another spec.
     fn meet<P: Parent>(&mut self, owner: &Owner<'_, P>) {
         if self.uid != owner.uid {
@@ -294,7 +284,6 @@ impl Memory {
         if self.generation != owner.generation {
             self.generation = owner.generation;
             (self.pace, self.retiring) = (Pace::default(), Pace::default());
-            self.reporting = Pace::default();
             (self.trouble, self.leftover) = (None, None);
         }
     }
@@ -319,7 +308,7 @@ impl<P: Parent> Controller<P> {
         parent: &ParentView,
         before: &Status<P>,
         after: &Status<P>,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Option<String>, Error> {
         if before == after {
             return Ok(None);
         }
@@ -327,7 +316,7 @@ impl<P: Parent> Controller<P> {
         let request = write::status::<Stored<P>, _>(client, key, uid, version, after);
         // If the object is gone, nobody is left to read it.
         let written = if_there(call("write the status", key, request).await)?;
-        Ok(written.and_then(|object| object.metadata.resource_version?.parse().ok()))
+        Ok(written.and_then(|object| object.metadata.resource_version))
     }
 
     fn publish(&self, key: &Key, uid: &str, news: impl IntoIterator<Item = News>) {
@@ -694,7 +683,7 @@ impl<P: Parent> Look<'_, P> {
             };
             // Who deletes what is asked for writes against us too.
             let rival = again && done != Done::Nothing;
-            memory.pace.well(rival, now);
+            memory.pace.succeeded(rival, now);
             if done != Done::Nothing {
                 memory.untold = done;
             }
@@ -731,7 +720,7 @@ impl<P: Parent> Look<'_, P> {
         self.work.trouble = Some(trouble.clone());
         self.work.next = Some(self.memory(|memory| {
             memory.trouble = Some(trouble);
-            memory.pace.in_vain(now)
+            memory.pace.failed(now)
         }));
     }
 
@@ -771,7 +760,7 @@ impl<P: Parent> Look<'_, P> {
                     self.this.publish(self.owner.key, self.owner.uid, [news]);
                     self.work.did.push(did);
                 }
-                Err(error) if matches!(error.category(), "NotFound" | "Conflict") => {}
+                Err(error) if error.category() == "NotFound" => {}
                 Err(error) => match error.refusal() {
                     Some(why) => refused = Some((other.name.clone(), why.to_owned())),
                     None => return Err(error),
@@ -788,7 +777,7 @@ impl<P: Parent> Look<'_, P> {
         self.work.next = self.memory(|memory| {
             memory.leftover = leftover;
             if memory.leftover.is_some() {
-                return Some(memory.retiring.in_vain(now));
+                return Some(memory.retiring.failed(now));
             }
             memory.retiring = Pace::default();
             None
@@ -858,10 +847,7 @@ impl<P: Parent> Look<'_, P> {
         set(conditions, DEGRADED, degraded, reason, message);
         let looks = [self.work.next, next, settles];
         self.work.next = looks.into_iter().flatten().min();
-        // A second operator whose cache lags behind reports otherwise. Were it answered at once each time, the two would
-        // write for as long as it lasts.
-        let is_overwritten = self.memory(|memory| memory.is_overwritten(self.parent, before));
-        let hold = self.memory(|memory| memory.reporting.hold(now));
+        let hold = self.memory(|memory| memory.statuses.hold(owner.generation, now));
         if let Some(until) = hold.filter(|_| *before != after) {
             self.work.next = self.work.next.into_iter().chain([until]).min();
             return Ok(());
@@ -871,12 +857,9 @@ impl<P: Parent> Look<'_, P> {
         self.memory(|memory| {
             memory.untold = Done::Nothing;
             if let Some(version) = version {
-                if is_overwritten {
-                    memory.reporting.in_vain(now);
-                } else {
-                    memory.reporting = Pace::default();
-                }
-                memory.reported = Some((status_hash(&after), version));
+                let before = (before, self.parent.version.as_str());
+                let after = (&after, version.as_str());
+                memory.statuses.wrote(owner.generation, before, after, now);
             }
         });
         // What is on its way out is nothing to worry about.
@@ -926,10 +909,6 @@ fn contested<P: Parent>(name: &str) -> Trouble {
             P::Child::kind(&())
         ),
     }
-}
-
-fn status_hash(status: &impl Serialize) -> u64 {
-    hash(&serde_json::to_value(status).unwrap_or_default())
 }
 
 fn hash(body: &Value) -> u64 {

@@ -1,18 +1,9 @@
 //! What is to be done with a child, as a pure function of what is seen.
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 
 use super::Upkeep;
 use super::view::{Belongs, ChildView};
-
-/// The pause after the first attempt in vain; each further one doubles it.
-const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
-const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
-/// So many times a child is put back at once, without [`WHILE`] of peace between two of them. More often
-/// somebody writes against us.
-const AT_ONCE: u32 = 10;
-/// Longer than [`LONGEST_PAUSE`]: who writes against us still does when a pause has ended.
-const WHILE: TimeDelta = TimeDelta::minutes(2);
 
 /// Why a child is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,75 +125,14 @@ pub fn decide(sight: &Sight<'_>) -> Act {
     }
 }
 
-/// The pace of attempts at one child.
-#[derive(Clone, Debug, Default)]
-pub struct Pace {
-    vain: u32,
-    /// How often, and when last, what others had changed was put back.
-    restored: u32,
-    last: Option<DateTime<Utc>>,
-    hold: Option<DateTime<Utc>>,
-}
-
-impl Pace {
-    /// Until when nothing is tried. A hold that a clock, set back since, would make longer is none.
-    pub fn hold(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        self.hold
-            .filter(|hold| *hold > now && *hold - now <= LONGEST_PAUSE)
-    }
-
-    /// An attempt was in vain: when to try again.
-    pub fn in_vain(&mut self, now: DateTime<Utc>) -> DateTime<Utc> {
-        let pause = FIRST_PAUSE * 2_i32.saturating_pow(self.vain.min(10));
-        self.vain += 1;
-        let hold = now + pause.min(LONGEST_PAUSE);
-        self.hold = Some(hold);
-        hold
-    }
-
-    /// An attempt was not in vain. One that put back what others had changed holds up the next, when
-    /// there were many.
-    pub fn well(&mut self, restored: bool, now: DateTime<Utc>) {
-        (self.vain, self.hold) = (0, None);
-        if !restored {
-            return;
-        }
-        let known = if self.is_at_peace(now) {
-            0
-        } else {
-            self.restored
-        };
-        self.restored = known.saturating_add(1);
-        self.last = Some(now);
-        if let Some(over) = self.restored.checked_sub(AT_ONCE) {
-            let pause = FIRST_PAUSE * 2_i32.saturating_pow(over.min(10));
-            self.hold = Some(now + pause.min(LONGEST_PAUSE));
-        }
-    }
-
-    /// Whether nothing was put back for a while; a clock that was set tells nothing.
-    fn is_at_peace(&self, now: DateTime<Utc>) -> bool {
-        self.last.is_none_or(|last| (now - last).abs() >= WHILE)
-    }
-
-    /// Until when somebody counts as one who writes against us.
-    pub fn contested_until(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        let contested = self.restored >= AT_ONCE && !self.is_at_peace(now);
-        self.last.filter(|_| contested).map(|last| last + WHILE)
-    }
-
-    /// Something changed that may have been in the way.
-    pub fn anew(&mut self) {
-        (self.vain, self.hold) = (0, None);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use k8s_openapi::api::apps::v1::Deployment;
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::{Value, json};
+
+    use chrono::TimeDelta;
 
     use super::*;
 
@@ -386,71 +316,6 @@ mod tests {
             },
         ] {
             assert_eq!(of(found, |s| s.hold = Some(soon)), Act::Hold(soon));
-        }
-    }
-
-    #[test]
-    fn a_hold_ends_by_itself_and_when_a_clock_is_set_back() {
-        let mut pace = Pace::default();
-        let until = pace.in_vain(now());
-        assert_eq!(pace.hold(now()), Some(until));
-        assert_eq!(pace.hold(until), None);
-        assert_eq!(pace.hold(now() - TimeDelta::hours(1)), None);
-    }
-
-    #[test]
-    fn attempts_in_vain_get_rarer_and_a_success_ends_that() {
-        let mut pace = Pace::default();
-        let pauses: Vec<i64> = (0..8)
-            .map(|_| (pace.in_vain(now()) - now()).num_seconds())
-            .collect();
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        pace.well(false, now());
-        assert_eq!(pace.hold, None);
-        assert_eq!(pace.in_vain(now()), now() + FIRST_PAUSE);
-    }
-
-    #[test]
-    fn who_writes_against_us_all_the_time_is_not_answered_all_the_time() {
-        // From one that answers at once to one that looks each quarter of a minute, as an autoscaler does.
-        for answer in [1, 500, 5_000, 13_000, 15_000, 59_000, 100_000] {
-            let mut pace = Pace::default();
-            let mut clock = now();
-            let end = clock + TimeDelta::hours(1);
-            let mut writes = 0;
-            while clock < end {
-                pace.well(true, clock);
-                writes += 1;
-                // From the tenth on it stays so: conditions and Events do not come and go.
-                let again = clock + TimeDelta::milliseconds(answer);
-                let contested = |at| pace.contested_until(at).is_some_and(|until| until > at);
-                assert_eq!(
-                    contested(clock),
-                    writes >= 10,
-                    "{answer} ms: write {writes}"
-                );
-                clock = pace.hold.unwrap_or(again).max(again);
-                assert_eq!(
-                    contested(clock),
-                    writes >= 10,
-                    "{answer} ms: write {writes}"
-                );
-            }
-            assert!(writes < 80, "{answer} ms: {writes} writes in an hour");
-            let until = pace.contested_until(clock).unwrap();
-            assert!(pace.contested_until(until).is_none());
-            // After that all begins anew.
-            pace.well(true, until);
-            assert_eq!((pace.hold, pace.contested_until(until)), (None, None));
-        }
-    }
-
-    #[test]
-    fn now_and_then_a_child_is_put_back_at_once() {
-        let mut pace = Pace::default();
-        for minute in (0..60).step_by(2) {
-            pace.well(true, now() + TimeDelta::minutes(minute));
-            assert_eq!(pace.hold, None);
         }
     }
 }

@@ -13,6 +13,7 @@ use super::rollout::board::Board;
 use super::rollout::{Claim, Create, Delete, Last, Why};
 use super::status::Refusal;
 use super::views::PodView;
+use crate::reconcile::pace::StatusWrites;
 
 /// A watch that does not show within this time what the API server has done is not waited for: the API server is asked.
 const PATIENCE: TimeDelta = TimeDelta::seconds(30);
@@ -59,6 +60,8 @@ pub struct Memory {
     pub vanished: BTreeMap<String, Claim>,
     /// When a status was written last.
     pub written: Option<DateTime<Utc>>,
+    /// The backoff of status writes against another operator's.
+    pub statuses: StatusWrites,
     /// What was done and not yet told.
     tally: Tally,
     /// When it was last asked what changed.

@@ -93,8 +93,10 @@ impl<'a> Look<'a> {
                 let before = self.before();
                 let generation = self.object.generation;
                 let after = status::rejected(&before.status, generation, faults, self.now);
-                self.write_status(&before, &after).await?;
-                Ok(Outcome::default())
+                Ok(Outcome {
+                    next: self.write_status(&before, &after).await?,
+                    did: None,
+                })
             }
         }
     }
@@ -130,10 +132,11 @@ impl<'a> Look<'a> {
         let is_pressing = || status::is_pressing(&before.status, &after);
         let rests = rests.filter(|_| before.status != after && !is_pressing());
         let written = match rests {
-            Some(_) => Ok(()),
+            Some(_) => Ok(rests),
             None => self.write_status(&before, &after).await,
         };
-        let outcome = self.finish(&decision, done, rests);
+        let held = written.as_ref().ok().copied().flatten();
+        let outcome = self.finish(&decision, done, held);
         written.and(outcome)
     }
 
@@ -267,12 +270,12 @@ impl<'a> Look<'a> {
         })
     }
 
-    /// Tells of what was done, and says when to look again.
+    /// Tells of what was done, and says when to look again. The status is not written before `held`.
     fn finish(
         &self,
         decision: &Decision,
         done: Done,
-        rests: Option<DateTime<Utc>>,
+        held: Option<DateTime<Utc>>,
     ) -> Result<Outcome, Error> {
         let (created, deleted, more_news, patience, refused) = {
             let mut memory = self.memory();
@@ -315,7 +318,7 @@ impl<'a> Look<'a> {
         .collect();
         let at_once = done.more.then_some(self.now);
         Ok(Outcome {
-            next: [decision.next, more_news, patience, refused, at_once, rests]
+            next: [decision.next, more_news, patience, refused, at_once, held]
                 .into_iter()
                 .flatten()
                 .min(),
@@ -342,10 +345,19 @@ impl<'a> Look<'a> {
         newer.unwrap_or(cached)
     }
 
-    /// Writes the status if it changed, and tells of what the change means.
-    async fn write_status(&self, before: &Before, after: &MyDaemonSetStatus) -> Result<(), Error> {
+    /// Writes the status if it changed, and tells of what the change means. Returns when it may be written, if not now.
+    async fn write_status(
+        &self,
+        before: &Before,
+        after: &MyDaemonSetStatus,
+    ) -> Result<Option<DateTime<Utc>>, Error> {
         if before.status == *after {
-            return Ok(());
+            return Ok(None);
+        }
+        let generation = self.object.generation;
+        let hold = self.memory().statuses.hold(generation, self.now);
+        if hold.is_some() {
+            return Ok(hold);
         }
         let patch = json!({
             "metadata": {"uid": self.object.uid, "resourceVersion": before.version},
@@ -357,7 +369,7 @@ impl<'a> Look<'a> {
         let request = api.patch_status(&self.key.name, &params, &patch);
         let Some(written) = if_there(call("write the status", self.key, request).await)? else {
             // The object is gone: nobody is left to read it.
-            return Ok(());
+            return Ok(None);
         };
         let version = written.metadata.resource_version.unwrap_or_default();
         let status = after.clone();
@@ -366,12 +378,16 @@ impl<'a> Look<'a> {
             version: version.clone(),
         });
         self.this.own.put(self.key, &version, own);
-        self.memory().written = Some(self.now);
+        let mut memory = self.memory();
+        memory.written = Some(self.now);
+        let (read, wrote) = ((&before.status, before.version()), (after, &*version));
+        memory.statuses.wrote(generation, read, wrote, self.now);
+        drop(memory);
         self.count(&before.status, after);
         for news in status::news(&before.status, after) {
             self.publish(news);
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Counts what the change of the status means.

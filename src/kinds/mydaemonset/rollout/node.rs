@@ -400,7 +400,7 @@ impl<'a> Slot<'a> {
         let is_new = self.new.is_some_and(|new| is_available(new, terms));
         // Pods of another node are about to be deleted.
         let mut going = self.leaving.iter().chain(&self.foreign);
-        is_new && self.old.is_none() && !going.any(|pod| runs(pod))
+        is_new && self.old.is_none() && !going.any(runs)
     }
 
     /// Whether a new pod is there or on its way beside the old one.
