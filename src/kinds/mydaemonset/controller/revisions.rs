@@ -47,7 +47,10 @@ impl Look<'_> {
             known.push(stored);
         }
         let at = known.iter().position(|r| r.hash == settled.hash);
-        let number = revision::next_number(known.iter().map(AsRef::as_ref));
+        // The watch may not show the last one yet, however long ago it was stored.
+        let last = self.memory().stored.clone().map(|(stored, _)| stored);
+        let last = last.filter(|last| last.hash != settled.hash);
+        let number = revision::next_number(known.iter().chain(&last).map(AsRef::as_ref));
         let ensured = match at {
             // The last number of all may stand more than once, if somebody edits it.
             Some(at) if known[at].number >= number - 1 => return Ok(Ensured::Known(known)),

@@ -630,6 +630,33 @@ async fn a_deletion_that_finds_nothing_is_none() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn revisions_are_numbered_though_the_watch_does_not_show_them() {
+    let world = World::running(3, &json!({"maxUnavailable": 3})).await;
+    let revisions = world
+        .server
+        .watches(Target::resource("controllerrevisions"));
+    // Longer than answers to own writes are remembered, and not as long as a silent watch is.
+    revisions.hold();
+    world.set_image("a:2");
+    sleep(Duration::from_secs(15)).await;
+    world.set_image("a:3");
+    sleep(Duration::from_secs(5)).await;
+    revisions.release();
+    sleep(SETTLED).await;
+    let stored = world.server.direct().list("controllerrevisions", "ns");
+    let numbers: BTreeMap<&str, i64> = stored
+        .iter()
+        .map(|revision| {
+            (
+                revision["data"]["image"].as_str().unwrap(),
+                revision["revision"].as_i64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(numbers, [("a:1", 1), ("a:2", 2), ("a:3", 3)].into());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_revision_without_its_labels_gets_them_again_and_costs_no_calls_for_ever() {
     for for_ever in [false, true] {
         let world = World::running(3, &json!({})).await;
