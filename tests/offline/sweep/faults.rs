@@ -167,6 +167,8 @@ impl Fault {
             Self::Late => 75,
             // A list has 65 s, a write 40 s.
             Self::Silent if site.verb == Verb::List => 75,
+            // What a write without an answer may have done is believed for another minute.
+            Self::Silent if site.resource == "pods" && site.verb != Verb::Get => 110,
             Self::Silent => 60,
             Self::WatchesSilent | Self::ListsRefused | Self::HeldBack(_) | Self::Throttled => 45,
             Self::TooManyRequests | Self::Unavailable => 20,

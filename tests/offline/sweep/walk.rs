@@ -390,3 +390,25 @@ fn every_field_of_an_at_there_and_back() {
         waits: true,
     });
 }
+
+#[test]
+fn every_field_of_a_mydaemonset_there_and_back() {
+    let mut changes = vec![
+        change("/image", json!("app:2")),
+        change("/minReadySeconds", json!(5)),
+        change("/revisionHistoryLimit", json!(5)),
+        change("/updateStrategy/type", json!("OnDelete")),
+        change("/updateStrategy/rollingUpdate/maxUnavailable", json!("40%")),
+        change("/updateStrategy/rollingUpdate/maxSurge", json!(2)),
+        change("/updateStrategy/rollingUpdate/partition", json!(2)),
+        change("/updateStrategy/rollingUpdate/paused", json!(true)),
+    ];
+    changes.extend(template_changes());
+    walk(&Walk {
+        subject: &super::mydaemonset::MyDaemonSet,
+        spec: json!({"image": "app:1"}),
+        changes,
+        exempt: &[],
+        waits: false,
+    });
+}

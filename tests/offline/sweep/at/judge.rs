@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 use simulated_apiserver::{ChangeKind, History, Version};
 
@@ -169,18 +169,18 @@ fn true_now(version: &Version, pods: &[&Pod<'_>], say: &mut impl FnMut(String)) 
         }
     }
     let time = |field: &str| status[field].as_str()?.parse::<DateTime<Utc>>().ok();
-    if let Some((start, release)) = time("startTime").zip(release)
-        && (start - release.time)
-            .abs()
-            .to_std()
-            .is_ok_and(|off| off > START_IS_OFF)
-    {
-        say(format!(
-            "startTime is {start}, and the pod was released at {}",
-            release.time
-        ));
-    }
     let by_us = release.filter(|release| is_operator(&release.by));
+    if let Some((start, release)) = time("startTime").zip(release) {
+        let is_off = |off: TimeDelta| off.to_std().is_ok_and(|off| off > START_IS_OFF);
+        // An operator that starts later sees a release by another client when it sees it.
+        let is_late = by_us.is_some() && is_off(start - release.time);
+        if is_late || is_off(release.time - start) {
+            say(format!(
+                "startTime is {start}, and the pod was released at {}",
+                release.time
+            ));
+        }
+    }
     if let Some((scheduled, release)) = time("scheduledTime").zip(by_us)
         && release.time < scheduled
     {

@@ -115,7 +115,15 @@ fn judge_creation(seen: &Seen<'_>, version: &Version, request: &Request) -> Opti
         // Of a set that is gone: the collector has it soon.
         return None;
     }
-    let is_gone = |pod: &Pod<'_>| pod.deleting && pod.has_ended();
+    // Whether it was carried out or not, the operator takes a deletion without a definite answer for done.
+    let is_asked_for = |pod: &Pod<'_>| {
+        seen.history.requests.iter().any(|other| {
+            let site = &other.site;
+            let is_deletion = site.verb == Verb::Delete && site.resource == "pods";
+            is_deletion && site.name == pod.name && other.elapsed <= request.elapsed
+        })
+    };
+    let is_gone = |pod: &Pod<'_>| pod.has_ended() && (pod.deleting || is_asked_for(pod));
     let others: Vec<&Pod<'_>> = there
         .on(node)
         .filter(|pod| pod.uid != version.uid)
@@ -424,6 +432,23 @@ fn judge_end(seen: &Seen<'_>) -> Vec<String> {
     if condition(set.object(), "Accepted").is_none_or(|(is, _)| is != "True") {
         return wrong;
     }
+    // Nothing is made of the spec, and the numbers stay as they were.
+    if condition(set.object(), "Degraded").is_some_and(|c| c.1 == "RevisionConflict") {
+        return wrong;
+    }
+    let in_use = [&status["currentRevision"], &status["updateRevision"]];
+    let old = left(seen.history, "controllerrevisions").into_iter();
+    let old = old.filter(|old| {
+        let object = old.object();
+        let hash = &object["metadata"]["labels"]["apps.zhongmingmao.io/revision"];
+        let owner = &object["metadata"]["ownerReferences"][0]["uid"];
+        !in_use.contains(&hash) && *owner == set.object()["metadata"]["uid"]
+    });
+    let old = old.count();
+    let limit = set.object()["spec"]["revisionHistoryLimit"].as_u64();
+    if limit.is_some_and(|limit| old as u64 > limit) {
+        wrong.push(format!("{old} old revisions are left, and not {limit:?}"));
+    }
     let end = Duration::from_hours(24);
     let known = Known::all(seen.history, last.version, end, last.time + end);
     let update = known.update.as_str();
@@ -516,9 +541,6 @@ fn outcome(seen: &Seen<'_>) -> String {
     }
     pods.sort();
     lines.append(&mut pods);
-    for revision in left(seen.history, "controllerrevisions") {
-        lines.push(format!("{} {}", revision.name, owner(revision.object())));
-    }
     lines.join("\n")
 }
 

@@ -84,8 +84,11 @@ scenarios! {
         up(cluster).await;
         cluster.create("deployments", FOO.foreign(OTHER));
         FOO.change(cluster, &json!({"deploymentName": OTHER}));
-        cluster.until(|c| c.condition("Degraded") == "ErrResourceExists").await;
+        cluster
+            .until(|c| FOO.owns(c, OTHER) || c.condition("Degraded") == "ErrResourceExists")
+            .await;
         FOO.change(cluster, &json!({"deploymentName": "web"}));
+        cluster.delete("deployments", OTHER);
     };
     retirement_refused = |cluster| {
         up(cluster).await;

@@ -121,7 +121,9 @@ scenarios! {
     job_deleted_before_its_start = |cluster| {
         refuse_releases(cluster);
         FOOBAR.create(cluster);
-        cluster.until(|c| c.condition("Degraded") == "Refused").await;
+        let is_refused = |c: &Cluster| c.condition("Degraded") == "Refused";
+        // Its creation may have been refused before.
+        cluster.until(|c| is_refused(c) && c.field("/status/jobUID").is_some()).await;
         cluster.delete("jobs", "a-1");
         cluster.until(|c| c.condition("Complete") == "JobLost").await;
         cluster.admission().allow_everything();

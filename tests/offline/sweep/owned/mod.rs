@@ -111,13 +111,14 @@ impl Family {
 
     /// The child is there and the object's own.
     fn owns_child(&self, cluster: &Cluster) -> bool {
-        let owner = |name: &str| {
-            let child = cluster.get(self.children, name)?;
-            child["metadata"]["ownerReferences"][0]["uid"]
-                .as_str()
-                .map(str::to_owned)
-        };
-        owner(self.child).is_some_and(|uid| cluster.text("/metadata/uid") == uid)
+        self.owns(cluster, self.child)
+    }
+
+    /// Whether the object owns the child of that name.
+    fn owns(&self, cluster: &Cluster, child: &str) -> bool {
+        let child = cluster.get(self.children, child).unwrap_or_default();
+        let owner = child["metadata"]["ownerReferences"][0]["uid"].as_str();
+        owner.is_some_and(|uid| cluster.text("/metadata/uid") == uid)
     }
 }
 
