@@ -71,7 +71,8 @@ soak: ## Run the long versions of all tests, and e2e with the image that is ship
 	$(BUILD)
 	@"$$(./hack/built)"/my-operator-cluster build
 	@"$$(./hack/built)"/my-operator-cluster build --real-node
-	SOAK=1 TEST_LIMIT=7200 ./hack/test --lib --bins --test '[!h]*' $(T) -- --show-output
+	SOAK=1 TEST_LIMIT=7200 ./hack/test --profile soak --lib --test offline $(T) -- --show-output
+	SOAK=1 TEST_LIMIT=7200 ./hack/test --bins --test oracle --test control_plane $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --release --test hostile $(T) -- --show-output
 	./hack/release
 	SOAK=1 OPERATOR="$$(./hack/built release)/my-operator" \

@@ -25,7 +25,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use faults::Fault;
-use my_operator_rounds::{given_seed, is_soak, parallel_cases, seed};
+use my_operator_rounds::{parallel_cases, seed};
 use run::{Disturbance, Run, run};
 use simulated_apiserver::{Site, Verb};
 use subject::{Scenario, Subject};
@@ -113,9 +113,8 @@ fn cases<'a>(
 
 /// Puts the cases into a random order. First come those that always run, and how many they are: of each scenario a creation
 /// and a deletion of a pod whose outcome is unknown, with each such fault.
-fn shuffle(cases: &mut [Case<'_>], order: Option<u64>) -> usize {
-    let order = order.unwrap_or_else(|| seed("this order of faults"));
-    fastrand::Rng::with_seed(order).shuffle(cases);
+fn shuffle(cases: &mut [Case<'_>]) -> usize {
+    fastrand::Rng::with_seed(seed("this order of faults")).shuffle(cases);
     let mut classes = BTreeSet::new();
     let mut always = 0;
     for place in 0..cases.len() {
@@ -162,13 +161,7 @@ fn every_fault(subject: &'static dyn Subject) {
         cases.retain(|case| case.name().contains(only.as_str()));
         cases.len()
     } else {
-        let order = subject.order();
-        let order = order.filter(|_| !is_soak() && given_seed().is_none());
-        let always = shuffle(&mut cases, order);
-        if order.is_some() {
-            cases.truncate(subject.runs().at_least().max(always));
-        }
-        always
+        shuffle(&mut cases)
     };
     let taken = AtomicUsize::new(0);
     let spending = Mutex::new(subject.runs().start());

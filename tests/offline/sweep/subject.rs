@@ -91,12 +91,6 @@ pub trait Subject: Sync {
         lengths::swept_faults()
     }
 
-    /// The seed of the order in which ordinary tests take its faults, as many as they take at least, until all of its
-    /// runs were seen to hold. Then there is none, and each test draws another order. Soaks and `SEED` do not ask.
-    fn order(&self) -> Option<u64> {
-        Some(1)
-    }
-
     /// How many runs there are with several faults at random.
     fn random_runs(&self) -> u64 {
         lengths::random_faults()

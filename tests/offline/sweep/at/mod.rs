@@ -76,10 +76,6 @@ impl Subject for At {
         Budget::new(Duration::ZERO, usize::MAX)
     }
 
-    fn order(&self) -> Option<u64> {
-        None
-    }
-
     /// What a policy refuses at first is let in if the API server stores it only at the end of a stall.
     fn keeps_the_end(&self, fault: Fault, _: &Site) -> bool {
         fault != Fault::Stall && (!fault.is_a_foreign_hand() || fault == Fault::EditBefore)
