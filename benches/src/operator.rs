@@ -9,7 +9,7 @@ use my_operator_cluster::{Process, free_ports};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::plane::{PATIENCE, Plane};
+use crate::plane::{Plane, TIMEOUT};
 use crate::{programs, usage};
 
 /// A start takes a second or two.
@@ -97,7 +97,7 @@ impl Running {
         let begin = Instant::now();
         while !so(&self.page().await?) {
             ensure!(
-                begin.elapsed() < PATIENCE,
+                begin.elapsed() < TIMEOUT,
                 "{what} does not come\n{}",
                 self.process.log_tail(12)
             );

@@ -15,7 +15,7 @@ use crate::programs::{checkout, run};
 use crate::usage;
 
 /// For whatever is waited for; nobody waits that long unless something is broken.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(10);
+pub(crate) const TIMEOUT: Duration = Duration::from_mins(10);
 /// So many calls are under way at a time, of the bare clients too.
 const IN_FLIGHT: usize = 32;
 /// A plane that uses less than this part of a core is quiet.
@@ -110,7 +110,7 @@ impl Plane {
     pub(crate) async fn settle(&self) -> Result<()> {
         let begin = Instant::now();
         let mut last = self.cpu()?;
-        while begin.elapsed() < PATIENCE {
+        while begin.elapsed() < TIMEOUT {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let now = self.cpu()?;
             if now - last < QUIET {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::plane::{PATIENCE, PODS, Plane, Stored, StoredMeta};
+use crate::plane::{PODS, Plane, Stored, StoredMeta, TIMEOUT};
 
 /// A pod as far as it is looked at.
 #[derive(Clone, Debug, Deserialize)]
@@ -90,7 +90,7 @@ impl<const N: usize> Sightings<N> {
     /// All of them, in order, for each look.
     pub(crate) async fn all(mut self) -> Result<[Vec<DateTime<Utc>>; N]> {
         let full = |seen: &[Vec<_>; N]| seen.iter().all(|seen| seen.len() >= self.count);
-        let ended = tokio::time::timeout(PATIENCE, self.seen.wait_for(full)).await;
+        let ended = tokio::time::timeout(TIMEOUT, self.seen.wait_for(full)).await;
         let ended = ended.is_ok_and(|ended| ended.is_ok());
         let seen = self.seen.borrow().clone();
         let so_far: Vec<usize> = seen.iter().map(Vec::len).collect();
@@ -163,7 +163,7 @@ impl Plane {
                 }
                 bail!("the watch ended")
             };
-            let seen = tokio::time::timeout(PATIENCE, seen).await;
+            let seen = tokio::time::timeout(TIMEOUT, seen).await;
             seen.context("the status does not become right")?
         }))
     }

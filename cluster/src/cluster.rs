@@ -25,7 +25,7 @@ use crate::{Error, kubeconfig};
 
 /// For everything that is waited for: generous, because a machine that also compiles is slow, and because nobody
 /// waits that long unless something is broken.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Between two looks at something that is waited for.
 const POLL: Duration = Duration::from_millis(50);
@@ -433,11 +433,11 @@ impl Cluster {
             if let Some(found) = look().await? {
                 return Ok(found);
             }
-            if begin.elapsed() > PATIENCE {
+            if begin.elapsed() > TIMEOUT {
                 let logs = self.directory().to_owned();
                 return Err(Error::TimedOut {
                     what: what.to_owned(),
-                    seconds: PATIENCE.as_secs(),
+                    seconds: TIMEOUT.as_secs(),
                     logs,
                 });
             }

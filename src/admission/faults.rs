@@ -9,19 +9,19 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The longest value that is repeated in a message, in characters.
-const LONGEST_VALUE: usize = 128;
+const MAX_VALUE_LEN: usize = 128;
 
 /// The longest explanation, in characters. Some repeat what the user wrote.
-const LONGEST_DETAIL: usize = 512;
+const MAX_DETAIL_LEN: usize = 512;
 
 /// The longest path of a field that is shown. It may hold names that the user chose.
-const LONGEST_FIELD: usize = 512;
+const MAX_FIELD_LEN: usize = 512;
 
 /// As many faults are looked for in one object: its answer must stay short, and be soon.
-pub const MOST_FAULTS: usize = 1_000;
+pub const MAX_FAULTS: usize = 1_000;
 
 /// As many of them are named in an answer.
-const MOST_NAMED: usize = 100;
+const MAX_NAMED: usize = 100;
 
 /// Why a field is refused: the cause types of `metav1.StatusCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -163,7 +163,7 @@ impl Fault {
             let _ = write!(message, ": {}", show(value));
         }
         if !detail.is_empty() {
-            let _ = write!(message, ": {}", line(detail, LONGEST_DETAIL));
+            let _ = write!(message, ": {}", line(detail, MAX_DETAIL_LEN));
         }
         Self {
             field: field.into(),
@@ -175,7 +175,7 @@ impl Fault {
 
     /// The path of the field for a message: cut and cleaned, as values are.
     pub fn shown_field(&self) -> String {
-        line(&self.field, LONGEST_FIELD)
+        line(&self.field, MAX_FIELD_LEN)
     }
 }
 
@@ -187,13 +187,13 @@ impl fmt::Display for Fault {
 
 /// The faults that an answer names, and the words for those that it does not.
 pub fn named(faults: &[Fault]) -> (&[Fault], Option<String>) {
-    let Some((named, others)) = faults.split_at_checked(MOST_NAMED) else {
+    let Some((named, others)) = faults.split_at_checked(MAX_NAMED) else {
         return (faults, None);
     };
     let others = match others.len() {
         0 => None,
         // Nobody looked further.
-        n if faults.len() >= MOST_FAULTS => Some(format!("and at least {n} more faults")),
+        n if faults.len() >= MAX_FAULTS => Some(format!("and at least {n} more faults")),
         1 => Some("and 1 more fault".to_owned()),
         n => Some(format!("and {n} more faults")),
     };
@@ -215,8 +215,8 @@ pub fn join(faults: &[Fault]) -> String {
 /// direction-changing characters escaped, so that a hostile value cannot rewrite a terminal.
 fn show(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("{:?}", cut(text, LONGEST_VALUE)),
-        other => line(&other.to_string(), LONGEST_VALUE),
+        Value::String(text) => format!("{:?}", cut(text, MAX_VALUE_LEN)),
+        other => line(&other.to_string(), MAX_VALUE_LEN),
     }
 }
 
@@ -334,7 +334,7 @@ mod tests {
         assert!(join(&faults(100)).ends_with("f: Required value]"));
         assert!(join(&faults(101)).ends_with(", and 1 more fault]"));
         assert!(join(&faults(999)).ends_with(", and 899 more faults]"));
-        assert!(join(&faults(MOST_FAULTS)).ends_with(", and at least 900 more faults]"));
+        assert!(join(&faults(MAX_FAULTS)).ends_with(", and at least 900 more faults]"));
     }
 
     #[test]

@@ -14,9 +14,9 @@ use super::faults::Fault;
 
 /// How many fields of a kind are told apart; the rest counts as [`OTHER`]. What a field is called can
 /// depend on what users write (the key of a label), and series must not grow with that.
-const MOST_FIELDS: usize = 100;
+const MAX_FIELDS: usize = 100;
 
-/// Stands for every field after the first [`MOST_FIELDS`].
+/// Stands for every field after the first [`MAX_FIELDS`].
 const OTHER: &str = "other";
 
 /// The path of a webhook.
@@ -148,7 +148,7 @@ impl WebhookMetrics {
         if fields.contains(&field) {
             return field;
         }
-        if fields.len() == MOST_FIELDS {
+        if fields.len() == MAX_FIELDS {
             return OTHER.to_owned();
         }
         fields.insert(field.clone());
@@ -279,10 +279,10 @@ mod tests {
         assert_eq!(of("spec.containers[*].image"), Some(2));
         assert_eq!(of("spec.labels[*].x"), Some(1));
         assert_eq!(of("spec.labels.key-5"), Some(1));
-        assert_eq!(of(OTHER), Some(1000 - (MOST_FIELDS - 2)));
+        assert_eq!(of(OTHER), Some(1000 - (MAX_FIELDS - 2)));
         assert_eq!(
             page.matches("my_operator_webhook_faults_total{").count(),
-            MOST_FIELDS + 1
+            MAX_FIELDS + 1
         );
     }
 }

@@ -26,16 +26,16 @@ pub const API_VERSION: &str = "admission.k8s.io/v1";
 pub const KIND: &str = "AdmissionReview";
 
 /// The API server hands on no more of a warning than this many characters.
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING_LEN: usize = 256;
 
 /// A name is no longer than this; no more of one is shown, whatever was sent.
-pub(super) const LONGEST_NAME: usize = 253;
+pub(super) const MAX_NAME_LEN: usize = 253;
 
 /// The longest list of faults in the audit log and in ours, in characters: the answer has more of them.
 const MAX_AUDIT_LEN: usize = 4096;
 
 /// The longest message about what is no review or no object: it may repeat a part of either.
-pub(super) const LONGEST_MESSAGE: usize = 512;
+pub(super) const MAX_MESSAGE_LEN: usize = 512;
 
 /// Reads a struct that is written as a JSON object, the whole text being one.
 ///
@@ -402,7 +402,7 @@ impl Response {
 
     /// The object breaks rules: answered as the API server answers for its own kinds.
     pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, faults: &[Fault]) -> Self {
-        let name = line(name, LONGEST_NAME);
+        let name = line(name, MAX_NAME_LEN);
         let joined = faults::join(faults);
         let (named, others) = faults::named(faults);
         let causes = named.iter().map(|fault| Cause {
@@ -442,7 +442,7 @@ impl Response {
                 outcome: "Failure",
                 code: 400,
                 reason: "BadRequest",
-                message: line(message, LONGEST_MESSAGE),
+                message: line(message, MAX_MESSAGE_LEN),
                 details: None,
             }),
             ..Self::default()
@@ -452,7 +452,7 @@ impl Response {
     /// Adds warnings, cleaned and cut to what the API server hands on.
     #[must_use]
     pub fn with_warnings(mut self, warnings: &[String]) -> Self {
-        let short = |w: &String| line(w, LONGEST_WARNING);
+        let short = |w: &String| line(w, MAX_WARNING_LEN);
         self.warnings = warnings.iter().map(short).collect();
         self
     }

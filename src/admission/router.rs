@@ -16,7 +16,7 @@ use serde_json::json;
 use super::faults::line;
 use super::judge::{Admission, Judge};
 use super::metrics::{Metrics, WebhookMetrics};
-use super::review::{API_VERSION, KIND, LONGEST_MESSAGE, LONGEST_NAME, Review};
+use super::review::{API_VERSION, KIND, MAX_MESSAGE_LEN, MAX_NAME_LEN, Review};
 use crate::clock::Clock;
 
 struct Webhook {
@@ -116,15 +116,15 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
 
 fn short(text: &str) -> Cow<'_, str> {
     let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
-    if plain && text.len() <= LONGEST_NAME {
+    if plain && text.len() <= MAX_NAME_LEN {
         Cow::Borrowed(text)
     } else {
-        Cow::Owned(line(text, LONGEST_NAME))
+        Cow::Owned(line(text, MAX_NAME_LEN))
     }
 }
 
 fn error(status: StatusCode, message: &str) -> Response {
-    json_response(status, &json!({ "error": line(message, LONGEST_MESSAGE) }))
+    json_response(status, &json!({ "error": line(message, MAX_MESSAGE_LEN) }))
 }
 
 fn json_response(status: StatusCode, body: &impl Serialize) -> Response {

@@ -12,11 +12,11 @@ use serde_json::Value;
 use serde_json::de::StrRead;
 use serde_path_to_error::{Path, Segment};
 
-use super::faults::{Fault, MOST_FAULTS};
+use super::faults::{Fault, MAX_FAULTS};
 use super::{bounds, review};
 
 /// As many warnings are given: the API server hands on no more than 4096 characters of them.
-const MOST_WARNINGS: usize = 64;
+const MAX_WARNINGS: usize = 64;
 
 /// What is judged: one version of an object, as far as rules look at it.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl Findings {
 
     /// Adds a warning, unless there are too many already.
     pub fn warn(&mut self, warning: impl Into<String>) {
-        if self.warnings.len() < MOST_WARNINGS {
+        if self.warnings.len() < MAX_WARNINGS {
             self.warnings.push(warning.into());
         }
     }
@@ -92,7 +92,7 @@ impl Findings {
     /// Whether there are so many faults that it is no use to look for more. A rule over a list that
     /// the user makes as long as they like should look here.
     pub fn is_full(&self) -> bool {
-        self.faults.len() >= MOST_FAULTS
+        self.faults.len() >= MAX_FAULTS
     }
 }
 

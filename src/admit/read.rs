@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// The longest file that is read. A stream of many objects may be long; an endless one must end.
-const LONGEST: u64 = 16 * 1024 * 1024;
+const MAX_FILE_LEN: u64 = 16 * 1024 * 1024;
 
 /// What kubectl reads from a folder.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
@@ -84,11 +84,11 @@ fn file(path: &Path) -> Result<String, String> {
 
 fn text(from: &mut dyn Read) -> Result<String, String> {
     let mut bytes = Vec::new();
-    from.take(LONGEST + 1)
+    from.take(MAX_FILE_LEN + 1)
         .read_to_end(&mut bytes)
         .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > LONGEST {
-        return Err(format!("longer than {} MiB", LONGEST / 1024 / 1024));
+    if bytes.len() as u64 > MAX_FILE_LEN {
+        return Err(format!("longer than {} MiB", MAX_FILE_LEN / 1024 / 1024));
     }
     decode(bytes)
 }

@@ -18,16 +18,16 @@ use serde::de::IgnoredAny;
 use serde_json::{Number, Value};
 
 /// The most values that one document may hold once its aliases are replaced.
-const MOST_VALUES: usize = 1_000_000;
+const MAX_VALUES: usize = 1_000_000;
 /// The most bytes of text that one document may hold once its aliases are replaced.
-const MOST_TEXT: usize = 32 * 1024 * 1024;
+const MAX_TEXT_LEN: usize = 32 * 1024 * 1024;
 
 /// How deep a document may be nested.
-const DEEPEST: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 /// The longest name with dots in it whose line is looked for: those of labels and annotations have at
 /// most 253 + 1 + 63 characters.
-const LONGEST_NAME: usize = 317;
+const MAX_NAME_LEN: usize = 317;
 
 /// What could not be read, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,7 +159,7 @@ impl Node {
                     None => (path.strip_prefix('.').unwrap_or(path), ""),
                 };
                 // A name may hold dots and brackets itself: the longest one that is there wins.
-                let inner = path.char_indices().take(LONGEST_NAME);
+                let inner = path.char_indices().take(MAX_NAME_LEN);
                 let inner = inner.filter(|(_, c)| ".[]".contains(*c));
                 let mut ends: Vec<usize> = inner.map(|(end, _)| end).collect();
                 ends.push(path.len());
@@ -333,20 +333,20 @@ impl<'a> Reader<'a> {
 
     fn too_much(&self, span: Span) -> Unreadable {
         let message = format!(
-            "with its aliases replaced, this is more than {MOST_VALUES} values or {MOST_TEXT} bytes"
+            "with its aliases replaced, this is more than {MAX_VALUES} values or {MAX_TEXT_LEN} bytes"
         );
         self.unreadable(span.start, message)
     }
 
     fn too_deep(&self, span: Span) -> Unreadable {
-        let message = format!("nested deeper than {DEEPEST} levels");
+        let message = format!("nested deeper than {MAX_DEPTH} levels");
         self.unreadable(span.start, message)
     }
 
     /// The node that begins with this event.
     fn node(&mut self, event: Event<'a>, span: Span) -> Result<Rc<Node>, Unreadable> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return Err(self.too_deep(span));
         }
         let mut size = Size::of("");
@@ -386,10 +386,10 @@ impl<'a> Reader<'a> {
             other => return Err(self.unreadable(span.start, format!("unexpected {other:?}"))),
         };
         self.depth -= 1;
-        if size.depth > DEEPEST {
+        if size.depth > MAX_DEPTH {
             return Err(self.too_deep(span));
         }
-        if size.values > MOST_VALUES || size.text > MOST_TEXT {
+        if size.values > MAX_VALUES || size.text > MAX_TEXT_LEN {
             return Err(self.too_much(span));
         }
         let node = Rc::new(Node {
@@ -455,7 +455,7 @@ impl<'a> Reader<'a> {
         match &node.content {
             Content::Map(merged) => {
                 self.merged += merged.len();
-                if self.merged > MOST_VALUES {
+                if self.merged > MAX_VALUES {
                     return Err(self.too_much(span));
                 }
                 for (name, entry) in merged {

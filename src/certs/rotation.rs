@@ -20,7 +20,7 @@ use super::authority::{self, Anchor, Authority, BACKDATE, Fingerprint, LeafFacts
 use super::clocks::{Clocks, TOLERANCE};
 
 /// The shortest time between two looks that nothing else calls for.
-const SHORTEST_WAIT: TimeDelta = TimeDelta::seconds(1);
+const MIN_WAIT: TimeDelta = TimeDelta::seconds(1);
 
 /// How many old CAs are kept trusted when a new start is needed. There is one, as a rule; a Secret
 /// that something keeps breaking must not let the bundle grow without bound.
@@ -482,7 +482,7 @@ fn next_look(
 
 /// The longest time between two looks.
 pub fn longest_wait(periods: &Periods) -> TimeDelta {
-    periods.propagation.max(SHORTEST_WAIT)
+    periods.propagation.max(MIN_WAIT)
 }
 
 /// When a CA's change begins: at two thirds of its life. A CA that is good for longer than ours, from

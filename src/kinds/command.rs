@@ -4,7 +4,7 @@ use crate::admission::faults::Fault;
 use crate::admission::rules::Findings;
 
 /// The longest text. Linux allows 128 KiB for one argument of a program, or one variable.
-const LONGEST: usize = 32_768;
+const MAX_LEN: usize = 32_768;
 
 /// Judges the command in that field.
 pub fn check(field: &str, command: &str, findings: &mut Findings) {
@@ -16,8 +16,8 @@ pub fn check(field: &str, command: &str, findings: &mut Findings) {
 
 /// Judges a text that a program is given as an argument or in its environment.
 pub fn check_text(field: &str, text: &str, findings: &mut Findings) {
-    if text.len() > LONGEST {
-        findings.fault(Fault::too_long(field, text, LONGEST));
+    if text.len() > MAX_LEN {
+        findings.fault(Fault::too_long(field, text, MAX_LEN));
     }
     if text.contains('\0') {
         findings.fault(Fault::invalid(

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::{LONGEST, Periods};
+use super::{MAX_LEASE, Periods};
 
 /// What a Lease says, as far as it counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Election {
         let seconds = record.seconds.and_then(|s| u64::try_from(s).ok());
         seconds
             .map(Duration::from_secs)
-            .filter(|duration| !duration.is_zero() && *duration <= LONGEST)
+            .filter(|duration| !duration.is_zero() && *duration <= MAX_LEASE)
             .unwrap_or_default()
             .max(self.periods.lease_duration)
     }

@@ -27,9 +27,9 @@ pub use fence::{Fence, Fenced, Wire};
 pub const LEASE: &str = "my-operator";
 
 /// The longest lease. A longer one in a Lease is nobody's promise but somebody's mistake.
-const LONGEST: Duration = Duration::from_mins(10);
+const MAX_LEASE: Duration = Duration::from_mins(10);
 /// The shortest pause between two attempts.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const MIN_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long things take, in client-go's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +53,9 @@ impl Periods {
             renew_deadline,
             retry_period,
         } = self;
-        if *lease_duration > LONGEST {
+        if *lease_duration > MAX_LEASE {
             return Err(format!(
-                "--leader-election-lease-duration is {LONGEST:?} at most, not {lease_duration:?}"
+                "--leader-election-lease-duration is {MAX_LEASE:?} at most, not {lease_duration:?}"
             ));
         }
         if lease_duration <= renew_deadline {
@@ -63,9 +63,9 @@ impl Periods {
                 "--leader-election-lease-duration ({lease_duration:?}) must be longer than --leader-election-renew-deadline ({renew_deadline:?}): a leader that cannot renew has to end before another may lead"
             ));
         }
-        if *retry_period < SHORTEST_PAUSE {
+        if *retry_period < MIN_PAUSE {
             return Err(format!(
-                "--leader-election-retry-period is {SHORTEST_PAUSE:?} at least, not {retry_period:?}"
+                "--leader-election-retry-period is {MIN_PAUSE:?} at least, not {retry_period:?}"
             ));
         }
         if *renew_deadline <= retry_period.saturating_mul(6) / 5 {

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The longest message of a condition, in characters. Long lists are cut: a status is read by people.
-const LONGEST_MESSAGE: usize = 1024;
+const MAX_MESSAGE_LEN: usize = 1024;
 
 /// One observation of the object's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -80,7 +80,7 @@ pub fn set(
         type_: type_.to_owned(),
         status: if status { "True" } else { "False" }.to_owned(),
         reason: reason.to_owned(),
-        message: message.chars().take(LONGEST_MESSAGE).collect(),
+        message: message.chars().take(MAX_MESSAGE_LEN).collect(),
         // The API's own conditions carry whole seconds.
         last_transition_time: now.trunc_subsecs(0),
         observed_generation: generation,

@@ -39,19 +39,19 @@ const MAX_ATTEMPTS: u32 = 4;
 /// The pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// News wait here, so that thousands of starts at one instant do not wait for their Events.
-const MOST_UNTOLD: usize = 8192;
+const MAX_QUEUED: usize = 8192;
 /// How long Events are still published after the last reconciler has ended.
 const LAST_NEWS: Duration = Duration::from_secs(3);
 /// The API refuses notes longer than this many bytes.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE_LEN: usize = 1024;
 /// The API refuses names longer than this many bytes.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LEN: usize = 253;
 /// What is told again within this time is counted and not told anew, as client-go has it.
 const SERIES: TimeDelta = TimeDelta::minutes(6);
 /// Times of news are made to differ, but a clock that was set back by more than this is followed.
 const SET_BACK: TimeDelta = TimeDelta::seconds(1);
 /// So many of the latest Events are remembered for that. What repeats itself does so soon.
-const MOST_REMEMBERED: usize = 512;
+const MAX_REMEMBERED: usize = 512;
 
 /// Ordinary news, or something that a person should look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ enum Attempt {
 
 /// Events in the name of this operator, with the times of that clock.
 pub fn events(client: kube::Client, clock: Clock) -> (Events, Teller) {
-    let (sender, untold) = mpsc::channel(MOST_UNTOLD);
+    let (sender, untold) = mpsc::channel(MAX_QUEUED);
     let events = Events {
         untold: sender,
         clock,
@@ -160,7 +160,7 @@ impl Events {
     /// Hands over news about an object. Never waits: when too much is untold, it is dropped.
     pub fn publish(&self, about: ObjectReference, mut news: News) {
         // Somebody else's words may be long, and much may be untold.
-        news.note = head(&news.note.replace(char::is_control, " "), LONGEST_NOTE);
+        news.note = head(&news.note.replace(char::is_control, " "), MAX_NOTE_LEN);
         if news.severity == Severity::Warning {
             let [kind, namespace, name] = [&about.kind, &about.namespace, &about.name]
                 .map(|text| text.as_deref().unwrap_or_default());
@@ -221,7 +221,7 @@ impl Teller {
 
     /// Cancels `last` when no more will come.
     async fn publish_all(mut self, last: &CancellationToken) {
-        let mut outbox = Outbox::new(MOST_UNTOLD);
+        let mut outbox = Outbox::new(MAX_QUEUED);
         let mut calls = FuturesUnordered::new();
         let mut more = true;
         while more || !outbox.is_empty() {
@@ -370,7 +370,7 @@ fn name(untold: &Untold) -> String {
     let time = format!(".{:016x}", untold.time.timestamp_micros());
     let object = untold.about.name.as_deref().unwrap_or(MANAGER);
     // Names are ASCII, and a part of one may end neither with a dot nor with a hyphen.
-    let object = object.get(..LONGEST_NAME - time.len()).unwrap_or(object);
+    let object = object.get(..MAX_NAME_LEN - time.len()).unwrap_or(object);
     format!("{}{time}", object.trim_end_matches(['.', '-']))
 }
 
@@ -477,7 +477,7 @@ impl Told {
     /// Remembers an Event that was told for the first time.
     fn first(&mut self, untold: &Untold, name: String) {
         self.0.retain(|series| !series.has(untold));
-        if self.0.len() >= MOST_REMEMBERED {
+        if self.0.len() >= MAX_REMEMBERED {
             self.0.pop_front();
         }
         self.0.push_back(Series {
@@ -535,11 +535,11 @@ mod tests {
     #[test]
     fn the_latest_are_remembered_and_no_more() {
         let mut told = Told::default();
-        let all = MOST_REMEMBERED + 10;
+        let all = MAX_REMEMBERED + 10;
         for number in 0..all {
             told.first(&untold(&number.to_string(), "Started", 0), String::new());
         }
-        assert_eq!(told.0.len(), MOST_REMEMBERED);
+        assert_eq!(told.0.len(), MAX_REMEMBERED);
         assert_eq!(told.again(&untold("9", "Started", 1)), None);
         assert!(told.again(&untold("10", "Started", 1)).is_some());
     }
@@ -548,7 +548,7 @@ mod tests {
     fn names_are_legal_and_sort_by_time() {
         let long = format!("{}.{}", "a".repeat(235), "b".repeat(17));
         let name_at = |second| name(&untold(&long, "Started", second));
-        assert!(name_at(1).len() <= LONGEST_NAME && name_at(1) < name_at(20));
+        assert!(name_at(1).len() <= MAX_NAME_LEN && name_at(1) < name_at(20));
         assert!(name_at(1).starts_with(&format!("{}.0", "a".repeat(235))));
         assert!(name(&untold("x", "Started", 1)).starts_with("x.0"));
     }
@@ -634,10 +634,10 @@ mod tests {
 
     #[test]
     fn long_notes_are_cut_between_characters() {
-        assert_eq!(head("short", LONGEST_NOTE), "short");
-        let long = head(&"ä".repeat(600), LONGEST_NOTE);
+        assert_eq!(head("short", MAX_NOTE_LEN), "short");
+        let long = head(&"ä".repeat(600), MAX_NOTE_LEN);
         assert!(
-            long.len() <= LONGEST_NOTE && long.ends_with("ä..."),
+            long.len() <= MAX_NOTE_LEN && long.ends_with("ä..."),
             "{long}"
         );
     }

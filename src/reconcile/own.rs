@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::reconcile::Key;
 
 /// A watch that is later than this is no reason to hold on to an answer of old.
-pub const LONGEST_LAG: Duration = Duration::from_secs(10);
+pub const MAX_LAG: Duration = Duration::from_secs(10);
 
 /// The answers to one's own writes, by key.
 pub struct Own<V> {
@@ -67,7 +67,7 @@ impl<V> Own<V> {
         };
         let known = cached.as_deref().map(version);
         let overtaken = known.is_some_and(|v| v.parse::<u64>().is_ok_and(|v| v >= answer.version));
-        if overtaken || answer.since.elapsed() > LONGEST_LAG {
+        if overtaken || answer.since.elapsed() > MAX_LAG {
             answers.remove(key);
             return cached;
         }
@@ -116,7 +116,7 @@ mod tests {
         let own = Own::default();
         let key = Key::new("ns", "a");
         own.put(&key, "10", text("10"));
-        tokio::time::sleep(LONGEST_LAG).await;
+        tokio::time::sleep(MAX_LAG).await;
         assert_eq!(own.newer(&key, None, version), Some(text("10")));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(own.newer(&key, None, version), None);

@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(500);
 const SET_BACK: TimeDelta = TimeDelta::seconds(1);
 
 /// So many keys seldom wait for a worker; room for more is given back when it is not needed.
-const USUAL: usize = 256;
+const DEFAULT_CAPACITY: usize = 256;
 
 /// See the module.
 pub struct Queue {
@@ -73,9 +73,9 @@ impl State {
 
     /// Gives room back: whoever has started with many objects may then wait with them for years.
     fn shrink(&mut self) {
-        self.since.shrink_to(USUAL);
-        self.again.shrink_to(USUAL);
-        self.held.shrink_to(USUAL);
+        self.since.shrink_to(DEFAULT_CAPACITY);
+        self.again.shrink_to(DEFAULT_CAPACITY);
+        self.held.shrink_to(DEFAULT_CAPACITY);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::clock::Clock;
 /// The pause after the first failure of an object; each further one doubles it.
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
 /// The longest pause between two attempts at one object.
-const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
+const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
 /// The pause after a first write that met a newer version, whose news is on its way.
 const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
 /// So many conflicts in a row are ordinary.
@@ -269,7 +269,7 @@ impl<R: Reconciler> Work<R> {
                 Err(_) => {
                     tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
                     self.metrics.failed("Panic");
-                    Next::Hold((self.clock)() + LONGEST_PAUSE)
+                    Next::Hold((self.clock)() + MAX_PAUSE)
                 }
             };
             self.metrics.seconds.observe(took.as_secs_f64());
@@ -316,7 +316,7 @@ impl<R: Reconciler> Work<R> {
         // From now, not from the start of the attempt: that may have been long, and by a clock that
         // was set since.
         let after = |pause: TimeDelta, failures| {
-            let pause = (pause * 2_i32.saturating_pow(failures)).min(LONGEST_PAUSE);
+            let pause = (pause * 2_i32.saturating_pow(failures)).min(MAX_PAUSE);
             let asked = error
                 .retry_after()
                 .and_then(|asked| TimeDelta::from_std(asked).ok());

@@ -33,7 +33,7 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(65);
 /// The longest pause of a watch for which the API server asks.
 const MAX_ASKED: Duration = Duration::from_secs(30);
 /// A watch that ends sooner, without a change, is not started again at once.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_WATCH: Duration = Duration::from_secs(1);
 /// So often in a row the API server may refuse to go on from a version, before everything is listed again: it may know
 /// nothing of it any more, as after etcd was restored from a backup ("Too large resource version").
 const MAX_REFUSALS: u32 = 5;
@@ -264,7 +264,7 @@ where
         }
         if is_empty {
             // An API server that is about to end does so.
-            tokio::time::sleep_until(start + SHORTEST).await;
+            tokio::time::sleep_until(start + MIN_WATCH).await;
         }
         Ok(())
     }
@@ -321,7 +321,7 @@ struct Pauses {
 
 impl Pauses {
     const FIRST: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(5);
+    const MAX: Duration = Duration::from_secs(5);
     const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
     /// The pauses shrink only after a minute without a failure: between two attempts that fail, one may seem to work.
@@ -332,7 +332,7 @@ impl Pauses {
         }
         let pause = Self::FIRST * 2_u32.saturating_pow(self.failures);
         self.failures = (self.failures + 1).min(8);
-        pause.min(Self::LONGEST)
+        pause.min(Self::MAX)
     }
 }
 

@@ -14,7 +14,7 @@ const OLDEST_MINOR: u32 = 33;
 /// How long one attempt to reach the API server may take: one that answers, however slowly, will do.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest pause between two attempts to reach the API server.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Waits until the API server answers, and makes sure that it is new enough.
 pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
@@ -37,7 +37,7 @@ pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
             known = problem;
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 

@@ -29,7 +29,7 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 /// How many verdicts are kept.
 const KEPT: usize = 1000;
 /// How long the API server may take. Prometheus gives a scrape 10 s.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// How many questions there are at a time: who makes tokens up must not keep the API server from
 /// answering what else this process asks, as for its lease.
 const QUESTIONS: usize = 8;
@@ -149,9 +149,9 @@ impl Access {
                 let _turn = access.turns.acquire().await;
                 (access.ask)(token).await
             };
-            let answer = timeout(PATIENCE, asked).await;
-            let answer = answer
-                .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())));
+            let answer = timeout(TIMEOUT, asked).await;
+            let answer =
+                answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
             access.tell(&answer);
             let answer = answer.map_err(drop);
             let mut state = access.state();
@@ -470,7 +470,7 @@ mod tests {
             let (status, page) = scrape(&router, "/metrics", &["Bearer silent"]).await;
             assert_eq!(status, 503);
             assert_eq!(page.lines().count(), 1, "{page}");
-            assert!(start.elapsed() <= PATIENCE + Duration::from_millis(10));
+            assert!(start.elapsed() <= TIMEOUT + Duration::from_millis(10));
             assert_eq!(server.asked(), asked);
         }
         assert_eq!(with(&router, "down").await, 503);

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use my_operator::admission::review::Request;
 use my_operator::kinds::crontab::KIND;
-use my_operator::kinds::crontab::schedule::{LONGEST, parse};
+use my_operator::kinds::crontab::schedule::{MAX_LEN, parse};
 use my_operator::kinds::crontab::zone::Zone;
 use my_operator_rounds::lengths::cron_schedules;
 use serde::Deserialize;
@@ -213,7 +213,7 @@ impl Maker {
             spec = self.damaged(&spec);
         }
         if self.once_in(200) {
-            spec = spec.replacen(' ', &" ".repeat(LONGEST), 1);
+            spec = spec.replacen(' ', &" ".repeat(MAX_LEN), 1);
         }
         spec
     }
@@ -272,7 +272,7 @@ impl Maker {
 /// Why that schedule, which Kubernetes takes, is meant to be refused here, if it is.
 fn meant_to_differ(case: &Case, answer: &Answer) -> Option<&'static str> {
     let nothing = |field: &str| field.chars().all(|c| c == ',');
-    if case.spec.len() > LONGEST {
+    if case.spec.len() > MAX_LEN {
         Some("longer than anybody needs")
     } else if case.spec.contains('\u{130}') {
         Some("the Turkish capital that Go takes for an i")
@@ -364,7 +364,7 @@ fn schedules_mean_what_they_mean_to_kubernetes() {
 
 #[test]
 fn what_is_meant_to_differ_is_refused_here_and_taken_there() {
-    let long = format!("0 0 * * {}", "0,".repeat(LONGEST / 2));
+    let long = format!("0 0 * * {}", "0,".repeat(MAX_LEN / 2));
     let cases = [
         ("0 0 30 2 *", "a day that no month has"),
         ("0 0 31 2,4,6,9,11 ?", "a day that no month has"),

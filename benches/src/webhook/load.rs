@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 
 /// Longer than any server here may take for anything.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How connections are made.
 #[derive(Clone)]
@@ -108,7 +108,7 @@ pub(crate) fn closed(lines: &mut Lines, request: &[u8], duration: Duration) -> R
     let mut latencies = Vec::new();
     let (mut under_way, mut ready) = (lines.len(), Vec::new());
     while under_way > 0 {
-        lines.poll(PATIENCE, &mut ready)?;
+        lines.poll(TIMEOUT, &mut ready)?;
         ensure!(!ready.is_empty(), "no answer");
         for at in ready.drain(..) {
             let now = Instant::now();
@@ -142,7 +142,7 @@ pub(crate) fn open(
     while next - start < duration || idle.len() < lines.len() {
         let now = Instant::now();
         // A server that cannot keep up falls behind, and its latencies show by how much.
-        ensure!(now - start < duration * 20 + PATIENCE, "no answer");
+        ensure!(now - start < duration * 20 + TIMEOUT, "no answer");
         while next <= now && next - start < duration {
             let Some(at) = idle.pop() else { break };
             asked[at] = next;
@@ -192,7 +192,7 @@ impl Lines {
             // In blocking calls, so that there is nothing to wait for afterwards.
             let mut socket = std::net::TcpStream::connect(client.address)?;
             socket.set_nodelay(true)?;
-            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.set_read_timeout(Some(TIMEOUT))?;
             let name = ServerName::from(client.address.ip());
             let mut tls = ClientConnection::new(client.tls.clone(), name)?;
             tls.set_buffer_limit(None);
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_ranks() {
-        let measured = Measured::new((1..=1000).rev().map(|n| n * 1000).collect(), PATIENCE);
+        let measured = Measured::new((1..=1000).rev().map(|n| n * 1000).collect(), TIMEOUT);
         let ranks = [500, 990, 999].map(|part| measured.per_mille(part).round());
         assert!(
             (ranks[0] - 500.0).abs() < 0.1 && (ranks[2] - 999.0).abs() < 0.1,

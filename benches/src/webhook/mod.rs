@@ -22,7 +22,7 @@ use crate::table::{self, Aim, Column, Figure, Figures, Round};
 
 const CONNECTIONS: [usize; 3] = [1, 16, 64];
 /// Where the aims are.
-const USUAL: usize = 16;
+const DEFAULT_CONNECTIONS: usize = 16;
 /// Reviews a second for the measurement of latencies: what no server here is busy with.
 const OFFERED: u32 = 2_000;
 
@@ -99,9 +99,9 @@ impl Plan {
                 for connections in CONNECTIONS {
                     let what = format!("{} {}, {connections} at once", side.verb(), length.name());
                     let aims = match (connections, length, side) {
-                        (USUAL, Length::Small, Side::Validate) => VALIDATE,
-                        (USUAL, Length::Small, Side::Mutate) => MUTATE,
-                        (USUAL, Length::Large, _) => LARGE,
+                        (DEFAULT_CONNECTIONS, Length::Small, Side::Validate) => VALIDATE,
+                        (DEFAULT_CONNECTIONS, Length::Small, Side::Mutate) => MUTATE,
+                        (DEFAULT_CONNECTIONS, Length::Large, _) => LARGE,
                         _ => &[],
                     };
                     self.throughput(running, figures, &what, &request, connections, aims)?;
@@ -153,7 +153,7 @@ impl Plan {
             side.verb(),
             Length::Small.name()
         );
-        let mut lines = Lines::open(&running.client, USUAL)?;
+        let mut lines = Lines::open(&running.client, DEFAULT_CONNECTIONS)?;
         load::open(&mut lines, &request, OFFERED, self.duration / 5)?;
         let measured = load::open(&mut lines, &request, OFFERED, self.duration)?;
         figures.latencies(&what, &measured, QUARTER);

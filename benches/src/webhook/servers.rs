@@ -17,7 +17,7 @@ use crate::programs::{self, checkout, run};
 use crate::usage;
 
 /// For whatever is waited for; nobody waits that long unless something is broken.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The name of [`Server::Ours`] in tables.
 pub(crate) const OURS: &str = "my-operator";
@@ -152,9 +152,9 @@ impl Stage {
             {
                 break BASE64_STANDARD.decode(text.trim())?;
             }
-            ensure!(start.elapsed() < PATIENCE, "{}", process.log_tail(12));
+            ensure!(start.elapsed() < TIMEOUT, "{}", process.log_tail(12));
         };
-        process.stop(PATIENCE).await;
+        process.stop(TIMEOUT).await;
         let ours: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bundle).collect();
         stage.authorities[0] = ours?;
         Ok(stage)
@@ -212,7 +212,7 @@ impl Stage {
             match client.call(request) {
                 Ok(_) => break,
                 Err(error) => ensure!(
-                    start.elapsed() < PATIENCE && process.is_running(),
+                    start.elapsed() < TIMEOUT && process.is_running(),
                     "{} does not answer: {error:#}\n{}",
                     server.name(),
                     process.log_tail(12)
@@ -268,6 +268,6 @@ impl Running {
 
     /// Ends it.
     pub(crate) async fn stop(self) {
-        self.process.stop(PATIENCE).await;
+        self.process.stop(TIMEOUT).await;
     }
 }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::stop::Stop;
 
 /// For the start of a cluster, above the library's own patience.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// For its end, which takes less than three seconds.
 const STOP_PATIENCE: Duration = Duration::from_secs(10);
@@ -165,10 +165,10 @@ async fn until_described(
             return Ok(description);
         }
         check()?;
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             bail!(
                 "the cluster is not ready after {} s: see {}",
-                PATIENCE.as_secs(),
+                TIMEOUT.as_secs(),
                 state.log().display()
             );
         }

@@ -12,7 +12,7 @@ use my_operator_cluster::{Cluster, Options};
 use super::stop::Stop;
 
 /// Between asking the command to end and ending it.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn exec(options: Options, command: &[OsString]) -> anyhow::Result<ExitCode> {
     let (program, arguments) = command.split_first().context("no command")?;
@@ -32,7 +32,7 @@ pub(crate) async fn exec(options: Options, command: &[OsString]) -> anyhow::Resu
         let process = cluster.attach(&mut command)?;
         tokio::select! {
             status = process.wait() => status,
-            () = stop.asked() => process.stop(PATIENCE).await,
+            () = stop.asked() => process.stop(TIMEOUT).await,
         }
     };
     stop.at_once_when_asked_again();

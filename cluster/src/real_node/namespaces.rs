@@ -44,7 +44,7 @@ exec env --ignore-signal=CHLD sleep infinity
 "#;
 
 /// How long the holder may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The namespaces of one real node; they end when this is dropped.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Namespaces {
                     Error::Internal(format!("the holder calls itself process {text:?}"))
                 })?;
             }
-            if !holder.is_running() || begin.elapsed() > PATIENCE {
+            if !holder.is_running() || begin.elapsed() > TIMEOUT {
                 return Err(Error::Failed {
                     action: "make the namespaces of a real node (it needs mounts, overlayfs and network namespaces)".to_owned(),
                     output: holder.log_tail(5).replace('\n', "; "),

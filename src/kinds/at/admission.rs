@@ -28,11 +28,11 @@ pub const DEFAULT_SHELL: [&str; 2] = ["bash", "-c"];
 /// what its repository holds would run the command again after every deletion.
 pub const DEFAULT_DEADLINE_WITH_TTL: i64 = 3600;
 
-const MOST_SHELL_ITEMS: usize = 8;
+const MAX_SHELL_ITEMS: usize = 8;
 /// Names of pods have at most 253 characters.
-const LONGEST_NAME: usize = 253 - POD_SUFFIX.len();
+const MAX_NAME_LEN: usize = 253 - POD_SUFFIX.len();
 /// The API server refuses pods with a longer deadline.
-const LONGEST_ACTIVE_DEADLINE: i64 = 2_147_483_647;
+const MAX_ACTIVE_DEADLINE: i64 = 2_147_483_647;
 const STARTED: &str = "the command has started";
 const TEMPLATE: &str = "spec.template";
 
@@ -76,7 +76,7 @@ impl Rules for AtRules {
     fn check(subject: &Subject<'_, AtSpec>, now: DateTime<Utc>) -> Findings {
         let mut findings = Findings::default();
         let spec = subject.spec;
-        findings.check_name(subject, LONGEST_NAME);
+        findings.check_name(subject, MAX_NAME_LEN);
         let schedule = check_schedule(spec, &mut findings);
         let text = spec.command.as_deref().unwrap_or_default();
         command::check("spec.command", text, &mut findings);
@@ -232,14 +232,14 @@ fn check_shell(spec: &AtSpec, findings: &mut Findings) {
             "spec.shell",
             "give 1 to 8 items, such as [\"sh\", \"-c\"]",
         ));
-    } else if shell.len() > MOST_SHELL_ITEMS {
+    } else if shell.len() > MAX_SHELL_ITEMS {
         findings.fault(Fault::invalid(
             "spec.shell",
             shell.len(),
             "must have at most 8 items",
         ));
     }
-    for (i, item) in shell.iter().take(MOST_SHELL_ITEMS).enumerate() {
+    for (i, item) in shell.iter().take(MAX_SHELL_ITEMS).enumerate() {
         let field = format!("spec.shell[{i}]");
         if i == 0 && item.trim().is_empty() {
             findings.fault(Fault::required(field, "the first item is the program"));
@@ -265,7 +265,7 @@ fn check_seconds(spec: &AtSpec, findings: &mut Findings) {
             "activeDeadlineSeconds",
             spec.active_deadline_seconds,
             1,
-            LONGEST_ACTIVE_DEADLINE,
+            MAX_ACTIVE_DEADLINE,
         ),
         (
             "ttlSecondsAfterFinished",

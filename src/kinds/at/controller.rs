@@ -24,7 +24,7 @@ use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::event::{self, Events, News};
-use crate::reconcile::own::{LONGEST_LAG, Own};
+use crate::reconcile::own::{MAX_LAG, Own};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
@@ -33,10 +33,10 @@ use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there,
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
 /// More steps than any way through the protocol has: a bug must not become a hot loop.
-const MOST_STEPS: usize = 12;
+const MAX_STEPS: usize = 12;
 /// The pause after the first pod that was made in vain; each further one doubles it.
-const FIRST_HOLD: TimeDelta = TimeDelta::seconds(1);
-const LONGEST_HOLD: TimeDelta = TimeDelta::seconds(60);
+const FIRST_BACKOFF: TimeDelta = TimeDelta::seconds(1);
+const MAX_BACKOFF: TimeDelta = TimeDelta::seconds(60);
 /// From so many failures of a call in a row on, the status says so. One is ordinary: it heals as a rule
 /// before a person reads of it.
 const REPORTED_FROM: u32 = 2;
@@ -268,7 +268,7 @@ impl AtReconciler {
             return Ok(None);
         };
         let mut sight = self.cached_pod(key);
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let now = (self.clock)();
             let at = stored.read(key, now)?;
             let of_it = |pod: &&Arc<PodView>| {
@@ -292,7 +292,7 @@ impl AtReconciler {
                 released,
                 withheld: memory.withheld.is_some() && memory.withheld == at.status.pod_uid,
                 // A clock that was set back must not hold a start up.
-                hold: memory.hold.filter(|hold| *hold - now <= LONGEST_HOLD),
+                hold: memory.hold.filter(|hold| *hold - now <= MAX_BACKOFF),
             };
             let mut step = step::step(&at, seen, now);
             let act = std::mem::replace(&mut step.act, Act::Nothing);
@@ -312,12 +312,12 @@ impl AtReconciler {
             };
             // Our own answer may be of a pod that is gone: the watch told of that before, and tells
             // nothing more. When the answer has grown too old to count, what is there is looked at.
-            let doubt = sight.own.then(|| (self.clock)() + LONGEST_LAG);
+            let doubt = sight.own.then(|| (self.clock)() + MAX_LAG);
             return Ok(next.into_iter().chain(doubt).min());
         }
         Err(Error::Restless {
             object: key.clone(),
-            steps: MOST_STEPS,
+            steps: MAX_STEPS,
         })
     }
 
@@ -573,9 +573,9 @@ impl AtReconciler {
     fn in_vain(&self, at: &AtView) -> (u32, DateTime<Utc>) {
         let now = (self.clock)();
         self.with_memory(at, |memory| {
-            let pause = FIRST_HOLD * 2_i32.saturating_pow(memory.vain.min(10));
+            let pause = FIRST_BACKOFF * 2_i32.saturating_pow(memory.vain.min(10));
             memory.vain += 1;
-            let hold = now + pause.min(LONGEST_HOLD);
+            let hold = now + pause.min(MAX_BACKOFF);
             memory.hold = Some(hold);
             (memory.vain, hold)
         })
@@ -927,7 +927,7 @@ mod tests {
         let own = &world.reconciler.own_pods;
         own.put(&pod_key(), &version, Arc::new(pod));
         let (next, _) = world.work().await;
-        let lag = TimeDelta::from_std(LONGEST_LAG).unwrap();
+        let lag = TimeDelta::from_std(MAX_LAG).unwrap();
         assert!(
             next.is_some_and(|next| next <= world.now() + lag),
             "{next:?}"
@@ -1109,7 +1109,7 @@ mod tests {
         world.reject_updates_of_pods();
         world.sync_pod();
         let (next, news) = world.work().await;
-        assert_eq!(next, Some(world.now() + FIRST_HOLD));
+        assert_eq!(next, Some(world.now() + FIRST_BACKOFF));
         assert_eq!(news.len(), 1);
         assert_eq!(
             (news[0].reason, news[0].note.as_str()),

@@ -7,7 +7,7 @@ use super::pod::{CONTAINER, Ended, PodPhase, PodView};
 use crate::reconcile::event;
 
 /// The longest message in a status, in bytes.
-pub const LONGEST_MESSAGE: usize = 1024;
+pub const MAX_MESSAGE_LEN: usize = 1024;
 /// Signals of Linux have numbers up to this.
 const LAST_SIGNAL: i32 = 64;
 
@@ -128,15 +128,15 @@ fn signal(ended: &Ended) -> Option<i32> {
 
 /// The first bytes of a text, as many as a status keeps.
 pub fn head(text: &str) -> String {
-    event::head(text, LONGEST_MESSAGE)
+    event::head(text, MAX_MESSAGE_LEN)
 }
 
 /// The last bytes of a text: those of a log that matter most.
 fn tail(text: &str) -> String {
-    if text.len() <= LONGEST_MESSAGE {
+    if text.len() <= MAX_MESSAGE_LEN {
         return text.to_owned();
     }
-    let from = text.len() - (LONGEST_MESSAGE - 3);
+    let from = text.len() - (MAX_MESSAGE_LEN - 3);
     let start = (from..=text.len()).find(|i| text.is_char_boundary(*i));
     format!("...{}", &text[start.unwrap_or(text.len())..])
 }
@@ -273,7 +273,7 @@ mod tests {
         let long = "ä".repeat(4_000);
         for text in [head(&long), tail(&long)] {
             assert!(
-                text.len() <= LONGEST_MESSAGE && text.len() > LONGEST_MESSAGE - 8,
+                text.len() <= MAX_MESSAGE_LEN && text.len() > MAX_MESSAGE_LEN - 8,
                 "{}",
                 text.len()
             );
@@ -285,6 +285,6 @@ mod tests {
         ))
         .unwrap();
         assert!(verdict.message.ends_with("the cause"));
-        assert_eq!(verdict.message.len(), LONGEST_MESSAGE);
+        assert_eq!(verdict.message.len(), MAX_MESSAGE_LEN);
     }
 }

@@ -10,7 +10,7 @@ use chrono::{DateTime, Datelike, NaiveDate, TimeDelta, Utc};
 /// The last year that RFC 3339 can write.
 const LAST_YEAR: i32 = 9999;
 const FIRST_YEAR: i32 = 1970;
-const MOST_UNITS: i64 = 999_999;
+const MAX_UNITS: i64 = 999_999;
 
 /// When to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,11 +178,11 @@ fn relative(reader: &mut Reader<'_>) -> Result<Schedule, ScheduleError> {
     if digits.is_empty() {
         return Err(reader.wrong("expected a number"));
     }
-    let count = digits.parse().ok().filter(|n| (1..=MOST_UNITS).contains(n));
+    let count = digits.parse().ok().filter(|n| (1..=MAX_UNITS).contains(n));
     let Some(count) = count else {
         return Err(wrong(
             start,
-            &format!("the number must be 1 to {MOST_UNITS}"),
+            &format!("the number must be 1 to {MAX_UNITS}"),
         ));
     };
     if reader.while_(blank).is_empty() {

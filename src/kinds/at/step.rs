@@ -38,7 +38,7 @@ pub const START_RECORDED_WITHIN: TimeDelta = TimeDelta::seconds(2);
 /// records are as far apart as this,
 const BETWEEN_RECORDS: TimeDelta = TimeDelta::milliseconds(100);
 /// unless that would put one off for longer than this.
-const LONGEST_WAIT_OF_A_RECORD: TimeDelta = TimeDelta::minutes(5);
+const MAX_RECORD_DELAY: TimeDelta = TimeDelta::minutes(5);
 /// So late a start is nothing that a busy cluster explains.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
 
@@ -226,7 +226,7 @@ pub struct Records {
 impl Records {
     /// Puts the record off until it is its turn.
     pub fn queue(&mut self, first: &mut Released, now: DateTime<Utc>) {
-        let longest = now + LONGEST_WAIT_OF_A_RECORD;
+        let longest = now + MAX_RECORD_DELAY;
         // A last one later than that is from before the clock was set back.
         let last = Some(self.last).filter(|last| *last <= longest);
         let turn = last.map_or(now, |last| last + BETWEEN_RECORDS);

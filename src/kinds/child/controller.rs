@@ -22,7 +22,7 @@ use crate::kinds::pods::{self, Pod, PodView};
 use crate::reconcile::cache::{Cache, Source, Touched, follow};
 use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{self, News, Severity};
-use crate::reconcile::own::LONGEST_LAG;
+use crate::reconcile::own::MAX_LAG;
 use crate::reconcile::pace::{Pace, StatusWrites};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
@@ -31,7 +31,7 @@ use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, read, runner};
 
 /// More steps than any way through the decision has: a bug must not become a hot loop.
-const MOST_STEPS: usize = 8;
+const MAX_STEPS: usize = 8;
 /// So many objects come in one page of a list.
 const PAGE: u32 = 100;
 
@@ -268,7 +268,7 @@ impl Memory {
         let version = child.version.parse::<u64>();
         self.written.as_ref().is_some_and(|(name, written, since)| {
             *name == child.name
-                && since.elapsed() <= LONGEST_LAG
+                && since.elapsed() <= MAX_LAG
                 && version.is_ok_and(|version| version < *written)
         })
     }
@@ -382,7 +382,7 @@ impl<P: Parent> Look<'_, P> {
         let mut live = false;
         // The child before room was made in it.
         let mut crowded = None;
-        for _ in 0..MOST_STEPS {
+        for _ in 0..MAX_STEPS {
             let found = match &child {
                 Some(child) => Found::There { child, live },
                 None if live => Found::Absent,
@@ -507,7 +507,7 @@ impl<P: Parent> Look<'_, P> {
         }
         Err(Error::Restless {
             object: self.owner.key.clone(),
-            steps: MOST_STEPS,
+            steps: MAX_STEPS,
         })
     }
 
@@ -954,7 +954,7 @@ mod tests {
         }
         assert!(!Memory::default().is_ahead_of(&child("c", "1")));
         // A watch that is later than this is one after a restore of the API server's data.
-        tokio::time::sleep(LONGEST_LAG).await;
+        tokio::time::sleep(MAX_LAG).await;
         assert!(memory.is_ahead_of(&child("c", "9")));
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert!(!memory.is_ahead_of(&child("c", "9")));

@@ -7,7 +7,7 @@ use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
 
 /// The most characters that a label value may have.
-const LONGEST_VALUE: usize = 63;
+const MAX_VALUE_LEN: usize = 63;
 /// The API server's own words about label values (k8s.io/apimachinery, util/validation).
 const TOO_LONG: &str = "must be no more than 63 characters";
 const NOT_A_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric \
@@ -15,7 +15,7 @@ const NOT_A_VALUE: &str = "a valid label must be an empty string or consist of a
     'MyValue',  or 'my_value',  or '12345', regex used for validation is \
     '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 /// There are never more pods than this.
-const MOST: i64 = i32::MAX as i64;
+const MAX_PODS: i64 = i32::MAX as i64;
 
 /// See the module.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ fn check_name(name: Option<&str>, findings: &mut Findings) {
         findings.fault(Fault::required(field, "name is required"));
         return;
     };
-    if name.len() > LONGEST_VALUE {
+    if name.len() > MAX_VALUE_LEN {
         findings.fault(Fault::invalid(field, name, TOO_LONG));
     }
     if !has_form_of_value(name) {
@@ -57,7 +57,7 @@ fn check_count(count: Option<i64>, findings: &mut Findings) {
     if count.is_none() {
         findings.fault(Fault::required(field, "count is required"));
     }
-    findings.check_number(field, count, 0..=MOST);
+    findings.check_number(field, count, 0..=MAX_PODS);
 }
 
 /// Whether a text that is not empty is a label value but for its length.

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use chrono::{DateTime, Utc};
 
 use super::crd::{CronTab, CronTabSpec, CronTabStatus};
-use super::schedule::{self, LONGEST, Schedule};
+use super::schedule::{self, MAX_LEN, Schedule};
 use super::zone::Zone;
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
@@ -18,9 +18,9 @@ pub const CRON_SPEC: &str = "5 0 * * *";
 pub const TIME_ZONE: &str = "Etc/UTC";
 
 /// A CronJob's own limit: its Jobs have names of at most 63 characters, 11 of which are the time.
-const LONGEST_NAME: usize = 52;
+const MAX_NAME_LEN: usize = 52;
 const REPLICAS: RangeInclusive<i64> = 1..=10;
-const MOST_ITEMS: usize = 256;
+const MAX_ITEMS: usize = 256;
 
 /// The rules of the kind.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Rules for CronTabRules {
     fn check(subject: &Subject<'_, Self::Spec>, _now: DateTime<Utc>) -> Findings {
         let spec = subject.spec;
         let mut findings = Findings::default();
-        findings.check_name(subject, LONGEST_NAME);
+        findings.check_name(subject, MAX_NAME_LEN);
         check_cron_spec(
             spec.cron_spec.as_deref().unwrap_or(CRON_SPEC),
             &mut findings,
@@ -60,8 +60,8 @@ impl Rules for CronTabRules {
 
 fn check_cron_spec(text: &str, findings: &mut Findings) {
     const FIELD: &str = "spec.cronSpec";
-    if text.len() > LONGEST {
-        findings.fault(Fault::too_long(FIELD, text, LONGEST));
+    if text.len() > MAX_LEN {
+        findings.fault(Fault::too_long(FIELD, text, MAX_LEN));
         return;
     }
     match schedule::parse(text) {
@@ -92,8 +92,8 @@ fn check_time_zone(name: &str, findings: &mut Findings) {
 
 fn check_command(items: &[String], findings: &mut Findings) {
     const FIELD: &str = "spec.command";
-    if items.len() > MOST_ITEMS {
-        let detail = format!("must have at most {MOST_ITEMS} items");
+    if items.len() > MAX_ITEMS {
+        let detail = format!("must have at most {MAX_ITEMS} items");
         findings.fault(Fault::invalid(FIELD, items.len(), &detail));
         return;
     }

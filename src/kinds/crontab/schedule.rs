@@ -18,7 +18,7 @@
 //!
 //! `N/step` means from N to the end. When both days are restricted, a day that fits either will do.
 //!
-//! Refused here and not there: a text of more than [`LONGEST`] bytes; a field that names nothing (a
+//! Refused here and not there: a text of more than [`MAX_LEN`] bytes; a field that names nothing (a
 //! lone comma); days that no month has (30 February), with which the controller would never start
 //! anything; the Turkish capital that Go takes for the `i` of `fri`.
 
@@ -33,7 +33,7 @@ use super::zone::Zone;
 use crate::admission::faults::cut;
 
 /// The longest text, in bytes. Every minute, hour, day, month and weekday by its number fit twice.
-pub const LONGEST: usize = 1024;
+pub const MAX_LEN: usize = 1024;
 
 /// What a `*` or `?` leaves in a field's bits, besides all values: the day rules ask for it.
 const STAR: u64 = 1 << 63;
@@ -132,7 +132,7 @@ const BOUNDS: [Bounds; 5] = [
 /// The days of each month in a leap year.
 const DAYS: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
-/// Reads a schedule of at most [`LONGEST`] bytes.
+/// Reads a schedule of at most [`MAX_LEN`] bytes.
 ///
 /// # Errors
 /// The first thing that is wrong in each field, or the one that is wrong with the whole.
@@ -144,10 +144,10 @@ pub fn parse(text: &str) -> Result<Schedule, Vec<ScheduleFault>> {
             problem: problem.to_owned(),
         }]
     };
-    if text.len() > LONGEST {
+    if text.len() > MAX_LEN {
         return Err(whole(
             1,
-            &format!("may not be more than {LONGEST} bytes long"),
+            &format!("may not be more than {MAX_LEN} bytes long"),
         ));
     }
     if let Some(at) = text.find("TZ") {
@@ -544,7 +544,7 @@ mod tests {
             all(1, 12),
             all(0, 6)
         );
-        assert!(full.len() * 2 < LONGEST, "{}", full.len());
+        assert!(full.len() * 2 < MAX_LEN, "{}", full.len());
         assert_eq!(faults(&full), Vec::<String>::new());
     }
 }

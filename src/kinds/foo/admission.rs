@@ -13,7 +13,7 @@ use crate::kinds::template::has_form_of_label;
 const REPLICAS: RangeInclusive<i64> = 1..=10;
 /// The longest DNS label, and the longest value of a label of an object: the name of a Foo is one on
 /// its Deployment's pods.
-const LONGEST_LABEL: usize = 63;
+const MAX_LABEL_LEN: usize = 63;
 
 const NAME: &str = "spec.deploymentName";
 /// The sentence of Kubernetes (`IsDNS1123Label` of `k8s.io/apimachinery/pkg/util/validation`), doubled
@@ -37,7 +37,7 @@ impl Rules for FooRules {
 
     fn check(subject: &Subject<'_, FooSpec>, _now: DateTime<Utc>) -> Findings {
         let mut findings = Findings::default();
-        findings.check_name(subject, LONGEST_LABEL);
+        findings.check_name(subject, MAX_LABEL_LEN);
         check_deployment_name(
             subject.spec.deployment_name.as_deref().unwrap_or_default(),
             &mut findings,
@@ -52,8 +52,8 @@ fn check_deployment_name(name: &str, findings: &mut Findings) {
         findings.fault(Fault::required(NAME, "the name of the Deployment"));
         return;
     }
-    if name.len() > LONGEST_LABEL {
-        let most = format!("must be no more than {LONGEST_LABEL} characters");
+    if name.len() > MAX_LABEL_LEN {
+        let most = format!("must be no more than {MAX_LABEL_LEN} characters");
         findings.fault(Fault::invalid(NAME, name, &most));
     }
     if !has_form_of_label(name) {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn what_the_original_takes_is_taken() {
-        let longest = "x".repeat(LONGEST_LABEL);
+        let longest = "x".repeat(MAX_LABEL_LEN);
         for name in ["example-foo", "a", "9", "a--b", longest.as_str()] {
             for replicas in [json!(null), json!(1), json!(10)] {
                 let spec = json!({"deploymentName": name, "replicas": replicas});

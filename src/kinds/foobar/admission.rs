@@ -12,7 +12,7 @@ pub const DEFAULT_IMAGE: &str = "bash:5.3";
 
 /// The longest name, in bytes. That of the Job is this, a hyphen and the generation, and it is the value
 /// of a label that Kubernetes puts on the Job's pods: 63 bytes. Ten digits are left for generations.
-pub const LONGEST_NAME: usize = 52;
+pub const MAX_NAME_LEN: usize = 52;
 
 /// See the module.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Rules for FooBarRules {
     fn check(subject: &Subject<'_, FooBarSpec>, _now: DateTime<Utc>) -> Findings {
         let mut findings = Findings::default();
         let spec = subject.spec;
-        findings.check_name(subject, LONGEST_NAME);
+        findings.check_name(subject, MAX_NAME_LEN);
         let command = spec.command.as_deref().unwrap_or_default();
         command::check("spec.command", command, &mut findings);
         for (field, text) in [("spec.foo", &spec.foo), ("spec.barz", &spec.barz)] {

@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_longest_name_is_still_a_label() {
-        let longest = "n".repeat(super::super::admission::LONGEST_NAME);
+        let longest = "n".repeat(super::super::admission::MAX_NAME_LEN);
         assert_eq!(name(&longest, 9_999_999_999).len(), 63);
         assert_eq!(name("foobar-sample", 1), "foobar-sample-1");
     }

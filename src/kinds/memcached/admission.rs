@@ -11,12 +11,12 @@ use crate::kinds::template::check_image;
 pub const DEFAULT_IMAGE: &str = "memcached:1.4.36-alpine";
 
 /// The name becomes the value of a label.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LEN: usize = 63;
 /// A memcached of 1.5 or later does not start when an item, of 1 MiB at most, could take more than
 /// half of the memory.
-const LEAST_MEMORY: i64 = 2;
+const MIN_MEMORY: i64 = 2;
 /// 1 TiB: a mistyped number is more likely than a larger cache.
-const MOST_MEMORY: i64 = 1_048_576;
+const MAX_MEMORY: i64 = 1_048_576;
 
 /// The rules of the kind.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Rules for MemcachedRules {
     fn check(subject: &Subject<'_, Self::Spec>, _now: DateTime<Utc>) -> Findings {
         let spec = subject.spec;
         let mut findings = Findings::default();
-        findings.check_name(subject, LONGEST_NAME);
+        findings.check_name(subject, MAX_NAME_LEN);
         if spec.size.is_none() {
             findings.fault(Fault::required("spec.size", ""));
         }
@@ -45,12 +45,12 @@ impl Rules for MemcachedRules {
             &mut findings,
         );
         if let Some(memory) = spec.memory
-            && !(LEAST_MEMORY..=MOST_MEMORY).contains(&memory)
+            && !(MIN_MEMORY..=MAX_MEMORY).contains(&memory)
         {
             findings.fault(Fault::invalid(
                 "spec.memory",
                 memory,
-                &format!("must be between {LEAST_MEMORY} and {MOST_MEMORY} (MiB), inclusive"),
+                &format!("must be between {MIN_MEMORY} and {MAX_MEMORY} (MiB), inclusive"),
             ));
         }
         findings

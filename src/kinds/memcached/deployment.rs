@@ -13,7 +13,7 @@ pub const APP_LABEL: &str = "app";
 pub const OWN_LABEL: &str = "memcached_cr";
 const PORT: u16 = 11211;
 /// What a server gets where nobody says how much, in MiB: memcached's own default.
-const USUAL_MEMORY: i64 = 64;
+const DEFAULT_MEMORY: i64 = 64;
 
 /// The labels by which the Deployment finds its pods.
 pub fn labels(name: &str) -> Value {
@@ -80,7 +80,10 @@ pub fn only_port() -> Value {
 fn command(spec: &MemcachedSpec) -> Vec<String> {
     let memory = match spec.memory {
         None if spec.image.as_deref() == Some(DEFAULT_IMAGE) => vec!["-m=64".to_owned()],
-        memory => vec!["-m".to_owned(), memory.unwrap_or(USUAL_MEMORY).to_string()],
+        memory => vec![
+            "-m".to_owned(),
+            memory.unwrap_or(DEFAULT_MEMORY).to_string(),
+        ],
     };
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     [words(&[MEMCACHED]), memory, words(&["-o", "modern", "-v"])].concat()

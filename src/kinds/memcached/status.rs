@@ -15,7 +15,7 @@ pub const PROGRESSING: &str = "Progressing";
 
 /// As many pods are named. 1,000 names of 63 bytes are 66 kB: little for etcd, which takes 1.5 MB, and
 /// bearable for who watches while one pod comes after the other.
-pub const MOST_NODES: usize = 1_000;
+pub const MAX_NODES: usize = 1_000;
 
 /// Reason of `Progressing=False`: every server is as the spec says.
 const COMPLETE: &str = "Complete";
@@ -70,7 +70,7 @@ pub fn next(sight: &Sight<'_>, status: &mut MemcachedStatus) -> Vec<News> {
 fn nodes(names: &[String]) -> Vec<String> {
     let mut names = names.to_vec();
     names.sort_unstable();
-    names.truncate(MOST_NODES);
+    names.truncate(MAX_NODES);
     names
 }
 
@@ -392,7 +392,7 @@ mod tests {
         let mut status = MemcachedStatus::default();
         look(&sight, &mut status);
         let nodes = status.nodes.clone().unwrap();
-        assert!(nodes.len() == MOST_NODES && nodes.is_sorted());
+        assert!(nodes.len() == MAX_NODES && nodes.is_sorted());
         assert_eq!(nodes[0], "0".repeat(63));
         assert!(serde_json::to_vec(&status).unwrap().len() < 100_000);
     }

@@ -18,7 +18,7 @@ pub const ROLLING_UPDATE: &str = "RollingUpdate";
 pub const ON_DELETE: &str = "OnDelete";
 
 /// The name becomes a label value of every pod.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LEN: usize = 63;
 const TEMPLATE: &str = "spec.template";
 /// The most revisions that `spec.revisionHistoryLimit` may keep: each may be as large as a spec.
 pub const MAX_HISTORY: i64 = 100;
@@ -56,7 +56,7 @@ impl Rules for MyDaemonSetRules {
     fn check(subject: &Subject<'_, Self::Spec>, _now: DateTime<Utc>) -> Findings {
         let spec = subject.spec;
         let mut findings = Findings::default();
-        findings.check_name(subject, LONGEST_NAME);
+        findings.check_name(subject, MAX_NAME_LEN);
         check_image(spec, &mut findings);
         if let Some(template) = &spec.template {
             findings.extend(template::check(TEMPLATE, template, APP));

@@ -16,18 +16,18 @@ use super::views::PodView;
 use crate::reconcile::pace::StatusWrites;
 
 /// A watch that does not show within this time what the API server has done is not waited for: the API server is asked.
-const PATIENCE: TimeDelta = TimeDelta::seconds(30);
+const WATCH_TIMEOUT: TimeDelta = TimeDelta::seconds(30);
 /// A call that had no definite answer may be carried out for so long after it ended. The API server itself gives up a
 /// request after 60 s (`--request-timeout`); etcd may commit what was given up.
 const MAY_LAND: TimeDelta = TimeDelta::seconds(65);
 /// No call is under way for longer: it is given up after 40 s.
-const LONGEST_CALL: TimeDelta = TimeDelta::seconds(45);
+const MAX_CALL: TimeDelta = TimeDelta::seconds(45);
 /// Pods made and deleted are told of at most once in this time.
 const NEWS_INTERVAL: TimeDelta = TimeDelta::seconds(60);
 /// The longest pause after the API server refused to make a pod.
-const LONGEST_PAUSE: TimeDelta = TimeDelta::seconds(60);
+const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
 /// The longest pause between two writes of a status of which only numbers changed.
-const LONGEST_REST: TimeDelta = TimeDelta::milliseconds(100);
+const MAX_REST: TimeDelta = TimeDelta::milliseconds(100);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl<C> Belief<C> {
     /// That in a call which begins now.
     fn new(now: DateTime<Utc>) -> Self {
         Self {
-            ask: now + LONGEST_CALL + MAY_LAND,
+            ask: now + MAX_CALL + MAY_LAND,
             unanswered: None,
         }
     }
@@ -149,7 +149,7 @@ impl<C> Belief<C> {
         match answer {
             Answer::Done => {
                 self.unanswered = None;
-                self.ask = now + PATIENCE;
+                self.ask = now + WATCH_TIMEOUT;
             }
             Answer::Unknown => {
                 self.ask = now + MAY_LAND;
@@ -189,7 +189,7 @@ impl<C> Belief<C> {
                 unanswered.until = unanswered.until.min(now + MAY_LAND);
                 unanswered.until
             }
-            None => self.ask.min(now + PATIENCE),
+            None => self.ask.min(now + WATCH_TIMEOUT),
         };
     }
 
@@ -313,7 +313,7 @@ impl Trouble {
         // 2^6 s is beyond the longest pause.
         let pause = match problem.nature {
             Nature::Failed => TimeDelta::zero(),
-            _ => TimeDelta::seconds(1 << count.min(6)).min(LONGEST_PAUSE),
+            _ => TimeDelta::seconds(1 << count.min(6)).min(MAX_PAUSE),
         };
         Self {
             problem,
@@ -530,7 +530,7 @@ impl Memory {
 
     /// The API server was asked: what was believed is so, and the watch will show it; or it is not.
     pub fn resolve(&mut self, doubt: &Doubt, is_so: bool, now: DateTime<Utc>) {
-        let ask = is_so.then_some(now + PATIENCE);
+        let ask = is_so.then_some(now + WATCH_TIMEOUT);
         self.change(&doubt.node, |recent| {
             if doubt.uid.is_empty() {
                 recent
@@ -573,7 +573,7 @@ impl Memory {
     /// Notes a pod that was adopted or released.
     pub fn claimed(&mut self, claim: &Claim, now: DateTime<Utc>) {
         self.change(&claim.node, |recent| {
-            recent.claims.push((claim.clone(), now + PATIENCE));
+            recent.claims.push((claim.clone(), now + WATCH_TIMEOUT));
         });
     }
 
@@ -641,7 +641,7 @@ impl Memory {
     pub fn rests_until(&self, pods: usize, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let rest = TimeDelta::milliseconds(i64::try_from(pods / 20).unwrap_or(i64::MAX));
         let at = self.written?;
-        let due = at + rest.min(LONGEST_REST);
+        let due = at + rest.min(MAX_REST);
         (at <= now && due > now).then_some(due)
     }
 

@@ -23,7 +23,7 @@ pub const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
 const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 
 /// The longest name of a pod.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LEN: usize = 253;
 /// The digits of the suffix, in base 32.
 const SUFFIX: usize = 10;
 
@@ -56,7 +56,7 @@ pub fn name(node: &str, node_uid: &str, owner_uid: &str, revision: &str) -> Stri
     }
     let suffix = base32(&hasher.finalize(), SUFFIX);
     // Node names are ASCII; anything else is cut at a character.
-    let room = LONGEST_NAME - SUFFIX - 1;
+    let room = MAX_NAME_LEN - SUFFIX - 1;
     let end = (0..=room.min(node.len()))
         .rev()
         .find(|end| node.is_char_boundary(*end))

@@ -21,7 +21,7 @@ mod node;
 /// The pause between a first failure of a pod and its successor; each further one doubles it.
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(10);
 /// The longest such pause.
-const LONGEST_PAUSE: TimeDelta = TimeDelta::minutes(15);
+const MAX_PAUSE: TimeDelta = TimeDelta::minutes(15);
 /// So many nodes are named where the others are only counted.
 const NAMED: usize = 5;
 
@@ -340,7 +340,7 @@ impl Decision {
 /// How long a failed pod is kept: 10 s, doubled for each failure before, to 15 min.
 pub fn pause(attempt: u32) -> TimeDelta {
     // 2^7 times the first pause is beyond the longest one.
-    (FIRST_PAUSE * 2_i32.pow(attempt.min(7))).min(LONGEST_PAUSE)
+    (FIRST_PAUSE * 2_i32.pow(attempt.min(7))).min(MAX_PAUSE)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::wire::{Ask, UID, VERBS, Wire};
 
 /// The longest that an answer may take, in a debug build on a busy machine. What is quadratic takes
 /// minutes.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Calls `check` with each kind and the path of each of its webhooks.
 fn everywhere(mut check: impl FnMut(&Kind, &str)) {
@@ -877,7 +877,7 @@ fn an_object_of_nothing_but_faults_is_answered_soon_and_briefly() {
                 wire.post(path, review.as_bytes());
                 let took = start.elapsed();
                 assert!(
-                    took < PATIENCE,
+                    took < TIMEOUT,
                     "{what}: {path} {} took {took:?}",
                     ask.operation
                 );

@@ -18,13 +18,13 @@ use serde_json::Value;
 use tower::ServiceExt as _;
 
 /// The longest answer to what is no review.
-const LONGEST_LINE: usize = 4 * 1024;
+const MAX_LINE_LEN: usize = 4 * 1024;
 /// The longest answer to a review, its patch left out: a hundred faults with long values, three times.
-const LONGEST_ANSWER: usize = 1024 * 1024;
+const MAX_ANSWER_LEN: usize = 1024 * 1024;
 /// What the patch may add to what the request itself holds.
-const LONGEST_DEFAULTS: usize = 64 * 1024;
+const MAX_DEFAULTS_LEN: usize = 64 * 1024;
 /// The API server hands on no more of a warning.
-const LONGEST_WARNING: usize = 256;
+const MAX_WARNING_LEN: usize = 256;
 
 /// The paths of a kind's webhooks.
 pub const VERBS: [&str; 2] = ["mutate", "validate"];
@@ -173,7 +173,7 @@ pub fn hold(answer: &Answer, sent: &[u8]) {
     let Answer { status, body, json } = answer;
     if *status != StatusCode::OK {
         assert!(status.is_client_error(), "{status}");
-        assert!(body.len() <= LONGEST_LINE, "{status}: {} bytes", body.len());
+        assert!(body.len() <= MAX_LINE_LEN, "{status}: {} bytes", body.len());
         assert!(!body.contains(&b'\n'));
         let line = json["error"].as_str().unwrap();
         assert!(!line.is_empty() && is_clean(line), "{line:?}");
@@ -197,16 +197,16 @@ pub fn hold(answer: &Answer, sent: &[u8]) {
     // A uid may be written with escapes, or need them.
     let fixed = body.len() - patch - uid;
     assert!(
-        fixed <= LONGEST_ANSWER + 5 * sent.len().min(uid),
+        fixed <= MAX_ANSWER_LEN + 5 * sent.len().min(uid),
         "{fixed} bytes"
     );
     assert!(
-        patch <= LONGEST_DEFAULTS + 2 * sent.len(),
+        patch <= MAX_DEFAULTS_LEN + 2 * sent.len(),
         "a patch of {patch} bytes"
     );
     for warning in response["warnings"].as_array().into_iter().flatten() {
         let warning = warning.as_str().unwrap();
-        assert!(warning.chars().count() <= LONGEST_WARNING, "{warning}");
+        assert!(warning.chars().count() <= MAX_WARNING_LEN, "{warning}");
     }
     for (key, value) in response.as_object().unwrap() {
         if key != "uid" && key != "patch" {

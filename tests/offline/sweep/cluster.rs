@@ -71,7 +71,7 @@ const HALF_OF_A_DELETION: Duration = Duration::from_millis(20);
 /// What the API server asks for in `Retry-After`.
 pub const RETRY_AFTER: Duration = Duration::from_secs(7);
 /// How long a step of a scenario waits for its condition.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -189,7 +189,7 @@ impl Cluster {
         if let Some(first) = first {
             first.stop.cancel();
             let start = Instant::now();
-            while !first.task.is_finished() && start.elapsed() < PATIENCE {
+            while !first.task.is_finished() && start.elapsed() < TIMEOUT {
                 sleep(Duration::from_millis(10)).await;
             }
         }
@@ -422,7 +422,7 @@ impl Cluster {
                 seen = self.server.changed(seen).await;
             }
         };
-        let _ = tokio::time::timeout(PATIENCE, met).await;
+        let _ = tokio::time::timeout(TIMEOUT, met).await;
     }
 
     pub async fn sleep(&self, seconds: u64) {

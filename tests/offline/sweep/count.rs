@@ -11,7 +11,7 @@ use simulated_apiserver::{ChangeKind, Run, Verb, Version};
 use super::changes::{conditions, is_operator, left, reasons, versions};
 use super::cluster::{Cluster, NAMESPACE};
 use super::faults::Fault;
-use super::mutants::{Mutant, NO_RETRY_AFTER, USUAL};
+use super::mutants::{BASE, Mutant, NO_RETRY_AFTER};
 use super::patience::keeps_its_pauses;
 use super::subject::{Judged, Scenario, Seen, Special, Subject, scenarios};
 use super::walk::{Walk, change, walk};
@@ -331,7 +331,7 @@ const MUTANTS: &[Mutant] = &[
             }
         },
         shown_by: &[Fault::HeldBack("counts"), Fault::Late, Fault::EditBefore],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a failure is taken for success",
@@ -340,7 +340,7 @@ const MUTANTS: &[Mutant] = &[
             _ => answer,
         },
         shown_by: &[Fault::InternalError],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "one pod more is counted",
@@ -351,7 +351,7 @@ const MUTANTS: &[Mutant] = &[
                 sent.body["status"]["observed"] = json!(observed + 1);
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the verdict is that on another number",
@@ -360,7 +360,7 @@ const MUTANTS: &[Mutant] = &[
                 sent.body["status"]["healthy"] = json!(true);
             }
         },
-        ..USUAL
+        ..BASE
     },
     NO_RETRY_AFTER,
 ];

@@ -78,10 +78,10 @@ fn same(_: &Server, _: &Sent, answer: Option<Answer>) -> Option<Answer> {
 }
 
 /// The program as it is.
-pub static NONE: Mutant = USUAL;
+pub static NONE: Mutant = BASE;
 
-/// The same, for the rest of a mutant: `..USUAL`.
-pub const USUAL: Mutant = Mutant {
+/// The same, for the rest of a mutant: `..BASE`.
+pub const BASE: Mutant = Mutant {
     name: "",
     request: nothing,
     answer: same,
@@ -102,7 +102,7 @@ pub const NO_RETRY_AFTER: Mutant = Mutant {
         })
     },
     shown_by: &[Fault::TooManyRequests],
-    ..USUAL
+    ..BASE
 };
 
 impl Mutant {

@@ -14,7 +14,7 @@ const OUTAGE: Duration = Duration::from_mins(1);
 const EVENTS: Duration = Duration::from_millis(250);
 /// Pauses of 1, 2, 4, 8, 16 and 32 seconds make seven attempts. Each is a few requests: reads before a write, the write,
 /// and an Event or two.
-const MOST_REQUESTS: usize = 30;
+const MAX_REQUESTS: usize = 30;
 
 /// Changes whatever may wake a reconciler: the status of every child, and the readiness of every pod.
 fn make_events(cluster: &Cluster, number: usize) {
@@ -90,7 +90,7 @@ pub fn keeps_its_pauses(subject: &'static dyn Subject, objects: Vec<Value>, chan
         );
         assert!(made > 2, "{}: nothing was tried", subject.kind());
         assert!(
-            made <= MOST_REQUESTS,
+            made <= MAX_REQUESTS,
             "{}: {made} requests while every write failed",
             subject.kind()
         );

@@ -15,13 +15,13 @@ use super::mutants::Mutant;
 use super::subject::{Judged, Scenario, Seen, Special, Subject};
 
 /// The longest run, in virtual time.
-const LONGEST: Duration = Duration::from_mins(30);
+const MAX_RUN: Duration = Duration::from_mins(30);
 /// How many requests more than without a fault, watches apart, may be made.
 const MORE_REQUESTS: usize = 40;
 /// The longest pause after a failure.
-const LONGEST_PAUSE: Duration = Duration::from_mins(1);
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 /// After so many requests none is answered any more.
-const MOST_REQUESTS: usize = 3_000;
+const MAX_REQUESTS: usize = 3_000;
 /// One request of the operator in so many meets a fault in a run with faults at random, but not more faults than that.
 const RANDOM_ONE_IN: u64 = 8;
 const RANDOM_AT_MOST: usize = 4;
@@ -85,7 +85,7 @@ pub fn run(
             is_settled(&cluster)
         };
         // A run that does not end in time is judged by what is there.
-        let settled = tokio::time::timeout(LONGEST, whole).await;
+        let settled = tokio::time::timeout(MAX_RUN, whole).await;
         let (history, starts) = (cluster.server.history(), cluster.starts());
         cluster.end();
         // The plan holds the cluster, and with it the server that holds the plan.
@@ -167,7 +167,7 @@ fn plan(
     cluster.server.on(move |here: &Site| {
         // Without an end to it, a hot loop would stop the clock.
         match requests.fetch_add(1, Ordering::Relaxed) {
-            MOST_REQUESTS.. => Decision::Silent,
+            MAX_REQUESTS.. => Decision::Silent,
             _ => during.during_outage(here).unwrap_or_else(|| decide(here)),
         }
     });
@@ -275,7 +275,7 @@ impl Run {
         }
         // After failures that the scenario itself brings, the next pause may be the longest.
         let pause = if calm.failed {
-            LONGEST_PAUSE
+            MAX_PAUSE
         } else {
             Duration::ZERO
         };

@@ -17,7 +17,7 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// Go's spans are nanoseconds in 64 bits.
-const LONGEST: u64 = i64::MAX as u64;
+const MAX_SPAN: u64 = i64::MAX as u64;
 const TOO_LONG: &str = "a time span may not be longer than 292 years";
 
 /// Reads a span such as `1h30m`, to whole seconds and at least one, as the module does it: even a
@@ -54,7 +54,7 @@ pub(super) fn read(text: &str) -> Result<TimeDelta, Wrong> {
         rest = behind;
         sum = nanoseconds(whole, fraction, *unit)
             .and_then(|part| sum.checked_add(part))
-            .filter(|sum| *sum <= LONGEST + u64::from(text.starts_with('-')))
+            .filter(|sum| *sum <= MAX_SPAN + u64::from(text.starts_with('-')))
             .ok_or_else(|| (here(start), TOO_LONG.to_owned()))?;
     }
     let seconds = if text.starts_with('-') {
@@ -91,14 +91,14 @@ fn nanoseconds(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     clippy::cast_sign_loss
 )]
 fn part(fraction: &str, unit: u64) -> u64 {
-    const MOST: u64 = 1 << 63;
+    const MAX_PART: u64 = 1 << 63;
     let (mut part, mut scale) = (0, 1.0);
     for digit in fraction.bytes() {
-        if part > (MOST - 1) / 10 {
+        if part > (MAX_PART - 1) / 10 {
             break;
         }
         let longer = part * 10 + u64::from(digit - b'0');
-        if longer > MOST {
+        if longer > MAX_PART {
             break;
         }
         part = longer;

@@ -30,7 +30,7 @@ use crate::kinds::mydaemonset::views::{
 use crate::reconcile::{Error, Key, call, if_there, read, write};
 
 /// The most pods made, and the most deleted, at one look; the next look follows at once.
-const MOST: usize = 500;
+const MAX_PODS_PER_PASS: usize = 500;
 /// So many calls for one object are under way at a time.
 const CALLS: usize = 32;
 
@@ -184,7 +184,7 @@ impl Look<'_> {
         let doubts = self.memory().doubts(self.now);
         let calls: Vec<_> = doubts
             .iter()
-            .take(MOST)
+            .take(MAX_PODS_PER_PASS)
             .map(|doubt| async move { (doubt, self.is_so(doubt).await) })
             .collect();
         in_turns(calls, 1, |(doubt, is_so)| match is_so {
@@ -291,7 +291,7 @@ impl Look<'_> {
         }
         let calls: Vec<_> = deletes
             .iter()
-            .take(MOST)
+            .take(MAX_PODS_PER_PASS)
             .map(|delete| async move { (delete, self.delete(delete).await) })
             .collect();
         let mut failures = Failures::default();
@@ -313,7 +313,7 @@ impl Look<'_> {
             Flow::Faster
         })
         .await;
-        done.more |= deletes.len() > MOST && !failures.stopped;
+        done.more |= deletes.len() > MAX_PODS_PER_PASS && !failures.stopped;
         let some_done = !done.deleted.is_empty();
         self.report(Step::Delete, failures.first, some_done, done);
     }
@@ -388,7 +388,7 @@ impl Look<'_> {
         }
         let claims = claims.iter().filter(|claim| !claim.adopt || may_adopt);
         let calls: Vec<_> = claims
-            .take(MOST)
+            .take(MAX_PODS_PER_PASS)
             .map(|claim| async move { (claim, self.claim(claim).await) })
             .collect();
         let mut failures = Failures::default();
@@ -510,7 +510,7 @@ impl Look<'_> {
         // After attempts in vain another node comes first: what fails for one node alone must not
         // keep all the others waiting.
         let skip = self.memory().in_vain % creates.len().max(1);
-        let most = creates.len().min(MOST);
+        let most = creates.len().min(MAX_PODS_PER_PASS);
         let creates_in_turn = creates.iter().cycle().skip(skip).take(most);
         let calls = creates_in_turn.map(|create| self.create(settled, revisions, create));
         let calls: Vec<_> = calls.collect();
@@ -726,7 +726,7 @@ impl Look<'_> {
         }
         let calls: Vec<_> = vanished
             .iter()
-            .take(MOST)
+            .take(MAX_PODS_PER_PASS)
             .map(|claim| async move { (claim, self.release_vanished_pod(claim).await) })
             .collect();
         let mut failures = Failures::default();
@@ -744,7 +744,7 @@ impl Look<'_> {
             }
         })
         .await;
-        done.more |= vanished.len() > MOST && failures.first.is_none();
+        done.more |= vanished.len() > MAX_PODS_PER_PASS && failures.first.is_none();
         self.report(Step::Release, failures.first, some_done, done);
     }
 

@@ -12,7 +12,7 @@ const STEADY: TimeDelta = TimeDelta::minutes(15);
 /// A node that fails within this time after it got the newest revision speaks against the revision.
 const TRIAL: TimeDelta = TimeDelta::minutes(10);
 /// For so long after a new revision came, nodes that were unserved before count within the limits.
-const PATIENCE: TimeDelta = TimeDelta::minutes(10);
+const UNSERVED_GRACE: TimeDelta = TimeDelta::minutes(10);
 /// Times of creation are whole seconds.
 const WHOLE_SECOND: TimeDelta = TimeDelta::seconds(1);
 /// So many restarts of a container within that time are a crash loop.
@@ -194,7 +194,7 @@ impl<'a> Slot<'a> {
         let is_lost = node
             .and_then(|node| node.not_ready_since)
             .is_some_and(|since| since + terms.grace <= terms.now);
-        let patient_until = terms.revisions.update_since + PATIENCE;
+        let patient_until = terms.revisions.update_since + UNSERVED_GRACE;
         let mut slot = Slot {
             name,
             node,
@@ -554,7 +554,7 @@ impl<'a> Slot<'a> {
             .new
             .filter(|pod| is_crashing(pod))
             .map(|pod| pod.created + TRIAL + TimeDelta::milliseconds(1));
-        let patience = terms.revisions.update_since + PATIENCE;
+        let patience = terms.revisions.update_since + UNSERVED_GRACE;
         let patience = (dark && self.stance.was_dark).then_some(patience);
         let now = terms.now;
         let times: Vec<_> = available.chain(lost).chain(trial).chain(patience).collect();

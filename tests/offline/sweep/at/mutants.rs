@@ -8,7 +8,7 @@ use super::POD;
 use super::judge::GATE;
 use crate::sweep::cluster::NAMESPACE;
 use crate::sweep::faults::Fault;
-use crate::sweep::mutants::{Mutant, NO_RETRY_AFTER, Sent, USUAL};
+use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent};
 
 const PODS_HELD_BACK: Fault = Fault::HeldBack("pods");
 const ATS_HELD_BACK: Fault = Fault::HeldBack("ats");
@@ -64,7 +64,7 @@ pub const ALL: &[Mutant] = &[
             Fault::Late,
             Fault::CrashAndOldList,
         ],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the status is written over that of a namesake",
@@ -75,7 +75,7 @@ pub const ALL: &[Mutant] = &[
             }
         },
         shown_by: &[Fault::RecreateBefore],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the status does not name the pod",
@@ -84,7 +84,7 @@ pub const ALL: &[Mutant] = &[
                 sent.remove("/status", "podUID");
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a pod is born without a gate",
@@ -93,7 +93,7 @@ pub const ALL: &[Mutant] = &[
                 sent.remove("/spec", "schedulingGates");
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a pod has no owner",
@@ -102,7 +102,7 @@ pub const ALL: &[Mutant] = &[
                 sent.remove("/metadata", "ownerReferences");
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the name is no lock",
@@ -116,7 +116,7 @@ pub const ALL: &[Mutant] = &[
             }
         },
         shown_by: &[PODS_HELD_BACK, Fault::Unanswered],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "any pod of the name is released",
@@ -138,7 +138,7 @@ pub const ALL: &[Mutant] = &[
             }
         },
         shown_by: &[Fault::RecreateBefore, Fault::Late],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a pod is released before it is committed",
@@ -152,7 +152,7 @@ pub const ALL: &[Mutant] = &[
             }
             answer
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a pod of any version is deleted",
@@ -162,7 +162,7 @@ pub const ALL: &[Mutant] = &[
             }
         },
         shown_by: &[RELEASE_BEFORE],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "any pod of the name is deleted",
@@ -177,7 +177,7 @@ pub const ALL: &[Mutant] = &[
             Fault::Unanswered,
             Fault::TimeoutThoughDone,
         ],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a look at the pod sees none",
@@ -191,7 +191,7 @@ pub const ALL: &[Mutant] = &[
             }
         },
         shown_by: &[PODS_HELD_BACK, Fault::CrashAfter, Fault::Unanswered],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a conflict is taken for success",
@@ -200,7 +200,7 @@ pub const ALL: &[Mutant] = &[
             _ => answer,
         },
         shown_by: &[Fault::EditBefore, Fault::Conflict],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "no answer is taken for success",
@@ -209,7 +209,7 @@ pub const ALL: &[Mutant] = &[
             _ => answer,
         },
         shown_by: &[Fault::Lost],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a failure is taken for success",
@@ -218,7 +218,7 @@ pub const ALL: &[Mutant] = &[
             _ => answer,
         },
         shown_by: &[Fault::InternalError],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a commit is believed without being made",
@@ -227,7 +227,7 @@ pub const ALL: &[Mutant] = &[
                 sent.path.push_str("?dryRun=All");
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "Started is true at the commit",
@@ -236,7 +236,7 @@ pub const ALL: &[Mutant] = &[
                 set_condition(sent, "Started", "status", &json!("True"));
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a lost pod is said never to have started",
@@ -245,7 +245,7 @@ pub const ALL: &[Mutant] = &[
                 sent.body["status"]["reason"] = json!("NeverStarted");
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "conditions keep the generation of their birth",
@@ -256,12 +256,12 @@ pub const ALL: &[Mutant] = &[
                 }
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the operator's clock is a second ahead",
         clock: 1,
-        ..USUAL
+        ..BASE
     },
     NO_RETRY_AFTER,
 ];

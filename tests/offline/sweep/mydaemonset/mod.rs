@@ -96,7 +96,7 @@ impl Subject for MyDaemonSet {
 
     /// A write without an answer takes half a minute, and is then believed for a minute.
     fn settle(&self) -> Duration {
-        Duration::from_secs(120)
+        Duration::from_mins(2)
     }
 
     /// A pod with our labels, no owner, and another content.

@@ -4,7 +4,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::sweep::faults::Fault;
-use crate::sweep::mutants::{Mutant, NO_RETRY_AFTER, Sent, USUAL};
+use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent};
 
 fn is_status(sent: &Sent) -> bool {
     sent.is(&Method::PATCH, "/status")
@@ -50,7 +50,7 @@ pub const ALL: &[Mutant] = &[
             }
         },
         shown_by: &[Fault::RecreateBefore],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the name is no lock",
@@ -62,7 +62,7 @@ pub const ALL: &[Mutant] = &[
             }
         },
         shown_by: &[Fault::Unanswered, Fault::Late],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "maxUnavailable is one more",
@@ -71,7 +71,7 @@ pub const ALL: &[Mutant] = &[
                 limit(set, "maxUnavailable", json!(2));
             });
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the partition is not read",
@@ -80,7 +80,7 @@ pub const ALL: &[Mutant] = &[
                 limit(set, "partition", json!(0));
             });
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a pause is not read",
@@ -89,7 +89,7 @@ pub const ALL: &[Mutant] = &[
                 limit(set, "paused", json!(false));
             });
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "every pod looks ready",
@@ -101,7 +101,7 @@ pub const ALL: &[Mutant] = &[
                 }
             });
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the end of a pod is not noticed",
@@ -110,7 +110,7 @@ pub const ALL: &[Mutant] = &[
                 answer["type"] = json!("MODIFIED");
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a cordon is not seen",
@@ -119,7 +119,7 @@ pub const ALL: &[Mutant] = &[
                 node["spec"]["unschedulable"] = json!(false);
             });
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "Complete is said at once",
@@ -132,7 +132,7 @@ pub const ALL: &[Mutant] = &[
                 }
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "one pod too many is counted",
@@ -142,7 +142,7 @@ pub const ALL: &[Mutant] = &[
                 status["updatedNumberScheduled"] = json!(updated + 1);
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the observed generation is that of the birth",
@@ -151,7 +151,7 @@ pub const ALL: &[Mutant] = &[
                 sent.body["status"]["observedGeneration"] = json!(1);
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the trial always succeeds",
@@ -162,7 +162,7 @@ pub const ALL: &[Mutant] = &[
                 answer
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a failed deletion is taken for success",
@@ -171,12 +171,12 @@ pub const ALL: &[Mutant] = &[
             _ => answer,
         },
         shown_by: &[Fault::InternalError],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the operator's clock is ten seconds ahead",
         clock: 10,
-        ..USUAL
+        ..BASE
     },
     NO_RETRY_AFTER,
 ];

@@ -7,7 +7,7 @@ use simulated_apiserver::Server;
 use super::{NAME, TAKEN_BEFORE};
 use crate::sweep::cluster::NAMESPACE;
 use crate::sweep::faults::Fault;
-use crate::sweep::mutants::{Mutant, NO_RETRY_AFTER, Sent, USUAL};
+use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent};
 
 /// The path ends of the kinds of children.
 const CHILDREN: [&str; 3] = ["deployments", "cronjobs", "jobs"];
@@ -34,7 +34,7 @@ const NO_OWNER: Mutant = Mutant {
             sent.remove("/metadata", "ownerReferences");
         }
     },
-    ..USUAL
+    ..BASE
 };
 
 const ANY_CHILD: Mutant = Mutant {
@@ -46,7 +46,7 @@ const ANY_CHILD: Mutant = Mutant {
         }
     },
     shown_by: &[Fault::RecreateBefore],
-    ..USUAL
+    ..BASE
 };
 
 const FORCED: Mutant = Mutant {
@@ -57,7 +57,7 @@ const FORCED: Mutant = Mutant {
         }
     },
     shown_by: &[Fault::Own(TAKEN_BEFORE)],
-    ..USUAL
+    ..BASE
 };
 
 const BLIND: Mutant = Mutant {
@@ -72,7 +72,7 @@ const BLIND: Mutant = Mutant {
         }
     },
     shown_by: &[Fault::CrashAfter],
-    ..USUAL
+    ..BASE
 };
 
 const FAILURE_IS_SUCCESS: Mutant = Mutant {
@@ -82,7 +82,7 @@ const FAILURE_IS_SUCCESS: Mutant = Mutant {
         _ => answer,
     },
     shown_by: &[Fault::InternalError],
-    ..USUAL
+    ..BASE
 };
 
 /// Those of every kind whose child is kept equal to the spec.
@@ -111,7 +111,7 @@ pub const OF_FOO: &[Mutant] = &[
             }
         },
         shown_by: &[Fault::RecreateBefore],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the child before is forgotten",
@@ -131,7 +131,7 @@ pub const OF_FOO: &[Mutant] = &[
                 sent.path.push_str("?dryRun=All");
             }
         },
-        ..USUAL
+        ..BASE
     },
 ];
 
@@ -153,7 +153,7 @@ pub const OF_FOOBAR: &[Mutant] = &[
                 sent.remove("/spec", "suspend");
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "any Job of the name is released",
@@ -164,7 +164,7 @@ pub const OF_FOOBAR: &[Mutant] = &[
             }
         },
         shown_by: &[Fault::RecreateBefore, Fault::Late],
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a Job that runs is deleted with the others",
@@ -180,7 +180,7 @@ pub const OF_FOOBAR: &[Mutant] = &[
                 }
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "a Job is released whatever the object is now",
@@ -201,7 +201,7 @@ pub const OF_FOOBAR: &[Mutant] = &[
                 (code, body)
             })
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the status does not record the Job",
@@ -210,7 +210,7 @@ pub const OF_FOOBAR: &[Mutant] = &[
                 sent.remove("/status", "jobUID");
             }
         },
-        ..USUAL
+        ..BASE
     },
     Mutant {
         name: "the record of a Job is written over any version",
@@ -228,6 +228,6 @@ pub const OF_FOOBAR: &[Mutant] = &[
             Fault::Late,
             Fault::CrashAndOldList,
         ],
-        ..USUAL
+        ..BASE
     },
 ];

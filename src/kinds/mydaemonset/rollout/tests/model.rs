@@ -12,7 +12,7 @@ use super::*;
 use crate::kinds::mydaemonset::memory::{Answer, Memory};
 
 /// No watch lags for longer, where one does.
-const LONGEST_LAG: TimeDelta = TimeDelta::seconds(20);
+const MAX_LAG: TimeDelta = TimeDelta::seconds(20);
 /// The API server carries out no request later.
 const LATEST: i64 = 60;
 const OWNER: &str = "owner";
@@ -198,7 +198,7 @@ impl Model {
         });
         let quiet = one_in(&mut random, 3);
         let lag = if one_in(&mut random, 2) {
-            LONGEST_LAG
+            MAX_LAG
         } else {
             TimeDelta::zero()
         };
