@@ -26,7 +26,7 @@ pub struct Verdict {
 }
 
 /// Judges a request at an instant.
-pub type Judge = fn(&Request<'_>, DateTime<Utc>) -> Verdict;
+pub type Handler = fn(&Request<'_>, DateTime<Utc>) -> Verdict;
 
 /// What admission knows of a kind: its names and its two judges.
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +36,9 @@ pub struct Admission {
     /// The annotations that only the webhook writes.
     pub recorded: &'static [&'static str],
     /// Fills in defaults. Never refuses.
-    pub mutate: Judge,
+    pub mutate: Handler,
     /// Accepts or refuses.
-    pub validate: Judge,
+    pub validate: Handler,
 }
 
 impl Admission {

@@ -14,14 +14,14 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::faults::line;
-use super::judge::{Admission, Judge};
+use super::judge::{Admission, Handler};
 use super::metrics::{Metrics, WebhookMetrics};
 use super::review::{API_VERSION, KIND, MAX_MESSAGE_LEN, MAX_NAME_LEN, Review};
 use crate::clock::Clock;
 
 struct Webhook {
     path: String,
-    judge: Judge,
+    judge: Handler,
     clock: Clock,
     metrics: WebhookMetrics,
 }

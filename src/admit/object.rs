@@ -184,7 +184,7 @@ impl Judged {
             metadata.remove("creationTimestamp");
         }
         let resource = (book.admission.resource)();
-        let review = |object: &Value, judge: crate::admission::judge::Judge| {
+        let review = |object: &Value, judge: crate::admission::judge::Handler| {
             let request = json!({
                 "uid": "",
                 "kind": { "group": resource.group, "version": resource.version, "kind": resource.kind },

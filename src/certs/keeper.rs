@@ -46,7 +46,7 @@ pub struct Settings {
 }
 
 /// Keeps the CA, this process's leaf and the published bundle as they should be.
-pub struct Keeper {
+pub struct CertManager {
     settings: Settings,
     clock: Clock,
     server_clock: ServerClock,
@@ -68,7 +68,7 @@ pub struct Keeper {
     clocks: Option<Clocks>,
 }
 
-impl Keeper {
+impl CertManager {
     /// Prepares everything; nothing happens before [`run`](Self::run).
     ///
     /// `server_clock` is that of the API server which `client` calls.

@@ -1,6 +1,6 @@
 //! Certificates of the webhook: who signs them, when they change, and who must know.
 //!
-//! [`Keeper`] keeps a CA in a Secret that all replicas share, signs this process's own leaf in
+//! [`CertManager`] keeps a CA in a Secret that all replicas share, signs this process's own leaf in
 //! memory, and tells the API server (through the webhook configurations) whom to trust. [`Files`]
 //! serves what someone else puts into a folder instead. Both hand out the same two things: what the
 //! TLS listener presents, and a [`State`] for readiness and metrics.
@@ -24,7 +24,7 @@ mod watching;
 
 pub use bundle::{BundleTarget, Named};
 pub use files::Files;
-pub use keeper::{Keeper, Settings};
+pub use keeper::{CertManager, Settings};
 pub use rotation::Periods;
 pub use self_signed::SelfSigned;
 pub use served::{ServedCertificate, State};

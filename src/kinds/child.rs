@@ -28,7 +28,7 @@ use serde_json::Value;
 use super::pods::PodView;
 use crate::admission::rules::Rules;
 use crate::reconcile::condition::Condition;
-use crate::reconcile::event::News;
+use crate::reconcile::event::NewEvent;
 use crate::reconcile::{Context, Key};
 
 mod controller;
@@ -82,8 +82,8 @@ pub trait Parent: Sized + Send + Sync + 'static {
     fn child(owner: &Owner<'_, Self>) -> Child;
 
     /// What is done with this child, which is there and the object's own, or an orphan of our making.
-    fn upkeep(_owner: &Owner<'_, Self>, _child: &ChildView) -> Upkeep {
-        Upkeep::Equal
+    fn upkeep(_owner: &Owner<'_, Self>, _child: &ChildView) -> DriftPolicy {
+        DriftPolicy::Equal
     }
 
     /// What makes room for [`Parent::child`], where the API server finds this field invalid beside what
@@ -159,7 +159,7 @@ pub struct Child {
 
 /// What is done with a child that is there.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Upkeep {
+pub enum DriftPolicy {
     /// It is kept as [`Parent::child`] has it.
     Equal,
     /// It is left as it is, and an orphan is left alone.
@@ -205,7 +205,7 @@ pub enum Done {
 #[derive(Debug, Default)]
 pub struct Report {
     /// Events.
-    pub news: Vec<News>,
+    pub news: Vec<NewEvent>,
     /// What is wrong with a child that is as it should be: [`DEGRADED`] says it, and an Event.
     pub trouble: Option<decision::Trouble>,
     /// When to look again if nothing happens before.

@@ -61,7 +61,7 @@ pub struct Elector {
     /// The Lease as this replica wrote it last, to be written anew without looking.
     written: Option<Lease>,
     /// Rings when somebody writes the Lease.
-    bell: Bell,
+    bell: LeaseWatch,
 }
 
 /// What a look at the Lease came to.
@@ -87,7 +87,7 @@ impl Elector {
             fence: Fence::default(),
             state: watch::Sender::default(),
             written: None,
-            bell: Bell::default(),
+            bell: LeaseWatch::default(),
             me,
         })
     }
@@ -175,7 +175,7 @@ impl Elector {
             let pause = match self.turn().await {
                 Ok(Turn::Leads) => {
                     // Nobody listens to it any more.
-                    self.bell = Bell::default();
+                    self.bell = LeaseWatch::default();
                     return true;
                 }
                 Ok(Turn::Wait(until)) => {
@@ -327,13 +327,13 @@ impl Elector {
 /// Rings when somebody writes the Lease, so that nobody has to look often. Where watching does not
 /// work, the looks at every pause are enough.
 #[derive(Default)]
-struct Bell {
+struct LeaseWatch {
     watch: Option<Pin<Box<dyn Stream<Item = ()> + Send>>>,
     /// The version that was read last.
     since: Option<String>,
 }
 
-impl Bell {
+impl LeaseWatch {
     /// Ends when it rings; else never.
     async fn ring(&mut self, leases: &Leases) {
         if self.watch.is_none() {

@@ -36,8 +36,8 @@ impl Fence {
     }
 
     /// Makes connections that send only as long as the fence is open.
-    pub fn wire(&self) -> Wire {
-        Wire {
+    pub fn wire(&self) -> FencedConnector {
+        FencedConnector {
             tcp: client::tcp(),
             fence: self.clone(),
         }
@@ -57,7 +57,7 @@ impl Fence {
 
 /// Makes TCP connections behind a [`Fence`].
 #[derive(Clone, Debug)]
-pub struct Wire {
+pub struct FencedConnector {
     tcp: HttpConnector,
     fence: Fence,
 }
@@ -65,7 +65,7 @@ pub struct Wire {
 type Tcp = <HttpConnector as Service<Uri>>::Response;
 type TcpError = <HttpConnector as Service<Uri>>::Error;
 
-impl Service<Uri> for Wire {
+impl Service<Uri> for FencedConnector {
     type Response = Fenced<Tcp>;
     type Error = TcpError;
     type Future = Pin<Box<dyn Future<Output = Result<Fenced<Tcp>, TcpError>> + Send>>;

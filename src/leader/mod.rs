@@ -21,7 +21,7 @@ mod simulation;
 use std::time::Duration;
 
 pub use elector::{Elector, Settings, State};
-pub use fence::{Fence, Fenced, Wire};
+pub use fence::{Fence, Fenced, FencedConnector};
 
 /// The name of the Lease.
 pub const LEASE: &str = "my-operator";

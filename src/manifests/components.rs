@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{MUTATING, Reach, SERVICE_ACCOUNT, VALIDATING, operator_policy, rbac, webhook};
+use super::{ClientConfig, MUTATING, SERVICE_ACCOUNT, VALIDATING, operator_policy, rbac, webhook};
 use crate::kinds::{Kind, Permission};
 
 /// The policy that demands the right to create pods.
@@ -48,7 +48,7 @@ pub(super) fn namespaced(
 pub(super) fn sample_kinds(
     kinds: &[&Kind],
     all: &[&str],
-    reach: &Reach,
+    reach: &ClientConfig,
 ) -> Vec<(String, Vec<Value>)> {
     let mut roles = vec![("role.yaml".to_owned(), rbac::added(kinds).to_vec())];
     let people = kinds.iter().flat_map(|kind| rbac::people(kind));

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-pub use webhook::{Reach, configurations};
+pub use webhook::{ClientConfig, configurations};
 
 use crate::kinds::Kind;
 
@@ -52,7 +52,7 @@ pub struct File {
 pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
     let (default, others): (Vec<&Kind>, Vec<&Kind>) =
         kinds.iter().partition(|kind| kind.by_default);
-    let service = Reach::Service {
+    let service = ClientConfig::Service {
         name: WEBHOOK_SERVICE,
         namespace: NAMESPACE,
     };

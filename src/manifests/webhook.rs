@@ -7,7 +7,7 @@ use crate::kinds::Kind;
 
 /// How the API server reaches the webhooks.
 #[derive(Clone, Debug)]
-pub enum Reach {
+pub enum ClientConfig {
     /// Through a Service, port 443.
     Service {
         /// Its name.
@@ -20,7 +20,7 @@ pub enum Reach {
 }
 
 /// The two configurations, without `caBundle`. With namespaces given, only objects in them are sent.
-pub fn configurations(kinds: &[&Kind], reach: &Reach, namespaces: &[String]) -> [Value; 2] {
+pub fn configurations(kinds: &[&Kind], reach: &ClientConfig, namespaces: &[String]) -> [Value; 2] {
     let configuration = |kind: &str, name: &str, verb: &str| {
         let webhooks: Vec<Value> = kinds
             .iter()
@@ -42,13 +42,18 @@ pub fn configurations(kinds: &[&Kind], reach: &Reach, namespaces: &[String]) -> 
     ]
 }
 
-pub(super) fn webhook(kind: &Kind, verb: &str, reach: &Reach, namespaces: &[String]) -> Value {
+pub(super) fn webhook(
+    kind: &Kind,
+    verb: &str,
+    reach: &ClientConfig,
+    namespaces: &[String],
+) -> Value {
     let path = kind.admission.path(verb);
     let client = match reach {
-        Reach::Service { name, namespace } => {
+        ClientConfig::Service { name, namespace } => {
             json!({ "service": { "name": name, "namespace": namespace, "path": path, "port": 443 } })
         }
-        Reach::Url(url) => json!({ "url": format!("{}{path}", url.trim_end_matches('/')) }),
+        ClientConfig::Url(url) => json!({ "url": format!("{}{path}", url.trim_end_matches('/')) }),
     };
     let mut webhook = json!({
         "name": name(kind, verb),

@@ -201,7 +201,7 @@ fn unindex<V>(state: &mut State<V>, key: &Key, texts: impl IntoIterator<Item = S
 }
 
 /// What a watch brings to a cache: the object's key, its view before and its view now.
-pub struct Touched<'a, V> {
+pub struct CacheEvent<'a, V> {
     /// The object.
     pub key: &'a Key,
     /// The view before; none when the object is new.
@@ -215,7 +215,7 @@ pub struct Touched<'a, V> {
     pub changed: bool,
 }
 
-impl<V> Touched<'_, V> {
+impl<V> CacheEvent<'_, V> {
     /// Puts the object itself in the queue. What failed for another spec is no reason to let a change wait.
     pub fn enqueue(&self, queue: &Queue) {
         if self.changed {
@@ -236,7 +236,7 @@ pub async fn follow<K, V>(
     cache: Arc<Cache<V>>,
     health: WatchHealth,
     view: impl Fn(K) -> V,
-    touched: impl Fn(&Touched<'_, V>),
+    touched: impl Fn(&CacheEvent<'_, V>),
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -249,7 +249,7 @@ pub async fn follow<K, V>(
         let new = Arc::new(view(object));
         let old = cache.put(&key, &new, incarnation);
         let before = old.as_ref().map(|old| old.incarnation);
-        touched(&Touched {
+        touched(&CacheEvent {
             key: &key,
             old: old.as_ref().map(|old| &*old.view),
             new: Some(&new),
@@ -260,7 +260,7 @@ pub async fn follow<K, V>(
     };
     let drop = |key: &Key, gap: bool| {
         if let Some(old) = cache.remove(key) {
-            touched(&Touched {
+            touched(&CacheEvent {
                 key,
                 old: Some(&old),
                 new: None,

@@ -38,7 +38,7 @@ const MAX_CALLS: usize = 8;
 const MAX_ATTEMPTS: u32 = 4;
 /// The pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// News wait here, so that thousands of starts at one instant do not wait for their Events.
+/// Events wait here, so that thousands of starts at one instant do not wait for their Events.
 const MAX_QUEUED: usize = 8192;
 /// How long Events are still published after the last reconciler has ended.
 const LAST_NEWS: Duration = Duration::from_secs(3);
@@ -64,7 +64,7 @@ pub enum Severity {
 
 /// One piece of news about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct NewEvent {
     /// Ordinary or worth a look.
     pub severity: Severity,
     /// One word in upper camel case, such as `Started`.
@@ -82,20 +82,20 @@ pub struct Events {
     clock: Clock,
     /// Microseconds since 1970 of the latest news.
     latest: Arc<AtomicI64>,
-    /// News are being dropped.
+    /// Events are being dropped.
     full: Arc<AtomicBool>,
 }
 
-/// News on their way.
+/// Events on their way.
 #[derive(Clone, Debug)]
 struct Untold {
     about: ObjectReference,
-    news: News,
+    news: NewEvent,
     time: DateTime<Utc>,
 }
 
 /// Publishes the news that [`Events`] takes in, beside the work that they tell of.
-pub struct Teller {
+pub struct EventPublisher {
     client: kube::Client,
     told: Mutex<Told>,
     untold: mpsc::Receiver<Untold>,
@@ -104,7 +104,7 @@ pub struct Teller {
     failing: bool,
 }
 
-/// News that wait for their turn.
+/// Events that wait for their turn.
 #[derive(Clone, Debug)]
 struct Waiting {
     untold: Untold,
@@ -123,7 +123,7 @@ enum Attempt {
 }
 
 /// Events in the name of this operator, with the times of that clock.
-pub fn events(client: kube::Client, clock: Clock) -> (Events, Teller) {
+pub fn events(client: kube::Client, clock: Clock) -> (Events, EventPublisher) {
     let (sender, untold) = mpsc::channel(MAX_QUEUED);
     let events = Events {
         untold: sender,
@@ -131,7 +131,7 @@ pub fn events(client: kube::Client, clock: Clock) -> (Events, Teller) {
         latest: Arc::default(),
         full: Arc::default(),
     };
-    let teller = Teller {
+    let teller = EventPublisher {
         client,
         told: Mutex::default(),
         untold,
@@ -158,7 +158,7 @@ where
 
 impl Events {
     /// Hands over news about an object. Never waits: when too much is untold, it is dropped.
-    pub fn publish(&self, about: ObjectReference, mut news: News) {
+    pub fn publish(&self, about: ObjectReference, mut news: NewEvent) {
         // Somebody else's words may be long, and much may be untold.
         news.note = head(&news.note.replace(char::is_control, " "), MAX_NOTE_LEN);
         if news.severity == Severity::Warning {
@@ -202,7 +202,7 @@ fn dropped(full: &AtomicBool) {
     }
 }
 
-impl Teller {
+impl EventPublisher {
     /// Publishes Events until all are published that there will be; after `stop`, until a little longer than the
     /// reconcilers take to end.
     pub async fn run(self, stop: CancellationToken) {
@@ -507,7 +507,7 @@ mod tests {
                 uid: Some(format!("uid of {name}")),
                 ..ObjectReference::default()
             },
-            news: News {
+            news: NewEvent {
                 severity: Severity::Normal,
                 reason,
                 action: "Act",
@@ -554,7 +554,7 @@ mod tests {
     }
 
     /// Events by a clock that can be set, in seconds.
-    fn clocked() -> (Events, Teller, Arc<AtomicI64>) {
+    fn clocked() -> (Events, EventPublisher, Arc<AtomicI64>) {
         let second = Arc::<AtomicI64>::default();
         let read = second.clone();
         let clock: Clock = Arc::new(move || {
@@ -565,7 +565,7 @@ mod tests {
         (events, teller, second)
     }
 
-    fn times(events: &Events, teller: &mut Teller, count: usize) -> Vec<DateTime<Utc>> {
+    fn times(events: &Events, teller: &mut EventPublisher, count: usize) -> Vec<DateTime<Utc>> {
         for _ in 0..count {
             let untold = untold("x", "Started", 0);
             events.publish(untold.about, untold.news);
@@ -617,7 +617,7 @@ mod tests {
     #[test]
     fn other_words_are_other_news_and_other_numbers_are_not() {
         let of = |note: &str| Untold {
-            news: News {
+            news: NewEvent {
                 note: note.to_owned(),
                 ..untold("a", "PodWaiting", 0).news
             },

@@ -25,7 +25,7 @@ pub mod watch;
 pub mod write;
 
 pub use error::{Error, call, if_there, read};
-pub use runner::{Context, Outcome, Reconciler};
+pub use runner::{Action, Context, Reconciler};
 
 /// Names a namespaced object. Clones share the text: a key stands in a cache, in queues and in
 /// views at a time, a hundred thousand times over.

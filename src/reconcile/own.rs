@@ -16,7 +16,7 @@ use crate::reconcile::Key;
 pub const MAX_LAG: Duration = Duration::from_secs(10);
 
 /// The answers to one's own writes, by key.
-pub struct Own<V> {
+pub struct WriteCache<V> {
     answers: Mutex<HashMap<Key, Answer<V>>>,
 }
 
@@ -26,7 +26,7 @@ struct Answer<V> {
     since: Instant,
 }
 
-impl<V> Default for Own<V> {
+impl<V> Default for WriteCache<V> {
     fn default() -> Self {
         Self {
             answers: Mutex::default(),
@@ -34,7 +34,7 @@ impl<V> Default for Own<V> {
     }
 }
 
-impl<V> Own<V> {
+impl<V> WriteCache<V> {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Answer<V>>> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn an_answer_counts_until_the_watch_has_caught_up() {
-        let own = Own::default();
+        let own = WriteCache::default();
         let key = Key::new("ns", "a");
         let newer = |cached: Option<&str>| own.newer(&key, cached.map(text), version);
         assert_eq!(newer(Some("7")), Some(text("7")));
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_does_not_count_for_ever() {
-        let own = Own::default();
+        let own = WriteCache::default();
         let key = Key::new("ns", "a");
         own.put(&key, "10", text("10"));
         tokio::time::sleep(MAX_LAG).await;

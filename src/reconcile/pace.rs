@@ -19,7 +19,7 @@ const QUIET: TimeDelta = TimeDelta::minutes(2);
 
 /// The backoff of attempts at one thing.
 #[derive(Clone, Debug, Default)]
-pub struct Pace {
+pub struct Backoff {
     failures: u32,
     /// How often, and when last, a change by another client was reverted.
     restored: u32,
@@ -27,7 +27,7 @@ pub struct Pace {
     hold: Option<DateTime<Utc>>,
 }
 
-impl Pace {
+impl Backoff {
     /// When the next attempt may be made, if not now. A pause that has become longer, because the clock was set back,
     /// has ended.
     pub fn hold(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
@@ -83,7 +83,7 @@ pub struct StatusWrites {
     generation: Option<i64>,
     /// A hash of the last status written, and the object's version after it.
     last: Option<(u64, u64)>,
-    pace: Pace,
+    pace: Backoff,
 }
 
 impl StatusWrites {
@@ -112,7 +112,7 @@ impl StatusWrites {
         if is_other && self.generation == generation {
             self.pace.failed(now);
         } else {
-            self.pace = Pace::default();
+            self.pace = Backoff::default();
         }
         self.generation = generation;
         self.last = written.parse().ok().map(|written| (hash(after), written));
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn failures_back_off_and_a_success_ends_that() {
-        let mut pace = Pace::default();
+        let mut pace = Backoff::default();
         let pauses: Vec<i64> = (0..8)
             .map(|_| (pace.failed(now()) - now()).num_seconds())
             .collect();
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_pause_ends_by_itself_and_when_the_clock_is_set_back() {
-        let mut pace = Pace::default();
+        let mut pace = Backoff::default();
         let until = pace.failed(now());
         assert_eq!(pace.hold(now()), Some(until));
         assert_eq!(pace.hold(until), None);
@@ -159,7 +159,7 @@ mod tests {
     fn a_client_that_reverts_our_writes_is_answered_ever_more_rarely() {
         // From one that answers at once to one that looks each quarter of a minute, as an autoscaler does.
         for answer in [1, 500, 5_000, 13_000, 15_000, 59_000, 100_000] {
-            let mut pace = Pace::default();
+            let mut pace = Backoff::default();
             let mut clock = now();
             let end = clock + TimeDelta::hours(1);
             let mut writes = 0;
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_rare_change_is_reverted_at_once() {
-        let mut pace = Pace::default();
+        let mut pace = Backoff::default();
         for minute in (0..60).step_by(2) {
             pace.succeeded(true, now() + TimeDelta::minutes(minute));
             assert_eq!(pace.hold, None);

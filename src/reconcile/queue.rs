@@ -58,7 +58,7 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// Something happened that may concern the object. After a failure it is looked at when the pause is over.
-    Touched,
+    CacheEvent,
     /// The object is another than that for which an attempt failed: that is no reason to wait.
     Changed,
 }
@@ -113,7 +113,7 @@ impl Queue {
     /// [`Queue::hold`] set is over.
     pub fn add(&self, key: Key) {
         self.metrics.adds.inc();
-        self.enqueue(&mut self.lock(), key, Event::Touched);
+        self.enqueue(&mut self.lock(), key, Event::CacheEvent);
     }
 
     /// Puts the key of an object in that is not as it was: another spec, or gone. This ends a pause, so no kind can do it:
@@ -254,7 +254,7 @@ impl Queue {
                 break;
             }
             remove_due(state, &key);
-            self.enqueue(state, key, Event::Touched);
+            self.enqueue(state, key, Event::CacheEvent);
         }
     }
 

@@ -38,7 +38,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a reconcile came to.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct Action {
     /// When to look again if nothing happens before.
     pub next: Option<DateTime<Utc>>,
     /// What was done, for the log; `None` when there was nothing to do.
@@ -53,7 +53,7 @@ pub trait Reconciler: Send + Sync + 'static {
         &self,
         key: &Key,
         now: DateTime<Utc>,
-    ) -> impl Future<Output = Result<Outcome, Error>> + Send;
+    ) -> impl Future<Output = Result<Action, Error>> + Send;
 }
 
 /// What a kind gets when its reconciler is started.
@@ -87,7 +87,7 @@ impl Context {
     pub fn simulated(
         server: &simulated_apiserver::Server,
         user: &str,
-    ) -> (Self, super::event::Teller) {
+    ) -> (Self, super::event::EventPublisher) {
         let wall = server.clock().clone();
         let clock: Clock = Arc::new(move || wall.now());
         let client = server.client(user);
@@ -281,7 +281,7 @@ impl<R: Reconciler> Work<R> {
         }
     }
 
-    fn succeeded(&self, key: &Key, outcome: Outcome, took: Duration) -> Option<DateTime<Utc>> {
+    fn succeeded(&self, key: &Key, outcome: Action, took: Duration) -> Option<DateTime<Utc>> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.remove(key);
         drop(failures);
@@ -365,7 +365,7 @@ mod tests {
 
     use super::*;
     use crate::clock::simulated::{Machine, second};
-    use crate::reconcile::cache::{Cache, Touched, follow};
+    use crate::reconcile::cache::{Cache, CacheEvent, follow};
     use crate::reconcile::watch::Selection;
 
     const COUNT: usize = 10_000;
@@ -414,15 +414,15 @@ mod tests {
     }
 
     impl Reconciler for Due {
-        async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Outcome, Error> {
+        async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
             let instant = self.instants[key];
             if now < instant {
                 let next = Some(instant);
-                return Ok(Outcome { next, did: None });
+                return Ok(Action { next, did: None });
             }
             let done = (key.clone(), now, self.machine.up());
             self.done.lock().unwrap().push(done);
-            Ok(Outcome::default())
+            Ok(Action::default())
         }
     }
 
@@ -525,14 +525,14 @@ mod tests {
     }
 
     impl Reconciler for Failing {
-        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
             let mut tried = self.tried.lock().unwrap();
             tried.push(self.machine.up());
             if tried.len() == 1 {
                 self.machine.set(self.set);
             }
             if tried.len() > self.failures {
-                return Ok(Outcome::default());
+                return Ok(Action::default());
             }
             Err(Error::Timeout {
                 step: "try",
@@ -572,13 +572,13 @@ mod tests {
     }
 
     impl Reconciler for Busy {
-        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
             let now = self.machine.up();
             if *key.namespace == *"slow" {
                 tokio::time::sleep(self.takes).await;
             }
             self.done.lock().unwrap().push((key.clone(), now));
-            Ok(Outcome::default())
+            Ok(Action::default())
         }
     }
 
@@ -626,7 +626,7 @@ mod tests {
         let mut tasks = JoinSet::new();
         for api in context.apis::<ConfigMap>() {
             let (queue, cache, health) = (queue.clone(), cache.clone(), context.watch_health());
-            let touched = move |touched: &Touched<'_, ()>| queue.add(touched.key.clone());
+            let touched = move |touched: &CacheEvent<'_, ()>| queue.add(touched.key.clone());
             tasks.spawn(follow(
                 api,
                 Selection::default(),
@@ -696,7 +696,7 @@ mod tests {
     }
 
     impl Reconciler for Refused {
-        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+        async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
             self.tried.lock().unwrap().push(self.machine.up());
             let mut status = kube::core::Status::failure("no", "").with_code(self.code);
             let details = json!({"retryAfterSeconds": self.retry_after});

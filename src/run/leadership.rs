@@ -15,7 +15,7 @@ use super::thread::Thread;
 use super::webhooks::operator_namespace;
 use crate::client::ServerClock;
 use crate::leader::{Elector, LEASE, Periods, Settings};
-use crate::reconcile::event::{Events, News, Severity};
+use crate::reconcile::event::{Events, NewEvent, Severity};
 use crate::reconcile::health::Health;
 use crate::telemetry::metrics;
 use crate::telemetry::probes::{Note, Notes};
@@ -128,7 +128,7 @@ fn count(registry: &mut Registry, leads: impl Fn() -> bool + Send + Sync + 'stat
 
 /// Tells that this replica leads from now on, as client-go does it.
 pub(super) fn tell(events: &Events, lease: ObjectReference, identity: &str) {
-    let news = News {
+    let news = NewEvent {
         severity: Severity::Normal,
         reason: "LeaderElection",
         action: "Lead",

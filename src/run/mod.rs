@@ -27,7 +27,7 @@ use thread::Thread;
 use webhooks::{CertificateGates, Certificates};
 
 use crate::kinds::{self, Kind};
-use crate::reconcile::event::{self, Teller};
+use crate::reconcile::event::{self, EventPublisher};
 use crate::reconcile::health::Health;
 use crate::telemetry::probes::{Gate, Gates, Heartbeat};
 use crate::telemetry::{metrics, probes};
@@ -314,7 +314,7 @@ fn serve_probes(
 
 /// All that needs the API server.
 struct Operate {
-    teller: Teller,
+    teller: EventPublisher,
     /// That of all but the reconcilers.
     client: Client,
     api_server: Gate,
@@ -376,7 +376,7 @@ fn start_reconcilers(
     tasks: &mut Tasks,
     context: reconcile::Context,
     kinds: Vec<&'static Kind>,
-    teller: Teller,
+    teller: EventPublisher,
 ) {
     let stop = context.stop.clone();
     for kind in kinds {

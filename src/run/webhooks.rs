@@ -13,9 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::flags::Flags;
 use super::{Stop, Tasks};
-use crate::certs::{self, BundleTarget, Files, Keeper, Named};
+use crate::certs::{self, BundleTarget, CertManager, Files, Named};
 use crate::kinds::Kind;
-use crate::manifests::{self, Reach};
+use crate::manifests::{self, ClientConfig};
 use crate::reconcile::health::Health;
 use crate::telemetry::metrics;
 use crate::telemetry::probes::{Gate, Gates};
@@ -27,7 +27,7 @@ const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/names
 /// Where the webhooks' certificates come from.
 pub(super) enum Certificates {
     /// From an authority of our own.
-    Kept(Box<Keeper>),
+    Kept(Box<CertManager>),
     /// From files that somebody else writes.
     Files(Box<Files>),
 }
@@ -40,8 +40,8 @@ impl Certificates {
         server_clock: client::ServerClock,
     ) -> anyhow::Result<Self> {
         let reach = match &flags.webhook_url {
-            Some(url) => Reach::Url(url.clone()),
-            None => Reach::Service {
+            Some(url) => ClientConfig::Url(url.clone()),
+            None => ClientConfig::Service {
                 name: manifests::WEBHOOK_SERVICE,
                 namespace: manifests::NAMESPACE,
             },
@@ -71,7 +71,7 @@ impl Certificates {
                 clock::system(),
             ))));
         }
-        let keeper = Keeper::new(
+        let keeper = CertManager::new(
             client.clone(),
             certs::Settings {
                 create_namespace: !client::in_cluster(),

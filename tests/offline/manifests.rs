@@ -158,7 +158,7 @@ fn webhook_rules_name_only_our_groups_and_never_a_subresource() {
         .iter()
         .map(|kind| (kind.admission.resource)().group)
         .collect();
-    let reach = manifests::Reach::Url("https://x".into());
+    let reach = manifests::ClientConfig::Url("https://x".into());
     for configuration in manifests::configurations(kinds::REGISTRY, &reach, &["ns".into()]) {
         let webhooks = configuration["webhooks"].as_array().unwrap();
         assert_eq!(webhooks.len(), kinds::REGISTRY.len());

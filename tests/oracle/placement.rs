@@ -7,7 +7,7 @@ use std::fs;
 
 use chrono::Utc;
 use fastrand::Rng;
-use my_operator::kinds::mydaemonset::placement::{Fate, Placement, daemon_tolerations};
+use my_operator::kinds::mydaemonset::placement::{Eligibility, Placement, daemon_tolerations};
 use my_operator::kinds::mydaemonset::views::NodeView;
 use my_operator::kinds::template::PodTemplate;
 use my_operator_cluster::binaries::kubernetes_version;
@@ -32,18 +32,18 @@ struct Answer {
 impl Answer {
     /// What the design makes of that: the built-in controller knows neither cordons nor nodes that
     /// are down.
-    fn fate(&self, cordoned: bool) -> Fate {
+    fn fate(&self, cordoned: bool) -> Eligibility {
         let down = ["not-ready", "unreachable"].map(|k| format!("node.kubernetes.io/{k}"));
         if !self.matches || !self.no_execute.is_empty() {
-            Fate::Leave
+            Eligibility::Leave
         } else if !self.no_schedule.iter().all(|key| down.contains(key)) {
-            Fate::Keep
+            Eligibility::Keep
         } else if cordoned {
-            Fate::Cordoned
+            Eligibility::Cordoned
         } else if self.no_schedule.is_empty() {
-            Fate::Run
+            Eligibility::Run
         } else {
-            Fate::Down
+            Eligibility::Down
         }
     }
 }

@@ -100,7 +100,7 @@ impl Running {
         server_clock: ServerClock,
     ) -> Self {
         let clock = cluster.machine.clock();
-        let keeper = Keeper::new(client, settings, clock, server_clock).unwrap();
+        let keeper = CertManager::new(client, settings, clock, server_clock).unwrap();
         let (state, resolver) = (keeper.state(), keeper.resolver());
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(keeper.run(shutdown.clone()));

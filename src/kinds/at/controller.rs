@@ -22,13 +22,13 @@ use super::pod::{self, AT_UID, PodObject, PodView};
 use super::step::{self, Act, Call, Hindrance, Last, Records, Seen, Sightings, Step, Version};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
-use crate::reconcile::cache::{Cache, Source, Touched, follow};
-use crate::reconcile::event::{self, Events, News};
-use crate::reconcile::own::{MAX_LAG, Own};
+use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
+use crate::reconcile::event::{self, Events, NewEvent};
+use crate::reconcile::own::{MAX_LAG, WriteCache};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, read, runner};
+use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, read, runner};
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
@@ -56,8 +56,8 @@ async fn run(context: Context) -> anyhow::Result<()> {
         metrics: context.register(Metrics::new),
         ats: Arc::new(Cache::new(at_apis.len(), no_index)),
         pods: Arc::new(Cache::new(pod_apis.len(), no_index)),
-        own_ats: Own::default(),
-        own_pods: Own::default(),
+        own_ats: WriteCache::default(),
+        own_pods: WriteCache::default(),
         memory: Mutex::default(),
         records: Mutex::default(),
     });
@@ -65,7 +65,7 @@ async fn run(context: Context) -> anyhow::Result<()> {
     for api in at_apis {
         let touched = {
             let (reconciler, queue) = (reconciler.clone(), queue.clone());
-            move |touched: &Touched<'_, StoredAt>| reconciler.at_touched(touched, &queue)
+            move |touched: &CacheEvent<'_, StoredAt>| reconciler.at_touched(touched, &queue)
         };
         let (cache, health) = (reconciler.ats.clone(), context.watch_health());
         let selection = Selection::default();
@@ -81,7 +81,7 @@ async fn run(context: Context) -> anyhow::Result<()> {
     for api in pod_apis {
         let touched = {
             let (reconciler, queue) = (reconciler.clone(), queue.clone());
-            move |touched: &Touched<'_, PodView>| reconciler.pod_touched(touched, &queue)
+            move |touched: &CacheEvent<'_, PodView>| reconciler.pod_touched(touched, &queue)
         };
         let (cache, health) = (reconciler.pods.clone(), context.watch_health());
         let selection = Selection::default().labels(&format!("{MANAGED_BY}={MANAGER},{AT_UID}"));
@@ -105,8 +105,8 @@ struct AtReconciler {
     metrics: Metrics,
     ats: Arc<Cache<StoredAt>>,
     pods: Arc<Cache<PodView>>,
-    own_ats: Own<StoredAt>,
-    own_pods: Own<PodView>,
+    own_ats: WriteCache<StoredAt>,
+    own_pods: WriteCache<PodView>,
     memory: Mutex<HashMap<Key, Memory>>,
     records: Mutex<Records>,
 }
@@ -130,10 +130,10 @@ struct Memory {
 }
 
 impl Reconciler for AtReconciler {
-    async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
         let mut work = Work::default();
         let outcome = self.work(key, &mut work).await;
-        // News are told, and logged, whatever came after them.
+        // Events are published, and logged, whatever came after them.
         for (about, news) in work.news {
             self.events.publish(about, news);
         }
@@ -141,7 +141,7 @@ impl Reconciler for AtReconciler {
         if let (Err(_), Some(did)) = (&outcome, &did) {
             tracing::info!(controller = CONTROLLER, object = %key, "{did}");
         }
-        outcome.map(|next| Outcome { next, did })
+        outcome.map(|next| Action { next, did })
     }
 }
 
@@ -149,19 +149,19 @@ impl Reconciler for AtReconciler {
 #[derive(Default)]
 struct Work {
     did: Vec<String>,
-    news: Vec<(ObjectReference, News)>,
+    news: Vec<(ObjectReference, NewEvent)>,
 }
 
 /// What the next step is decided on.
 #[derive(Default)]
-struct Sight {
+struct Observed {
     pod: Option<Arc<PodView>>,
     live: bool,
     /// The watch does not have this pod, or not yet: it is the answer to a write of our own.
     own: bool,
 }
 
-impl Sight {
+impl Observed {
     fn live(pod: Option<PodView>) -> Self {
         Self {
             pod: pod.map(Arc::new),
@@ -172,7 +172,7 @@ impl Sight {
 }
 
 impl AtReconciler {
-    fn at_touched(&self, touched: &Touched<'_, StoredAt>, queue: &Queue) {
+    fn at_touched(&self, touched: &CacheEvent<'_, StoredAt>, queue: &Queue) {
         let phase = |at: Option<&StoredAt>| at.map(|at| at.phase);
         let (before, after) = (phase(touched.old), phase(touched.new));
         self.metrics.changed(before, after);
@@ -189,7 +189,7 @@ impl AtReconciler {
         touched.enqueue(queue);
     }
 
-    fn pod_touched(&self, touched: &Touched<'_, PodView>, queue: &Queue) {
+    fn pod_touched(&self, touched: &CacheEvent<'_, PodView>, queue: &Queue) {
         // By name, since a pod may lose its owner reference while its At waits for its end.
         let Some(name) = touched.key.name.strip_suffix(pod::POD_SUFFIX) else {
             return;
@@ -326,7 +326,7 @@ impl AtReconciler {
         &self,
         at: &AtView,
         act: Act,
-        sight: Sight,
+        sight: Observed,
         work: &mut Work,
     ) -> Result<After, Failed> {
         let sight = match act {
@@ -336,7 +336,7 @@ impl AtReconciler {
                 Ok(pod) => {
                     work.did.push("created the pod".to_owned());
                     self.works(at, Call::Create);
-                    Sight::live(Some(pod))
+                    Observed::live(Some(pod))
                 }
                 Err(error) if error.status().is_some_and(Status::is_already_exists) => {
                     self.look_around(at).await?
@@ -361,7 +361,7 @@ impl AtReconciler {
         at: &AtView,
         uid: &str,
         gate: usize,
-        sight: &Sight,
+        sight: &Observed,
         work: &mut Work,
     ) -> Result<After, Failed> {
         // From here on, what is seen without our gate may be our own doing.
@@ -371,7 +371,7 @@ impl AtReconciler {
             // instead of being stored (ShouldDeleteDuringUpdate in k8s.io/apiserver, registry/generic/registry/store.go).
             Ok(pod) if pod.deleting && !pod.bound => {
                 self.own_pods.forget(&pod_key(at));
-                Ok(After::Undone(Sight::live(self.look(at).await?)))
+                Ok(After::Undone(Observed::live(self.look(at).await?)))
             }
             Ok(pod) => {
                 work.did.push(format!("released the pod {uid}"));
@@ -382,9 +382,9 @@ impl AtReconciler {
                 let is_gone = last.is_some_and(|last| of_it(&last));
                 Ok(After::Done(if is_gone {
                     self.own_pods.forget(&pod_key(at));
-                    Sight::default()
+                    Observed::default()
                 } else {
-                    Sight::live(Some(pod))
+                    Observed::live(Some(pod))
                 }))
             }
             Err(error) => {
@@ -401,7 +401,7 @@ impl AtReconciler {
                     // It is as it was read, so the release itself is rejected.
                     return Err(Failed::new(Call::Release, error));
                 }
-                Ok(After::Undone(Sight::live(pod)))
+                Ok(After::Undone(Observed::live(pod)))
             }
         }
     }
@@ -421,7 +421,7 @@ impl AtReconciler {
                 // them without end.
                 self.in_vain(at);
             }
-            return Ok(After::Done(Sight::default()));
+            return Ok(After::Done(Observed::default()));
         }
         // The answer says that there is no such pod. A proxy may say so, too.
         let sight = self.look_around(at).await?;
@@ -533,13 +533,13 @@ impl AtReconciler {
     }
 
     /// The pod as the watch has it, or as our own last call left it.
-    fn cached_pod(&self, key: &Key) -> Sight {
+    fn cached_pod(&self, key: &Key) -> Observed {
         let key = Key::new(&key.namespace, pod::name(&key.name));
         let cached = self.pods.get(&key);
         let version = cached.as_deref().map(PodView::version).map(str::to_owned);
         let pod = self.own_pods.newer(&key, cached, PodView::version);
         let own = pod.as_deref().map(PodView::version) != version.as_deref();
-        Sight {
+        Observed {
             pod,
             live: false,
             own,
@@ -548,13 +548,13 @@ impl AtReconciler {
 
     /// Reads the pod from the API server itself. While a foreign one is in the way, no watch shows its
     /// end, and the reads get rarer.
-    async fn look_around(&self, at: &AtView) -> Result<Sight, Failed> {
+    async fn look_around(&self, at: &AtView) -> Result<Observed, Failed> {
         let pod = self.look(at).await?;
         let is_foreign = |pod: &PodView| !pod.is_of(&at.uid) && pod.stray_of.is_none();
         if pod.as_ref().is_some_and(is_foreign) && at.phase() == Phase::Pending {
             self.in_vain(at);
         }
-        Ok(Sight::live(pod))
+        Ok(Observed::live(pod))
     }
 
     /// What is remembered of that At.
@@ -698,9 +698,9 @@ fn text_of(pod: Value) -> serde_json::Result<Vec<u8>> {
 /// What is known of the pod after the call of a step.
 enum After {
     /// The call was carried out: the step goes on.
-    Done(Sight),
+    Done(Observed),
     /// It was not, for the pod is not as it was read: there is another step to make.
-    Undone(Sight),
+    Undone(Observed),
 }
 
 /// A call that failed.
@@ -789,8 +789,8 @@ mod tests {
                 metrics: Metrics::new(&mut Registry::default()),
                 ats: Arc::new(Cache::new(0, no_index)),
                 pods: Arc::new(Cache::new(0, no_index)),
-                own_ats: Own::default(),
-                own_pods: Own::default(),
+                own_ats: WriteCache::default(),
+                own_pods: WriteCache::default(),
                 memory: Mutex::default(),
                 records: Mutex::default(),
             };
@@ -878,7 +878,7 @@ mod tests {
         }
 
         /// One reconcile pass; when the next is due, and the Events of this one.
-        async fn work(&self) -> (Option<DateTime<Utc>>, Vec<News>) {
+        async fn work(&self) -> (Option<DateTime<Utc>>, Vec<NewEvent>) {
             let mut work = Work::default();
             let next = self.reconciler.work(&key(), &mut work).await.unwrap();
             (next, work.news.into_iter().map(|(_, news)| news).collect())
@@ -889,7 +889,7 @@ mod tests {
             let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
             let clock = self.reconciler.clock.clone();
             let queue = Queue::new(clock, figures.of(CONTROLLER));
-            let touched = Touched {
+            let touched = CacheEvent {
                 key: &pod_key(),
                 old,
                 new,

@@ -27,7 +27,7 @@ use super::schedule::ceil_to_millisecond;
 use super::view::AtView;
 use crate::admission::faults::join;
 use crate::reconcile::condition::{self, ACCEPTED};
-use crate::reconcile::event::{News, Severity};
+use crate::reconcile::event::{NewEvent, Severity};
 
 /// How often to look at what no watch tells of, such as somebody else's pod.
 pub const BLIND_INTERVAL: TimeDelta = TimeDelta::seconds(60);
@@ -292,7 +292,7 @@ pub struct Step {
     /// The status to write, with the resource version that was looked at, if it is to change.
     pub status: Option<Box<AtStatus>>,
     /// What to tell people once that is done.
-    pub news: Vec<News>,
+    pub news: Vec<NewEvent>,
     /// The start that these Events report, to be counted once that is done.
     pub start: Option<DateTime<Utc>>,
     /// Look at once what is next.
@@ -369,7 +369,7 @@ pub fn is_overdue(at: &AtView, released: Option<&Released>, now: DateTime<Utc>) 
 
 /// Decides what to do next about an At.
 pub fn step(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>) -> Step {
-    let draft = Draft::new(at, now);
+    let draft = StatusBuilder::new(at, now);
     match (at.phase(), &at.status.pod_uid) {
         (Phase::Done, _) => done(draft, seen),
         // A recorded UID is a start, whatever the phase says.
@@ -393,7 +393,7 @@ pub fn hindered(at: &AtView, hindrance: Hindrance<'_>, now: DateTime<Utc>) -> St
     } else {
         call.failed()
     };
-    let mut draft = Draft::new(at, now);
+    let mut draft = StatusBuilder::new(at, now);
     match at.phase() {
         _ if at.deleting => {}
         // The result stays what it is. Only a deletion is tried then.
@@ -420,13 +420,13 @@ pub fn hindered(at: &AtView, hindrance: Hindrance<'_>, now: DateTime<Utc>) -> St
     draft.wait(earliest(hold, deadline.filter(|deadline| *deadline > now)))
 }
 
-fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
+fn pending(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
     let (at, now) = (draft.at, draft.now);
     let ours = seen.pod.filter(|pod| pod.is_of(&at.uid));
     if at.deleting {
         return match ours {
             Some(pod) if pod.gate.is_some() && !pod.deleting => draft.delete_pod(seen, pod),
-            _ => Draft::silent(),
+            _ => StatusBuilder::silent(),
         };
     }
     let go = may_go_on(at, now);
@@ -434,13 +434,13 @@ fn pending(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
     let is_gone = |run: &&Released| ours.is_none_or(|pod| pod.uid != run.uid);
     if let Some(run) = seen.released.filter(is_gone) {
         if !seen.live {
-            return Draft::look();
+            return StatusBuilder::look();
         }
         draft.take_for_run(&run.uid, seen, None);
         return draft.again();
     }
     match ours {
-        Some(_) if !seen.live => Draft::look(),
+        Some(_) if !seen.live => StatusBuilder::look(),
         Some(pod) if pod.gate.is_none() => {
             draft.take_for_run(&pod.uid, seen, Some(pod));
             draft.again()
@@ -496,7 +496,7 @@ fn is_current(pod: &PodView, at: &AtView) -> bool {
 }
 
 /// The way to a pod when there is none of ours, and it is time.
-fn start(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
+fn start(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
     let (at, now) = (draft.at, draft.now);
     let conflict = condition::get(&at.status.conditions, STARTED)
         .is_some_and(|c| c.reason == NAME_CONFLICT && c.status == "False");
@@ -525,18 +525,18 @@ fn start(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
     }
     match &at.spec {
         // Where there was a foreign pod, look before trying.
-        _ if !seen.live && (seen.pod.is_some() || conflict) => Draft::look(),
+        _ if !seen.live && (seen.pod.is_some() || conflict) => StatusBuilder::look(),
         Ok(spec) => Step {
             act: Act::Create(pod::build(at.owner(), spec)),
             again: true,
-            ..Draft::silent()
+            ..StatusBuilder::silent()
         },
-        Err(_) => Draft::silent(),
+        Err(_) => StatusBuilder::silent(),
     }
 }
 
 /// Nothing may start now, and there is no pod of ours.
-fn idle(mut draft: Draft<'_>, go: &Go) -> Step {
+fn idle(mut draft: StatusBuilder<'_>, go: &Go) -> Step {
     let at = draft.at;
     draft.status.scheduled_time = at.instant();
     draft.unset(RECONCILING);
@@ -578,7 +578,7 @@ fn idle(mut draft: Draft<'_>, go: &Go) -> Step {
     }
 }
 
-fn running(mut draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
+fn running(mut draft: StatusBuilder<'_>, seen: Seen<'_>, uid: &str) -> Step {
     draft.status.phase = Some(Phase::Running);
     let Some(pod) = seen.pod.filter(|pod| pod.uid == uid) else {
         return gone(draft, seen, uid);
@@ -593,7 +593,7 @@ fn running(mut draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
 }
 
 /// The recorded pod still has our gate.
-fn committed(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView, gate: usize) -> Step {
+fn committed(mut draft: StatusBuilder<'_>, seen: Seen<'_>, pod: &PodView, gate: usize) -> Step {
     let (at, now) = (draft.at, draft.now);
     let too_late = too_late_to_release(at, now);
     let early = at.status.scheduled_time.filter(|instant| now < *instant);
@@ -601,7 +601,7 @@ fn committed(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView, gate: usize) -
     let ends = pod.deleting || at.deleting || too_late || decided.is_some();
     match decided {
         // The pod of an At that has started is gated in an old view only, as a rule.
-        _ if (ends || at.is_started()) && !seen.live => Draft::look(),
+        _ if (ends || at.is_started()) && !seen.live => StatusBuilder::look(),
         // First, so that no end is recorded beside a start that was not.
         _ if at.is_started() && !at.deleting => {
             draft.take_back_start();
@@ -640,7 +640,7 @@ fn too_late_to_release(at: &AtView, now: DateTime<Utc>) -> bool {
 }
 
 /// The recorded pod was released and has not ended.
-fn released(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
+fn released(mut draft: StatusBuilder<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
     let (at, now) = (draft.at, draft.now);
     draft.record_start(seen, pod);
     // The kubelet enforces the deadline of a pod that a node has. Of one that waits, the operator does.
@@ -666,7 +666,7 @@ fn released(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
         .filter(|_| waits && !pod.deleting)
         .and_then(|(started, seconds)| deadline(started, seconds));
     match end {
-        Some(end) if now >= end && !seen.live => Draft::look(),
+        Some(end) if now >= end && !seen.live => StatusBuilder::look(),
         Some(end) if now >= end => {
             let message = "no node had taken the pod in when activeDeadlineSeconds had passed";
             draft.decide(&Verdict::plain(Ending::Failed, DEADLINE_EXCEEDED, message))
@@ -681,7 +681,7 @@ fn released(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
                     news: draft.news,
                     start: draft.start,
                     next: earliest(next, Some(record)),
-                    ..Draft::silent()
+                    ..StatusBuilder::silent()
                 };
             }
             if !at.deleting {
@@ -693,21 +693,21 @@ fn released(mut draft: Draft<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
 }
 
 /// The recorded pod is not there.
-fn gone(draft: Draft<'_>, seen: Seen<'_>, uid: &str) -> Step {
+fn gone(draft: StatusBuilder<'_>, seen: Seen<'_>, uid: &str) -> Step {
     let last = seen.last.filter(|last| last.pod.uid == uid);
     if let Some((last, verdict)) = last.and_then(|last| Some((last, result::of(&last.pod)?))) {
         return draft.end_of_pod(seen, &last.pod, &verdict);
     }
     if draft.at.deleting && seen.pod.is_none() {
-        return Draft::silent();
+        return StatusBuilder::silent();
     }
     if !seen.live {
-        return Draft::look();
+        return StatusBuilder::look();
     }
     lost(draft, seen, last)
 }
 
-fn lost(mut draft: Draft<'_>, seen: Seen<'_>, last: Option<&Last>) -> Step {
+fn lost(mut draft: StatusBuilder<'_>, seen: Seen<'_>, last: Option<&Last>) -> Step {
     let seen_free = |run: &&Released| Some(&run.uid) == draft.at.status.pod_uid.as_ref();
     let was_freed = draft.at.is_started()
         || seen.released.is_some_and(|run| seen_free(&run))
@@ -756,7 +756,7 @@ fn unknown(reason: &str) -> Verdict {
     Verdict::plain(Ending::Unknown, reason, message)
 }
 
-fn done(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
+fn done(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
     let (at, now) = (draft.at, draft.now);
     let ours = seen.pod.filter(|pod| pod.is_of(&at.uid));
     let held = seen.hold.filter(|hold| *hold > now);
@@ -766,7 +766,7 @@ fn done(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
         return draft.delete_pod(seen, pod);
     }
     if at.deleting {
-        return Draft::silent();
+        return StatusBuilder::silent();
     }
     let stray =
         ours.filter(|pod| pod.gate.is_none() && Some(&pod.uid) != at.status.pod_uid.as_ref());
@@ -774,7 +774,7 @@ fn done(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
         condition::get(&at.status.conditions, STARTED).is_some_and(|c| c.reason == GATE_VIOLATED);
     if stray.is_some() && !told {
         if !seen.live {
-            return Draft::look();
+            return StatusBuilder::look();
         }
         let why = "another client removed the gate of a pod that the operator never released";
         draft.set(STARTED, true, GATE_VIOLATED, why);
@@ -795,7 +795,7 @@ fn done(mut draft: Draft<'_>, seen: Seen<'_>) -> Step {
             act: Act::DeleteAt,
             // A finalizer may hold it, and a proxy may answer for the API server.
             next: Some(now + BLIND_INTERVAL),
-            ..Draft::silent()
+            ..StatusBuilder::silent()
         },
         end => draft.wait(earliest(end, held.filter(|_| unused.is_some()))),
     }
@@ -806,15 +806,15 @@ fn earliest(a: Option<DateTime<Utc>>, b: Option<DateTime<Utc>>) -> Option<DateTi
 }
 
 /// A step that is being made up: the next status begins as the present one.
-struct Draft<'a> {
+struct StatusBuilder<'a> {
     at: &'a AtView,
     now: DateTime<Utc>,
     status: AtStatus,
-    news: Vec<News>,
+    news: Vec<NewEvent>,
     start: Option<DateTime<Utc>>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> StatusBuilder<'a> {
     fn new(at: &'a AtView, now: DateTime<Utc>) -> Self {
         let mut draft = Self {
             at,
@@ -892,7 +892,7 @@ impl<'a> Draft<'a> {
     }
 
     fn tell(&mut self, severity: Severity, reason: &'static str, action: &'static str, note: &str) {
-        self.news.push(News {
+        self.news.push(NewEvent {
             severity,
             reason,
             action,
@@ -1101,7 +1101,7 @@ impl<'a> Draft<'a> {
             return Self::look();
         }
         if let Some(hold) = seen.hold.filter(|hold| *hold > self.now) {
-            return Draft::new(self.at, self.now).wait(Some(hold));
+            return StatusBuilder::new(self.at, self.now).wait(Some(hold));
         }
         Step {
             act: Act::DeletePod(Version::of(pod)),

@@ -13,22 +13,24 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::decision::{Act, Found, Sight, Trouble, decide};
+use super::decision::{Act, Found, Observed, Trouble, decide};
 use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
-use super::{Child, DEGRADED, Done, Observed as _, Owner, Parent, Report, Seen, Status, Upkeep};
+use super::{
+    Child, DEGRADED, Done, DriftPolicy, Observed as _, Owner, Parent, Report, Seen, Status,
+};
 use crate::admission::faults;
 use crate::admission::rules::{Rules, settle};
 use crate::kinds::pods::{self, Pod, PodView};
-use crate::reconcile::cache::{Cache, Source, Touched, follow};
+use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
 use crate::reconcile::condition::{self, ACCEPTED};
-use crate::reconcile::event::{self, News, Severity};
+use crate::reconcile::event::{self, NewEvent, Severity};
 use crate::reconcile::own::MAX_LAG;
-use crate::reconcile::pace::{Pace, StatusWrites};
+use crate::reconcile::pace::{Backoff, StatusWrites};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, read, runner};
+use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, read, runner};
 
 /// More steps than any way through the decision has: a bug must not become a hot loop.
 const MAX_STEPS: usize = 8;
@@ -112,10 +114,10 @@ struct Memory {
     /// The child that was the object's own when it was seen last, by name.
     own: Option<String>,
     /// The pace of attempts at the child, and what stands in their way.
-    pace: Pace,
+    pace: Backoff,
     trouble: Option<Trouble>,
     /// The same of the deletion of earlier children.
-    retiring: Pace,
+    retiring: Backoff,
     leftover: Option<Trouble>,
     statuses: StatusWrites,
     /// What was done with the child and not told yet, the status not having been written since.
@@ -125,14 +127,14 @@ struct Memory {
 impl<P: Parent> Controller<P> {
     async fn watch_parents(self: Arc<Self>, api: Api<Stored<P>>) {
         let (cache, health) = (self.parents.clone(), self.context.watch_health());
-        let touched = |touched: &Touched<'_, ParentView>| touched.enqueue(&self.queue);
+        let touched = |touched: &CacheEvent<'_, ParentView>| touched.enqueue(&self.queue);
         let selection = Selection::default().page(PAGE);
         follow(api, selection, cache, health, ParentView::of, touched).await;
     }
 
     async fn watch_children(self: Arc<Self>, api: Api<StoredChild<P>>) {
         let (cache, health) = (self.children.clone(), self.context.watch_health());
-        let touched = |touched: &Touched<'_, ChildView>| self.child_touched(touched);
+        let touched = |touched: &CacheEvent<'_, ChildView>| self.child_touched(touched);
         let labels = format!("{MANAGED_BY}={MANAGER},{COMPONENT}={}", P::NAME);
         let selection = Selection::default().page(PAGE).labels(&labels);
         follow(api, selection, cache, health, view::<P>, touched).await;
@@ -141,7 +143,7 @@ impl<P: Parent> Controller<P> {
     async fn watch_pods(self: Arc<Self>, api: Api<Pod>) {
         let (cache, health) = (self.pods.clone(), self.context.watch_health());
         let view = |pod| PodView::of(pod, P::POD_LABELS);
-        let touched = |touched: &Touched<'_, PodView>| {
+        let touched = |touched: &CacheEvent<'_, PodView>| {
             if touched.old == touched.new {
                 return;
             }
@@ -154,7 +156,7 @@ impl<P: Parent> Controller<P> {
         follow(api, selection, cache, health, view, touched).await;
     }
 
-    fn child_touched(&self, touched: &Touched<'_, ChildView>) {
+    fn child_touched(&self, touched: &CacheEvent<'_, ChildView>) {
         let namespace = &touched.key.namespace;
         for child in [touched.old, touched.new].into_iter().flatten() {
             if let Some(owner) = child.owner() {
@@ -200,18 +202,18 @@ fn view<P: Parent>(child: StoredChild<P>) -> ChildView {
 }
 
 impl<P: Parent> Reconciler for Controller<P> {
-    async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
         let Some(parent) = self.parents.get(key) else {
             self.memories().remove(key);
             self.waiting().retain(|_, waiting| {
                 waiting.remove(key);
                 !waiting.is_empty()
             });
-            return Ok(Outcome::default());
+            return Ok(Action::default());
         };
         if parent.deleting {
             // Its child goes, or stays, by its owner reference.
-            return Ok(Outcome::default());
+            return Ok(Action::default());
         }
         let before = read_status::<P>(&parent).map_err(|error| Error::Unreadable {
             object: key.clone(),
@@ -228,7 +230,7 @@ impl<P: Parent> Reconciler for Controller<P> {
                     status: &before,
                 };
                 self.memories().entry(key.clone()).or_default().meet(&owner);
-                Look {
+                Reconcile {
                     this: self,
                     parent: &parent,
                     owner: &owner,
@@ -247,7 +249,7 @@ impl<P: Parent> Reconciler for Controller<P> {
                 condition::set(
                     conditions, ACCEPTED, false, "Invalid", &message, generation, now,
                 );
-                let news = turned(&before, &after, ACCEPTED, "False").then_some(News {
+                let news = turned(&before, &after, ACCEPTED, "False").then_some(NewEvent {
                     severity: Severity::Warning,
                     reason: "Invalid",
                     action: "Validate",
@@ -255,7 +257,7 @@ impl<P: Parent> Reconciler for Controller<P> {
                 });
                 self.write(key, &parent, &before, &after).await?;
                 self.publish(key, &parent.uid, news);
-                Ok(Outcome::default())
+                Ok(Action::default())
             }
         }
     }
@@ -283,7 +285,7 @@ impl Memory {
         }
         if self.generation != owner.generation {
             self.generation = owner.generation;
-            (self.pace, self.retiring) = (Pace::default(), Pace::default());
+            (self.pace, self.retiring) = (Backoff::default(), Backoff::default());
             (self.trouble, self.leftover) = (None, None);
         }
     }
@@ -319,7 +321,7 @@ impl<P: Parent> Controller<P> {
         Ok(written.and_then(|object| object.metadata.resource_version))
     }
 
-    fn publish(&self, key: &Key, uid: &str, news: impl IntoIterator<Item = News>) {
+    fn publish(&self, key: &Key, uid: &str, news: impl IntoIterator<Item = NewEvent>) {
         for news in news {
             let about = event::about::<<P::Rules as Rules>::Object>(key, uid);
             self.context.events.publish(about, news);
@@ -338,15 +340,15 @@ struct Work {
 }
 
 /// One look at one object whose spec obeys the rules.
-struct Look<'a, P: Parent> {
+struct Reconcile<'a, P: Parent> {
     this: &'a Controller<P>,
     parent: &'a ParentView,
     owner: &'a Owner<'a, P>,
     work: Work,
 }
 
-impl<P: Parent> Look<'_, P> {
-    async fn take(mut self) -> Result<Outcome, Error> {
+impl<P: Parent> Reconcile<'_, P> {
+    async fn take(mut self) -> Result<Action, Error> {
         let want = P::child(self.owner);
         let found = self.bring_about(&want).await;
         // What was done is told, and logged, whatever came after it.
@@ -357,7 +359,7 @@ impl<P: Parent> Look<'_, P> {
         let did = (!self.work.did.is_empty()).then(|| self.work.did.join(", "));
         let failed = found.err().or(told.err());
         match failed {
-            None => Ok(Outcome {
+            None => Ok(Action {
                 next: self.work.next,
                 did,
             }),
@@ -400,8 +402,8 @@ impl<P: Parent> Look<'_, P> {
             });
             let upkeep = child
                 .as_deref()
-                .map_or(Upkeep::Equal, |child| P::upkeep(self.owner, child));
-            let act = decide(&Sight {
+                .map_or(DriftPolicy::Equal, |child| P::upkeep(self.owner, child));
+            let act = decide(&Observed {
                 uid: self.owner.uid,
                 name: &self.owner.key.name,
                 wanted,
@@ -426,7 +428,7 @@ impl<P: Parent> Look<'_, P> {
                     self.work.trouble = memory.trouble;
                     return Ok(child.filter(|child| self.is_own(child)));
                 }
-                Act::Look => {
+                Act::Reconcile => {
                     child = self.look(&want.name).await?.map(Arc::new);
                     live = true;
                 }
@@ -434,14 +436,14 @@ impl<P: Parent> Look<'_, P> {
                     // The watch of the object may lag behind that of its child. What is made or taken for an object
                     // that is gone would start pods, and be deleted; a Job that is let go runs what the spec no
                     // longer says.
-                    let starts_pods = act != Act::Apply || matches!(upkeep, Upkeep::Patch(_));
+                    let starts_pods = act != Act::Apply || matches!(upkeep, DriftPolicy::Patch(_));
                     if starts_pods && !self.is_current().await? {
                         self.work.is_outdated = true;
                         return Ok(None);
                     }
                     let written = match (&child, upkeep) {
                         (None, _) if P::ONCE => self.create(&body).await,
-                        (Some(child), Upkeep::Patch(patch)) => {
+                        (Some(child), DriftPolicy::Patch(patch)) => {
                             self.patch(child, patch, &body).await
                         }
                         _ => self.apply(want, &body, child.as_deref()).await,
@@ -751,7 +753,7 @@ impl<P: Parent> Look<'_, P> {
             match call("delete the child before", self.owner.key, request).await {
                 Ok(_) => {
                     let did = format!("deleted {} {}", P::Child::kind(&()), other.name);
-                    let news = News {
+                    let news = NewEvent {
                         severity: Severity::Normal,
                         reason: "Deleted",
                         action: "Delete",
@@ -779,7 +781,7 @@ impl<P: Parent> Look<'_, P> {
             if memory.leftover.is_some() {
                 return Some(memory.retiring.failed(now));
             }
-            memory.retiring = Pace::default();
+            memory.retiring = Backoff::default();
             None
         });
         Ok(())
@@ -865,7 +867,7 @@ impl<P: Parent> Look<'_, P> {
         // What is on its way out is nothing to worry about.
         let warned = trouble.filter(|trouble| trouble.reason != TERMINATING);
         let warning = warned.filter(|_| turned(before, &after, DEGRADED, "True"));
-        let warning = warning.map(|trouble| News {
+        let warning = warning.map(|trouble| NewEvent {
             severity: Severity::Warning,
             reason: trouble.reason,
             action: "Apply",
@@ -878,7 +880,7 @@ impl<P: Parent> Look<'_, P> {
 }
 
 /// What was done with the child, for people.
-fn child_news<P: Parent>(done: Done, want: &Child) -> Option<News> {
+fn child_news<P: Parent>(done: Done, want: &Child) -> Option<NewEvent> {
     let child = format!("{} {}", P::Child::kind(&()), want.name);
     let (reason, note) = match done {
         Done::Nothing => return None,
@@ -886,7 +888,7 @@ fn child_news<P: Parent>(done: Done, want: &Child) -> Option<News> {
         Done::Changed => ("Updated", format!("changed {child} as the spec says")),
         Done::Restored => ("Restored", format!("put {child} right, which was changed")),
     };
-    Some(News {
+    Some(NewEvent {
         severity: Severity::Normal,
         reason,
         action: "Apply",

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::Upkeep;
+use super::DriftPolicy;
 use super::view::{Belongs, ChildView};
 
 /// Why a child is not as it should be.
@@ -32,7 +32,7 @@ pub enum Found<'a> {
 
 /// What the decision hangs on.
 #[derive(Debug)]
-pub struct Sight<'a> {
+pub struct Observed<'a> {
     /// The UID of the object.
     pub uid: &'a str,
     /// The name of the object.
@@ -42,7 +42,7 @@ pub struct Sight<'a> {
     /// Whether a child that is not there is made.
     pub create: bool,
     /// What is done with a child that is there.
-    pub upkeep: &'a Upkeep,
+    pub upkeep: &'a DriftPolicy,
     /// The child of that name.
     pub found: Found<'a>,
     /// What was applied last: the hash of what was asked for and the print of what it became.
@@ -61,7 +61,7 @@ pub enum Act {
     /// Wait for the hold to end.
     Hold(DateTime<Utc>),
     /// Ask the API server for the child.
-    Look,
+    Reconcile,
     /// Make the child.
     Create,
     /// Write what the object asks for into the child.
@@ -81,12 +81,12 @@ pub enum Act {
 }
 
 /// The decision.
-pub fn decide(sight: &Sight<'_>) -> Act {
+pub fn decide(sight: &Observed<'_>) -> Act {
     let unless_held = |act: Act| sight.hold.map_or(act, Act::Hold);
     match sight.found {
         // One of ours whose labels somebody took is none to the watch, and stands.
-        Found::Unknown if sight.known => Act::Look,
-        Found::Unknown => unless_held(Act::Look),
+        Found::Unknown if sight.known => Act::Reconcile,
+        Found::Unknown => unless_held(Act::Reconcile),
         Found::Absent if sight.create => unless_held(Act::Create),
         Found::Absent => Act::Rest,
         Found::There { child, live } => match &child.belongs {
@@ -95,9 +95,9 @@ pub fn decide(sight: &Sight<'_>) -> Act {
                     Act::AwaitEnd { watched: !live }
                 } else {
                     let rests = match sight.upkeep {
-                        Upkeep::Equal => sight.applied == Some((sight.wanted, child.print)),
-                        Upkeep::Leave => true,
-                        Upkeep::Patch(_) => false,
+                        DriftPolicy::Equal => sight.applied == Some((sight.wanted, child.print)),
+                        DriftPolicy::Leave => true,
+                        DriftPolicy::Patch(_) => false,
                     };
                     if rests {
                         Act::Rest
@@ -106,7 +106,9 @@ pub fn decide(sight: &Sight<'_>) -> Act {
                     }
                 }
             }
-            Belongs::Orphan { name } if name == sight.name && *sight.upkeep != Upkeep::Leave => {
+            Belongs::Orphan { name }
+                if name == sight.name && *sight.upkeep != DriftPolicy::Leave =>
+            {
                 if child.deleting {
                     Act::AwaitEnd { watched: !live }
                 } else {
@@ -159,13 +161,13 @@ mod tests {
         ChildView::of::<ConfigMap, Deployment>(object)
     }
 
-    fn of<'a>(found: Found<'a>, change: impl FnOnce(&mut Sight<'a>)) -> Act {
-        let mut sight = Sight {
+    fn of<'a>(found: Found<'a>, change: impl FnOnce(&mut Observed<'a>)) -> Act {
+        let mut sight = Observed {
             uid: UID,
             name: "o",
             wanted: 7,
             create: true,
-            upkeep: &Upkeep::Equal,
+            upkeep: &DriftPolicy::Equal,
             found,
             applied: None,
             known: false,
@@ -181,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_child_is_looked_for_before_it_is_made() {
-        assert_eq!(of(Found::Unknown, |_| {}), Act::Look);
+        assert_eq!(of(Found::Unknown, |_| {}), Act::Reconcile);
         assert_eq!(of(Found::Absent, |_| {}), Act::Create);
         assert_eq!(of(Found::Absent, |s| s.create = false), Act::Rest);
     }
@@ -194,7 +196,7 @@ mod tests {
                 s.known = known;
             })
         };
-        assert_eq!(held(true), Act::Look);
+        assert_eq!(held(true), Act::Reconcile);
         assert!(matches!(held(false), Act::Hold(_)));
     }
 
@@ -209,7 +211,7 @@ mod tests {
         let print = own.print;
         assert_eq!(of(found, |s| s.applied = Some((7, print))), Act::Rest);
         assert_eq!(of(found, |s| s.applied = Some((6, print))), Act::Apply);
-        assert_eq!(of(found, |s| s.upkeep = &Upkeep::Leave), Act::Rest);
+        assert_eq!(of(found, |s| s.upkeep = &DriftPolicy::Leave), Act::Rest);
     }
 
     #[test]
@@ -274,13 +276,17 @@ mod tests {
 
     #[test]
     fn a_child_that_is_not_kept_equal_gets_its_patch_or_nothing() {
-        let patch = Upkeep::Patch(json!({}));
+        let patch = DriftPolicy::Patch(json!({}));
         let orphan = child(|c| c["metadata"]["ownerReferences"] = json!([]));
         for (child, upkeep, act) in [
             (&child(|_| {}), &patch, Act::Apply),
-            (&child(|_| {}), &Upkeep::Leave, Act::Rest),
+            (&child(|_| {}), &DriftPolicy::Leave, Act::Rest),
             (&orphan, &patch, Act::Adopt),
-            (&orphan, &Upkeep::Leave, Act::Conflict { watched: true }),
+            (
+                &orphan,
+                &DriftPolicy::Leave,
+                Act::Conflict { watched: true },
+            ),
         ] {
             let found = Found::There { child, live: false };
             assert_eq!(of(found, |s| s.upkeep = upkeep), act, "{upkeep:?}");

@@ -14,11 +14,11 @@ use crate::admission::faults::Fault;
 use crate::admission::rules::settle;
 use crate::clock::Clock;
 use crate::kinds::pods::{self, Pod, PodView};
-use crate::reconcile::cache::{Cache, Source, Touched, follow};
+use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
 use crate::reconcile::event::{self, Events};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, call, if_there, runner, write};
+use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, runner, write};
 
 /// The name of this controller in logs and figures.
 const NAME: &str = "count";
@@ -87,7 +87,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
         let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
             let view = |object| CountView::of(object, (this.clock)());
-            let touched = |touched: &Touched<'_, CountView>| touched.enqueue(&this.queue);
+            let touched = |touched: &CacheEvent<'_, CountView>| touched.enqueue(&this.queue);
             let (selection, cache) = (Selection::default(), this.counts.clone());
             follow(api, selection, cache, health, view, touched).await;
         });
@@ -96,7 +96,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
         let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
             let view = |pod| PodView::of(pod, LABELS);
-            let touched = |touched: &Touched<'_, PodView>| this.pod_touched(touched);
+            let touched = |touched: &CacheEvent<'_, PodView>| this.pod_touched(touched);
             let (selection, cache) = (pods::selection(), this.pods.clone());
             follow(api, selection, cache, health, view, touched).await;
         });
@@ -119,7 +119,7 @@ struct Controller {
 
 impl Controller {
     /// Wakes the Counts of which the pod was or is one.
-    fn pod_touched(&self, touched: &Touched<'_, PodView>) {
+    fn pod_touched(&self, touched: &CacheEvent<'_, PodView>) {
         let texts = |pod: Option<&PodView>| pod.map(apps).unwrap_or_default().into_iter().collect();
         let (before, after): (HashSet<_>, HashSet<_>) = (texts(touched.old), texts(touched.new));
         for text in before.symmetric_difference(&after) {
@@ -150,27 +150,27 @@ impl Controller {
 }
 
 impl Reconciler for Controller {
-    async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
         let count = self.counts.get(key).filter(|count| !count.deleting);
         let Some(count) = count else {
             self.unsettled().remove(key);
-            return Ok(Outcome::default());
+            return Ok(Action::default());
         };
         let after = self.look(&count, now);
         if after == count.status {
             self.unsettled().remove(key);
-            return Ok(Outcome::default());
+            return Ok(Action::default());
         }
         let since = *self.unsettled().entry(key.clone()).or_insert(now);
         if let Some(due) = status::waits_until(&count.status, &after, since, now) {
             let next = Some(due);
-            return Ok(Outcome { next, did: None });
+            return Ok(Action { next, did: None });
         }
         let (uid, version) = (&count.uid, &count.version);
         let request = write::status::<CountObject, _>(&self.client, key, uid, version, &after);
         if if_there(call("write the status", key, request).await)?.is_none() {
             // It is gone: nobody is left to read it.
-            return Ok(Outcome::default());
+            return Ok(Action::default());
         }
         // Not before: what could not be written has rested already.
         self.unsettled().remove(key);
@@ -184,7 +184,7 @@ impl Reconciler for Controller {
         } else {
             "not healthy"
         };
-        Ok(Outcome {
+        Ok(Action {
             next: None,
             did: turned.then(|| turn.to_owned()),
         })
@@ -357,7 +357,7 @@ mod tests {
             (Some(pod(&label, "True")), None, true),
         ] {
             let queue = &world.controller.queue;
-            world.controller.pod_touched(&Touched {
+            world.controller.pod_touched(&CacheEvent {
                 key: &Key::new("ns", "1"),
                 old: old.as_ref(),
                 new: new.as_ref(),

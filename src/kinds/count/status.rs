@@ -5,7 +5,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::crd::{CountSpec, CountStatus};
 use crate::admission::faults::{Fault, join};
 use crate::reconcile::condition::{self, ACCEPTED};
-use crate::reconcile::event::{News, Severity};
+use crate::reconcile::event::{NewEvent, Severity};
 use crate::reconcile::raw::Raw;
 
 /// There are exactly as many ready pods as there should be.
@@ -114,14 +114,14 @@ pub fn waits_until(
 
 /// What a change of the status is worth telling. A new Count that is not healthy yet has not turned
 /// unhealthy: its pods may come with it.
-pub fn news(before: &CountStatus, after: &CountStatus) -> Vec<News> {
+pub fn news(before: &CountStatus, after: &CountStatus) -> Vec<NewEvent> {
     let became = |type_, status: &str| {
         let is = |list| condition::get(list, type_).filter(|c| c.status == status);
         is(&after.conditions).filter(|_| is(&before.conditions).is_none())
     };
     let mut news = Vec::new();
     let mut tell = |severity, reason, action, note: &str| {
-        news.push(News {
+        news.push(NewEvent {
             severity,
             reason,
             action,

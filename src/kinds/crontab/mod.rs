@@ -43,7 +43,7 @@ impl Parent for CronTabs {
     }
 
     fn report(seen: &Seen<'_, Self>, status: &mut CronTabStatus) -> Report {
-        let sight = status::Sight {
+        let sight = status::Observed {
             spec: seen.owner.spec,
             generation: seen.owner.generation,
             cronjob: seen.child.map(|child| status::CronJob {

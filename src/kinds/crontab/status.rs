@@ -32,7 +32,7 @@ pub struct CronJob {
 
 /// What the status hangs on.
 #[derive(Debug)]
-pub struct Sight<'a> {
+pub struct Observed<'a> {
     /// The spec with its defaults; it obeys the rules.
     pub spec: &'a CronTabSpec,
     /// `metadata.generation`.
@@ -47,7 +47,7 @@ pub struct Sight<'a> {
 
 /// Writes what is seen into the status. Returns when it is to be looked at again: when the next run
 /// is due.
-pub fn report(sight: &Sight<'_>, status: &mut CronTabStatus) -> Option<DateTime<Utc>> {
+pub fn report(sight: &Observed<'_>, status: &mut CronTabStatus) -> Option<DateTime<Utc>> {
     let spec = sight.spec;
     if let Some(cronjob) = &sight.cronjob {
         // A CronJob that was made anew knows of no last run, and there was one.
@@ -139,7 +139,7 @@ mod tests {
         status: &mut CronTabStatus,
     ) -> Option<DateTime<Utc>> {
         let spec: CronTabSpec = serde_json::from_value(spec).unwrap();
-        let sight = Sight {
+        let sight = Observed {
             spec: &spec,
             generation: Some(1),
             cronjob,
@@ -270,7 +270,7 @@ mod tests {
     fn a_day_that_is_years_away_may_never_come() {
         let mut status = CronTabStatus::default();
         let spec: CronTabSpec = serde_json::from_value(json!({"cronSpec": "0 0 29 2 *"})).unwrap();
-        let sight = Sight {
+        let sight = Observed {
             spec: &spec,
             generation: None,
             cronjob: Some(cronjob(json!({}))),

@@ -10,7 +10,7 @@ use crate::kinds::child::deployment::DeploymentView;
 use crate::kinds::child::view::ChildView;
 use crate::kinds::child::{Child, Done, Observed, Owner, Parent, Report, Seen};
 use crate::reconcile::condition::{self, Condition};
-use crate::reconcile::event::{News, Severity};
+use crate::reconcile::event::{NewEvent, Severity};
 
 /// The Deployment has all its pods, and they are available.
 const AVAILABLE: &str = "Available";
@@ -59,7 +59,7 @@ impl Parent for Foos {
         );
         let is_new = seen.owner.status.observed_generation != seen.owner.generation;
         let synced = seen.child.is_some() && seen.trouble.is_none();
-        let news = (synced && (is_new || seen.done != Done::Nothing)).then(|| News {
+        let news = (synced && (is_new || seen.done != Done::Nothing)).then(|| NewEvent {
             severity: Severity::Normal,
             reason: "Synced",
             action: "Sync",

@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::admission::FooBarRules;
 use super::crd::{FooBarSpec, FooBarStatus, Phase};
-use super::run::{self, Job, Pod, Sight};
+use super::run::{self, Job, ObservedRun, Pod};
 use crate::kinds::child::decision::Trouble;
 use crate::kinds::child::view::ChildView;
-use crate::kinds::child::{Child, Observed, Owner, Parent, Report, Seen, Upkeep};
+use crate::kinds::child::{Child, DriftPolicy, Observed, Owner, Parent, Report, Seen};
 use crate::kinds::command::escape;
 use crate::reconcile::condition::{self, Condition};
-use crate::reconcile::event::{News, Severity};
+use crate::reconcile::event::{NewEvent, Severity};
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 
 /// The container that runs the command.
@@ -50,15 +50,15 @@ impl Parent for FooBars {
         }
     }
 
-    fn upkeep(owner: &Owner<'_, Self>, child: &ChildView) -> Upkeep {
+    fn upkeep(owner: &Owner<'_, Self>, child: &ChildView) -> DriftPolicy {
         let name = name_of(owner);
         let is_own = child.owner_uid() == Some(owner.uid);
         if run::may_start(owner.status, &name, &child.uid, child.generation) {
-            Upkeep::Patch(json!({"spec": {"suspend": false}}))
+            DriftPolicy::Patch(json!({"spec": {"suspend": false}}))
         } else if !is_own && run::recorded(owner.status, &name) == Some(&child.uid) {
-            Upkeep::Patch(json!({}))
+            DriftPolicy::Patch(json!({}))
         } else {
-            Upkeep::Leave
+            DriftPolicy::Leave
         }
     }
 
@@ -76,7 +76,7 @@ impl Parent for FooBars {
             // There is more than one only where somebody suspended and resumed the Job.
             own.max_by_key(|pod| !pod.ended)
         });
-        let sight = Sight {
+        let sight = ObservedRun {
             job_name: name_of(owner),
             generation: owner.generation,
             pod: of_job.map(|pod| Pod {
@@ -118,13 +118,13 @@ impl Observed for FooBarStatus {
 }
 
 /// What people are told when a run has come to its end.
-fn news(phase: Phase, status: &FooBarStatus) -> Option<News> {
+fn news(phase: Phase, status: &FooBarStatus) -> Option<NewEvent> {
     let (severity, reason) = match phase {
         Phase::Succeeded => (Severity::Normal, "Succeeded"),
         Phase::Failed => (Severity::Warning, "Failed"),
         Phase::Pending | Phase::Running => return None,
     };
-    Some(News {
+    Some(NewEvent {
         severity,
         reason,
         action: "RunCommand",

@@ -47,7 +47,7 @@ pub struct Pod {
 
 /// What is seen of the run of the present generation.
 #[derive(Clone, Debug, Default)]
-pub struct Sight<'a> {
+pub struct ObservedRun<'a> {
     /// The name that its Job has, or would have.
     pub job_name: String,
     /// `metadata.generation`.
@@ -101,7 +101,11 @@ impl Word {
 }
 
 /// Writes what is seen into the status, and returns the phase if it is another than before.
-pub fn report(sight: &Sight<'_>, status: &mut FooBarStatus, now: DateTime<Utc>) -> Option<Phase> {
+pub fn report(
+    sight: &ObservedRun<'_>,
+    status: &mut FooBarStatus,
+    now: DateTime<Utc>,
+) -> Option<Phase> {
     let name = sight.job_name.as_str();
     if status.job_name.as_deref() != Some(name) {
         // All this is of an earlier generation.
@@ -164,7 +168,7 @@ fn true_condition<'a>(job: &'a JobStatus, type_: &str) -> Option<&'a JobConditio
 }
 
 /// What a Job of ours tells.
-fn of_job(sight: &Sight<'_>, job: &Job, known: Option<i32>) -> Word {
+fn of_job(sight: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Word {
     let name = &sight.job_name;
     let condition = |type_| true_condition(&job.status, type_);
     if has_succeeded(&job.status) {
@@ -303,13 +307,13 @@ mod tests {
     }
 
     /// Generation 3 of `x`.
-    fn sight(job: Option<Job>, pod: Option<Pod>) -> Sight<'static> {
-        Sight {
+    fn sight(job: Option<Job>, pod: Option<Pod>) -> ObservedRun<'static> {
+        ObservedRun {
             job_name: "x-3".to_owned(),
             generation: Some(3),
             job,
             pod,
-            ..Sight::default()
+            ..ObservedRun::default()
         }
     }
 
@@ -324,7 +328,7 @@ mod tests {
     }
 
     /// Phase, exit code and the reason of `Complete`; all three must agree with `Failed`.
-    fn told(sight: &Sight<'_>, mut status: FooBarStatus) -> (Phase, Option<i32>, String) {
+    fn told(sight: &ObservedRun<'_>, mut status: FooBarStatus) -> (Phase, Option<i32>, String) {
         report(sight, &mut status, NOW);
         let phase = status.phase.unwrap();
         let get = |type_| condition::get(&status.conditions, type_);
@@ -451,14 +455,14 @@ mod tests {
                 assert_eq!(status, going(phase));
             }
         }
-        let leaving = Sight {
+        let leaving = ObservedRun {
             leaving: true,
             ..sight(None, None)
         };
         let expected = (Phase::Running, None, "Terminating".to_owned());
         assert_eq!(told(&leaving, going(Phase::Running)), expected);
         // After a refused attempt it is not looked for at once.
-        let unseen = Sight {
+        let unseen = ObservedRun {
             trouble: Some("no room"),
             ..sight(None, None)
         };
@@ -499,7 +503,7 @@ mod tests {
     #[test]
     fn what_is_in_the_way_of_the_job_is_said() {
         let mut status = FooBarStatus::default();
-        let sight = Sight {
+        let sight = ObservedRun {
             trouble: Some("exceeded quota"),
             ..sight(None, None)
         };

@@ -50,7 +50,7 @@ impl Parent for Memcacheds {
             let is_memcached = pod.label(1) == Some(deployment::MEMCACHED);
             is_memcached && !pod.deleting && !pod.ended
         });
-        let sight = status::Sight {
+        let sight = status::Observed {
             name: &seen.owner.key.name,
             generation: seen.owner.generation,
             size: seen.owner.spec.size.unwrap_or_default(),

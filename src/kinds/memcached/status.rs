@@ -6,7 +6,7 @@ use super::crd::MemcachedStatus;
 use super::deployment;
 use crate::kinds::child::deployment::{DEADLINE, DeploymentView};
 use crate::reconcile::condition::{self, State};
-use crate::reconcile::event::{News, Severity};
+use crate::reconcile::event::{NewEvent, Severity};
 
 /// As many servers are available as the Deployment promises.
 pub const AVAILABLE: &str = "Available";
@@ -23,7 +23,7 @@ const EVERY_SERVER: &str = "every server is as the spec says";
 
 /// What a status is made from.
 #[derive(Debug)]
-pub struct Sight<'a> {
+pub struct Observed<'a> {
     /// `metadata.name`.
     pub name: &'a str,
     /// `metadata.generation`.
@@ -44,7 +44,7 @@ pub struct Sight<'a> {
 
 /// Brings the status up to what is seen, and returns what of it people would look for. Where nothing
 /// changed, it stays as it is.
-pub fn next(sight: &Sight<'_>, status: &mut MemcachedStatus) -> Vec<News> {
+pub fn next(sight: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<NewEvent> {
     let before = status.clone();
     let absent = DeploymentView::default();
     let counts = &sight.deployment.as_ref().unwrap_or(&absent).status;
@@ -76,7 +76,7 @@ fn nodes(names: &[String]) -> Vec<String> {
 
 /// None while the Deployment's controller has not looked at its present spec: what was said before
 /// stays, with the generation that it was said of, which tells `kubectl wait` to go on waiting.
-fn availability(sight: &Sight<'_>, before: &MemcachedStatus) -> Option<State> {
+fn availability(sight: &Observed<'_>, before: &MemcachedStatus) -> Option<State> {
     let Some(deployment) = &sight.deployment else {
         let message = "the Deployment is not there";
         return Some(State::of(false, "NoDeployment", message));
@@ -101,7 +101,7 @@ fn availability(sight: &Sight<'_>, before: &MemcachedStatus) -> Option<State> {
     })
 }
 
-fn progress(sight: &Sight<'_>, before: &MemcachedStatus) -> State {
+fn progress(sight: &Observed<'_>, before: &MemcachedStatus) -> State {
     if sight.blocked {
         let message = "it goes on when what the condition Degraded tells is out of the way";
         return State::of(false, "Blocked", message);
@@ -138,10 +138,10 @@ fn progress(sight: &Sight<'_>, before: &MemcachedStatus) -> State {
 }
 
 /// What a person would look for, besides what is told of every kind's child.
-fn news(sight: &Sight<'_>, before: &MemcachedStatus, progress: &State) -> Vec<News> {
+fn news(sight: &Observed<'_>, before: &MemcachedStatus, progress: &State) -> Vec<NewEvent> {
     let mut news = Vec::new();
     let mut tell = |reason, action, note| {
-        news.push(News {
+        news.push(NewEvent {
             severity: Severity::Normal,
             reason,
             action,
@@ -197,8 +197,8 @@ mod tests {
         )
     }
 
-    fn sight(generation: i64, size: i32, deployment: Option<DeploymentView>) -> Sight<'static> {
-        Sight {
+    fn sight(generation: i64, size: i32, deployment: Option<DeploymentView>) -> Observed<'static> {
+        Observed {
             name: "x",
             generation: Some(generation),
             size,
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    fn look(sight: &Sight<'_>, status: &mut MemcachedStatus) -> Vec<(&'static str, String)> {
+    fn look(sight: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<(&'static str, String)> {
         let news = next(sight, status).into_iter();
         news.map(|news| (news.reason, news.note)).collect()
     }

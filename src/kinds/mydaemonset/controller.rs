@@ -12,7 +12,7 @@ use super::admission::{MAX_HISTORY, MyDaemonSetRules};
 use super::crd::{MyDaemonSetSpec, MyDaemonSetStatus, RawMyDaemonSet};
 use super::memory::Memory;
 use super::metrics::Metrics;
-use super::placement::{Fate, Placement};
+use super::placement::{Eligibility, Placement};
 use super::pod::NAME_LABEL;
 use super::revision::{self, Content, RevisionView, WatchedRevision};
 use super::rollout::Strategy;
@@ -20,18 +20,18 @@ use super::status::{self, RESUME_ANNOTATION};
 use super::views::{NodeView, PodView, WatchedNode, WatchedPod};
 use crate::admission::faults::Fault;
 use crate::admission::rules::settle;
-use crate::reconcile::cache::{Cache, Source, Touched, follow};
-use crate::reconcile::own::Own;
+use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
+use crate::reconcile::own::WriteCache;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
-use crate::reconcile::{Context, Error, Key, Outcome, Reconciler, runner};
+use crate::reconcile::{Action, Context, Error, Key, Reconciler, runner};
 
 mod look;
 mod pods;
 mod revisions;
 
-use look::Look;
+use look::Reconcile;
 
 /// The name of this controller in logs and figures.
 const NAME: &str = "mydaemonset";
@@ -120,7 +120,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
             vec![of_owner(&revision.owner, &revision.owner_uid)]
         })),
         memories: Mutex::default(),
-        own: Own::default(),
+        own: WriteCache::default(),
         metrics: context.register(Metrics::new),
     });
     let mut watches = JoinSet::new();
@@ -162,7 +162,7 @@ struct Controller {
     revisions: Arc<Cache<RevisionView>>,
     memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
     /// The statuses that were written last.
-    own: Own<look::Before>,
+    own: WriteCache<look::Before>,
     metrics: Metrics,
 }
 
@@ -182,7 +182,7 @@ impl Controller {
         let (cache, health) = (self.objects.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
         let view = |object| ObjectView::of(object, clock());
-        let touched = |touched: &Touched<'_, ObjectView>| touched.enqueue(&self.queue);
+        let touched = |touched: &CacheEvent<'_, ObjectView>| touched.enqueue(&self.queue);
         follow(api, all(), cache, health, view, touched).await;
     }
 
@@ -193,13 +193,13 @@ impl Controller {
             let before = self.pods.get(&Key::of(&pod.metadata));
             PodView::of(pod, clock()).after(before.as_deref())
         };
-        let touched = |touched: &Touched<'_, PodView>| self.pod_touched(touched);
+        let touched = |touched: &CacheEvent<'_, PodView>| self.pod_touched(touched);
         follow(api, ours(), cache, health, view, touched).await;
     }
 
     async fn watch_revisions(self: Arc<Self>, api: Api<WatchedRevision>) {
         let (cache, health) = (self.revisions.clone(), self.context.watch_health());
-        let touched = |touched: &Touched<'_, RevisionView>| {
+        let touched = |touched: &CacheEvent<'_, RevisionView>| {
             if touched.old != touched.new
                 && let Some(revision) = touched.new.or(touched.old)
             {
@@ -223,11 +223,11 @@ impl Controller {
             let before = self.nodes.get(&Key::new("", &node.name));
             node.after(before.as_deref(), now)
         };
-        let touched = |touched: &Touched<'_, NodeView>| self.node_touched(touched);
+        let touched = |touched: &CacheEvent<'_, NodeView>| self.node_touched(touched);
         follow(api, all(), cache, health, view, touched).await;
     }
 
-    fn pod_touched(&self, touched: &Touched<'_, PodView>) {
+    fn pod_touched(&self, touched: &CacheEvent<'_, PodView>) {
         if touched.old == touched.new {
             return;
         }
@@ -252,7 +252,7 @@ impl Controller {
 
     /// A node's heartbeat changes nothing in its view, and most changes of a node concern few
     /// objects.
-    fn node_touched(&self, touched: &Touched<'_, NodeView>) {
+    fn node_touched(&self, touched: &CacheEvent<'_, NodeView>) {
         if touched.old == touched.new {
             return;
         }
@@ -299,20 +299,20 @@ impl Controller {
 fn concerns(placement: &Placement, old: Option<&NodeView>, new: Option<&NodeView>) -> bool {
     let fate = |node: Option<&NodeView>| node.map(|node| placement.fate(node));
     let facts = |node: Option<&NodeView>| node.map(|node| (node.uid.clone(), node.not_ready_since));
-    fate(old) != fate(new) || (fate(new) != Some(Fate::Leave) && facts(old) != facts(new))
+    fate(old) != fate(new) || (fate(new) != Some(Eligibility::Leave) && facts(old) != facts(new))
 }
 
 impl Reconciler for Controller {
-    async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Outcome, Error> {
+    async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
         let Some(object) = self.objects.get(key) else {
             self.forget(key);
-            return Ok(Outcome::default());
+            return Ok(Action::default());
         };
         if object.deleting {
             // Its pods and revisions go (or stay) by their owner references.
-            return Ok(Outcome::default());
+            return Ok(Action::default());
         }
-        Look::new(self, key, &object, now).take().await
+        Reconcile::new(self, key, &object, now).take().await
     }
 }
 

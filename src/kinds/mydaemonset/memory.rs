@@ -9,8 +9,8 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::revision::RevisionView;
-use super::rollout::board::Board;
-use super::rollout::{Claim, Create, Delete, Last, Why};
+use super::rollout::board::RolloutState;
+use super::rollout::{Claim, Create, Delete, DeleteReason, Last};
 use super::status::Refusal;
 use super::views::PodView;
 use crate::reconcile::pace::StatusWrites;
@@ -35,7 +35,7 @@ pub struct Memory {
     /// The object's UID: another one means that nothing of this holds.
     pub uid: String,
     /// The verdicts on all nodes; none before the first look.
-    pub board: Option<Board>,
+    pub board: Option<RolloutState>,
     /// Nodes of which something changed since the last look.
     changed: BTreeSet<Box<str>>,
     /// What was done on nodes and not yet seen, and what was last on those whose pod is gone.
@@ -335,7 +335,7 @@ impl Trouble {
 #[derive(Debug, Default)]
 struct Tally {
     created: usize,
-    deleted: BTreeMap<Why, usize>,
+    deleted: BTreeMap<DeleteReason, usize>,
     told: Option<DateTime<Utc>>,
 }
 
@@ -456,7 +456,7 @@ impl Memory {
                     belief: Belief::new(now),
                 });
             }
-            if delete.why != Why::NodeGone {
+            if delete.why != DeleteReason::NodeGone {
                 recent.last = Some(delete.last.clone());
             }
         });
@@ -719,7 +719,7 @@ impl Memory {
     }
 
     /// Adds to what is to be told.
-    pub fn count(&mut self, created: usize, deleted: impl IntoIterator<Item = Why>) {
+    pub fn count(&mut self, created: usize, deleted: impl IntoIterator<Item = DeleteReason>) {
         self.tally.created += created;
         for why in deleted {
             *self.tally.deleted.entry(why).or_default() += 1;
@@ -754,7 +754,7 @@ pub fn created_text(number: usize) -> Option<String> {
 }
 
 /// `deleted 3 pods (2 outdated, 1 failed)`, or nothing.
-pub fn deleted_text(deleted: &BTreeMap<Why, usize>) -> Option<String> {
+pub fn deleted_text(deleted: &BTreeMap<DeleteReason, usize>) -> Option<String> {
     let number: usize = deleted.values().sum();
     let whys: Vec<String> = deleted
         .iter()
@@ -789,7 +789,7 @@ mod tests {
         }
     }
 
-    fn deletion(pod: &PodView, why: Why, attempt: u32) -> Delete {
+    fn deletion(pod: &PodView, why: DeleteReason, attempt: u32) -> Delete {
         Delete {
             pod: pod.name.clone(),
             uid: pod.uid.clone(),
@@ -816,7 +816,7 @@ mod tests {
     #[test]
     fn a_deletion_that_cannot_land_any_more_is_asked_about_at_once() {
         let mut memory = Memory::of("me");
-        let delete = deletion(&pod("a", "u"), Why::Outdated, 0);
+        let delete = deletion(&pod("a", "u"), DeleteReason::Outdated, 0);
         memory.will_delete(&delete, at(0));
         memory.delete_answered(&delete, Answer::Overtaken, None, at(0));
         assert_eq!(memory.patience_ends(), None);
@@ -876,7 +876,7 @@ mod tests {
     fn what_was_done_is_believed_until_it_is_seen_or_the_api_server_says_otherwise() {
         let mut memory = Memory::default();
         let old = pod("old", "u");
-        let delete = deletion(&old, Why::Outdated, 0);
+        let delete = deletion(&old, DeleteReason::Outdated, 0);
         let (made, done) = (pod("a", ""), Answer::Done);
         memory.will_create(made.clone(), at(0));
         memory.will_delete(&delete, at(0));
@@ -898,7 +898,10 @@ mod tests {
         );
         assert_eq!(memory.patience_ends(), None);
         // Never seen: it is so until the API server says otherwise, however late that is.
-        let (other, delete) = (pod("b", ""), deletion(&pod("a", "ua"), Why::Outdated, 0));
+        let (other, delete) = (
+            pod("b", ""),
+            deletion(&pod("a", "ua"), DeleteReason::Outdated, 0),
+        );
         memory.will_create(other.clone(), at(5));
         memory.will_delete(&delete, at(5));
         memory.create_answered(&creation(&other), "b", done, None, at(5));
@@ -931,7 +934,7 @@ mod tests {
     #[test]
     fn a_call_without_a_definite_answer_is_repeated_and_in_doubt_when_it_can_no_longer_land() {
         let mut memory = Memory::default();
-        let delete = deletion(&pod("a", "u"), Why::Outdated, 0);
+        let delete = deletion(&pod("a", "u"), DeleteReason::Outdated, 0);
         let mut attempt = |answer, now| {
             let again = memory.will_delete(&delete, at(now));
             memory.delete_answered(&delete, answer, Some(1), at(now));
@@ -994,7 +997,7 @@ mod tests {
     fn a_pod_that_nobody_deleted_and_that_is_shown_no_more_is_looked_for() {
         let mut memory = Memory::default();
         let shown = pod("a", "u");
-        memory.will_delete(&deletion(&shown, Why::Outdated, 0), at(0));
+        memory.will_delete(&deletion(&shown, DeleteReason::Outdated, 0), at(0));
         memory.vanished(&shown);
         let mut leaving = pod("b", "v");
         leaving.deleting = true;
@@ -1037,7 +1040,7 @@ mod tests {
     fn the_operators_own_note_of_a_failure_outlives_the_news_that_the_pod_is_gone() {
         let mut memory = Memory::default();
         let failed = pod("a", "u");
-        memory.will_delete(&deletion(&failed, Why::Failed, 3), at(0));
+        memory.will_delete(&deletion(&failed, DeleteReason::Failed, 3), at(0));
         memory.gone(&failed);
         assert_eq!(memory.last("n").map(|last| last.attempt), Some(3));
         let mut other = pod("b", "v");
@@ -1132,9 +1135,16 @@ mod tests {
             memory.tell(at(0)),
             (Some("created 3 pods".into()), None, None)
         );
-        memory.count(1, [Why::Failed, Why::Outdated, Why::Outdated]);
+        memory.count(
+            1,
+            [
+                DeleteReason::Failed,
+                DeleteReason::Outdated,
+                DeleteReason::Outdated,
+            ],
+        );
         assert_eq!(memory.tell(at(10)), (None, None, Some(at(60))));
-        memory.count(0, [Why::Failed]);
+        memory.count(0, [DeleteReason::Failed]);
         assert_eq!(
             memory.tell(at(60)),
             (

@@ -13,7 +13,7 @@ pub mod rules;
 
 /// What is to be with a pod on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Eligibility {
     /// The node should have a pod: one is made, and updated.
     Run,
     /// The node would be fit, were it not down: a pod that is there stays, counts and is updated;
@@ -128,22 +128,22 @@ impl Placement {
     }
 
     /// What is to be with a pod on this node.
-    pub fn fate(&self, node: &NodeView) -> Fate {
+    pub fn fate(&self, node: &NodeView) -> Eligibility {
         let untolerated = |effect: &'static str| {
             let taints = node.taints.iter();
             taints.filter(move |t| t.effect == effect && !self.tolerates(t))
         };
         let is_down = |taint: &Taint| DOWN_TAINTS.contains(&taint.key.as_str());
         if self.obstacle(node).is_some() {
-            Fate::Leave
+            Eligibility::Leave
         } else if !untolerated("NoSchedule").all(is_down) {
-            Fate::Keep
+            Eligibility::Keep
         } else if node.cordoned {
-            Fate::Cordoned
+            Eligibility::Cordoned
         } else if untolerated("NoSchedule").next().is_some() {
-            Fate::Down
+            Eligibility::Down
         } else {
-            Fate::Run
+            Eligibility::Run
         }
     }
 
@@ -363,7 +363,7 @@ mod tests {
         }
     }
 
-    fn fate(spec: Value, node: &NodeView) -> Fate {
+    fn fate(spec: Value, node: &NodeView) -> Eligibility {
         Placement::of(Some(&PodTemplate(json!({"spec": spec})))).fate(node)
     }
 
@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn without_demands_every_node_is_fit() {
         let node = node("n", &[]);
-        assert_eq!(Placement::of(None).fate(&node), Fate::Run);
+        assert_eq!(Placement::of(None).fate(&node), Eligibility::Run);
         for spec in [
             json!({}),
             json!({"nodeSelector": {}}),
@@ -384,7 +384,7 @@ mod tests {
             json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
                 {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]}}}),
         ] {
-            assert_eq!(fate(spec.clone(), &node), Fate::Run, "{spec}");
+            assert_eq!(fate(spec.clone(), &node), Eligibility::Run, "{spec}");
         }
     }
 
@@ -400,7 +400,11 @@ mod tests {
             (json!({"c": ""}), false),
             (json!({"a": 1}), false),
         ] {
-            let expected = if fit { Fate::Run } else { Fate::Leave };
+            let expected = if fit {
+                Eligibility::Run
+            } else {
+                Eligibility::Leave
+            };
             assert_eq!(
                 fate(json!({"nodeSelector": selector.clone()}), &node),
                 expected,
@@ -467,7 +471,11 @@ mod tests {
         for (key, operator, values, fit) in cases {
             let expression = json!({"key": key, "operator": operator, "values": values});
             let spec = affinity(json!([{"matchExpressions": [expression.clone()]}]));
-            let expected = if fit { Fate::Run } else { Fate::Leave };
+            let expected = if fit {
+                Eligibility::Run
+            } else {
+                Eligibility::Leave
+            };
             assert_eq!(fate(spec, &node), expected, "{expression}");
         }
     }
@@ -490,7 +498,11 @@ mod tests {
         for (key, operator, values, fit) in cases {
             let field = json!({"key": key, "operator": operator, "values": values});
             let spec = affinity(json!([{"matchFields": [field.clone()]}]));
-            let expected = if fit { Fate::Run } else { Fate::Leave };
+            let expected = if fit {
+                Eligibility::Run
+            } else {
+                Eligibility::Leave
+            };
             assert_eq!(fate(spec, &node), expected, "{field}");
         }
     }
@@ -527,7 +539,11 @@ mod tests {
             ),
             (json!([{"matchExpressions": [has("a"), broken]}]), false),
         ] {
-            let expected = if fit { Fate::Run } else { Fate::Leave };
+            let expected = if fit {
+                Eligibility::Run
+            } else {
+                Eligibility::Leave
+            };
             assert_eq!(fate(affinity(terms.clone()), &node), expected, "{terms}");
         }
     }
@@ -537,62 +553,71 @@ mod tests {
         let mut spec =
             affinity(json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]));
         spec["nodeSelector"] = json!({"b": "2"});
-        assert_eq!(fate(spec.clone(), &node("n", &[("a", "1")])), Fate::Leave);
-        assert_eq!(fate(spec.clone(), &node("n", &[("b", "2")])), Fate::Leave);
-        assert_eq!(fate(spec, &node("n", &[("a", "1"), ("b", "2")])), Fate::Run);
+        assert_eq!(
+            fate(spec.clone(), &node("n", &[("a", "1")])),
+            Eligibility::Leave
+        );
+        assert_eq!(
+            fate(spec.clone(), &node("n", &[("b", "2")])),
+            Eligibility::Leave
+        );
+        assert_eq!(
+            fate(spec, &node("n", &[("a", "1"), ("b", "2")])),
+            Eligibility::Run
+        );
     }
 
     #[test]
     fn tolerations_hold_as_in_the_scheduler() {
         let cases = [
-            (json!([]), ("k", "v", "NoSchedule"), Fate::Keep),
-            (json!([]), ("k", "v", "NoExecute"), Fate::Leave),
-            (json!([]), ("k", "v", "PreferNoSchedule"), Fate::Run),
+            (json!([]), ("k", "v", "NoSchedule"), Eligibility::Keep),
+            (json!([]), ("k", "v", "NoExecute"), Eligibility::Leave),
+            (json!([]), ("k", "v", "PreferNoSchedule"), Eligibility::Run),
             (
                 json!([{"key": "k", "value": "v"}]),
                 ("k", "v", "NoSchedule"),
-                Fate::Run,
+                Eligibility::Run,
             ),
             (
                 json!([{"key": "k", "operator": "Equal", "value": "w"}]),
                 ("k", "v", "NoSchedule"),
-                Fate::Keep,
+                Eligibility::Keep,
             ),
             (
                 json!([{"key": "k", "operator": "Exists"}]),
                 ("k", "v", "NoExecute"),
-                Fate::Run,
+                Eligibility::Run,
             ),
             (
                 json!([{"key": "k", "operator": "Exists", "effect": "NoSchedule"}]),
                 ("k", "v", "NoExecute"),
-                Fate::Leave,
+                Eligibility::Leave,
             ),
             (
                 json!([{"key": "j", "operator": "Exists"}]),
                 ("k", "v", "NoSchedule"),
-                Fate::Keep,
+                Eligibility::Keep,
             ),
             (
                 json!([{"operator": "Exists"}]),
                 ("k", "v", "NoExecute"),
-                Fate::Run,
+                Eligibility::Run,
             ),
             (
                 json!([{"operator": "Exists", "effect": "NoExecute"}]),
                 ("k", "v", "NoSchedule"),
-                Fate::Keep,
+                Eligibility::Keep,
             ),
             (
                 json!([{"key": "k", "operator": "Near"}]),
                 ("k", "", "NoSchedule"),
-                Fate::Keep,
+                Eligibility::Keep,
             ),
             // How long a NoExecute taint is tolerated is the taint manager's to count.
             (
                 json!([{"key": "k", "operator": "Exists", "tolerationSeconds": 3}]),
                 ("k", "v", "NoExecute"),
-                Fate::Run,
+                Eligibility::Run,
             ),
         ];
         for (tolerations, taint, expected) in cases {
@@ -610,65 +635,65 @@ mod tests {
         for (key, effect) in DAEMON_TOLERATIONS {
             assert_eq!(
                 fate(json!({}), &tainted(&[(key, "", effect)])),
-                Fate::Run,
+                Eligibility::Run,
                 "{key}"
             );
         }
         let (key, effect) = HOST_NETWORK_TOLERATION;
         let node = tainted(&[(key, "", effect)]);
-        assert_eq!(fate(json!({}), &node), Fate::Keep);
-        assert_eq!(fate(json!({"hostNetwork": true}), &node), Fate::Run);
+        assert_eq!(fate(json!({}), &node), Eligibility::Keep);
+        assert_eq!(fate(json!({"hostNetwork": true}), &node), Eligibility::Run);
     }
 
     #[test]
     fn a_node_that_is_down_is_still_one_that_should_have_a_pod() {
         for key in DOWN_TAINTS {
             let mut node = tainted(&[(key, "", "NoSchedule"), (key, "", "NoExecute")]);
-            assert_eq!(fate(json!({}), &node), Fate::Down, "{key}");
+            assert_eq!(fate(json!({}), &node), Eligibility::Down, "{key}");
             let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
-            assert_eq!(fate(tolerant, &node), Fate::Run);
+            assert_eq!(fate(tolerant, &node), Eligibility::Run);
             node.cordoned = true;
-            assert_eq!(fate(json!({}), &node), Fate::Cordoned);
+            assert_eq!(fate(json!({}), &node), Eligibility::Cordoned);
         }
         let both = tainted(&[
             (DOWN_TAINTS[0], "", "NoSchedule"),
             ("other", "", "NoSchedule"),
         ]);
-        assert_eq!(fate(json!({}), &both), Fate::Keep);
+        assert_eq!(fate(json!({}), &both), Eligibility::Keep);
     }
 
     #[test]
     fn a_cordoned_node_keeps_its_pod_unless_it_must_leave() {
         let mut node = tainted(&[("node.kubernetes.io/unschedulable", "", "NoSchedule")]);
         node.cordoned = true;
-        assert_eq!(fate(json!({}), &node), Fate::Cordoned);
+        assert_eq!(fate(json!({}), &node), Eligibility::Cordoned);
         assert_eq!(
             fate(json!({"tolerations": [{"operator": "Exists"}]}), &node),
-            Fate::Cordoned
+            Eligibility::Cordoned
         );
         assert_eq!(
             fate(json!({"nodeSelector": {"a": "b"}}), &node),
-            Fate::Leave
+            Eligibility::Leave
         );
     }
 
     #[test]
     fn the_worst_taint_decides() {
         let node = tainted(&[("a", "", "NoSchedule"), ("b", "", "NoExecute")]);
-        assert_eq!(fate(json!({}), &node), Fate::Leave);
+        assert_eq!(fate(json!({}), &node), Eligibility::Leave);
         assert_eq!(
             fate(
                 json!({"tolerations": [{"key": "b", "operator": "Exists"}]}),
                 &node
             ),
-            Fate::Keep
+            Eligibility::Keep
         );
         assert_eq!(
             fate(
                 json!({"tolerations": [{"key": "a", "operator": "Exists"}]}),
                 &node
             ),
-            Fate::Leave
+            Eligibility::Leave
         );
     }
 }

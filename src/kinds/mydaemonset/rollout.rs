@@ -1,7 +1,7 @@
 //! What to do next: a pure function of the nodes, the pods, the spec, the revisions and the time.
 //!
 //! [`node`] judges each node by itself: which pods stay, go, or are missing, and what counts. A
-//! [`board::Board`] holds the verdicts and their sums, so that a change of one node costs work for
+//! [`board::RolloutState`] holds the verdicts and their sums, so that a change of one node costs work for
 //! that node alone, and applies the limits of the roll-out to all of them together. Neither asks for
 //! anything that it was not given, so both can be driven by the thousand against a model of a cluster.
 
@@ -102,7 +102,7 @@ pub struct Last {
 
 /// All that a decision depends on beside the nodes and their pods.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub struct RolloutInput<'a> {
     /// Where a pod of the present spec belongs.
     pub placement: &'a Placement,
     /// The limits.
@@ -139,7 +139,7 @@ pub struct Create {
 
 /// Why a pod is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Why {
+pub enum DeleteReason {
     /// The pod may not run on its node.
     NotEligible,
     /// Its node is gone.
@@ -156,7 +156,7 @@ pub enum Why {
     NodeReplaced,
 }
 
-impl Why {
+impl DeleteReason {
     /// The reason in a word or two, for people.
     pub fn text(self) -> &'static str {
         match self {
@@ -186,7 +186,7 @@ pub struct Delete {
     /// The node's name.
     pub node: String,
     /// Why it goes.
-    pub why: Why,
+    pub why: DeleteReason,
     /// What to remember of the node until its next pod is made.
     pub last: Last,
     /// The pod's `resourceVersion`, where the deletion is right only for the pod as it was seen: a pod that is not
@@ -275,7 +275,7 @@ impl Excluded {
 
 /// What is the case, for the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct Observed {
     /// Nodes that should have a pod.
     pub desired: usize,
     /// Those of them that have one.
@@ -328,7 +328,7 @@ pub struct Decision {
     /// When time alone will change the decision.
     pub next: Option<DateTime<Utc>>,
     /// For the status.
-    pub facts: Facts,
+    pub facts: Observed,
 }
 
 impl Decision {

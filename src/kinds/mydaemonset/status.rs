@@ -5,10 +5,10 @@ use std::fmt::{self, Display};
 use chrono::{DateTime, Utc};
 
 use super::crd::MyDaemonSetStatus;
-use super::rollout::{Facts, Strategy};
+use super::rollout::{Observed, Strategy};
 use crate::admission::faults::{Fault, join};
 use crate::reconcile::condition::{self, ACCEPTED, Condition, State};
-use crate::reconcile::event::{News, Severity};
+use crate::reconcile::event::{NewEvent, Severity};
 use crate::reconcile::raw::Raw;
 
 /// No more pods are unavailable than a roll-out may take down.
@@ -98,13 +98,13 @@ impl Display for Refusal {
 
 /// What a status is made from.
 #[derive(Debug)]
-pub struct Sight<'a> {
+pub struct StatusInput<'a> {
     /// The status before.
     pub previous: &'a MyDaemonSetStatus,
     /// `metadata.generation`.
     pub generation: Option<i64>,
     /// What is the case.
-    pub facts: &'a Facts,
+    pub facts: &'a Observed,
     /// The strategy.
     pub strategy: Strategy,
     /// The revision of the present spec.
@@ -202,7 +202,7 @@ pub fn waiting(
 }
 
 /// The status that follows from what is seen. Where nothing changed, it is the one before.
-pub fn next(sight: &Sight<'_>) -> MyDaemonSetStatus {
+pub fn next(sight: &StatusInput<'_>) -> MyDaemonSetStatus {
     let facts = sight.facts;
     let mut status = MyDaemonSetStatus {
         observed_generation: sight.generation,
@@ -248,7 +248,7 @@ fn count(number: usize) -> Option<i32> {
     Some(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-fn availability(facts: &Facts) -> State {
+fn availability(facts: &Observed) -> State {
     let mut message = format!(
         "{} of {} nodes have an available pod",
         facts.available, facts.desired
@@ -263,7 +263,7 @@ fn availability(facts: &Facts) -> State {
     }
 }
 
-fn progress(sight: &Sight<'_>) -> State {
+fn progress(sight: &StatusInput<'_>) -> State {
     let (facts, update) = (sight.facts, sight.update);
     let excluded = excluded(facts, update);
     let waiting = match facts.outdated.saturating_sub(facts.excluded.count()) {
@@ -329,7 +329,7 @@ fn progress(sight: &Sight<'_>) -> State {
 }
 
 /// How many nodes the newest revision takes the pod away from, and why.
-fn excluded(facts: &Facts, update: &str) -> Option<String> {
+fn excluded(facts: &Observed, update: &str) -> Option<String> {
     let excluded = facts.excluded;
     let reasons: Vec<String> = [
         (excluded.by_selector, "nodeSelector does not match"),
@@ -370,7 +370,7 @@ fn reached_some(revision: &str, updated: impl Display, desired: impl Display) ->
 }
 
 /// Which nodes stopped the roll-out. Once it stands still they may recover: the first message stays.
-fn auto_paused(facts: &Facts, update: &str, before: Option<&Condition>) -> String {
+fn auto_paused(facts: &Observed, update: &str, before: Option<&Condition>) -> String {
     match before {
         Some(before) if before.reason == AUTO_PAUSED && before.message.contains(update) => {
             before.message.clone()
@@ -382,7 +382,7 @@ fn auto_paused(facts: &Facts, update: &str, before: Option<&Condition>) -> Strin
     }
 }
 
-fn degradation(facts: &Facts, refusal: Option<&Refusal>) -> State {
+fn degradation(facts: &Observed, refusal: Option<&Refusal>) -> State {
     if let Some(refusal) = refusal {
         return State::of(true, refusal.reason, refusal.to_string());
     }
@@ -405,7 +405,7 @@ pub fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> boo
 }
 
 /// What a change of the status is to people: an Event for each step that they would look for.
-pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<News> {
+pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEvent> {
     let became = |type_: &str, status: &str| {
         let now = condition::get(&after.conditions, type_).filter(|c| c.status == status)?;
         let then = condition::get(&before.conditions, type_);
@@ -414,7 +414,7 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<News> 
     };
     let mut news = Vec::new();
     let mut tell = |severity, reason, action, note: String| {
-        news.push(News {
+        news.push(NewEvent {
             severity,
             reason,
             action,
@@ -506,8 +506,8 @@ mod tests {
         }
     }
 
-    fn complete(nodes: usize) -> Facts {
-        Facts {
+    fn complete(nodes: usize) -> Observed {
+        Observed {
             desired: nodes,
             current: nodes,
             ready: nodes,
@@ -515,12 +515,12 @@ mod tests {
             available: nodes,
             max_unavailable: 1,
             complete: true,
-            ..Facts::default()
+            ..Observed::default()
         }
     }
 
-    fn under_way() -> Facts {
-        Facts {
+    fn under_way() -> Observed {
+        Observed {
             updated: 1,
             available: 2,
             outdated: 2,
@@ -531,12 +531,12 @@ mod tests {
 
     fn next_of(
         previous: &MyDaemonSetStatus,
-        facts: &Facts,
+        facts: &Observed,
         strategy: Strategy,
         current: &str,
         now: i64,
     ) -> MyDaemonSetStatus {
-        next(&Sight {
+        next(&StatusInput {
             previous,
             generation: Some(2),
             facts,
@@ -582,7 +582,7 @@ mod tests {
 
     #[test]
     fn the_same_sight_again_changes_nothing() {
-        let facts = Facts {
+        let facts = Observed {
             failing: named(["a (Error)"]),
             ..under_way()
         };
@@ -600,7 +600,7 @@ mod tests {
 
     #[test]
     fn each_way_of_a_roll_out_has_its_reason() {
-        let held = || Facts {
+        let held = || Observed {
             held: 2,
             ..under_way()
         };
@@ -616,13 +616,13 @@ mod tests {
             on_delete: true,
             ..strategy()
         };
-        let stopped = || Facts {
+        let stopped = || Observed {
             auto_paused: true,
             culprits: named(["a", "b"]),
             ..held()
         };
         // The new pods of a partition's step are not all available.
-        let step = || Facts {
+        let step = || Observed {
             waiting: named(["a"]),
             ..held()
         };
@@ -661,7 +661,7 @@ mod tests {
     #[test]
     fn an_ailing_pod_after_the_end_does_not_begin_the_roll_out_anew() {
         let done = next_of(&none(), &complete(3), strategy(), "new", 1);
-        let ailing = Facts {
+        let ailing = Observed {
             available: 2,
             complete: false,
             failing: named(["a (Error)"]),
@@ -690,7 +690,7 @@ mod tests {
             current_revision: Some("old".into()),
             ..none()
         };
-        let facts = |by_selector, by_taint| Facts {
+        let facts = |by_selector, by_taint| Observed {
             outdated: 2 + by_selector + by_taint,
             excluded: Excluded {
                 by_selector,
@@ -724,7 +724,7 @@ mod tests {
             paused: true,
             ..strategy()
         };
-        let held = Facts {
+        let held = Observed {
             held: 14,
             ..facts(10, 2)
         };
@@ -742,7 +742,7 @@ mod tests {
 
     #[test]
     fn nodes_that_are_not_waited_for_are_named() {
-        let message = |facts: &Facts, current| {
+        let message = |facts: &Observed, current| {
             let status = next_of(&none(), facts, strategy(), current, 1);
             condition::get(&status.conditions, PROGRESSING)
                 .unwrap()
@@ -750,7 +750,7 @@ mod tests {
                 .clone()
         };
         let left_out = named(["a (NotReady)"]);
-        let begun = Facts {
+        let begun = Observed {
             left_out: left_out.clone(),
             ..under_way()
         };
@@ -758,7 +758,7 @@ mod tests {
             message(&begun, "old"),
             "1 of 3 nodes have revision new; not waiting for a (NotReady)"
         );
-        let done = Facts {
+        let done = Observed {
             left_out,
             updated: 2,
             ..complete(3)
@@ -771,7 +771,7 @@ mod tests {
 
     #[test]
     fn a_roll_out_of_which_no_status_was_stored_has_no_end() {
-        let made = Facts {
+        let made = Observed {
             available: 0,
             ready: 0,
             complete: false,
@@ -795,7 +795,7 @@ mod tests {
 
     #[test]
     fn the_first_failing_nodes_are_named() {
-        let facts = Facts {
+        let facts = Observed {
             available: 1,
             failing: Named::of([1, 2, 3, 4, 5, 6, 7].iter(), |n| format!("n{n} (Error)")),
             ..under_way()
@@ -812,7 +812,7 @@ mod tests {
 
     #[test]
     fn the_nodes_that_stopped_a_roll_out_stay_named() {
-        let mut facts = Facts {
+        let mut facts = Observed {
             auto_paused: true,
             culprits: named(["a"]),
             ..under_way()
@@ -876,7 +876,7 @@ mod tests {
         };
         let begun = next_of(&old, &under_way(), strategy(), "old", 1);
         assert_eq!(reasons(&old, &begun), ["RolloutStarted"]);
-        let failing = Facts {
+        let failing = Observed {
             failing: named(["a (Error)"]),
             auto_paused: true,
             culprits: named(["a"]),
@@ -892,7 +892,7 @@ mod tests {
             reason: "PodRefused",
             message: "exceeded quota".into(),
         };
-        let refused = next(&Sight {
+        let refused = next(&StatusInput {
             previous: &done,
             generation: Some(2),
             facts: &complete(3),

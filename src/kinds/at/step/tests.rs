@@ -52,7 +52,7 @@ fn running_at(uid: &str) -> AtView {
         uid: uid.to_owned(),
         ..gated("p-1")
     };
-    let mut draft = Draft::new(&at, now());
+    let mut draft = StatusBuilder::new(&at, now());
     draft.commit(&pod);
     let status = draft.status;
     at.status = status;

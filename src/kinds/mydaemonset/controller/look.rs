@@ -14,15 +14,15 @@ use super::revisions::Ensured;
 use super::{Controller, ObjectView, Settled, of_owner, on_node};
 use crate::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus, RawMyDaemonSet};
 use crate::kinds::mydaemonset::memory::{Memory, created_text, deleted_text};
-use crate::kinds::mydaemonset::placement::Fate;
+use crate::kinds::mydaemonset::placement::Eligibility;
 use crate::kinds::mydaemonset::pod::Owner;
 use crate::kinds::mydaemonset::revision::RevisionView;
-use crate::kinds::mydaemonset::rollout::board::Board;
-use crate::kinds::mydaemonset::rollout::{Decision, Known, Revisions, Terms, Why};
-use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, Sight};
+use crate::kinds::mydaemonset::rollout::board::RolloutState;
+use crate::kinds::mydaemonset::rollout::{Decision, DeleteReason, Known, Revisions, RolloutInput};
+use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, StatusInput};
 use crate::kinds::mydaemonset::views::{NodeView, PodView};
-use crate::reconcile::event::{self, News, Severity};
-use crate::reconcile::{Error, Key, Outcome, call, condition, if_there, write};
+use crate::reconcile::event::{self, NewEvent, Severity};
+use crate::reconcile::{Action, Error, Key, call, condition, if_there, write};
 
 /// When to look again whether a stranger's object still is in the way.
 const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(10);
@@ -40,7 +40,7 @@ impl Before {
 }
 
 /// See the module.
-pub(super) struct Look<'a> {
+pub(super) struct Reconcile<'a> {
     pub(super) this: &'a Controller,
     pub(super) key: &'a Key,
     pub(super) object: &'a ObjectView,
@@ -51,7 +51,7 @@ pub(super) struct Look<'a> {
     pub(super) old_content: tokio::sync::Mutex<Option<(String, Arc<str>)>>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Reconcile<'a> {
     pub(super) fn new(
         this: &'a Controller,
         key: &'a Key,
@@ -80,9 +80,9 @@ impl<'a> Look<'a> {
     }
 
     /// Takes the look.
-    pub(super) async fn take(self) -> Result<Outcome, Error> {
+    pub(super) async fn take(self) -> Result<Action, Error> {
         if self.is_behind() {
-            return Ok(Outcome {
+            return Ok(Action {
                 next: Some(self.now + CONFLICT_PAUSE),
                 did: None,
             });
@@ -93,7 +93,7 @@ impl<'a> Look<'a> {
                 let before = self.before();
                 let generation = self.object.generation;
                 let after = status::rejected(&before.status, generation, faults, self.now);
-                Ok(Outcome {
+                Ok(Action {
                     next: self.write_status(&before, &after).await?,
                     did: None,
                 })
@@ -101,7 +101,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    async fn at(&self, settled: &Settled) -> Result<Outcome, Error> {
+    async fn at(&self, settled: &Settled) -> Result<Action, Error> {
         let mut done = Done::default();
         let revisions = match self.revisions(settled, &mut done).await? {
             Ensured::Known(revisions) => revisions,
@@ -117,7 +117,7 @@ impl<'a> Look<'a> {
         }
         self.prune(settled, &revisions, &current, &mut done).await;
         let refusal = self.memory().reported().cloned();
-        let after = status::next(&Sight {
+        let after = status::next(&StatusInput {
             previous: &before.status,
             generation: self.object.generation,
             facts: &decision.facts,
@@ -163,7 +163,7 @@ impl<'a> Look<'a> {
             Some(board) if board.is_for(&settled.hash) => board,
             former => {
                 changed = self.every_node();
-                Board::new(&settled.hash, former)
+                RolloutState::new(&settled.hash, former)
             }
         };
         // Where no pod may be, by the present spec.
@@ -179,7 +179,7 @@ impl<'a> Look<'a> {
             memory.forget_last(&name, &pods);
             let is_gone = node.is_none() && !pods.is_empty();
             let gone_since = memory.gone_since(&name, is_gone, self.now);
-            let may_run = |node: &NodeView| settled.placement.fate(node) != Fate::Leave;
+            let may_run = |node: &NodeView| settled.placement.fate(node) != Eligibility::Leave;
             if pods.is_empty() && !node.as_deref().is_some_and(may_run) {
                 idle.push(name.clone());
             }
@@ -193,7 +193,7 @@ impl<'a> Look<'a> {
         };
         let current = before.current_revision.as_deref().or_else(adopted);
         let current = current.unwrap_or(&settled.hash).to_owned();
-        let decision = board.decide(&Terms {
+        let decision = board.decide(&RolloutInput {
             placement: &settled.placement,
             strategy: settled.strategy,
             revisions: Revisions {
@@ -247,24 +247,24 @@ impl<'a> Look<'a> {
     }
 
     /// The present spec's revision cannot be stored, so nothing is made of it.
-    async fn conflict(&self, reason: &str) -> Result<Outcome, Error> {
+    async fn conflict(&self, reason: &str) -> Result<Action, Error> {
         let before = self.before();
         let generation = self.object.generation;
         let after = status::conflicting(&before.status, generation, reason, self.now);
         self.write_status(&before, &after).await?;
-        Ok(Outcome {
+        Ok(Action {
             next: Some(self.now + CONFLICT_PAUSE),
             did: None,
         })
     }
 
     /// The present spec's revision waits for the end of a namesake, whose watch will tell.
-    async fn wait_for_deletion(&self, revision: &str) -> Result<Outcome, Error> {
+    async fn wait_for_deletion(&self, revision: &str) -> Result<Action, Error> {
         let before = self.before();
         let generation = self.object.generation;
         let after = status::waiting(&before.status, generation, revision, self.now);
         self.write_status(&before, &after).await?;
-        Ok(Outcome {
+        Ok(Action {
             next: Some(self.now + CONFLICT_PAUSE),
             did: None,
         })
@@ -276,11 +276,14 @@ impl<'a> Look<'a> {
         decision: &Decision,
         done: Done,
         held: Option<DateTime<Utc>>,
-    ) -> Result<Outcome, Error> {
+    ) -> Result<Action, Error> {
         let (created, deleted, more_news, patience, refused) = {
             let mut memory = self.memory();
             memory.count(done.created, done.deleted.iter().copied());
-            let failed = done.deleted.iter().filter(|why| **why == Why::Failed);
+            let failed = done
+                .deleted
+                .iter()
+                .filter(|why| **why == DeleteReason::Failed);
             self.this.metrics.pods_failed(failed.count());
             let (created, deleted, next) = memory.tell(self.now);
             let refused = memory.rest_ends(self.now);
@@ -292,7 +295,7 @@ impl<'a> Look<'a> {
         ] {
             if let Some(note) = note {
                 let severity = Severity::Normal;
-                self.publish(News {
+                self.publish(NewEvent {
                     severity,
                     reason,
                     action,
@@ -317,7 +320,7 @@ impl<'a> Look<'a> {
         .flatten()
         .collect();
         let at_once = done.more.then_some(self.now);
-        Ok(Outcome {
+        Ok(Action {
             next: [decision.next, more_news, patience, refused, at_once, held]
                 .into_iter()
                 .flatten()
@@ -408,7 +411,7 @@ impl<'a> Look<'a> {
         }
     }
 
-    fn publish(&self, news: News) {
+    fn publish(&self, news: NewEvent) {
         let about = event::about::<MyDaemonSet>(self.key, &self.object.uid);
         self.this.context.events.publish(about, news);
     }

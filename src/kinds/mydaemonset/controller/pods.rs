@@ -13,13 +13,13 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::Settled;
-use super::look::Look;
+use super::look::Reconcile;
 use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
 use crate::kinds::mydaemonset::memory::{Answer, Doubt, Nature, Problem, Step};
-use crate::kinds::mydaemonset::placement::Fate;
+use crate::kinds::mydaemonset::placement::Eligibility;
 use crate::kinds::mydaemonset::pod::{self, Plan};
 use crate::kinds::mydaemonset::revision::{self, Content, RevisionView, WatchedRevision};
-use crate::kinds::mydaemonset::rollout::{Claim, Create, Decision, Delete, Why};
+use crate::kinds::mydaemonset::rollout::{Claim, Create, Decision, Delete, DeleteReason};
 use crate::kinds::mydaemonset::status::{
     DELETE_REFUSED, FAILED_ADOPT, FAILED_CREATE, FAILED_DELETE, FAILED_RELEASE, LABELS_CHANGED,
     NAME_CONFLICT, POD_REFUSED, Refusal,
@@ -38,7 +38,7 @@ const CALLS: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) created: usize,
-    pub(super) deleted: Vec<Why>,
+    pub(super) deleted: Vec<DeleteReason>,
     /// How many pods were adopted or released.
     pub(super) claimed: usize,
     /// Something that another attempt may cure.
@@ -124,7 +124,7 @@ impl Failure {
     }
 }
 
-impl Look<'_> {
+impl Reconcile<'_> {
     /// Does what was decided.
     pub(super) async fn act(
         &self,
@@ -220,13 +220,18 @@ impl Look<'_> {
     fn deletes(&self, settled: &Settled, decision: &Decision) -> Vec<Delete> {
         let unanswered = self.memory().unanswered_deletes(self.object.generation);
         let is_wanted = |delete: &Delete| match delete.why {
-            Why::Outdated => !decision.facts.auto_paused,
-            Why::NotEligible => self.fate(settled, &delete.node) == Some(Fate::Leave),
-            Why::Excluded => {
-                let is_excluded = self.fate(settled, &delete.node) == Some(Fate::Leave);
+            DeleteReason::Outdated => !decision.facts.auto_paused,
+            DeleteReason::NotEligible => {
+                self.fate(settled, &delete.node) == Some(Eligibility::Leave)
+            }
+            DeleteReason::Excluded => {
+                let is_excluded = self.fate(settled, &delete.node) == Some(Eligibility::Leave);
                 is_excluded && !decision.facts.auto_paused
             }
-            Why::NodeGone | Why::NodeReplaced | Why::Surplus | Why::Failed => true,
+            DeleteReason::NodeGone
+            | DeleteReason::NodeReplaced
+            | DeleteReason::Surplus
+            | DeleteReason::Failed => true,
         };
         let unanswered = unanswered.into_iter().filter(is_wanted);
         let decided = decision.delete.iter().cloned();
@@ -251,16 +256,16 @@ impl Look<'_> {
         else {
             return;
         };
-        let runs = |node: &String| self.fate(settled, node) == Some(Fate::Run);
-        let is_outdated = |delete: &Delete| delete.why == Why::Outdated;
+        let runs = |node: &String| self.fate(settled, node) == Some(Eligibility::Run);
+        let is_outdated = |delete: &Delete| delete.why == DeleteReason::Outdated;
         if !node.as_ref().is_some_and(runs) {
             let first = deletes.iter().find(|delete| is_outdated(delete));
             *node = first.map(|delete| delete.node.clone());
         }
         deletes.retain(|delete| match delete.why {
-            Why::Outdated => node.as_ref() == Some(&delete.node),
+            DeleteReason::Outdated => node.as_ref() == Some(&delete.node),
             // It cannot be the trial: no pod of the newest revision may run there.
-            Why::Excluded => false,
+            DeleteReason::Excluded => false,
             _ => true,
         });
     }
@@ -271,7 +276,7 @@ impl Look<'_> {
         let is_wanted = |create: &Create| {
             let node = self.this.nodes.get(&Key::new("", &create.node));
             let is_it = node.is_some_and(|node| node.uid == create.node_uid);
-            let runs = self.fate(settled, &create.node) == Some(Fate::Run);
+            let runs = self.fate(settled, &create.node) == Some(Eligibility::Run);
             // Beside an old pod it is a step of the roll-out.
             let surges = self.pods_on(&create.node).iter().any(|pod| pod.is_live());
             is_it && runs && !(surges && decision.facts.auto_paused)
@@ -280,7 +285,7 @@ impl Look<'_> {
         unanswered.chain(decision.create.iter().cloned()).collect()
     }
 
-    fn fate(&self, settled: &Settled, node: &str) -> Option<Fate> {
+    fn fate(&self, settled: &Settled, node: &str) -> Option<Eligibility> {
         let node = self.this.nodes.get(&Key::new("", node))?;
         Some(settled.placement.fate(&node))
     }
@@ -319,12 +324,12 @@ impl Look<'_> {
     }
 
     async fn delete(&self, delete: &Delete) -> Result<Deleted, Error> {
-        if delete.why == Why::NodeGone && self.node_is_there(&delete.node).await? {
+        if delete.why == DeleteReason::NodeGone && self.node_is_there(&delete.node).await? {
             return Ok(Deleted::Not);
         }
         let was_unanswered = self.memory().will_delete(delete, self.clock());
         let mut params = write::only(&delete.uid, delete.version.as_deref());
-        if delete.why == Why::NodeGone {
+        if delete.why == DeleteReason::NodeGone {
             // No kubelet is left that would confirm the end.
             params.grace_period_seconds = Some(0);
         }

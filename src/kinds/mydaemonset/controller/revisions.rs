@@ -8,13 +8,13 @@ use kube::Resource as _;
 use kube::api::Patch;
 use serde_json::json;
 
-use super::look::Look;
+use super::look::Reconcile;
 use super::pods::{Done, Failure, done_or_gone, is_already_there};
 use super::{Settled, of_owner};
 use crate::kinds::mydaemonset::crd::MyDaemonSet;
 use crate::kinds::mydaemonset::memory::Step;
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
-use crate::kinds::mydaemonset::rollout::board::Board;
+use crate::kinds::mydaemonset::rollout::board::RolloutState;
 use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
 use crate::kinds::mydaemonset::views::controller;
 use crate::reconcile::{Error, call, read, write};
@@ -32,7 +32,7 @@ pub(super) enum Ensured {
     Waiting(String),
 }
 
-impl Look<'_> {
+impl Reconcile<'_> {
     /// The object's revisions, that of the present spec among them and the newest: it is made, or
     /// made the newest, where it is not. Those that nobody controls any more are adopted; that this
     /// fails is no reason to keep the pods waiting.
@@ -226,7 +226,7 @@ impl Look<'_> {
         }
         let used: BTreeSet<String> = {
             let memory = self.memory();
-            let on_nodes = memory.board.iter().flat_map(Board::revisions);
+            let on_nodes = memory.board.iter().flat_map(RolloutState::revisions);
             [current, &settled.hash]
                 .into_iter()
                 .chain(on_nodes)

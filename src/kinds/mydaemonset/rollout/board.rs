@@ -1,6 +1,6 @@
 //! All nodes together: the verdicts on each, their sums, and the limits of the roll-out.
 //!
-//! What is kept follows from what was [put](Board::put) and from the terms; a test holds every board
+//! What is kept follows from what was [put](RolloutState::put) and from the terms; a test holds every board
 //! that was changed step by step against one that was made anew.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -9,26 +9,26 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::node::{Mark, Marks, Slot, Stance, Verdict};
-use super::{Decision, Delete, Excluded, Facts, Last, Named, Strategy, Terms};
+use super::node::{NodeFlag, NodeFlags, NodeState, Stance, Verdict};
+use super::{Decision, Delete, Excluded, Last, Named, Observed, RolloutInput, Strategy};
 use crate::kinds::mydaemonset::views::{NodeView, PodView};
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct RolloutState {
     entries: BTreeMap<Arc<str>, Entry>,
     /// Nodes that changed since they were judged.
     stale: BTreeSet<Arc<str>>,
     /// When a verdict ends by itself.
     timers: BTreeSet<(DateTime<Utc>, Arc<str>)>,
     /// How many nodes have each mark.
-    counts: [usize; Mark::COUNT],
+    counts: [usize; NodeFlag::COUNT],
     /// The nodes with each of the first marks.
-    names: [BTreeSet<Arc<str>>; Mark::NAMED],
+    names: [BTreeSet<Arc<str>>; NodeFlag::NAMED],
     /// How many pods there are of each revision.
     revisions: HashMap<Box<str>, usize>,
     /// What the verdicts were made with.
-    basis: Basis,
+    basis: InputKey,
     hold: Hold,
     /// None when it has to be sought.
     boundary: Option<Boundary>,
@@ -57,7 +57,7 @@ struct Entry {
 
 /// The part of the terms that every verdict depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Basis {
+struct InputKey {
     strategy: Option<Strategy>,
     update: String,
     update_since: DateTime<Utc>,
@@ -66,8 +66,8 @@ struct Basis {
     grace: TimeDelta,
 }
 
-impl Basis {
-    fn of(terms: &Terms<'_>) -> Self {
+impl InputKey {
+    fn of(terms: &RolloutInput<'_>) -> Self {
         let revisions = &terms.revisions;
         let known = revisions.known.iter();
         Self {
@@ -134,8 +134,13 @@ impl Limits {
 }
 
 impl Entry {
-    fn slot<'a>(&'a self, name: &'a str, stance: Stance, terms: &Terms<'a>) -> Slot<'a> {
-        Slot::new(
+    fn slot<'a>(
+        &'a self,
+        name: &'a str,
+        stance: Stance,
+        terms: &RolloutInput<'a>,
+    ) -> NodeState<'a> {
+        NodeState::new(
             name,
             self.node.as_deref(),
             self.gone_since,
@@ -147,16 +152,16 @@ impl Entry {
     }
 }
 
-impl Board {
+impl RolloutState {
     /// An empty board for that revision, after the one for the revision before.
     pub fn new(update: &str, before: Option<Self>) -> Self {
-        let basis = Basis {
+        let basis = InputKey {
             update: update.to_owned(),
-            ..Basis::default()
+            ..InputKey::default()
         };
         let was_dark = before.map(|mut before| {
             if before.at_rest {
-                std::mem::take(&mut before.names[Mark::Dark as usize])
+                std::mem::take(&mut before.names[NodeFlag::Dark as usize])
             } else {
                 before.was_dark
             }
@@ -233,8 +238,8 @@ impl Board {
     }
 
     /// Decides what to do next.
-    pub fn decide(&mut self, terms: &Terms<'_>) -> Decision {
-        let basis = Basis::of(terms);
+    pub fn decide(&mut self, terms: &RolloutInput<'_>) -> Decision {
+        let basis = InputKey::of(terms);
         // Verdicts tell of the time from their own look on.
         if basis != self.basis || terms.now < self.looked {
             self.basis = basis;
@@ -244,11 +249,11 @@ impl Board {
         }
         self.looked = terms.now;
         // None of these marks depends on what is held.
-        let limits = Limits::of(&terms.strategy, self.count(Mark::Base));
+        let limits = Limits::of(&terms.strategy, self.count(NodeFlag::Base));
         let auto_paused = self.is_auto_paused(&limits, terms);
         self.hold(auto_paused, terms);
         for name in std::mem::take(&mut self.lit) {
-            if !self.names[Mark::Dark as usize].contains(&name) {
+            if !self.names[NodeFlag::Dark as usize].contains(&name) {
                 self.was_dark.remove(&name);
             }
         }
@@ -257,7 +262,7 @@ impl Board {
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
-        for name in &self.names[Mark::Acting as usize] {
+        for name in &self.names[NodeFlag::Acting as usize] {
             if let Some(slot) = self.slot(name, terms) {
                 slot.settle(terms, &mut decision);
             }
@@ -266,15 +271,15 @@ impl Board {
         self.prove(terms, &mut decision);
         let revisions = &terms.revisions;
         self.at_rest = revisions.update == revisions.current
-            && self.count(Mark::Outdated) == self.count(Mark::HeldBack);
+            && self.count(NodeFlag::Outdated) == self.count(NodeFlag::HeldBack);
         decision
     }
 
-    fn count(&self, mark: Mark) -> usize {
+    fn count(&self, mark: NodeFlag) -> usize {
         self.counts[mark as usize]
     }
 
-    fn slot<'a>(&'a self, name: &'a Arc<str>, terms: &Terms<'a>) -> Option<Slot<'a>> {
+    fn slot<'a>(&'a self, name: &'a Arc<str>, terms: &RolloutInput<'a>) -> Option<NodeState<'a>> {
         let entry = self.entries.get(name)?;
         Some(entry.slot(name, self.stance(name), terms))
     }
@@ -287,13 +292,13 @@ impl Board {
         }
     }
 
-    fn judge_all(&mut self, terms: &Terms<'_>) {
+    fn judge_all(&mut self, terms: &RolloutInput<'_>) {
         self.stale = self.entries.keys().cloned().collect();
         self.judge_stale(terms);
     }
 
     /// Judges the nodes that changed, and those whose verdict has ended.
-    fn judge_stale(&mut self, terms: &Terms<'_>) {
+    fn judge_stale(&mut self, terms: &RolloutInput<'_>) {
         while let Some((at, name)) = self.timers.first()
             && *at <= terms.now
         {
@@ -307,7 +312,7 @@ impl Board {
             };
             let verdict = entry.slot(&name, stance, terms).judge(terms);
             let marks = verdict.marks;
-            if stance.was_dark && !marks.has(Mark::Dark) {
+            if stance.was_dark && !marks.has(NodeFlag::Dark) {
                 self.lit.push(name.clone());
             }
             let before = std::mem::replace(&mut entry.verdict, verdict);
@@ -326,7 +331,7 @@ impl Board {
         }
     }
 
-    fn recount(&mut self, name: &Arc<str>, before: Marks, after: Marks) {
+    fn recount(&mut self, name: &Arc<str>, before: NodeFlags, after: NodeFlags) {
         for (nth, count) in self.counts.iter_mut().enumerate() {
             let names = self.names.get_mut(nth);
             match (before.has_nth(nth), after.has_nth(nth)) {
@@ -340,7 +345,7 @@ impl Board {
                 }
                 _ => continue,
             }
-            if nth == Mark::Behind as usize {
+            if nth == NodeFlag::Behind as usize {
                 let stays = |boundary: &Boundary| {
                     boundary.is_full && boundary.from.as_ref().is_none_or(|from| name < from)
                 };
@@ -351,9 +356,9 @@ impl Board {
 
     /// Whether the roll-out stands still because of failing nodes. Once it does, only a new revision or a resumption
     /// ends that: cordons, taints, lost nodes and `OnDelete` hide the nodes that it was stopped for, and they come back.
-    fn is_auto_paused(&self, limits: &Limits, terms: &Terms<'_>) -> bool {
-        let tripped = self.count(Mark::Culprit) >= limits.unavailable.max(1)
-            && self.count(Mark::Behind) > 0
+    fn is_auto_paused(&self, limits: &Limits, terms: &RolloutInput<'_>) -> bool {
+        let tripped = self.count(NodeFlag::Culprit) >= limits.unavailable.max(1)
+            && self.count(NodeFlag::Behind) > 0
             && !terms.strategy.on_delete;
         let under_way = terms.revisions.update != terms.revisions.current;
         under_way && !terms.resumed && (terms.auto_paused || tripped)
@@ -361,7 +366,7 @@ impl Board {
 
     /// Marks the nodes that stay on their revision: all of them, or as many as the partition says, and judges again
     /// those for which that changed.
-    fn hold(&mut self, auto_paused: bool, terms: &Terms<'_>) {
+    fn hold(&mut self, auto_paused: bool, terms: &RolloutInput<'_>) {
         let hold = Hold {
             all: terms.strategy.paused || auto_paused,
             auto_paused,
@@ -387,7 +392,7 @@ impl Board {
         if let Some(known) = self.boundary.as_ref().filter(|b| b.partition == partition) {
             return known.from.clone();
         }
-        let behind = &self.names[Mark::Behind as usize];
+        let behind = &self.names[NodeFlag::Behind as usize];
         let is_full = behind.len() >= partition;
         let from = match partition {
             0 => None,
@@ -403,8 +408,8 @@ impl Board {
         from
     }
 
-    fn facts(&self, limits: &Limits, auto_paused: bool) -> Facts {
-        let named = |mark: Mark, text: &dyn Fn(&Arc<str>) -> String| {
+    fn facts(&self, limits: &Limits, auto_paused: bool) -> Observed {
+        let named = |mark: NodeFlag, text: &dyn Fn(&Arc<str>) -> String| {
             Named::of(self.names[mark as usize].iter(), text)
         };
         let name = |name: &Arc<str>| name.to_string();
@@ -437,26 +442,26 @@ impl Board {
                 name.to_string()
             }
         };
-        Facts {
-            desired: self.count(Mark::Desired),
-            current: self.count(Mark::Current),
-            misscheduled: self.count(Mark::Misscheduled),
-            ready: self.count(Mark::Ready),
-            updated: self.count(Mark::Updated),
-            available: self.count(Mark::Available),
+        Observed {
+            desired: self.count(NodeFlag::Desired),
+            current: self.count(NodeFlag::Current),
+            misscheduled: self.count(NodeFlag::Misscheduled),
+            ready: self.count(NodeFlag::Ready),
+            updated: self.count(NodeFlag::Updated),
+            available: self.count(NodeFlag::Available),
             max_unavailable: limits.unavailable,
-            outdated: self.count(Mark::Outdated),
-            held: self.count(Mark::HeldBack),
-            unavailable: named(Mark::Unavailable, &name),
-            waiting: named(Mark::Waiting, &with_state),
-            failing: named(Mark::Failing, &with_cause),
-            culprits: named(Mark::Culprit, &with_cause),
+            outdated: self.count(NodeFlag::Outdated),
+            held: self.count(NodeFlag::HeldBack),
+            unavailable: named(NodeFlag::Unavailable, &name),
+            waiting: named(NodeFlag::Waiting, &with_state),
+            failing: named(NodeFlag::Failing, &with_cause),
+            culprits: named(NodeFlag::Culprit, &with_cause),
             excluded: Excluded {
-                by_selector: self.count(Mark::ExcludedBySelector),
-                by_affinity: self.count(Mark::ExcludedByAffinity),
-                by_taint: self.count(Mark::ExcludedByTaint),
+                by_selector: self.count(NodeFlag::ExcludedBySelector),
+                by_affinity: self.count(NodeFlag::ExcludedByAffinity),
+                by_taint: self.count(NodeFlag::ExcludedByTaint),
             },
-            left_out: named(Mark::LeftOut, &left_out),
+            left_out: named(NodeFlag::LeftOut, &left_out),
             auto_paused,
             complete: !auto_paused && self.is_complete(),
         }
@@ -466,32 +471,32 @@ impl Board {
     /// there is none at all, because all are lost or cordoned, the others decide: else the roll-out would end without
     /// one proof that the revision works, and all of them would get it at once when they are back.
     fn is_complete(&self) -> bool {
-        self.count(Mark::Incomplete) == 0
-            && (self.count(Mark::Done) > 0 || self.count(Mark::Left) == 0)
+        self.count(NodeFlag::Incomplete) == 0
+            && (self.count(NodeFlag::Done) > 0 || self.count(NodeFlag::Left) == 0)
     }
 
     /// Replaces old pods by new ones within the limits; then removes those whose nodes the newest revision excludes.
     /// These go last: a revision that was tried on the nodes that get it is the one that is meant.
-    fn roll(&self, limits: &Limits, terms: &Terms<'_>, decision: &mut Decision) {
+    fn roll(&self, limits: &Limits, terms: &RolloutInput<'_>, decision: &mut Decision) {
         // In the order of names; after failed attempts from another node on, so that a node that cannot be changed
         // holds up no other.
-        let slots = |mark: Mark, most: usize| {
+        let slots = |mark: NodeFlag, most: usize| {
             let names = &self.names[mark as usize];
             let skip = terms.in_vain % names.len().max(1);
             let turns = names.iter().cycle().skip(skip).take(most.min(names.len()));
             turns.filter_map(|name| self.slot(name, terms))
         };
-        let unserved = self.count(Mark::Unserved);
+        let unserved = self.count(NodeFlag::Unserved);
         let mut replaced = 0;
         if limits.surge == 0 {
             let may_go = limits.unavailable.saturating_sub(unserved);
-            let gone = slots(Mark::Replaceable, may_go);
+            let gone = slots(NodeFlag::Replaceable, may_go);
             let gone: Vec<_> = gone.filter_map(|slot| slot.replace(terms)).collect();
             replaced = gone.len();
             decision.delete.extend(gone);
         } else {
-            let may_surge = limits.surge.saturating_sub(self.count(Mark::Surging));
-            let surging = slots(Mark::Surgeable, may_surge);
+            let may_surge = limits.surge.saturating_sub(self.count(NodeFlag::Surging));
+            let surging = slots(NodeFlag::Surgeable, may_surge);
             decision
                 .create
                 .extend(surging.map(|slot| slot.updated(terms)));
@@ -499,7 +504,7 @@ impl Board {
         // No surge takes the place of a pod that is only removed, so maxUnavailable 0 cannot be kept.
         let may_go = limits.unavailable.max(1);
         let may_go = may_go.saturating_sub(unserved + replaced);
-        let gone = slots(Mark::Removable, may_go);
+        let gone = slots(NodeFlag::Removable, may_go);
         decision
             .delete
             .extend(gone.filter_map(|slot| slot.replace(terms)));
@@ -507,8 +512,8 @@ impl Board {
 
     /// No pod goes for the sake of the newest revision before the API server is known to accept a pod of it. For that,
     /// a node that the revision excludes will do: the API server does not check where a pod may run.
-    fn prove(&self, terms: &Terms<'_>, decision: &mut Decision) {
-        if terms.proven || self.count(Mark::Updated) > 0 {
+    fn prove(&self, terms: &RolloutInput<'_>, decision: &mut Decision) {
+        if terms.proven || self.count(NodeFlag::Updated) > 0 {
             return;
         }
         let is_due = |delete: &Delete| delete.why.is_due_to_revision();

@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Claim, Create, Decision, Delete, Last, Terms, Why, pause};
-use crate::kinds::mydaemonset::placement::{Fate, Obstacle};
+use super::{Claim, Create, Decision, Delete, DeleteReason, Last, RolloutInput, pause};
+use crate::kinds::mydaemonset::placement::{Eligibility, Obstacle};
 use crate::kinds::mydaemonset::pod;
 use crate::kinds::mydaemonset::views::{NodeView, PodView};
 
@@ -31,7 +31,7 @@ const FATAL: &[&str] = &[
 /// What is the case on a node. The first ones are those whose nodes are named or acted on; of the
 /// others only the number matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum NodeFlag {
     /// It has something to do that asks no limit.
     Acting,
     /// Its old pod may be deleted within the limit.
@@ -91,7 +91,7 @@ pub(super) enum Mark {
     ExcludedByTaint,
 }
 
-impl Mark {
+impl NodeFlag {
     /// How many there are.
     pub(super) const COUNT: usize = Self::ExcludedByTaint as usize + 1;
     /// How many of them have their nodes named.
@@ -100,14 +100,14 @@ impl Mark {
 
 /// A set of marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Marks(u32);
+pub(super) struct NodeFlags(u32);
 
-impl Marks {
-    fn set(&mut self, mark: Mark, holds: bool) {
+impl NodeFlags {
+    fn set(&mut self, mark: NodeFlag, holds: bool) {
         self.0 |= u32::from(holds) << mark as u32;
     }
 
-    pub(super) fn has(self, mark: Mark) -> bool {
+    pub(super) fn has(self, mark: NodeFlag) -> bool {
         self.has_nth(mark as usize)
     }
 
@@ -123,7 +123,7 @@ impl Marks {
 /// What was found of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Verdict {
-    pub(super) marks: Marks,
+    pub(super) marks: NodeFlags,
     /// What ails its pod.
     pub(super) trouble: Option<Box<str>>,
     /// When time alone changes the verdict.
@@ -142,21 +142,21 @@ pub(super) struct Stance {
 }
 
 /// One node and the object's pods on it.
-pub(super) struct Slot<'a> {
+pub(super) struct NodeState<'a> {
     name: &'a str,
     /// None when the node is gone.
     node: Option<&'a NodeView>,
     /// Since when.
     gone_since: Option<DateTime<Utc>>,
     /// By the demands of the newest revision; of a node that keeps an older one, by the demands of that.
-    fate: Fate,
+    fate: Eligibility,
     /// By the demands of the newest revision.
-    newest: Fate,
+    newest: Eligibility,
     /// Why the newest revision takes away a pod whose own revision would keep it here.
     excluded: Option<Obstacle>,
     /// The older revision that a missing pod is made of.
     keeps: Option<&'a str>,
-    /// See [`Mark::Behind`].
+    /// See [`NodeFlag::Behind`].
     behind: bool,
     /// The running pod of the newest revision.
     new: Option<&'a PodView>,
@@ -181,7 +181,7 @@ pub(super) struct Slot<'a> {
     forgiven: bool,
 }
 
-impl<'a> Slot<'a> {
+impl<'a> NodeState<'a> {
     pub(super) fn new(
         name: &'a str,
         node: Option<&'a NodeView>,
@@ -189,18 +189,18 @@ impl<'a> Slot<'a> {
         pods: impl Iterator<Item = &'a PodView>,
         last: Option<&'a Last>,
         stance: Stance,
-        terms: &Terms<'a>,
+        terms: &RolloutInput<'a>,
     ) -> Self {
         let is_lost = node
             .and_then(|node| node.not_ready_since)
             .is_some_and(|since| since + terms.grace <= terms.now);
         let patient_until = terms.revisions.update_since + UNSERVED_GRACE;
-        let mut slot = Slot {
+        let mut slot = NodeState {
             name,
             node,
             gone_since,
-            fate: Fate::Leave,
-            newest: Fate::Leave,
+            fate: Eligibility::Leave,
+            newest: Eligibility::Leave,
             excluded: None,
             keeps: None,
             behind: false,
@@ -224,7 +224,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Sorts the pods by what can be done with them.
-    fn sort(&mut self, pods: impl Iterator<Item = &'a PodView>, terms: &Terms<'a>) {
+    fn sort(&mut self, pods: impl Iterator<Item = &'a PodView>, terms: &RolloutInput<'a>) {
         let mut running: Vec<&PodView> = Vec::new();
         for pod in pods {
             if pod.is_released && !pod.deleting {
@@ -266,7 +266,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Finds out which revision the node is to have, and by whose demands it is eligible.
-    fn place(&mut self, node: &'a NodeView, terms: &Terms<'a>) {
+    fn place(&mut self, node: &'a NodeView, terms: &RolloutInput<'a>) {
         let revisions = &terms.revisions;
         let newest = terms.placement.fate(node);
         let obstacle = terms.placement.obstacle(node);
@@ -282,11 +282,16 @@ impl<'a> Slot<'a> {
         if let Some(old) = old {
             // Without its revision, nothing says that the node is the reason, so the limits apply.
             let own = fate(old).unwrap_or(match newest {
-                Fate::Leave => Fate::Run,
+                Eligibility::Leave => Eligibility::Run,
                 newest => newest,
             });
-            self.excluded = obstacle.filter(|_| own != Fate::Leave);
-            let in_place = |fate| matches!(fate, Fate::Run | Fate::Down | Fate::Cordoned);
+            self.excluded = obstacle.filter(|_| own != Eligibility::Leave);
+            let in_place = |fate| {
+                matches!(
+                    fate,
+                    Eligibility::Run | Eligibility::Down | Eligibility::Cordoned
+                )
+            };
             let counts = in_place(newest) || in_place(own) || self.excluded.is_some();
             self.behind = !has_new && counts;
             let stays = self.stance.held && self.behind;
@@ -298,11 +303,11 @@ impl<'a> Slot<'a> {
             }
         } else if !self.has_pods()
             && let Some(kept) = self.kept(node, newest, terms)
-            && fate(kept) == Some(Fate::Run)
+            && fate(kept) == Some(Eligibility::Run)
         {
             self.behind = !self.joined(node, terms);
             if self.stance.held && !terms.strategy.on_delete {
-                self.fate = Fate::Run;
+                self.fate = Eligibility::Run;
                 self.keeps = Some(kept);
             }
         }
@@ -310,7 +315,7 @@ impl<'a> Slot<'a> {
 
     /// Whether the node joined after the newest revision came. It never had a pod of another then. Both times are cut
     /// to whole seconds: of those that are equal, a node that is known to have had a pod of another was there before.
-    fn joined(&self, node: &NodeView, terms: &Terms<'_>) -> bool {
+    fn joined(&self, node: &NodeView, terms: &RolloutInput<'_>) -> bool {
         let since = terms.revisions.update_since;
         let had_another = |last: &Last| last.revision != terms.revisions.update;
         node.created > since || (node.created == since && !self.last.is_some_and(had_another))
@@ -318,10 +323,15 @@ impl<'a> Slot<'a> {
 
     /// The older revision that a node without a pod gets while it is held: the one that it had. Under an auto-pause, a
     /// node that joins gets the one before, since the newest was just found bad.
-    fn kept(&self, node: &NodeView, newest: Fate, terms: &Terms<'a>) -> Option<&'a str> {
+    fn kept(
+        &self,
+        node: &NodeView,
+        newest: Eligibility,
+        terms: &RolloutInput<'a>,
+    ) -> Option<&'a str> {
         let revisions = &terms.revisions;
         let joins = self.joined(node, terms);
-        if joins && !(self.stance.auto_paused && newest == Fate::Run) {
+        if joins && !(self.stance.auto_paused && newest == Eligibility::Run) {
             return None;
         }
         let is_known = |hash: &&str| revisions.known.contains_key(hash);
@@ -329,7 +339,7 @@ impl<'a> Slot<'a> {
         let kept = match last {
             Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded),
             // It may well have lost its pod to the newest revision.
-            None if newest == Fate::Leave => None,
+            None if newest == Eligibility::Leave => None,
             None => Some(revisions.current).filter(is_known),
         };
         kept.filter(|kept| *kept != revisions.update)
@@ -352,29 +362,29 @@ impl<'a> Slot<'a> {
         self.counts(self.fate)
     }
 
-    fn counts(&self, fate: Fate) -> bool {
+    fn counts(&self, fate: Eligibility) -> bool {
         match fate {
-            Fate::Run => true,
-            Fate::Down | Fate::Cordoned => self.has_pods(),
-            Fate::Keep | Fate::Leave => false,
+            Eligibility::Run => true,
+            Eligibility::Down | Eligibility::Cordoned => self.has_pods(),
+            Eligibility::Keep | Eligibility::Leave => false,
         }
     }
 
     /// Whether the roll-out may touch the node at all.
     fn reachable(&self) -> bool {
-        matches!(self.fate, Fate::Run | Fate::Down)
+        matches!(self.fate, Eligibility::Run | Eligibility::Down)
     }
 
     /// Whether the limits of the roll-out see the node as served. Of an old pod no more is asked
     /// than that it is Ready: were its age asked for, a change soon after a change would find all
     /// old pods unavailable and replace every one of them at once.
-    fn served(&self, terms: &Terms<'_>) -> bool {
+    fn served(&self, terms: &RolloutInput<'_>) -> bool {
         self.new.is_some_and(|new| is_available(new, terms))
             || self.old.is_some_and(PodView::is_ready)
     }
 
     /// Whether the new pod can be made beside the old one: two at most during a surge.
-    fn is_alone(&self, terms: &Terms<'_>) -> bool {
+    fn is_alone(&self, terms: &RolloutInput<'_>) -> bool {
         let others = self.ended.len() + self.foreign.len() + self.surplus.len();
         others == 0 && self.new.is_none() && !self.is_in_the_way(terms.revisions.update)
     }
@@ -395,7 +405,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Whether the newest revision is available on the node and nothing of another is left.
-    fn is_done(&self, terms: &Terms<'_>) -> bool {
+    fn is_done(&self, terms: &RolloutInput<'_>) -> bool {
         let runs = |pod: &&PodView| pod.ended.is_none() && pod.revision != terms.revisions.update;
         let is_new = self.new.is_some_and(|new| is_available(new, terms));
         // Pods of another node are about to be deleted.
@@ -404,7 +414,7 @@ impl<'a> Slot<'a> {
     }
 
     /// Whether a new pod is there or on its way beside the old one.
-    fn is_surging(&self, terms: &Terms<'_>) -> bool {
+    fn is_surging(&self, terms: &RolloutInput<'_>) -> bool {
         let is_new = |pod: &&&PodView| pod.revision == terms.revisions.update;
         let others = self.ended.iter().chain(&self.leaving);
         self.old.is_some() && (self.new.is_some() || others.filter(is_new).count() > 0)
@@ -417,29 +427,29 @@ impl<'a> Slot<'a> {
     }
 
     /// Whether the roll-out leaves the old pod where it is.
-    fn holds_old(&self, terms: &Terms<'_>) -> bool {
+    fn holds_old(&self, terms: &RolloutInput<'_>) -> bool {
         self.is_held() || terms.strategy.on_delete
     }
 
     /// The old pod, where the roll-out may replace it as soon as the limits allow. On a node that is
     /// down it stays: nothing could be made in its place.
-    fn replaceable(&self, terms: &Terms<'_>) -> Option<&'a PodView> {
-        let is_fit = self.fate == Fate::Run && self.excluded.is_none();
+    fn replaceable(&self, terms: &RolloutInput<'_>) -> Option<&'a PodView> {
+        let is_fit = self.fate == Eligibility::Run && self.excluded.is_none();
         self.expendable(terms).filter(|_| is_fit)
     }
 
     /// The old pod, where the newest revision excludes the node and the limits decide when it goes.
-    fn removable(&self, terms: &Terms<'_>) -> Option<&'a PodView> {
+    fn removable(&self, terms: &RolloutInput<'_>) -> Option<&'a PodView> {
         self.expendable(terms).filter(|_| self.excluded.is_some())
     }
 
-    fn expendable(&self, terms: &Terms<'_>) -> Option<&'a PodView> {
+    fn expendable(&self, terms: &RolloutInput<'_>) -> Option<&'a PodView> {
         let old = self.old.filter(|_| self.claims.is_empty())?;
         (!self.holds_old(terms) && !self.goes_freely(old, terms)).then_some(old)
     }
 
     /// Whether the limits have no say in the end of the old pod.
-    fn goes_freely(&self, old: &PodView, terms: &Terms<'_>) -> bool {
+    fn goes_freely(&self, old: &PodView, terms: &RolloutInput<'_>) -> bool {
         // The end of a surge, also of one that was paused or whose limit was taken away meanwhile.
         let outlived = self.new.is_some_and(|new| is_available(new, terms));
         let outlived = outlived && self.excluded.is_none();
@@ -448,63 +458,69 @@ impl<'a> Slot<'a> {
     }
 
     /// The deletion of the old pod that the limits allow.
-    pub(super) fn replace(&self, terms: &Terms<'_>) -> Option<Delete> {
+    pub(super) fn replace(&self, terms: &RolloutInput<'_>) -> Option<Delete> {
         let old = self.expendable(terms)?;
         Some(self.delete(old, self.why_old()))
     }
 
     /// Why an old pod goes.
-    fn why_old(&self) -> Why {
+    fn why_old(&self) -> DeleteReason {
         match self.excluded {
-            Some(_) => Why::Excluded,
-            None => Why::Outdated,
+            Some(_) => DeleteReason::Excluded,
+            None => DeleteReason::Outdated,
         }
     }
 
     /// The pod of the newest revision on this node.
-    pub(super) fn updated(&self, terms: &Terms<'_>) -> Create {
+    pub(super) fn updated(&self, terms: &RolloutInput<'_>) -> Create {
         self.create(terms.revisions.update)
     }
 
     /// What is the case.
-    pub(super) fn judge(&self, terms: &Terms<'_>) -> Verdict {
+    pub(super) fn judge(&self, terms: &RolloutInput<'_>) -> Verdict {
         let mut needs = Decision::default();
         self.settle(terms, &mut needs);
-        let mut marks = Marks::default();
+        let mut marks = NodeFlags::default();
         let claimed = !needs.claim.is_empty();
         let acts = !needs.create.is_empty() || !needs.delete.is_empty() || claimed;
-        marks.set(Mark::Acting, acts);
+        marks.set(NodeFlag::Acting, acts);
         let replaceable = self.replaceable(terms).is_some();
-        marks.set(Mark::Replaceable, replaceable);
-        marks.set(Mark::Surgeable, replaceable && self.is_alone(terms));
-        marks.set(Mark::Removable, self.removable(terms).is_some());
-        marks.set(Mark::Behind, self.behind);
+        marks.set(NodeFlag::Replaceable, replaceable);
+        marks.set(NodeFlag::Surgeable, replaceable && self.is_alone(terms));
+        marks.set(NodeFlag::Removable, self.removable(terms).is_some());
+        marks.set(NodeFlag::Behind, self.behind);
         let base = self.excluded.is_some() || self.counts(self.newest);
-        marks.set(Mark::Base, base);
+        marks.set(NodeFlag::Base, base);
         // A surge that stands still because of its node leaves its place to another one.
         let surging = self.reachable() && self.is_surging(terms);
-        marks.set(Mark::Surging, surging);
+        marks.set(NodeFlag::Surging, surging);
         let excluded = self.excluded.filter(|_| self.old.is_some());
         let by = |obstacle| excluded == Some(obstacle);
-        marks.set(Mark::ExcludedBySelector, by(Obstacle::NodeSelector));
-        marks.set(Mark::ExcludedByAffinity, by(Obstacle::NodeAffinity));
-        marks.set(Mark::ExcludedByTaint, by(Obstacle::Taint));
-        marks.set(Mark::Culprit, self.reachable() && self.is_culprit(terms));
+        marks.set(NodeFlag::ExcludedBySelector, by(Obstacle::NodeSelector));
+        marks.set(NodeFlag::ExcludedByAffinity, by(Obstacle::NodeAffinity));
+        marks.set(NodeFlag::ExcludedByTaint, by(Obstacle::Taint));
+        marks.set(
+            NodeFlag::Culprit,
+            self.reachable() && self.is_culprit(terms),
+        );
         // A node that went down still counts when it has lost its pod: else each that goes down for a
         // moment would let the roll-out take one more.
-        let counts = !self.lost && (self.desired() || self.fate == Fate::Down);
+        let counts = !self.lost && (self.desired() || self.fate == Eligibility::Down);
         let dark = counts && !self.served(terms);
-        marks.set(Mark::Dark, dark);
-        marks.set(Mark::Unserved, dark && !self.forgiven);
+        marks.set(NodeFlag::Dark, dark);
+        marks.set(NodeFlag::Unserved, dark && !self.forgiven);
         let left_out = self.lost || (dark && self.forgiven);
         let touched = self.reachable() || self.excluded.is_some();
         let waited_for = touched && !left_out;
         let done = self.is_done(terms);
         let desired = self.desired() || self.excluded.is_some();
-        marks.set(Mark::Done, waited_for && desired && done);
-        marks.set(Mark::Left, (desired || self.fate == Fate::Down) && !done);
-        marks.set(Mark::LeftOut, desired && touched && left_out && !done);
-        marks.set(Mark::Incomplete, desired && waited_for && !done);
+        marks.set(NodeFlag::Done, waited_for && desired && done);
+        marks.set(
+            NodeFlag::Left,
+            (desired || self.fate == Eligibility::Down) && !done,
+        );
+        marks.set(NodeFlag::LeftOut, desired && touched && left_out && !done);
+        marks.set(NodeFlag::Incomplete, desired && waited_for && !done);
         let mut trouble = None;
         if self.desired() {
             let available = self.running().any(|pod| is_available(pod, terms));
@@ -512,26 +528,26 @@ impl<'a> Slot<'a> {
             let ended_new = self.ended.iter().any(|p| p.revision == update);
             let outdated = self.is_outdated();
             let held = self.is_held() || (terms.strategy.on_delete && self.old.is_some());
-            marks.set(Mark::Desired, true);
-            marks.set(Mark::Current, self.stays());
-            marks.set(Mark::Ready, self.running().any(PodView::is_ready));
-            marks.set(Mark::Updated, self.new.is_some() || ended_new);
-            marks.set(Mark::Available, available);
-            marks.set(Mark::Unavailable, !available);
-            marks.set(Mark::Outdated, outdated);
-            marks.set(Mark::HeldBack, outdated && held);
+            marks.set(NodeFlag::Desired, true);
+            marks.set(NodeFlag::Current, self.stays());
+            marks.set(NodeFlag::Ready, self.running().any(PodView::is_ready));
+            marks.set(NodeFlag::Updated, self.new.is_some() || ended_new);
+            marks.set(NodeFlag::Available, available);
+            marks.set(NodeFlag::Unavailable, !available);
+            marks.set(NodeFlag::Outdated, outdated);
+            marks.set(NodeFlag::HeldBack, outdated && held);
             if waited_for && !done {
                 let begun = self.new.is_some() || ended_new || !self.served(terms);
                 // A surge that has begun goes on to its end, also where the node is held.
                 let surging =
                     self.new.is_some() && (self.old.is_some() || !self.leaving.is_empty());
-                marks.set(Mark::Waiting, surging || (!held && begun));
+                marks.set(NodeFlag::Waiting, surging || (!held && begun));
             }
             let mut ailing = self.running().chain(self.ended.iter().copied());
             trouble = ailing.find_map(|pod| pod.trouble.clone());
-            marks.set(Mark::Failing, trouble.is_some());
+            marks.set(NodeFlag::Failing, trouble.is_some());
         } else {
-            marks.set(Mark::Misscheduled, self.node.is_some() && self.stays());
+            marks.set(NodeFlag::Misscheduled, self.node.is_some() && self.stays());
         }
         Verdict {
             marks,
@@ -541,7 +557,7 @@ impl<'a> Slot<'a> {
     }
 
     /// The instants to come at which time alone changes something.
-    fn until(&self, dark: bool, terms: &Terms<'_>) -> impl Iterator<Item = DateTime<Utc>> {
+    fn until(&self, dark: bool, terms: &RolloutInput<'_>) -> impl Iterator<Item = DateTime<Utc>> {
         let available = self
             .running()
             .filter_map(|pod| available_at(pod, terms.strategy.min_ready));
@@ -563,7 +579,7 @@ impl<'a> Slot<'a> {
 
     /// Whether the node failed soon after it got the newest revision. A node that has not been Ready before it got its
     /// pod says nothing about the revision: a node that joins is NotReady, and its first pods may well crash.
-    fn is_culprit(&self, terms: &Terms<'_>) -> bool {
+    fn is_culprit(&self, terms: &RolloutInput<'_>) -> bool {
         let Some(node) = self.node else {
             return false;
         };
@@ -583,18 +599,18 @@ impl<'a> Slot<'a> {
 
     /// What the node needs whatever the limits of the roll-out: pods that must not be there go, a
     /// missing one is made, a failed one is made again after its pause.
-    pub(super) fn settle(&self, terms: &Terms<'_>, decision: &mut Decision) {
+    pub(super) fn settle(&self, terms: &RolloutInput<'_>, decision: &mut Decision) {
         if !self.claims.is_empty() {
             // Nothing is done with a pod before it is known whose it is.
             decision.claim.extend(self.claims.iter().cloned());
             return;
         }
         match self.fate {
-            Fate::Leave => {
+            Eligibility::Leave => {
                 let why = if self.node.is_some() {
-                    Why::NotEligible
+                    DeleteReason::NotEligible
                 } else {
-                    Why::NodeGone
+                    DeleteReason::NodeGone
                 };
                 let due = self.gone_since.map(|since| since + QUARANTINE);
                 if let Some(due) = due.filter(|due| *due > terms.now) {
@@ -610,26 +626,36 @@ impl<'a> Slot<'a> {
                 return;
             }
             // Nothing could take the place of a pod that goes.
-            Fate::Keep | Fate::Cordoned if self.excluded.is_none() || self.holds_old(terms) => {
+            Eligibility::Keep | Eligibility::Cordoned
+                if self.excluded.is_none() || self.holds_old(terms) =>
+            {
                 return;
             }
             _ => {}
         }
         for pod in &self.foreign {
-            decision.delete.push(self.delete(pod, Why::NodeReplaced));
+            decision
+                .delete
+                .push(self.delete(pod, DeleteReason::NodeReplaced));
         }
         for pod in &self.surplus {
-            decision.delete.push(self.delete(pod, Why::Surplus));
+            decision
+                .delete
+                .push(self.delete(pod, DeleteReason::Surplus));
         }
         // A pod of the newest revision was made here, so the node has changed since.
         let excludes =
             |pod: &PodView| self.excluded.is_some() && pod.revision == terms.revisions.update;
         if let Some(new) = self.new.filter(|new| excludes(new)) {
-            decision.delete.push(self.delete(new, Why::NotEligible));
+            decision
+                .delete
+                .push(self.delete(new, DeleteReason::NotEligible));
         }
         for pod in &self.ended {
             if excludes(pod) {
-                decision.delete.push(self.delete(pod, Why::NotEligible));
+                decision
+                    .delete
+                    .push(self.delete(pod, DeleteReason::NotEligible));
             } else {
                 self.settle_ended(pod, terms, decision);
             }
@@ -642,22 +668,23 @@ impl<'a> Slot<'a> {
             None => (terms.revisions.update, self.newest),
         };
         let is_free = !self.stays() && !self.is_in_the_way(missing);
-        if is_free && fate == Fate::Run {
+        if is_free && fate == Eligibility::Run {
             decision.create.push(self.create(missing));
         }
     }
 
     /// Whether the revision of an old pod lets it run here, though that of a better one, which is to go, does not.
-    fn may_stay(&self, pod: &PodView, terms: &Terms<'_>) -> bool {
+    fn may_stay(&self, pod: &PodView, terms: &RolloutInput<'_>) -> bool {
         let known = terms.revisions.known.get(pod.revision.as_str());
         let fate = self.node.zip(known);
         let fate = fate.map(|(node, known)| known.placement.fate(node));
-        pod.revision != terms.revisions.update && fate.is_some_and(|fate| fate != Fate::Leave)
+        pod.revision != terms.revisions.update
+            && fate.is_some_and(|fate| fate != Eligibility::Leave)
     }
 
     /// A pod that has ended stays until its pause is over: its status is what people look for, and
     /// the memory of the failure. One that the roll-out would replace anyway goes at once.
-    fn settle_ended(&self, pod: &PodView, terms: &Terms<'_>, decision: &mut Decision) {
+    fn settle_ended(&self, pod: &PodView, terms: &RolloutInput<'_>, decision: &mut Decision) {
         let Some(ended) = pod.ended else {
             return;
         };
@@ -666,7 +693,7 @@ impl<'a> Slot<'a> {
         let replaced = pod.revision != update && !self.holds_old(terms);
         if outlived || replaced {
             let why = if outlived {
-                Why::Surplus
+                DeleteReason::Surplus
             } else {
                 self.why_old()
             };
@@ -685,7 +712,7 @@ impl<'a> Slot<'a> {
             decision.look_again(due);
             return;
         }
-        let mut delete = self.delete(pod, Why::Failed);
+        let mut delete = self.delete(pod, DeleteReason::Failed);
         delete.last.attempt = attempt.saturating_add(1);
         decision.delete.push(delete);
     }
@@ -702,7 +729,7 @@ impl<'a> Slot<'a> {
         }
     }
 
-    fn delete(&self, pod: &PodView, why: Why) -> Delete {
+    fn delete(&self, pod: &PodView, why: DeleteReason) -> Delete {
         Delete {
             pod: pod.name.clone(),
             uid: pod.uid.clone(),
@@ -711,7 +738,7 @@ impl<'a> Slot<'a> {
             last: Last {
                 revision: pod.revision.clone(),
                 attempt: pod.attempt,
-                excluded: why == Why::Excluded,
+                excluded: why == DeleteReason::Excluded,
             },
             version: pod
                 .version
@@ -741,7 +768,7 @@ fn available_at(pod: &PodView, min_ready: TimeDelta) -> Option<DateTime<Utc>> {
         .map(|since| since + min_ready)
 }
 
-fn is_available(pod: &PodView, terms: &Terms<'_>) -> bool {
+fn is_available(pod: &PodView, terms: &RolloutInput<'_>) -> bool {
     // An instant still to come tells of a clock that was set back: nothing waits for it.
     let was_set_back = pod.ready_since.is_some_and(|since| since > terms.now);
     let at = available_at(pod, terms.strategy.min_ready);

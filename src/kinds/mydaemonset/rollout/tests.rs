@@ -15,7 +15,7 @@ mod builtin;
 mod model;
 mod promises;
 
-use super::board::Board;
+use super::board::RolloutState;
 use super::*;
 use crate::kinds::mydaemonset::views::{NodeView, Taint};
 use crate::kinds::template::PodTemplate;
@@ -124,12 +124,12 @@ struct World {
 
 /// What a board decides that is given all of it.
 fn look(
-    board: &mut Board,
+    board: &mut RolloutState,
     nodes: &[NodeView],
     pods: &[PodView],
     memory: &BTreeMap<String, Last>,
     gone: &BTreeMap<String, DateTime<Utc>>,
-    terms: &Terms<'_>,
+    terms: &RolloutInput<'_>,
 ) -> Decision {
     let on_nodes = nodes.iter().map(|node| &node.name);
     let names: BTreeSet<&String> = on_nodes.chain(pods.iter().map(|pod| &pod.node)).collect();
@@ -140,7 +140,7 @@ fn look(
 }
 
 fn put(
-    board: &mut Board,
+    board: &mut RolloutState,
     name: &str,
     nodes: &[NodeView],
     pods: &[PodView],
@@ -187,10 +187,10 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
 
 impl World {
     fn decide(&self) -> Decision {
-        self.decide_on(&mut Board::new(self.update, None))
+        self.decide_on(&mut RolloutState::new(self.update, None))
     }
 
-    fn decide_on(&self, board: &mut Board) -> Decision {
+    fn decide_on(&self, board: &mut RolloutState) -> Decision {
         let newest = Placement::of(Some(&self.template));
         let older = self.old_template.as_ref().unwrap_or(&self.template);
         let middle = self.middle_template.as_ref().unwrap_or(older);
@@ -202,7 +202,7 @@ impl World {
             ("middle", known(2, middle)),
             ("new", known(3, Arc::new(newest.clone()))),
         ]);
-        let terms = Terms {
+        let terms = RolloutInput {
             placement: &newest,
             strategy: self.strategy,
             revisions: Revisions {
@@ -938,18 +938,18 @@ fn a_node_that_was_unserved_before_the_roll_out_holds_it_up_for_ten_minutes() {
     let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
     world.pods[0] = pod("a", "old");
     world.update = "old";
-    let decide = |world: &mut World, board: Board, since: i64| {
+    let decide = |world: &mut World, board: RolloutState, since: i64| {
         world.update = "new";
         world.update_since = NOW - since;
         world.pods[0] = pod("a", "new");
-        let mut board = Board::new("new", Some(board));
+        let mut board = RolloutState::new("new", Some(board));
         let decision = world.decide_on(&mut board);
         (decision, board)
     };
     let at_rest = |world: &mut World| {
         world.update = "old";
         world.pods[0] = pod("a", "old");
-        let mut board = Board::new("old", None);
+        let mut board = RolloutState::new("old", None);
         world.decide_on(&mut board);
         board
     };
@@ -981,7 +981,7 @@ fn a_node_that_was_unserved_before_the_roll_out_holds_it_up_for_ten_minutes() {
     let (_, board) = decide(&mut world, board, 600);
     world.pods[0] = pod("a", "new");
     world.current = "middle";
-    let mut board = Board::new("new", Some(board));
+    let mut board = RolloutState::new("new", Some(board));
     let decision = world.decide_on(&mut board);
     assert_eq!(deleted(&decision), NOTHING);
     assert_eq!(decision.facts.left_out, named(&["a (no available pod)"]));
@@ -1411,7 +1411,7 @@ fn the_facts_are_counted() {
     let facts = world.decide().facts;
     assert_eq!(
         facts,
-        Facts {
+        Observed {
             desired: 6,
             current: 5,
             misscheduled: 0,

@@ -118,7 +118,7 @@ struct Model {
     /// What the operator remembers, as the controller keeps it.
     memory: Memory,
     /// A board that is shown every change; none after a start.
-    board: Option<Board>,
+    board: Option<RolloutState>,
     /// The nodes as the board has them.
     shown_nodes: Vec<NodeView>,
     /// What was done and is not yet shown, kept by the model for itself.
@@ -561,7 +561,7 @@ impl Model {
                 known.placement = newest.clone();
             }
         }
-        let terms = Terms {
+        let terms = RolloutInput {
             placement: &newest,
             strategy,
             revisions: Revisions {
@@ -597,7 +597,7 @@ impl Model {
             Some(board) if board.is_for(terms.revisions.update) => board,
             former => {
                 changed.clone_from(&every_node);
-                Board::new(terms.revisions.update, former)
+                RolloutState::new(terms.revisions.update, former)
             }
         };
         let mutant = self.mutant;
@@ -652,7 +652,7 @@ impl Model {
                 let known = self.memory.last(name);
                 last.extend(known.map(|known| (name.to_string(), known.clone())));
             }
-            let mut fresh = Board::new(terms.revisions.update, None);
+            let mut fresh = RolloutState::new(terms.revisions.update, None);
             board.share_was_dark(&mut fresh);
             let again = look(&mut fresh, &nodes, &pods, &last, &gone, &terms);
             ensure!(
@@ -794,7 +794,10 @@ impl Model {
         // What the watch has not shown yet is for the better, where nothing goes wrong by itself. A node that changed
         // loses the new pod of a surge, and may have no other that serves. Others that count now are held instead of it.
         let exact = self.quiet || self.lag.is_zero();
-        let moved = decision.delete.iter().filter(|d| d.why == Why::NotEligible);
+        let moved = decision
+            .delete
+            .iter()
+            .filter(|d| d.why == DeleteReason::NotEligible);
         let moved = moved.count();
         let lose = |name: &&String| decision.delete.iter().any(|delete| delete.node == **name);
         let after = before + self.dark().difference(&dark).filter(lose).count();
@@ -873,7 +876,7 @@ impl Model {
                 // The API server removes a pod that has ended at once, unless it has a finalizer.
                 let finalizer = one_in(&mut self.random, 6);
                 let at_once = |pod: &PodView| {
-                    (pod.ended.is_some() && !finalizer) || delete.why == Why::NodeGone
+                    (pod.ended.is_some() && !finalizer) || delete.why == DeleteReason::NodeGone
                 };
                 self.pods
                     .retain(|pod| pod.uid != delete.uid || !at_once(pod));
@@ -902,7 +905,7 @@ impl Model {
             let before = self.taken.len();
             self.carry_out(&call);
             if let Call::Delete(delete) = &call
-                && matches!(delete.why, Why::Outdated | Why::Excluded)
+                && matches!(delete.why, DeleteReason::Outdated | DeleteReason::Excluded)
             {
                 self.note_taken(&dark);
             }

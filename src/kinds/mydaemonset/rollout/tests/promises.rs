@@ -4,7 +4,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::*;
-use crate::kinds::mydaemonset::placement::Fate;
+use crate::kinds::mydaemonset::placement::Eligibility;
 
 /// Everything that a decision is about.
 pub(super) struct Case<'a> {
@@ -46,8 +46,11 @@ fn is_live(pod: &PodView) -> bool {
 }
 
 /// Whether a pod that is there counts.
-fn is_in_place(fate: Fate) -> bool {
-    matches!(fate, Fate::Run | Fate::Down | Fate::Cordoned)
+fn is_in_place(fate: Eligibility) -> bool {
+    matches!(
+        fate,
+        Eligibility::Run | Eligibility::Down | Eligibility::Cordoned
+    )
 }
 
 impl Case<'_> {
@@ -68,7 +71,7 @@ impl Case<'_> {
         for delete in &decision.delete {
             if self.check_delete(delete, decision, stopped, surge)? {
                 paid.insert(&delete.node);
-                removed.extend((delete.why == Why::Excluded).then_some(&delete.node));
+                removed.extend((delete.why == DeleteReason::Excluded).then_some(&delete.node));
             }
         }
         let unserved = self.unserved(stopped);
@@ -126,12 +129,12 @@ impl Case<'_> {
         let is_new = pod.revision == self.update;
         let held = self.is_held(node, stopped);
         // The node is the reason: neither this revision nor its own may run there.
-        if own == Fate::Leave && (newest == Fate::Leave || held) {
+        if own == Eligibility::Leave && (newest == Eligibility::Leave || held) {
             return Ok(false);
         }
-        let excluded = newest == Fate::Leave && !is_new;
+        let excluded = newest == Eligibility::Leave && !is_new;
         let fate = self.effective(node, stopped);
-        let is_left_alone = matches!(fate, Fate::Keep | Fate::Cordoned);
+        let is_left_alone = matches!(fate, Eligibility::Keep | Eligibility::Cordoned);
         ensure!(
             !is_left_alone || excluded,
             "{} is on a node that is left alone",
@@ -166,7 +169,7 @@ impl Case<'_> {
             return Ok(false);
         }
         ensure!(
-            excluded || fate == Fate::Run,
+            excluded || fate == Eligibility::Run,
             "{} is on a node that is down",
             pod.name
         );
@@ -186,7 +189,7 @@ impl Case<'_> {
         };
         ensure!(node.uid == create.node_uid, "{name} is another node");
         ensure!(
-            self.fate(&create.revision, node) == Fate::Run,
+            self.fate(&create.revision, node) == Eligibility::Run,
             "{name} takes no pods of this revision"
         );
         let is_new = create.revision == self.update;
@@ -228,7 +231,7 @@ impl Case<'_> {
                 .iter()
                 .any(|delete| delete.node == node.name);
             let may = self.is_behind(node) && !self.is_held(node, stopped);
-            let fit = self.fate(self.update, node) == Fate::Run && !self.is_lost(node);
+            let fit = self.fate(self.update, node) == Eligibility::Run && !self.is_lost(node);
             serves && may && fit && !goes
         };
         !self.strategy.on_delete && self.nodes.iter().any(|node| waits(&node))
@@ -243,7 +246,8 @@ impl Case<'_> {
         let desired = |node: &&NodeView| self.is_desired(node, stopped);
         let waited_for = |node: &&NodeView| {
             let fate = self.effective(node, stopped);
-            let touched = matches!(fate, Fate::Run | Fate::Down) || self.is_excluded(node);
+            let touched =
+                matches!(fate, Eligibility::Run | Eligibility::Down) || self.is_excluded(node);
             touched && !self.is_left_out(node)
         };
         let nodes = || self.nodes.iter().filter(desired);
@@ -259,9 +263,9 @@ impl Case<'_> {
         self.pods.iter().filter(|pod| pod.node == node.name)
     }
 
-    fn fate(&self, revision: &str, node: &NodeView) -> Fate {
+    fn fate(&self, revision: &str, node: &NodeView) -> Eligibility {
         let known = self.known.get(revision);
-        known.map_or(Fate::Leave, |known| known.placement.fate(node))
+        known.map_or(Eligibility::Leave, |known| known.placement.fate(node))
     }
 
     /// The older revision that a pod on the node has: of several, that of the pod that would stay.
@@ -297,7 +301,8 @@ impl Case<'_> {
     /// Whether the newest revision takes away a pod that its own would keep.
     fn is_excluded(&self, node: &NodeView) -> bool {
         let own = self.older(node).map(|own| self.fate(own, node));
-        self.fate(self.update, node) == Fate::Leave && own.is_some_and(|own| own != Fate::Leave)
+        self.fate(self.update, node) == Eligibility::Leave
+            && own.is_some_and(|own| own != Eligibility::Leave)
     }
 
     /// Whether the node came after the newest revision. Of one that came within the same second nothing is known, unless
@@ -315,7 +320,7 @@ impl Case<'_> {
     fn kept(&self, node: &NodeView, stopped: bool) -> Option<&str> {
         let newest = self.fate(self.update, node);
         if self.on(node).next().is_some()
-            || (self.joined(node) && !(stopped && newest == Fate::Run))
+            || (self.joined(node) && !(stopped && newest == Eligibility::Run))
         {
             return None;
         }
@@ -323,10 +328,10 @@ impl Case<'_> {
         let kept = match last.filter(|last| self.known.contains_key(last.revision.as_str())) {
             Some(last) if last.excluded => None,
             Some(last) => Some(last.revision.as_str()),
-            None if newest == Fate::Leave => None,
+            None if newest == Eligibility::Leave => None,
             None => Some(self.current),
         };
-        kept.filter(|kept| *kept != self.update && self.fate(kept, node) == Fate::Run)
+        kept.filter(|kept| *kept != self.update && self.fate(kept, node) == Eligibility::Run)
     }
 
     /// Whether the node is still to get the newest revision, or to lose its pod to it.
@@ -359,7 +364,7 @@ impl Case<'_> {
     }
 
     /// What holds for a node: by the newest revision, or by the one that it keeps.
-    fn effective(&self, node: &NodeView, stopped: bool) -> Fate {
+    fn effective(&self, node: &NodeView, stopped: bool) -> Eligibility {
         let newest = self.fate(self.update, node);
         let held = self.is_kept_back(node, stopped);
         match self.older(node) {
@@ -367,7 +372,7 @@ impl Case<'_> {
                 self.fate(own, node)
             }
             None if held && !self.strategy.on_delete && self.kept(node, stopped).is_some() => {
-                Fate::Run
+                Eligibility::Run
             }
             _ => newest,
         }
@@ -375,9 +380,9 @@ impl Case<'_> {
 
     fn is_desired(&self, node: &NodeView, stopped: bool) -> bool {
         match self.effective(node, stopped) {
-            Fate::Run => true,
-            Fate::Down | Fate::Cordoned => self.on(node).next().is_some(),
-            Fate::Keep | Fate::Leave => false,
+            Eligibility::Run => true,
+            Eligibility::Down | Eligibility::Cordoned => self.on(node).next().is_some(),
+            Eligibility::Keep | Eligibility::Leave => false,
         }
     }
 
@@ -385,9 +390,9 @@ impl Case<'_> {
     fn is_counted(&self, node: &NodeView) -> bool {
         let has_pods = self.on(node).next().is_some();
         let newest = match self.fate(self.update, node) {
-            Fate::Run => true,
-            Fate::Down | Fate::Cordoned => has_pods,
-            Fate::Keep | Fate::Leave => false,
+            Eligibility::Run => true,
+            Eligibility::Down | Eligibility::Cordoned => has_pods,
+            Eligibility::Keep | Eligibility::Leave => false,
         };
         newest || self.is_excluded(node)
     }
@@ -438,7 +443,7 @@ impl Case<'_> {
             is_here && (self.is_available(pod) || (is_old && pod.ready_since.is_some()))
         };
         let counts = |node: &&NodeView| {
-            let is_down = self.effective(node, stopped) == Fate::Down;
+            let is_down = self.effective(node, stopped) == Eligibility::Down;
             (self.is_desired(node, stopped) || is_down) && !self.is_lost(node)
         };
         let nodes = self.nodes.iter().filter(counts);
@@ -457,7 +462,10 @@ impl Case<'_> {
         let old = |pod: &PodView| {
             is_live(pod) && pod.revision != self.update && pod.created >= node.created
         };
-        let touched = matches!(self.effective(node, stopped), Fate::Run | Fate::Down);
+        let touched = matches!(
+            self.effective(node, stopped),
+            Eligibility::Run | Eligibility::Down
+        );
         let new = |pod: &PodView| {
             pod.revision == self.update && (pod.deleting || pod.created >= node.created)
         };
@@ -484,7 +492,7 @@ impl Case<'_> {
             let newest = self.fate(self.update, node);
             let own = self.older(node).map(|own| self.fate(own, node));
             let fate = own.filter(|_| self.is_excluded(node)).unwrap_or(newest);
-            matches!(fate, Fate::Run | Fate::Down)
+            matches!(fate, Eligibility::Run | Eligibility::Down)
         };
         let failing = self.nodes.iter().filter(touched);
         let failing = failing.filter(|node| self.on(node).any(|pod| fails(node, pod)));
