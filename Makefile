@@ -22,6 +22,9 @@ BUILD := $(CARGO) build --workspace --locked --bins --tests
 # --tests and --all-targets leave out e2e, which a plain `cargo test` is not to run (test = false).
 CLIPPY = $(CARGO) clippy --workspace --all-targets --locked -- -D warnings && \
 	$(CARGO) clippy --workspace --bins --test e2e --locked -- -D warnings
+# Links to private items are for those who read the code.
+DOC = RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
+	$(CARGO) doc --workspace --no-deps --document-private-items --locked --quiet
 # Part of the name of the tests to run.
 T ?=
 
@@ -44,9 +47,10 @@ check: ## Format, lints and unit tests: before every commit.
 	$(CLIPPY)
 	@$(MAKE) --no-print-directory unit
 
-lint: ## Check format, lints and licences.
+lint: ## Check format, lints, links of the API docs and licences.
 	$(CARGO) fmt --all --check
 	$(CLIPPY)
+	$(DOC)
 	./hack/deny
 
 advisories: ## Look for known vulnerabilities of dependencies, where the RustSec database can be reached.

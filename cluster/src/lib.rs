@@ -4,7 +4,7 @@
 //! - [`binaries`] finds the programs: `KUBEBUILDER_ASSETS`, the user's cache, or (the `go` module) a build with Go;
 //! - `pki`, `kubeconfig`, `ports`, `components`: certificates, identities, ports and flags of one control plane;
 //! - `guard` and `process`: how children are started, stopped, and never outlive this process (the why is in `guard`);
-//! - `cluster` puts these together: [`Cluster`]; `nodes` adds [`FakeNode`]s; [`shared`] is one cluster per test binary.
+//! - `cluster` puts these together: [`Cluster`]; `nodes` adds [`FakeNode`]s; [`mod@shared`] is one cluster per test binary.
 //!
 //! A cluster can also have a `real_node`, with containers from [`Image`]s; that one needs root.
 //!

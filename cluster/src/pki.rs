@@ -15,7 +15,7 @@ use crate::Error;
 /// Valid for as long as anybody leaves a development cluster running.
 const LIFETIME: Duration = Duration::days(365);
 
-/// What the kubeconfigs need to know of the files that [`write`] made.
+/// What the kubeconfigs need to know of the files that [`fn@write`] made.
 #[derive(Debug)]
 pub(crate) struct Credentials {
     /// The certificate authority of the API server, PEM.

@@ -3,7 +3,7 @@
 //! Data goes one way: [`watch`] lists and watches objects ([`raw`] where users write them), [`cache`] keeps views of
 //! them -> [`queue`] holds the keys of what is to be looked at, now or at an instant -> [`runner`] has
 //! workers that take keys, let a [`runner::Reconciler`] observe, decide and act, and back off per object
-//! when it fails; [`pace`] does the same for a part of what is done. [`write`] is how it creates and deletes, and [`own`] has the answers until the watches
+//! when it fails; [`pace`] does the same for a part of what is done. [`mod@write`] is how it creates and deletes, and [`own`] has the answers until the watches
 //! do; [`condition`], [`event`] and [`health`] are how people are told what was found.
 
 use std::sync::Arc;

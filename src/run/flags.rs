@@ -40,7 +40,7 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_WEBHOOKS", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub webhooks: bool,
 
-    /// Where the webhooks are served. [::] is every address, those of IPv4 included.
+    /// Where the webhooks are served. The default is every address, IPv6 and IPv4.
     #[arg(
         long,
         env = "MY_OPERATOR_WEBHOOK_BIND_ADDRESS",
@@ -91,7 +91,7 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
     pub operator_namespace: Option<String>,
 
-    /// Where metrics are served; "0" turns them off. By default [::]:8443 in a cluster and
+    /// Where metrics are served; "0" turns them off. By default port 8443 of every address in a cluster, and
     /// 127.0.0.1:8080 outside.
     #[arg(long, env = "MY_OPERATOR_METRICS_BIND_ADDRESS", value_name = "ADDRESS", value_parser = optional_address)]
     pub metrics_bind_address: Option<OptionalAddress>,

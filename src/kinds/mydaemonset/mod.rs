@@ -18,7 +18,7 @@
 //!    server itself refuses a second one, whoever asks for it.
 //! 8. [`status`] makes counts, conditions and Events of what is the case.
 //! 9. [`memory`] bridges the time until the watches show what was done.
-//! 10. [`controller`] is the edge: it watches, calls [`rollout::decide`], and makes the few calls.
+//! 10. [`controller`] is the edge: it watches, calls `RolloutState::decide` in [`rollout`], and makes the few calls.
 //!
 //! What holds, whatever happens: at most one pod of a revision on a node; a roll-out makes no more
 //! nodes unavailable than `maxUnavailable`, however they became unavailable; a node or pod that fails
