@@ -94,6 +94,11 @@ fn knew<'a>(seen: &Seen<'a>, version: &Version, request: &Request) -> [Known<'a>
     })
 }
 
+fn is_made_by_an_operator(seen: &Seen<'_>, pod: &Pod<'_>) -> bool {
+    let mut made = versions(seen.history, "pods").filter(|v| v.kind == ChangeKind::Added);
+    made.any(|version| version.uid == pod.uid && is_operator(&version.by))
+}
+
 /// What is wrong, whichever of the two the operator knew.
 fn whatever_it_knew(
     known: &[Known<'_>],
@@ -154,8 +159,12 @@ fn judge_creation(seen: &Seen<'_>, version: &Version, request: &Request) -> Opti
         let limit = known.limit("maxSurge");
         let is_surging = |node: &&&str| {
             let update = &known.update;
-            // Its own pods that no watch has shown yet count: it made them.
-            let of_node = || there.on(node);
+            // Its own pods that no watch has shown yet count: it made them. It does not know those of others.
+            let was_shown = |pod: &Pod<'_>| known.pods.iter().any(|known| known.uid == pod.uid);
+            let of_node = || {
+                let pods = there.on(node);
+                pods.filter(|pod| was_shown(pod) || is_made_by_an_operator(seen, pod))
+            };
             of_node().any(|pod| pod.is_live() && pod.revision != update.as_str())
                 && of_node().any(|pod| pod.revision == update.as_str())
         };

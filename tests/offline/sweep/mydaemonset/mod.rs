@@ -94,9 +94,8 @@ impl Subject for MyDaemonSet {
                 && holds.contains(&cluster.condition("Progressing").as_str()))
     }
 
-    /// A write without an answer takes half a minute, and is then believed for a minute.
     fn settle(&self) -> Duration {
-        Duration::from_mins(2)
+        Duration::from_secs(90)
     }
 
     /// A pod with our labels, no owner, and another content.
