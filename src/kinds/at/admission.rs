@@ -1,4 +1,4 @@
-//! The rules of the kind, for the webhook and the reconciler alike.
+//! The rules of the kind, shared by the webhook and the reconciler.
 
 use std::collections::BTreeMap;
 
@@ -14,24 +14,23 @@ use crate::kinds::command;
 use crate::kinds::template::{self, PodTemplate, check_image, check_restart_policy, given};
 use crate::reconcile::write::MANAGED_BY;
 
-/// The annotation that tells who created the object.
+/// The annotation that records who created the object.
 pub const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
-/// The annotation that tells when a relative schedule was changed by an update: RFC 3339, with
-/// milliseconds, rounded up.
+/// The annotation that records when an update changed a relative schedule: RFC 3339, with milliseconds, rounded up.
 pub const SCHEDULE_SET_AT: &str = "cnat.programming-kubernetes.info/schedule-set-at";
 
-/// The image that has a bash and little else.
+/// An image with bash and little else.
 pub const DEFAULT_IMAGE: &str = "bash:5.3";
 /// The originals ran every command in a Bash shell.
 pub const DEFAULT_SHELL: [&str; 2] = ["bash", "-c"];
 /// The starting deadline of an object that deletes itself. Without one, a tool that keeps creating
-/// what its repository holds would run the command again after every deletion.
+/// what its repository contains would run the command again after every deletion.
 pub const DEFAULT_DEADLINE_WITH_TTL: i64 = 3600;
 
 const MAX_SHELL_ITEMS: usize = 8;
 /// Names of pods have at most 253 characters.
 const MAX_NAME_LEN: usize = 253 - POD_SUFFIX.len();
-/// The API server refuses pods with a longer deadline.
+/// The API server rejects pods with a longer deadline.
 const MAX_ACTIVE_DEADLINE: i64 = 2_147_483_647;
 const STARTED: &str = "the command has started";
 const TEMPLATE: &str = "spec.template";
@@ -112,7 +111,7 @@ impl Rules for AtRules {
     ) -> Findings {
         let mut findings = Findings::default();
         let (old, new) = (old.spec, new.spec);
-        // A status that cannot be read may be that of a command that has started.
+        // A status that cannot be decoded may belong to a command that has started.
         let is_idle = |status: &AtStatus| {
             status.phase.unwrap_or_default() == Phase::Pending && status.pod_uid.is_none()
         };
@@ -131,7 +130,7 @@ impl Rules for AtRules {
                 findings.fault(Fault::forbidden(field, STARTED));
             }
         }
-        // The default that a new time to live brings along was not written by anybody.
+        // The default that comes with a new TTL is not a change by the user.
         let defaulted = old.starting_deadline_seconds.is_none()
             && new.starting_deadline_seconds == Some(DEFAULT_DEADLINE_WITH_TTL)
             && old.ttl_seconds_after_finished.is_none()
@@ -162,18 +161,18 @@ impl Rules for AtRules {
     }
 }
 
-/// When the schedule was set, for one that counts from there: what the webhook recorded when the
-/// text was changed, else the creation.
+/// When the schedule was set, for a relative one: what the webhook recorded when the text was
+/// changed, otherwise the creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// From `metadata.creationTimestamp`, which the API server cuts to whole seconds.
+    /// From `metadata.creationTimestamp`, which the API server truncates to whole seconds.
     Created(DateTime<Utc>),
     /// From the annotation, which is exact.
     Changed(DateTime<Utc>),
 }
 
-/// The base of an object's schedule. An annotation that is no instant is as good as none: it can
-/// only be there if the object came in past the webhook.
+/// The base of an object's schedule. A malformed annotation is ignored: it can only be there if the
+/// object bypassed the webhook.
 pub fn base(annotations: &BTreeMap<String, String>, created: DateTime<Utc>) -> Base {
     let recorded = annotations
         .get(SCHEDULE_SET_AT)
@@ -186,9 +185,10 @@ pub fn base(annotations: &BTreeMap<String, String>, created: DateTime<Utc>) -> B
 
 /// The instant that a schedule means; `None` beyond the year 9999.
 ///
-/// `metadata.creationTimestamp` is cut to whole seconds, so an object that says 10:00:00 may have
-/// been created at 10:00:00.999. A span therefore counts from the end of that second, lest it be up
-/// to a second short; `now` needs no such care, since nothing is seen before it exists.
+/// `metadata.creationTimestamp` is truncated to whole seconds, so an object that says 10:00:00 may
+/// have been created at 10:00:00.999. A duration therefore counts from the end of that second:
+/// otherwise it could be up to a second short. `now` needs no such care, since nothing is seen
+/// before it exists.
 pub fn schedule_instant(schedule: Schedule, base: Base) -> Option<DateTime<Utc>> {
     let from = match (base, schedule) {
         (Base::Changed(instant), _) => instant,
@@ -200,7 +200,7 @@ pub fn schedule_instant(schedule: Schedule, base: Base) -> Option<DateTime<Utc>>
     schedule.instant(from)
 }
 
-/// The instant of a relative schedule that an update changes; none for what counts from creation.
+/// The instant of a relative schedule that an update changes; `None` for a schedule that counts from creation.
 fn schedule_set_at(request: &Request<'_, AtSpec>) -> Option<String> {
     let old = request.old.as_ref()?;
     let text = request.new.spec.schedule.as_deref();
@@ -279,7 +279,7 @@ fn check_seconds(spec: &AtSpec, findings: &mut Findings) {
     }
 }
 
-/// The rules of this kind for its template, on top of those that hold for every kind's.
+/// The rules of this kind for its template, in addition to those for every kind's.
 fn check_template(pods: &PodTemplate, findings: &mut Findings) {
     findings.extend(template::check(TEMPLATE, pods, CONTAINER));
     for (key, texts) in [
@@ -299,7 +299,7 @@ fn check_template(pods: &PodTemplate, findings: &mut Findings) {
     for container in pods.containers() {
         let (at, fields) = (container.field(TEMPLATE), container.fields);
         if container.init {
-            // The one restart policy of an init container: it makes it a sidecar.
+            // The only restart policy of an init container: it makes it a sidecar.
             check_restart_policy(&at, fields, "Always", findings);
         } else if given(fields, "restartPolicy") {
             forbid_restart(format!("{at}.restartPolicy"), findings);
@@ -348,13 +348,13 @@ fn check_gates(spec: &Map<String, Value>, findings: &mut Findings) {
                 "gates of this name are the operator's",
             )),
             Some(_) => findings.warn(format!(
-                "{field}[{i}]: the command does not start before somebody removes this gate too, however long ago the operator released the pod"
+                "{field}[{i}]: the command does not start before this gate is removed too, however long ago the operator released the pod"
             )),
         }
     }
 }
 
-/// Warnings about an object that has no fault.
+/// Warnings about a valid object.
 fn warn(
     spec: &AtSpec,
     schedule: Schedule,
@@ -372,7 +372,7 @@ fn warn(
             findings.warn(if late {
                 "spec.schedule: lies further in the past than spec.startingDeadlineSeconds allows, the command is not started (unless it has started already)"
             } else {
-                "spec.schedule: lies in the past, the command starts at once (unless it has started already)"
+                "spec.schedule: is in the past, the command starts at once (unless it has started already)"
             });
         }
         Some(_) => {}
@@ -391,7 +391,7 @@ fn warn(
     }
 }
 
-/// The last instant at which a start is still made; `None` when it is beyond all calendars.
+/// The last instant at which a start is still allowed; `None` if it is beyond what a calendar can represent.
 pub fn deadline(instant: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
     instant.checked_add_signed(TimeDelta::try_seconds(seconds)?)
 }
@@ -719,7 +719,7 @@ mod tests {
         let ttl = json!({"ttlSecondsAfterFinished": 9, "startingDeadlineSeconds": null});
         let (faults, _) = update(Some(Phase::Running), ttl);
         assert_eq!(faults, Vec::<String>::new());
-        // The deadline that is its default is nobody's change.
+        // The defaulted deadline is not a change by the user.
         let ttl = json!({"ttlSecondsAfterFinished": 9});
         let nothing = (Vec::new(), Vec::new());
         assert_eq!(update(Some(Phase::Done), ttl), nothing);

@@ -1,8 +1,8 @@
-//! The thin edge: watches, and the calls that [`super::step`] decides on.
+//! The I/O edge: the watches, and the API calls that [`super::step`] decides on.
 //!
-//! Every call carries a precondition, so that a decision on an old state is refused and not carried
-//! out: the pod's name for a create, the resource version for a status, the UID for a release, UID
-//! and resource version for a deletion.
+//! Every call carries a precondition, so that the API server rejects a decision on outdated state:
+//! the pod's name for a create, the resource version for a status, the UID for a release, UID and
+//! resource version for a deletion.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +19,9 @@ use tokio::task::JoinSet;
 use super::crd::{At, AtObject, AtStatus, Phase};
 use super::metrics::Metrics;
 use super::pod::{self, AT_UID, PodObject, PodView};
-use super::step::{self, Act, Call, Hindrance, Last, Records, Seen, Sightings, Step, Version};
+use super::step::{
+    self, Call, CallFailure, Last, Operation, Records, Seen, Sightings, Step, Version,
+};
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
@@ -32,16 +34,16 @@ use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, 
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
-/// More steps than any way through the protocol has: a bug must not become a hot loop.
+/// Above the step count of any path through the protocol, so that a bug cannot become a hot loop.
 const MAX_STEPS: usize = 12;
-/// The pause after the first pod that was made in vain; each further one doubles it.
+/// The pause after the first failed attempt at a pod. Each further failure doubles it.
 const FIRST_BACKOFF: TimeDelta = TimeDelta::seconds(1);
 const MAX_BACKOFF: TimeDelta = TimeDelta::seconds(60);
-/// From so many failures of a call in a row on, the status says so. One is ordinary: it heals as a rule
-/// before a person reads of it.
+/// The status reports a call from this many failures in a row on. A single failure is ordinary and
+/// usually heals before anyone reads about it.
 const REPORTED_FROM: u32 = 2;
 
-/// Runs the reconciler until the context says stop.
+/// Runs the reconciler until the context is cancelled.
 pub fn start(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {
     Box::pin(run(context))
 }
@@ -63,9 +65,9 @@ async fn run(context: Context) -> anyhow::Result<()> {
     });
     let mut watches = JoinSet::new();
     for api in at_apis {
-        let touched = {
+        let on_event = {
             let (reconciler, queue) = (reconciler.clone(), queue.clone());
-            move |touched: &CacheEvent<'_, StoredAt>| reconciler.at_touched(touched, &queue)
+            move |event: &CacheEvent<'_, StoredAt>| reconciler.on_at_event(event, &queue)
         };
         let (cache, health) = (reconciler.ats.clone(), context.watch_health());
         let selection = Selection::default();
@@ -76,16 +78,16 @@ async fn run(context: Context) -> anyhow::Result<()> {
                 StoredAt::of(object).sharing(before.as_deref())
             }
         };
-        watches.spawn(follow(api, selection, cache, health, view, touched));
+        watches.spawn(follow(api, selection, cache, health, view, on_event));
     }
     for api in pod_apis {
-        let touched = {
+        let on_event = {
             let (reconciler, queue) = (reconciler.clone(), queue.clone());
-            move |touched: &CacheEvent<'_, PodView>| reconciler.pod_touched(touched, &queue)
+            move |event: &CacheEvent<'_, PodView>| reconciler.on_pod_event(event, &queue)
         };
         let (cache, health) = (reconciler.pods.clone(), context.watch_health());
         let selection = Selection::default().labels(&format!("{MANAGED_BY}={MANAGER},{AT_UID}"));
-        watches.spawn(follow(api, selection, cache, health, PodView::of, touched));
+        watches.spawn(follow(api, selection, cache, health, PodView::of, on_event));
     }
     let sources: [&dyn Source; 2] = [&*reconciler.ats, &*reconciler.pods];
     let workers = runner::run(CONTROLLER, reconciler.clone(), queue, &context, &sources);
@@ -111,21 +113,21 @@ struct AtReconciler {
     records: Mutex<Records>,
 }
 
-/// What is remembered of an At besides what is stored: when its pod was seen released and what a
-/// watch saw of a pod that is gone, so that the status says so; and the pace of attempts.
+/// What is remembered of an At in addition to what is stored: when its pod was first seen released
+/// and the last state of a deleted pod, so that the status reports them; and the backoff of
+/// attempts.
 #[derive(Clone, Debug, Default)]
 struct Memory {
-    /// `metadata.uid` of the At. An At of the same name that is made after it inherits nothing.
+    /// `metadata.uid` of the At. A later At of the same name inherits nothing.
     uid: String,
-    /// What was seen of its pods.
+    /// What was observed of its pods.
     sightings: Sightings,
-    /// The UID of the pod that this process committed, while it has sent no request that can have
-    /// released it.
+    /// The UID of the pod that this process committed, as long as it has sent no request that can have released it.
     withheld: Option<String>,
-    /// How often a pod was made or looked at in vain, and when to try again.
-    vain: u32,
-    hold: Option<DateTime<Utc>>,
-    /// The call about the pod that fails, and how often in a row.
+    /// How many attempts to create or read a pod failed in a row, and when to try again.
+    failures: u32,
+    not_before: Option<DateTime<Utc>>,
+    /// The failing call about the pod, and its failures in a row.
     failing: Option<(Call, u32)>,
 }
 
@@ -133,9 +135,9 @@ impl Reconciler for AtReconciler {
     async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
         let mut work = Work::default();
         let outcome = self.work(key, &mut work).await;
-        // Events are published, and logged, whatever came after them.
-        for (about, news) in work.news {
-            self.events.publish(about, news);
+        // Publish and log, even if a later step failed.
+        for (about, event) in work.events {
+            self.events.publish(about, event);
         }
         let did = (!work.did.is_empty()).then(|| work.did.join(", "));
         if let (Err(_), Some(did)) = (&outcome, &did) {
@@ -145,19 +147,19 @@ impl Reconciler for AtReconciler {
     }
 }
 
-/// What was done in one reconcile.
+/// What one reconcile did.
 #[derive(Default)]
 struct Work {
     did: Vec<String>,
-    news: Vec<(ObjectReference, NewEvent)>,
+    events: Vec<(ObjectReference, NewEvent)>,
 }
 
-/// What the next step is decided on.
+/// Input of the next step.
 #[derive(Default)]
 struct Observed {
     pod: Option<Arc<PodView>>,
     live: bool,
-    /// The watch does not have this pod, or not yet: it is the answer to a write of our own.
+    /// The pod is the answer to a write of our own, which the watch has not delivered.
     own: bool,
 }
 
@@ -172,37 +174,37 @@ impl Observed {
 }
 
 impl AtReconciler {
-    fn at_touched(&self, touched: &CacheEvent<'_, StoredAt>, queue: &Queue) {
+    fn on_at_event(&self, event: &CacheEvent<'_, StoredAt>, queue: &Queue) {
         let phase = |at: Option<&StoredAt>| at.map(|at| at.phase);
-        let (before, after) = (phase(touched.old), phase(touched.new));
+        let (before, after) = (phase(event.old), phase(event.new));
         self.metrics.changed(before, after);
         if matches!(after, None | Some(Phase::Done)) {
-            self.metrics.overdue(touched.key, false);
+            self.metrics.overdue(event.key, false);
         }
-        if touched.new.is_none() {
-            self.own_ats.forget(touched.key);
+        if event.new.is_none() {
+            self.own_ats.forget(event.key);
         }
         let is_over = after == Some(Phase::Done) && before != after;
-        if touched.new.is_none() || is_over {
-            self.memory().remove(touched.key);
+        if event.new.is_none() || is_over {
+            self.memory().remove(event.key);
         }
-        touched.enqueue(queue);
+        event.enqueue(queue);
     }
 
-    fn pod_touched(&self, touched: &CacheEvent<'_, PodView>, queue: &Queue) {
-        // By name, since a pod may lose its owner reference while its At waits for its end.
-        let Some(name) = touched.key.name.strip_suffix(pod::POD_SUFFIX) else {
+    fn on_pod_event(&self, event: &CacheEvent<'_, PodView>, queue: &Queue) {
+        // By name: a pod may lose its owner reference while its At waits for its end.
+        let Some(name) = event.key.name.strip_suffix(pod::POD_SUFFIX) else {
             return;
         };
-        let at = Key::new(&touched.key.namespace, name);
+        let at = Key::new(&event.key.namespace, name);
         let known = self.ats.get(&at);
-        // Only a run that is not over can need to know.
+        // Only an unfinished run may need it.
         let is_over = known.as_ref().is_some_and(|at| at.phase == Phase::Done);
-        match (touched.old, touched.new) {
+        match (event.old, event.new) {
             _ if is_over => {}
             (_, Some(pod)) => {
-                // Of a gated pod there is nothing to remember, as a rule; nor of one whose At is not there
-                // yet, but that it was released.
+                // A gated pod usually leaves nothing to remember. Nor does a pod whose At is not
+                // cached yet, except that it was released.
                 if let Some((uid, _)) = &pod.controller
                     && known.as_ref().is_none_or(|at| *at.uid == **uid)
                 {
@@ -214,18 +216,18 @@ impl AtReconciler {
                 let is_stray = known.as_ref().is_some_and(|at| stray_of == Some(&*at.uid));
                 if let Some(known) = known.filter(|at| old.is_of(&at.uid)) {
                     let mut all = self.memory();
-                    let memory = recall(&mut all, &at, &known.uid);
-                    memory.sightings.miss(old, !touched.gap);
+                    let memory = memory_entry(&mut all, &at, &known.uid);
+                    memory.sightings.miss(old, !event.gap);
                 } else if let Some(memory) = self.memory().get_mut(&at).filter(|_| !is_stray) {
-                    // The pod of an earlier At of this name, which was in the way. One that we deleted because a
-                    // webhook takes its owner away is followed by a pause.
-                    memory.hold = None;
+                    // The pod of an earlier At of this name blocked the name. The pause stays where
+                    // we deleted the pod because a webhook removes its owner reference.
+                    memory.not_before = None;
                 }
             }
             (None, None) => {}
         }
-        if touched.new.is_none() {
-            self.own_pods.forget(touched.key);
+        if event.new.is_none() {
+            self.own_pods.forget(event.key);
         }
         queue.add(at);
     }
@@ -234,16 +236,16 @@ impl AtReconciler {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in a state of a pod of that At, wherever it comes from.
+    /// Records an observed state of a pod of that At, from a watch or an API response.
     fn see(&self, key: &Key, uid: &str, pod: &PodView) {
         let now = (self.clock)();
         let mut all = self.memory();
         let known = all.get(key).is_some_and(|memory| memory.uid == uid);
         if !known && pod.gate.is_some() && !pod.deleting {
-            // Nearly every event: there is nothing to remember.
+            // The common case: nothing to remember.
             return;
         }
-        let sightings = &mut recall(&mut all, key, uid).sightings;
+        let sightings = &mut memory_entry(&mut all, key, uid).sightings;
         let before = sightings.released.is_some();
         sightings.see(pod, now);
         if !before && let Some(first) = &mut sightings.released {
@@ -252,7 +254,7 @@ impl AtReconciler {
         }
     }
 
-    /// Steps until there is nothing to do; returns when to look again.
+    /// Steps until nothing is left to do. Returns when to reconcile again.
     async fn work(&self, key: &Key, work: &mut Work) -> Result<Option<DateTime<Utc>>, Error> {
         let cached = self.ats.get(key);
         if cached.is_none() {
@@ -267,7 +269,7 @@ impl AtReconciler {
         let Some(mut stored) = self.own_ats.newer(key, cached, StoredAt::version) else {
             return Ok(None);
         };
-        let mut sight = self.cached_pod(key);
+        let mut observed = self.cached_pod(key);
         for _ in 0..MAX_STEPS {
             let now = (self.clock)();
             let at = stored.read(key, now)?;
@@ -275,44 +277,45 @@ impl AtReconciler {
                 pod.is_of(&at.uid) || at.status.pod_uid.as_ref() == Some(&pod.uid)
             };
             if at.phase() != Phase::Done
-                && let Some(pod) = sight.pod.as_ref().filter(of_it)
+                && let Some(pod) = observed.pod.as_ref().filter(of_it)
             {
                 self.see(key, &at.uid, pod);
             }
-            let memory = self.recalled(&at);
-            // Read again: a first sight later than the time of the step would look like a clock that was set back.
+            let memory = self.memory_of(&at);
+            // Read the clock again: a first sight later than the time of the step would look like a
+            // clock that was set back.
             let now = (self.clock)();
             let released = memory.sightings.released.as_ref();
             self.metrics
                 .overdue(key, step::is_overdue(&at, released, now));
             let seen = Seen {
-                pod: sight.pod.as_deref(),
-                live: sight.live,
+                pod: observed.pod.as_deref(),
+                live: observed.live,
                 last: memory.sightings.last.as_ref(),
                 released,
                 withheld: memory.withheld.is_some() && memory.withheld == at.status.pod_uid,
-                // A clock that was set back must not hold a start up.
-                hold: memory.hold.filter(|hold| *hold - now <= MAX_BACKOFF),
+                // A clock that was set back must not delay a start.
+                not_before: memory.not_before.filter(|time| *time - now <= MAX_BACKOFF),
             };
             let mut step = step::step(&at, seen, now);
-            let act = std::mem::replace(&mut step.act, Act::Nothing);
-            // A template takes many times the memory of its text, and a call may take long: no
-            // worker holds one across a call.
+            let operation = std::mem::replace(&mut step.operation, Operation::Nothing);
+            // A parsed template takes many times the memory of its text, and a call may take long:
+            // no worker holds one across a call.
             let at = at.without_template();
-            match self.act(&at, act, sight, work).await {
-                Ok(After::Done(then)) => sight = then,
+            match self.execute(&at, operation, observed, work).await {
+                Ok(After::Done(then)) => observed = then,
                 Ok(After::Undone(then)) => {
-                    sight = then;
+                    observed = then;
                     continue;
                 }
-                Err(failed) => return self.hindered(&at, &mut stored, failed, work).await,
+                Err(failed) => return self.call_failed(&at, &mut stored, failed, work).await,
             }
             let Some(next) = self.conclude(&at, &mut stored, step, work).await? else {
                 continue;
             };
-            // Our own answer may be of a pod that is gone: the watch told of that before, and tells
-            // nothing more. When the answer has grown too old to count, what is there is looked at.
-            let doubt = sight.own.then(|| (self.clock)() + MAX_LAG);
+            // Our own answer may show a pod that is gone: the watch may have delivered its deletion
+            // before, and will deliver nothing more. So check again when the answer has expired.
+            let doubt = observed.own.then(|| (self.clock)() + MAX_LAG);
             return Ok(next.into_iter().chain(doubt).min());
         }
         Err(Error::Restless {
@@ -321,39 +324,41 @@ impl AtReconciler {
         })
     }
 
-    /// Makes the call of a step; returns what is known of the pod then.
-    async fn act(
+    /// Makes the call of a step. Returns what is known of the pod afterwards.
+    async fn execute(
         &self,
         at: &AtView,
-        act: Act,
-        sight: Observed,
+        operation: Operation,
+        observed: Observed,
         work: &mut Work,
     ) -> Result<After, Failed> {
-        let sight = match act {
-            Act::Nothing => sight,
-            Act::Look => self.look_around(at).await?,
-            Act::Create(pod) => match self.create(at, text_of(pod)).await {
+        let observed = match operation {
+            Operation::Nothing => observed,
+            Operation::GetLive => self.read_pod(at).await?,
+            Operation::Create(pod) => match self.create(at, text_of(pod)).await {
                 Ok(pod) => {
                     work.did.push("created the pod".to_owned());
-                    self.works(at, Call::Create);
+                    self.record_call_success(at, Call::Create);
                     Observed::live(Some(pod))
                 }
                 Err(error) if error.status().is_some_and(Status::is_already_exists) => {
-                    self.look_around(at).await?
+                    self.read_pod(at).await?
                 }
                 Err(error) => return Err(Failed::new(Call::Create, error)),
             },
-            Act::Lift { uid, gate } => return self.release(at, &uid, gate, &sight, work).await,
-            Act::DeletePod(version) => return self.delete(at, &version, work).await,
-            Act::DeleteAt => {
+            Operation::RemoveGate { uid, gate } => {
+                return self.release(at, &uid, gate, &observed, work).await;
+            }
+            Operation::DeletePod(version) => return self.delete(at, &version, work).await,
+            Operation::DeleteAt => {
                 let (call, deleted) = (None, self.delete_at(at).await);
                 deleted.map_err(|error| Failed { call, error })?;
                 work.did
                     .push("deleted it, its time to live being over".to_owned());
-                sight
+                observed
             }
         };
-        Ok(After::Done(sight))
+        Ok(After::Done(observed))
     }
 
     async fn release(
@@ -361,24 +366,25 @@ impl AtReconciler {
         at: &AtView,
         uid: &str,
         gate: usize,
-        sight: &Observed,
+        observed: &Observed,
         work: &mut Work,
     ) -> Result<After, Failed> {
-        // From here on, what is seen without our gate may be our own doing.
+        // From here on, a pod without our gate may be our own release.
         let withheld = self.with_memory(at, |memory| memory.withheld.take());
         match self.lift(at, uid, gate).await {
-            // The answer may show what never was: an update of a pod whose deletion is half done ends the deletion
-            // instead of being stored (ShouldDeleteDuringUpdate in k8s.io/apiserver, registry/generic/registry/store.go).
+            // The answer may show a state that was never stored: an update of a pod whose deletion
+            // is half done completes the deletion instead of being stored (ShouldDeleteDuringUpdate
+            // in k8s.io/apiserver, registry/generic/registry/store.go).
             Ok(pod) if pod.deleting && !pod.bound => {
                 self.own_pods.forget(&pod_key(at));
-                Ok(After::Undone(Observed::live(self.look(at).await?)))
+                Ok(After::Undone(Observed::live(self.get_live(at).await?)))
             }
             Ok(pod) => {
                 work.did.push(format!("released the pod {uid}"));
-                self.works(at, Call::Release);
-                let last = self.recalled(at).sightings.last;
+                self.record_call_success(at, Call::Release);
+                let last = self.memory_of(at).sightings.last;
                 let of_it = |last: &Last| last.pod.uid == pod.uid && pod.is_older(&last.pod);
-                // An answer that comes late is of a pod that the watch has seen end and go since.
+                // A late answer may show a pod whose end and deletion the watch has delivered since.
                 let is_gone = last.is_some_and(|last| of_it(&last));
                 Ok(After::Done(if is_gone {
                     self.own_pods.forget(&pod_key(at));
@@ -396,9 +402,9 @@ impl AtReconciler {
                 if !matches!(code, Some(404 | 409)) && error.refusal().is_none() {
                     return Err(Failed::new(Call::Release, error));
                 }
-                let pod = self.look(at).await?;
-                if is_same(pod.as_ref(), sight.pod.as_deref()) {
-                    // It is as it was read, so the release itself is rejected.
+                let pod = self.get_live(at).await?;
+                if is_same(pod.as_ref(), observed.pod.as_deref()) {
+                    // The pod is as it was read, so it is the release itself that the API server rejects.
                     return Err(Failed::new(Call::Release, error));
                 }
                 Ok(After::Undone(Observed::live(pod)))
@@ -415,25 +421,28 @@ impl AtReconciler {
         let deleted = self.delete_pod(at, version).await;
         if deleted.map_err(|error| Failed::new(Call::Delete, error))? {
             work.did.push(format!("deleted the pod {}", version.uid));
-            self.works(at, Call::Delete);
+            self.record_call_success(at, Call::Delete);
             if at.phase() == Phase::Pending && at.status.pod_uid.is_none() {
-                // It was made in vain: without a pause, a client that spoils pods would have us make
-                // them without end.
-                self.in_vain(at);
+                // Back off: otherwise a client that spoils pods would make us create them without end.
+                self.record_failure(at);
             }
             return Ok(After::Done(Observed::default()));
         }
-        // The answer says that there is no such pod. A proxy may say so, too.
-        let sight = self.look_around(at).await?;
-        if sight.pod.as_ref().is_some_and(|pod| pod.uid == version.uid) {
-            self.in_vain(at);
+        // A 404 says that there is no such pod. A proxy may send one, too.
+        let observed = self.read_pod(at).await?;
+        if observed
+            .pod
+            .as_ref()
+            .is_some_and(|pod| pod.uid == version.uid)
+        {
+            self.record_failure(at);
         }
-        Ok(After::Undone(sight))
+        Ok(After::Undone(observed))
     }
 
-    /// A call failed: the status says so, of a rejected call at once and of any other from the second
-    /// time in a row. Returns when to try a rejected call again.
-    async fn hindered(
+    /// Reports a failed call in the status: a rejected call at once, any other from the second
+    /// failure in a row. Returns when to try a rejected call again.
+    async fn call_failed(
         &self,
         at: &AtView,
         stored: &mut Arc<StoredAt>,
@@ -445,30 +454,30 @@ impl AtReconciler {
             return Err(error);
         };
         let refusal = error.refusal();
-        let hindrance = |why, failures, hold| Hindrance {
+        let failure = |message, failures, not_before| CallFailure {
             call,
-            why,
+            message,
             refused: refusal.is_some(),
             failures,
-            hold,
+            not_before,
         };
-        if let Some(why) = refusal.filter(|_| call != Call::Read) {
-            let (failures, hold) = self.in_vain(at);
-            let hindrance = hindrance(why, failures, Some(hold));
-            let step = step::hindered(at, hindrance, (self.clock)());
+        if let Some(message) = refusal.filter(|_| call != Call::Read) {
+            let (failures, not_before) = self.record_failure(at);
+            let failure = failure(message, failures, Some(not_before));
+            let step = step::call_failed(at, failure, (self.clock)());
             return Ok(self.conclude(at, stored, step, work).await?.flatten());
         }
-        let failures = self.fails(at, call);
+        let failures = self.record_call_failure(at, call);
         if failures >= REPORTED_FROM {
-            let why = error.to_string();
-            let step = step::hindered(at, hindrance(&why, failures, None), (self.clock)());
-            // Where the status cannot be written either, the first error says more.
+            let message = error.to_string();
+            let step = step::call_failed(at, failure(&message, failures, None), (self.clock)());
+            // If the status cannot be written either, the first error says more.
             let _ = self.conclude(at, stored, step, work).await;
         }
         Err(error)
     }
 
-    /// Writes the status of a step; when to look again, or `None` for at once.
+    /// Writes the status of a step. Returns when to reconcile again, or `None` for at once.
     async fn conclude(
         &self,
         at: &AtView,
@@ -504,12 +513,12 @@ impl AtReconciler {
                 let phase_text = format!("{phase:?}").to_uppercase();
                 work.did
                     .push(format!("{phase_text}{}", result.unwrap_or_default()));
-                self.settled(&at.key, phase);
+                self.reset_backoff(&at.key, phase);
             }
         }
         if let Some(start) = step.start {
             self.metrics.released(start, scheduled, at.base);
-            // With the end nothing is remembered any more.
+            // Nothing is remembered of a finished At.
             let mut all = self.memory();
             let memory = all.get_mut(&at.key).filter(|memory| memory.uid == at.uid);
             if let Some(released) = memory.and_then(|memory| memory.sightings.released.as_mut()) {
@@ -517,22 +526,22 @@ impl AtReconciler {
             }
         }
         let about = event::about::<At>(&at.key, &at.uid);
-        let news = step.news.into_iter().map(|news| (about.clone(), news));
-        work.news.extend(news);
+        let events = step.events.into_iter().map(|event| (about.clone(), event));
+        work.events.extend(events);
         Ok((!step.again).then_some(step.next))
     }
 
-    /// The phase changed: the attempts were not in vain.
-    fn settled(&self, key: &Key, phase: Phase) {
+    /// Resets the backoff: a new phase is progress.
+    fn reset_backoff(&self, key: &Key, phase: Phase) {
         let mut all = self.memory();
         if phase == Phase::Done {
             all.remove(key);
         } else if let Some(memory) = all.get_mut(key) {
-            (memory.vain, memory.hold) = (0, None);
+            (memory.failures, memory.not_before) = (0, None);
         }
     }
 
-    /// The pod as the watch has it, or as our own last call left it.
+    /// The pod from the cache, or from our own last response if that is newer.
     fn cached_pod(&self, key: &Key) -> Observed {
         let key = Key::new(&key.namespace, pod::name(&key.name));
         let cached = self.pods.get(&key);
@@ -546,43 +555,42 @@ impl AtReconciler {
         }
     }
 
-    /// Reads the pod from the API server itself. While a foreign one is in the way, no watch shows its
-    /// end, and the reads get rarer.
-    async fn look_around(&self, at: &AtView) -> Result<Observed, Failed> {
-        let pod = self.look(at).await?;
+    /// Reads the pod live. While a foreign pod blocks the name, no watch shows its end, and the reads back off.
+    async fn read_pod(&self, at: &AtView) -> Result<Observed, Failed> {
+        let pod = self.get_live(at).await?;
         let is_foreign = |pod: &PodView| !pod.is_of(&at.uid) && pod.stray_of.is_none();
         if pod.as_ref().is_some_and(is_foreign) && at.phase() == Phase::Pending {
-            self.in_vain(at);
+            self.record_failure(at);
         }
         Ok(Observed::live(pod))
     }
 
     /// What is remembered of that At.
-    fn recalled(&self, at: &AtView) -> Memory {
+    fn memory_of(&self, at: &AtView) -> Memory {
         let all = self.memory();
         let memory = all.get(&at.key).filter(|memory| memory.uid == at.uid);
         memory.cloned().unwrap_or_default()
     }
 
     fn with_memory<T>(&self, at: &AtView, change: impl FnOnce(&mut Memory) -> T) -> T {
-        change(recall(&mut self.memory(), &at.key, &at.uid))
+        change(memory_entry(&mut self.memory(), &at.key, &at.uid))
     }
 
-    /// A pod was made or looked at in vain: how often so far, and when to try again.
-    /// Counted from the present: the attempt itself may have taken long.
-    fn in_vain(&self, at: &AtView) -> (u32, DateTime<Utc>) {
+    /// Records a failed attempt to create or read a pod. Returns the failures so far and when to
+    /// try again. The pause starts now: the attempt itself may have taken long.
+    fn record_failure(&self, at: &AtView) -> (u32, DateTime<Utc>) {
         let now = (self.clock)();
         self.with_memory(at, |memory| {
-            let pause = FIRST_BACKOFF * 2_i32.saturating_pow(memory.vain.min(10));
-            memory.vain += 1;
-            let hold = now + pause.min(MAX_BACKOFF);
-            memory.hold = Some(hold);
-            (memory.vain, hold)
+            let pause = FIRST_BACKOFF * 2_i32.saturating_pow(memory.failures.min(10));
+            memory.failures += 1;
+            let not_before = now + pause.min(MAX_BACKOFF);
+            memory.not_before = Some(not_before);
+            (memory.failures, not_before)
         })
     }
 
-    /// A call about the pod failed: how often in a row.
-    fn fails(&self, at: &AtView, call: Call) -> u32 {
+    /// Records a failed call about the pod. Returns its failures in a row.
+    fn record_call_failure(&self, at: &AtView, call: Call) -> u32 {
         self.with_memory(at, |memory| {
             let before = memory.failing.filter(|(failing, _)| *failing == call);
             let failures = before.map_or(1, |(_, failures)| failures + 1);
@@ -591,8 +599,8 @@ impl AtReconciler {
         })
     }
 
-    /// A call about the pod was carried out.
-    fn works(&self, at: &AtView, call: Call) {
+    /// Records that a call about the pod succeeded.
+    fn record_call_success(&self, at: &AtView, call: Call) {
         if let Some(memory) = self.memory().get_mut(&at.key) {
             memory.failing.take_if(|(failing, _)| *failing == call);
         }
@@ -606,19 +614,19 @@ impl AtReconciler {
         Api::namespaced(self.client.clone(), &at.key.namespace)
     }
 
-    /// Reads the pod from the API server itself.
-    async fn look(&self, at: &AtView) -> Result<Option<PodView>, Failed> {
+    /// Reads the pod live.
+    async fn get_live(&self, at: &AtView) -> Result<Option<PodView>, Failed> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
         let pod = if_there(read("read the pod", &at.key, api.get(&name)).await);
         let pod = pod.map_err(|error| Failed::new(Call::Read, error))?;
-        self.works(at, Call::Read);
+        self.record_call_success(at, Call::Read);
         Ok(pod.map(PodView::of))
     }
 
     fn remember_pod(&self, at: &AtView, pod: PodObject) -> PodView {
         let key = Key::of(&pod.metadata);
         let view = PodView::of(pod);
-        // One that the watch will never bring is not remembered either.
+        // A pod that the watch will never deliver is not remembered either.
         if view.is_of(&at.uid) {
             self.own_pods
                 .put(&key, &view.resource_version, Arc::new(view.clone()));
@@ -657,7 +665,7 @@ impl AtReconciler {
         Ok(self.remember_pod(at, pod))
     }
 
-    /// Deletes the pod, if it is as it was looked at; whether it was still there.
+    /// Deletes the pod if it still has that version. Returns whether it was still there.
     async fn delete_pod(&self, at: &AtView, version: &Version) -> Result<bool, Error> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
         let params = write::only(&version.uid, Some(&version.resource_version));
@@ -673,7 +681,7 @@ impl AtReconciler {
         if_there(deleted).map(drop)
     }
 
-    /// Writes the status, if the At is as it was looked at, and returns it as it is then.
+    /// Writes the status if the At still has the version that was read. Returns the stored At.
     async fn write(&self, at: &AtView, status: &AtStatus) -> Result<Arc<StoredAt>, Error> {
         let request = write::status::<AtObject, _>(
             &self.client,
@@ -689,7 +697,7 @@ impl AtReconciler {
     }
 }
 
-/// The pod as text, the tree of its values being gone.
+/// Serializes the pod and frees its value tree.
 #[allow(clippy::needless_pass_by_value)]
 fn text_of(pod: Value) -> serde_json::Result<Vec<u8>> {
     serde_json::to_vec(&pod)
@@ -699,13 +707,13 @@ fn text_of(pod: Value) -> serde_json::Result<Vec<u8>> {
 enum After {
     /// The call was carried out: the step goes on.
     Done(Observed),
-    /// It was not, for the pod is not as it was read: there is another step to make.
+    /// The call was not carried out because the pod has changed: decide on another step.
     Undone(Observed),
 }
 
-/// A call that failed.
+/// A failed call.
 struct Failed {
-    /// Which one, if it was about the pod.
+    /// Which call about the pod it was, if it was one.
     call: Option<Call>,
     error: Error,
 }
@@ -718,7 +726,7 @@ impl Failed {
 }
 
 /// What is remembered of the At with that key and UID.
-fn recall<'a>(all: &'a mut HashMap<Key, Memory>, key: &Key, uid: &str) -> &'a mut Memory {
+fn memory_entry<'a>(all: &'a mut HashMap<Key, Memory>, key: &Key, uid: &str) -> &'a mut Memory {
     let memory = all.entry(key.clone()).or_default();
     if memory.uid != uid {
         *memory = Memory {
@@ -729,7 +737,7 @@ fn recall<'a>(all: &'a mut HashMap<Key, Memory>, key: &Key, uid: &str) -> &'a mu
     memory
 }
 
-/// Under which key the pod of an At is kept.
+/// Cache key of an At's pod.
 fn pod_key(at: &AtView) -> Key {
     Key::new(&at.key.namespace, pod::name(&at.key.name))
 }
@@ -877,11 +885,14 @@ mod tests {
             self.server.clock().now()
         }
 
-        /// One reconcile pass; when the next is due, and the Events of this one.
+        /// One reconcile pass: when the next is due, and its Events.
         async fn work(&self) -> (Option<DateTime<Utc>>, Vec<NewEvent>) {
             let mut work = Work::default();
             let next = self.reconciler.work(&key(), &mut work).await.unwrap();
-            (next, work.news.into_iter().map(|(_, news)| news).collect())
+            (
+                next,
+                work.events.into_iter().map(|(_, event)| event).collect(),
+            )
         }
 
         /// The watch of pods shows this change.
@@ -889,14 +900,14 @@ mod tests {
             let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
             let clock = self.reconciler.clock.clone();
             let queue = Queue::new(clock, figures.of(CONTROLLER));
-            let touched = CacheEvent {
+            let event = CacheEvent {
                 key: &pod_key(),
                 old,
                 new,
                 gap: false,
                 changed: false,
             };
-            self.reconciler.pod_touched(&touched, &queue);
+            self.reconciler.on_pod_event(&event, &queue);
         }
 
         fn memory(&self) -> Option<Memory> {
@@ -952,7 +963,7 @@ mod tests {
             ..world.pod()
         };
         world.touch(Some(&old), None);
-        assert_eq!(world.memory().unwrap().hold, None);
+        assert_eq!(world.memory().unwrap().not_before, None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -1014,29 +1025,29 @@ mod tests {
     async fn a_stray_that_was_deleted_is_followed_by_its_pause() {
         let world = World::committed();
         let (reconciler, at) = (&world.reconciler, world.at());
-        reconciler.in_vain(&at);
+        reconciler.record_failure(&at);
         let stray = PodView {
             controller: None,
             stray_of: Some(at.uid.as_str().into()),
             ..world.pod()
         };
         world.touch(Some(&stray), None);
-        assert!(reconciler.recalled(&at).hold.is_some());
+        assert!(reconciler.memory_of(&at).not_before.is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_at_inherits_nothing_from_one_of_the_same_name() {
         let world = World::committed();
         let (reconciler, before) = (&world.reconciler, world.at());
-        reconciler.in_vain(&before);
-        assert!(reconciler.recalled(&before).hold.is_some());
+        reconciler.record_failure(&before);
+        assert!(reconciler.memory_of(&before).not_before.is_some());
         let after = AtView {
             uid: "another".to_owned(),
             ..before
         };
-        assert_eq!(reconciler.recalled(&after).hold, None);
-        assert_eq!(reconciler.fails(&after, Call::Create), 1);
-        assert_eq!(reconciler.recalled(&after).hold, None);
+        assert_eq!(reconciler.memory_of(&after).not_before, None);
+        assert_eq!(reconciler.record_call_failure(&after, Call::Create), 1);
+        assert_eq!(reconciler.memory_of(&after).not_before, None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -1079,11 +1090,11 @@ mod tests {
         };
         let mut work = Work::default();
         let after = reconciler.delete(&at, &version, &mut work).await;
-        let Ok(After::Undone(sight)) = after else {
+        let Ok(After::Undone(observed)) = after else {
             panic!("the deletion was taken for done");
         };
-        assert!(sight.live && sight.pod.as_deref() == Some(&pod));
-        assert!(reconciler.recalled(&at).hold.is_some());
+        assert!(observed.live && observed.pod.as_deref() == Some(&pod));
+        assert!(reconciler.memory_of(&at).not_before.is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -1095,11 +1106,11 @@ mod tests {
         let uid = Some(world.pod().uid);
         reconciler.with_memory(&at, |memory| memory.withheld.clone_from(&uid));
         world.work().await;
-        assert_eq!(reconciler.recalled(&at).withheld, uid);
+        assert_eq!(reconciler.memory_of(&at).withheld, uid);
         world.remove_gate();
         world.sync_pod();
-        let (_, news) = world.work().await;
-        let reasons: Vec<_> = news.iter().map(|news| news.reason).collect();
+        let (_, events) = world.work().await;
+        let reasons: Vec<_> = events.iter().map(|event| event.reason).collect();
         assert_eq!(reasons, ["GateViolated"]);
     }
 
@@ -1108,11 +1119,11 @@ mod tests {
         let world = World::committed();
         world.reject_updates_of_pods();
         world.sync_pod();
-        let (next, news) = world.work().await;
+        let (next, events) = world.work().await;
         assert_eq!(next, Some(world.now() + FIRST_BACKOFF));
-        assert_eq!(news.len(), 1);
+        assert_eq!(events.len(), 1);
         assert_eq!(
-            (news[0].reason, news[0].note.as_str()),
+            (events[0].reason, events[0].note.as_str()),
             ("ReleaseRefused", "a policy says no")
         );
     }

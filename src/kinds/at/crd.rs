@@ -1,6 +1,6 @@
-//! The types of the kind, and the CRD that is made from them.
+//! The types of the kind, and the CRD generated from them.
 
-// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+// Each printer column is an attribute of the same name, which clippy takes for duplicates.
 #![allow(clippy::duplicated_attributes)]
 
 use chrono::{DateTime, Utc};
@@ -254,11 +254,11 @@ pub struct AtStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// An At as it is stored.
+/// An At as stored.
 pub type AtObject = raw::Object<At>;
 
-/// The CRD. Nothing in it is required, not even `spec`: the API server checks a schema before it
-/// asks webhooks, so a rule here would hide the webhook's complete and better worded list.
+/// The CRD. Nothing in it is required, not even `spec`: the API server validates the schema before
+/// it calls webhooks, so a rule here would hide the webhook's complete and better worded list.
 pub fn crd() -> CustomResourceDefinition {
     schema::finish(At::crd())
 }

@@ -1,4 +1,4 @@
-//! What is counted of all Ats together.
+//! Metrics over all Ats.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -20,19 +20,19 @@ struct Ended {
     result: &'static str,
 }
 
-/// Every figure of this kind.
+/// The metrics of this kind.
 #[derive(Debug)]
 pub struct Metrics {
     lateness: Histogram,
     runs: Family<Ended, Counter>,
     pending: Gauge,
     overdue: Gauge,
-    /// Which ones those are.
+    /// The keys of the overdue Ats.
     overdue_keys: Mutex<HashSet<Key>>,
 }
 
 impl Metrics {
-    /// Registers the figures.
+    /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let this = Self {
             lateness: Histogram::new([
@@ -43,7 +43,7 @@ impl Metrics {
             overdue: Gauge::default(),
             overdue_keys: Mutex::default(),
         };
-        // Rates can be asked for before there was a run.
+        // So that rates can be queried before the first run.
         for result in [
             Ending::Succeeded,
             Ending::Failed,
@@ -75,13 +75,13 @@ impl Metrics {
         this
     }
 
-    /// An At came, changed or went: its phase before and after, as far as there was or is one.
+    /// Counts an At that was created, changed or deleted: its phase before and after, where there is one.
     pub fn changed(&self, before: Option<Phase>, after: Option<Phase>) {
         let pending = |phase: Option<Phase>| i64::from(phase == Some(Phase::Pending));
         self.pending.inc_by(pending(after) - pending(before));
     }
 
-    /// Whether an At was found to be overdue, at the last look.
+    /// Records whether the last reconcile found an At overdue.
     pub fn overdue(&self, key: &Key, is: bool) {
         let mut keys = self
             .overdue_keys
@@ -97,14 +97,14 @@ impl Metrics {
         }
     }
 
-    /// How many are overdue.
+    /// The number of overdue Ats.
     #[cfg(test)]
     pub fn overdue_count(&self) -> i64 {
         self.overdue.get()
     }
 
-    /// The pod of an At was released then. A schedule that was past when it was set is late from then
-    /// on: before that, it could not have been kept.
+    /// Counts the release of an At's pod. A schedule that was past when it was set is late from
+    /// then on: before that, it could not have been kept.
     pub fn released(
         &self,
         start: DateTime<Utc>,
@@ -124,7 +124,7 @@ impl Metrics {
         self.lateness.observe(f64::from(late) / 1000.0);
     }
 
-    /// An At is over.
+    /// Counts a finished At.
     pub fn over(&self, result: Ending) {
         self.ended(result).inc();
     }

@@ -1,22 +1,23 @@
-//! At: one command, once, at its instant.
+//! At: runs one command, once, at its instant.
 //!
-//! An At says when ([`schedule`]) and what to run. [`admission`] fills in its defaults, refuses what
-//! is wrong and records who created it; the reconciler applies the same rules to what came in past
-//! the webhook. From then on it waits in a queue ordered by instant, as a small [`view`], and costs
-//! nothing.
+//! An At says when ([`schedule`]) and what to run. [`admission`] fills in its defaults, rejects
+//! what is invalid and records who created it; the reconciler applies the same rules to objects
+//! that bypassed the webhook. From then on the At waits in a queue ordered by instant, as a small
+//! [`view`], and costs nothing.
 //!
-//! When its instant has come, [`controller`] makes a [`pod`] with a fixed name and a scheduling
-//! gate, which nothing can start. Its UID goes into the status: this write, refused unless the At is
-//! as it was looked at, is the point at which the start is decided. Then the gate of that pod, and of
-//! no other, is removed, and it runs. Its end becomes the [`result`].
+//! When its instant has come, [`controller`] creates a [`pod`] with a fixed name and a scheduling
+//! gate, which keeps it from starting. The pod's UID goes into the status: this write, which the
+//! API server rejects unless the At has the version that was read, is the point at which the start
+//! is decided. Then the gate of that pod, and of no other, is removed, and it runs. Its end becomes
+//! the [`result`].
 //!
-//! What to do next is decided in [`step`], a pure function with the whole protocol in one table. It
-//! is tested over every combination of what can be seen, and against a model of the API server with
-//! two operators, lagging watches, crashes and late calls. "Never twice" hangs on the fixed name,
-//! the resource version of one write and the UID of one patch; on no lease, clock or finalizer.
+//! [`step`] decides what to do next, as a pure function with the whole protocol in one table. It is
+//! tested over every combination of observations, and against a model of the API server with two
+//! operators, lagging watches, crashes and late calls. "Never twice" depends on the fixed name, the
+//! resource version of one write and the UID of one patch; on no lease, clock or finalizer.
 //!
-//! An end other than DONE does not exist: Succeeded, Failed, Missed (too late to start) or Unknown
-//! (the pod was gone before its end was seen). Nothing is ever tried a second time.
+//! Every At ends as DONE: Succeeded, Failed, Missed (too late to start) or Unknown (the pod was
+//! gone before its end was seen). Nothing is ever tried a second time.
 
 pub mod admission;
 pub mod controller;

@@ -1,4 +1,4 @@
-//! The pod of an At: how it is built, and what the operator looks at when it sees one.
+//! The pod of an At: how it is built, and which fields of a watched pod the operator reads.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +18,19 @@ use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 
 /// The container that runs the command.
 pub const CONTAINER: &str = "at";
-/// What the name of the pod has behind that of the At. The pod's name is fixed, and so a lock: at
-/// no time can there be two pods of one At.
+/// Suffix of the pod's name after that of the At. The pod's name is fixed, and so acts as a lock:
+/// there is never more than one pod of an At.
 pub const POD_SUFFIX: &str = "-pod";
-/// Labels, annotations and gates with this prefix are the operator's.
+/// Prefix of the operator's own labels, annotations and gates.
 pub const OWN_PREFIX: &str = "cnat.programming-kubernetes.info/";
-/// The label with the UID of the At. Names can be too long for a label.
+/// The label with the UID of the At. A name can be too long for a label.
 pub const AT_UID: &str = "cnat.programming-kubernetes.info/at-uid";
-/// The annotation with the hash of what the pod was made from.
+/// The annotation with the hash of what the pod was built from.
 pub const HASH: &str = "cnat.programming-kubernetes.info/spec-hash";
-/// The scheduling gate that every pod is born with. No pod starts before it is removed
-/// (Kubernetes' KEP-3521).
+/// The scheduling gate that every pod is created with. No pod starts before it is removed (Kubernetes' KEP-3521).
 pub const GATE: &str = "cnat.programming-kubernetes.info/armed";
 
-/// Which At a pod is for.
+/// The At that a pod is for.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner<'a> {
     /// `metadata.name` of the At.
@@ -47,9 +46,10 @@ pub fn name(at: &str) -> String {
     format!("{at}{POD_SUFFIX}")
 }
 
-/// The hash of all that makes the pod what it is: the At's UID, and the spec without what only
-/// decides about the time (schedule, suspend, starting deadline, ttl). A pod that waits for its
-/// release has this hash or is stale; when to release it is judged anew at that very moment.
+/// Hash of everything that determines the pod: the At's UID, and the spec without the fields that
+/// only decide about the time (schedule, suspend, starting deadline, ttl). A pod that waits for its
+/// release has this hash or is outdated. When to release it is decided at that moment, by the
+/// current spec.
 pub fn hash(uid: &str, spec: &AtSpec) -> String {
     let template = spec.template.as_ref().map(|template| &template.0);
     let matters = json!([
@@ -70,7 +70,7 @@ pub fn hash(uid: &str, spec: &AtSpec) -> String {
     hex
 }
 
-/// JSON with sorted keys and no blanks, whatever order the map of `serde_json` keeps.
+/// JSON with sorted keys and no whitespace, whatever order the map of `serde_json` keeps.
 fn canonical(value: &Value, out: &mut String) {
     match value {
         Value::Array(items) => {
@@ -95,8 +95,8 @@ fn canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// The pod of an At with a spec that is settled (see [`crate::admission::rules::settle`]): gated,
-/// and otherwise as the template says.
+/// The pod of an At whose spec is defaulted and valid (see [`crate::admission::rules::settle`]):
+/// gated, and otherwise as the template says.
 pub fn build(owner: Owner<'_>, spec: &AtSpec) -> Value {
     let none = PodTemplate::default();
     let template = spec.template.as_ref().unwrap_or(&none);
@@ -140,7 +140,7 @@ fn build_spec(template: &PodTemplate, spec: &AtSpec) -> Map<String, Value> {
     fields
 }
 
-/// Takes a list out of the fields; empty when there is none.
+/// Takes a list out of the fields; empty if there is none.
 fn list(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     match fields.remove(key) {
         Some(Value::Array(items)) => items,
@@ -157,7 +157,7 @@ fn complete(container: &mut Map<String, Value>, spec: &AtSpec) {
     if lacks(container, "image") {
         container.insert("image".to_owned(), json!(spec.image));
     }
-    // Without a message of its own, the end of the output is the best explanation of a failure.
+    // Without a message of its own, the end of the output explains a failure best.
     if lacks(container, "terminationMessagePolicy") {
         container.insert(
             "terminationMessagePolicy".to_owned(),
@@ -169,11 +169,11 @@ fn complete(container: &mut Map<String, Value>, spec: &AtSpec) {
     container.insert("command".to_owned(), command.into());
 }
 
-/// A pod as it is watched: what the operator looks at.
+/// A pod as it is watched: the fields that the operator reads.
 #[derive(Resource, Clone, Debug, Default, Serialize, Deserialize)]
 #[resource(inherit = Pod)]
 pub struct PodObject {
-    /// The object's metadata, as far as it is used.
+    /// The fields of the object's metadata that are read.
     #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
     #[serde(default)]
@@ -257,9 +257,9 @@ struct RawTerminated {
     finished_at: Option<Instant>,
 }
 
-/// A time in the status of a pod, if it is legible. The API server accepts 9999-12-31T23:59:59-01:00
-/// and returns it as a time of the year 10000, which no parser here takes: an error would hold up the
-/// watch of all other pods.
+/// A time in the status of a pod; `None` if it is malformed. The API server accepts
+/// 9999-12-31T23:59:59-01:00 and returns it as a time of the year 10000, which no parser here
+/// accepts: an error would block the watch of all other pods.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 struct Instant(Option<DateTime<Utc>>);
 
@@ -267,17 +267,17 @@ impl<'de> Deserialize<'de> for Instant {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
         let text = String::deserialize(reader)?;
         let time = DateTime::parse_from_rfc3339(&text).ok();
-        // The API's times have whole seconds.
+        // Times in the API are whole seconds.
         Ok(Self(time.and_then(|time| {
             DateTime::from_timestamp(time.timestamp(), 0)
         })))
     }
 }
 
-/// How a pod stands.
+/// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PodPhase {
-    /// Not all of its containers have been started, or its state is unknown.
+    /// Not all of its containers have been started, or the phase is unknown.
     #[default]
     Pending,
     /// At least one container runs or is about to.
@@ -304,7 +304,7 @@ pub struct Ended {
     pub init: bool,
     /// The exit code.
     pub exit_code: i32,
-    /// The signal that ended it, if the runtime tells.
+    /// The signal that ended it, if the runtime reports it.
     pub signal: Option<i32>,
     /// Such as Completed, Error or `OOMKilled`.
     pub reason: String,
@@ -317,13 +317,13 @@ pub struct Ended {
 /// What keeps a released pod from running.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
-    /// The scheduler's or the kubelet's word, such as Unschedulable or `ImagePullBackOff`.
+    /// The scheduler's or the kubelet's reason, such as Unschedulable or `ImagePullBackOff`.
     pub reason: String,
-    /// Their sentence.
+    /// Their message.
     pub message: String,
 }
 
-/// What the operator looks at in a pod.
+/// The fields of a pod that the operator reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
     /// `metadata.uid`.
@@ -334,32 +334,31 @@ pub struct PodView {
     pub controller: Option<(String, String)>,
     /// The pod is being deleted.
     pub deleting: bool,
-    /// Where our gate stands among the scheduling gates; none when it was removed.
+    /// Index of our gate among the scheduling gates; `None` if it was removed.
     pub gate: Option<usize>,
-    /// What the pod was made from; see [`hash`].
+    /// Hash of what the pod was built from; see [`hash`].
     pub hash: Option<String>,
-    /// What in the spec could make the command run again; such a pod is never released.
+    /// What in the spec could make the command run again. Such a pod is never released.
     pub may_restart: Option<String>,
-    /// How it stands.
+    /// The phase.
     pub phase: PodPhase,
     /// The pod's own reason, such as Evicted, or why it was disrupted from outside, such as
     /// `DeletionByPodGC`.
     pub reason: String,
-    /// The sentence to that reason.
+    /// The message to that reason.
     pub message: String,
     /// A node has the pod: it is bound, or its kubelet has reported it. From here on the kubelet
     /// enforces activeDeadlineSeconds.
     pub bound: bool,
     /// Since when the pod has been scheduled, in whole seconds: it was released before that.
     pub scheduled: Option<DateTime<Utc>>,
-    /// The UID of the At in the label of a pod that our hash, our gate and no controller mark as one
-    /// of ours that lost its owner reference.
+    /// The UID of the At in the label of a pod that lost its owner reference: it has our hash and
+    /// our gate, and no controller.
     pub stray_of: Option<Box<str>>,
-    /// The containers that ended. Not the sidecars: they are ended when the others have, and that
-    /// says nothing of the command.
+    /// The containers that ended. Sidecars are left out: they are ended when the others have, which
+    /// says nothing about the command.
     pub ended: Vec<Ended>,
-    /// What keeps it from running, or from being reported, where there is more to it than that it
-    /// takes its time.
+    /// What keeps it from running, or from being reported, beyond the usual time.
     pub waiting: Option<Box<Waiting>>,
 }
 
@@ -379,7 +378,7 @@ impl PodView {
         };
         let gates = spec.scheduling_gates.unwrap_or_default();
         let mut ended = Vec::new();
-        // Of a pod that runs, a sidecar may wait: that is no matter of the command's.
+        // In a running pod, a waiting container is a sidecar, which does not concern the command.
         let pending = matches!(status.phase.as_deref(), None | Some("Pending"));
         let running = status.phase.as_deref() == Some("Running");
         let (mut waiting, mut disrupted, mut scheduled) = (None, None, None);
@@ -397,8 +396,8 @@ impl PodView {
             }
         }
         let started = status.start_time.and_then(|time| time.0);
-        // A pod that a kubelet or a node's loss ended has a reason of its own, or that of its
-        // disruption (Kubernetes' KEP-3329).
+        // A pod that was ended by a kubelet or by the loss of its node has a reason of its own, or
+        // that of its disruption (Kubernetes' KEP-3329).
         let (reason, message) = match (status.reason.filter(|r| !r.is_empty()), disrupted) {
             (None, Some(disrupted)) => (disrupted.reason, disrupted.message),
             (reason, _) => (reason, status.message),
@@ -416,7 +415,7 @@ impl PodView {
                 }
             }
         }
-        // No longer of a pod that is being deleted: its end is due whatever its node says.
+        // A pod that is being deleted is about to end, whatever its node reports.
         let deleting = metadata.deletion_timestamp.is_some();
         let silent = running && !deleting && is_silent(ready.as_ref(), containers_ready.as_ref());
         let owners = metadata.owner_references.unwrap_or_default();
@@ -461,8 +460,8 @@ impl PodView {
         &self.resource_version
     }
 
-    /// Whether this state of the pod is older than that one. Resource versions are numbers that grow
-    /// (Kubernetes' KEP-5504).
+    /// Whether this state of the pod is older than that one. Resource versions are increasing
+    /// integers (Kubernetes' KEP-5504).
     pub fn is_older(&self, than: &Self) -> bool {
         let number = |pod: &Self| pod.resource_version.parse::<u64>().ok();
         number(self) < number(than)
@@ -474,7 +473,7 @@ impl PodView {
     }
 }
 
-/// A pod that the scheduler finds no node for, or does not look at for somebody else's gates.
+/// A pod that the scheduler finds no node for, or ignores because of another client's gates.
 fn unscheduled(condition: RawCondition, gates: &[RawGate]) -> Option<Waiting> {
     let message = match condition.reason.as_deref()? {
         "Unschedulable" => condition.message.unwrap_or_default(),
@@ -511,12 +510,12 @@ fn node_not_ready() -> Waiting {
     }
 }
 
-/// A container that waits for something that may never come.
+/// A container that may wait forever.
 fn held_up(waiting: RawWaiting) -> Option<Waiting> {
     let reason = match waiting.reason?.as_str() {
         // Every container waits for these.
         "ContainerCreating" | "PodInitializing" | "" => return None,
-        // The kubelet goes back and forth between the two.
+        // The kubelet alternates between the two.
         "ErrImagePull" => "ImagePullBackOff".to_owned(),
         other => other.to_owned(),
     };
@@ -539,7 +538,7 @@ fn ended_of(status: RawContainerStatus, init: bool) -> Option<Ended> {
     })
 }
 
-/// What could make the command run again: a mutating webhook of somebody else may have added it
+/// What could make the command run again: another client's mutating webhook may have added it
 /// (Kubernetes' KEP-753 and KEP-5307 give containers restart policies of their own).
 fn may_restart(spec: &RawSpec) -> Option<String> {
     if spec.restart_policy.as_deref() != Some("Never") {

@@ -11,17 +11,17 @@ pub const MAX_MESSAGE_LEN: usize = 1024;
 /// Signals of Linux have numbers up to this.
 const LAST_SIGNAL: i32 = 64;
 
-/// Of a pod that failed without a word.
-const SILENT: &str = "the pod failed, and its status does not tell why";
+/// Message for a pod that failed without one.
+const SILENT: &str = "the pod failed, and its status does not say why";
 
-/// What a status tells of the end.
+/// What the status says about the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// How it ended.
     pub result: Ending,
-    /// Why, in one word.
+    /// CamelCase reason.
     pub reason: String,
-    /// Why, in a sentence, or what the command had to say.
+    /// Why, in a sentence, or the output of the command.
     pub message: String,
     /// The exit code of the command.
     pub exit_code: Option<i32>,
@@ -32,7 +32,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// An end without a container that tells of it.
+    /// An end that no container reports.
     pub fn plain(result: Ending, reason: &str, message: &str) -> Self {
         Self {
             result,
@@ -45,7 +45,7 @@ impl Verdict {
     }
 }
 
-/// What a pod that ended tells; none while it has not.
+/// The verdict on a pod that ended; `None` before.
 pub fn of(pod: &PodView) -> Option<Verdict> {
     let result = match pod.phase {
         PodPhase::Succeeded => Ending::Succeeded,
@@ -56,7 +56,7 @@ pub fn of(pod: &PodView) -> Option<Verdict> {
         .ended
         .iter()
         .find(|e| !e.init && e.container == CONTAINER);
-    // The command may have done its part while the pod failed: by another container's fault.
+    // The command may have succeeded while another container failed the pod.
     let fault = pod.ended.iter().find(|e| e.exit_code != 0);
     let guilty = command.filter(|e| e.exit_code != 0).or(fault);
     let (reason, message) = match (result, guilty) {
@@ -88,7 +88,7 @@ fn success(command: Option<&Ended>) -> (String, String) {
     )
 }
 
-/// The message of a failure: the pod's own and then the container's, whose last words count most.
+/// The message of a failure: the pod's own, then the container's, whose last words count most.
 fn explain(pod: &PodView, ended: Option<&Ended>) -> String {
     let mut message = pod.message.clone();
     if let Some(ended) = ended {
@@ -118,7 +118,7 @@ fn or(text: &str, other: &str) -> String {
     if text.is_empty() { other } else { text }.to_owned()
 }
 
-/// Few runtimes tell of a signal, but shells and runtimes alike make it exit code 128 + N.
+/// Few runtimes report a signal, but shells and runtimes alike turn it into exit code 128 + N.
 fn signal(ended: &Ended) -> Option<i32> {
     let by_code = ended.exit_code - 128;
     ended
@@ -131,7 +131,7 @@ pub fn head(text: &str) -> String {
     event::head(text, MAX_MESSAGE_LEN)
 }
 
-/// The last bytes of a text: those of a log that matter most.
+/// The last bytes of a text: in a log, those that matter most.
 fn tail(text: &str) -> String {
     if text.len() <= MAX_MESSAGE_LEN {
         return text.to_owned();

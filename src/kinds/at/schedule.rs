@@ -1,7 +1,7 @@
-//! What `spec.schedule` may say: an instant as of RFC 3339, `now`, or `now + 5 minutes` as in at(1).
+//! What `spec.schedule` may say: an RFC 3339 instant, `now`, or `now + 5 minutes` as in at(1).
 //!
-//! The parser is strict where RFC 3339 leaves room (lower-case letters, a blank for the `T`, leap
-//! seconds), so that every text that is accepted means the same to every program.
+//! The parser is strict where RFC 3339 leaves a choice (lower-case letters, a blank for the `T`,
+//! leap seconds), so that every accepted text means the same to every program.
 
 use std::fmt;
 
@@ -19,14 +19,14 @@ pub enum Schedule {
     At(DateTime<Utc>),
     /// At once.
     Now,
-    /// So long after the schedule was set.
+    /// This long after the schedule was set.
     After(TimeDelta),
 }
 
 /// What is wrong with a schedule, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleError {
-    /// The place, in characters, the first one being 1.
+    /// The position in characters, starting at 1.
     pub character: usize,
     /// What is wrong there.
     pub problem: String,
@@ -46,8 +46,8 @@ impl Schedule {
         !matches!(self, Self::At(_))
     }
 
-    /// The instant that is meant, `base` being the one at which the schedule was set. `None` when it
-    /// lies beyond the year 9999, which no field of the API can carry.
+    /// The instant that is meant, `base` being the one at which the schedule was set. `None` if it
+    /// is beyond the year 9999, which no field of the API can represent.
     pub fn instant(&self, base: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let instant = match self {
             Self::At(instant) => *instant,
@@ -77,7 +77,7 @@ pub fn parse(text: &str) -> Result<Schedule, ScheduleError> {
     }
 }
 
-/// The text that is left, and where it begins.
+/// The remaining text, and its position.
 struct Reader<'a> {
     rest: &'a str,
     character: usize,
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         true
     }
 
-    /// Takes the ASCII characters that hold, as many as there are.
+    /// Takes the longest run of ASCII characters for which `holds` is true.
     fn while_(&mut self, holds: fn(u8) -> bool) -> &'a str {
         let end = self.rest.bytes().take_while(|byte| holds(*byte)).count();
         let (taken, rest) = self.rest.split_at(end);
@@ -164,7 +164,7 @@ fn is_digit(byte: u8) -> bool {
     byte.is_ascii_digit()
 }
 
-/// `now` is taken; the rest is nothing, or `+ 5 minutes`.
+/// After `now`: nothing, or `+ 5 minutes`.
 fn relative(reader: &mut Reader<'_>) -> Result<Schedule, ScheduleError> {
     if reader.rest.is_empty() {
         return Ok(Schedule::Now);
@@ -277,8 +277,8 @@ fn offset(reader: &mut Reader<'_>) -> Result<TimeDelta, ScheduleError> {
     Ok(TimeDelta::minutes(sign * i64::from(hours * 60 + minutes)))
 }
 
-/// The next whole millisecond. What is recorded as an instant is rounded up, never down: a rounded
-/// down base would start a command early.
+/// The next whole millisecond. Recorded instants are rounded up, never down: a base that is rounded
+/// down would start a command early.
 pub fn ceil_to_millisecond(instant: DateTime<Utc>) -> DateTime<Utc> {
     let over = i64::from(instant.timestamp_subsec_nanos() % 1_000_000);
     if over == 0 {

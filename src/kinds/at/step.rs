@@ -2,19 +2,19 @@
 //!
 //! The pod has a fixed name, so there is at most one at a time, and a scheduling gate, so none runs
 //! before it is released. **The commit point** is the write of the pod's UID into the status, with
-//! the resource version that was looked at; only the pod with that UID is ever released. Whatever
-//! crashes, is repeated, or arrives hours late before the commit has started nothing; after it the
-//! same pod can only be released again, which changes nothing.
+//! the resource version that was read; only the pod with that UID is ever released. Before the
+//! commit, whatever crashes, is repeated or arrives hours late has started nothing. After the
+//! commit, only the same pod can be released again, which changes nothing.
 //!
-//! **The status says what has been seen, and no more.** The commit records the pod and not its start:
-//! Started becomes True, with startTime, when the pod is seen without our gate. A deletion that
-//! decides a result is preceded by a write of that decision ([`conditions::FAILURE_TARGET`]), so that
-//! neither a failed write nor a crash after the deletion turns Missed into Unknown.
+//! **The status says what has been observed, and no more.** The commit records the pod and not its
+//! start: Started becomes True, with startTime, when the pod is seen without our gate. A deletion
+//! that decides a result is preceded by a write of that decision ([`conditions::FAILURE_TARGET`]),
+//! so that neither a failed write nor a crash after the deletion turns Missed into Unknown.
 //!
-//! What is done when stands in the tables of `docs/at/protocol.md`, which the tests hold [`step`]
-//! to. An At *may go on* when it is due, not suspended, the deadline not passed, not being deleted,
-//! valid. What a pod's absence or another's presence leads to is decided on a live read only:
-//! watches lag, each by its own time.
+//! The tables of `docs/at/protocol.md` define what is done when, and the tests check [`step`]
+//! against them. An At *may go on* when it is due, not suspended, within its deadline, not being
+//! deleted, and valid. Only a live read decides what follows from a pod's absence or a foreign
+//! pod's presence: watches lag, each by its own time.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
@@ -29,24 +29,24 @@ use crate::admission::faults::join;
 use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{NewEvent, Severity};
 
-/// How often to look at what no watch tells of, such as somebody else's pod.
+/// Interval of live reads where no watch delivers a change, such as of a foreign pod.
 pub const BLIND_INTERVAL: TimeDelta = TimeDelta::seconds(60);
-/// So long the record of a start waits for another write of the status to ride on: as a rule the end
-/// of a short command.
+/// The record of a start waits this long for another write of the status to ride on, usually the
+/// end of a short command.
 pub const START_RECORDED_WITHIN: TimeDelta = TimeDelta::seconds(2);
-/// In a burst, it takes longer until even a short command has ended, and starts come before records. So two
-/// records are as far apart as this,
+/// In a burst even a short command takes longer to end, and starts come before records. So two
+/// records are this far apart,
 const BETWEEN_RECORDS: TimeDelta = TimeDelta::milliseconds(100);
-/// unless that would put one off for longer than this.
+/// unless that would delay one by more than this.
 const MAX_RECORD_DELAY: TimeDelta = TimeDelta::minutes(5);
-/// So late a start is nothing that a busy cluster explains.
+/// A busy cluster does not explain a start that is later than this.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
 
 /// The types of conditions.
 pub mod conditions {
     /// The pod was seen without our gate.
     pub const STARTED: &str = "Started";
-    /// It ended, with exit code 0.
+    /// It ended with exit code 0.
     pub const COMPLETE: &str = "Complete";
     /// It ended in any other way.
     pub const FAILED: &str = "Failed";
@@ -57,16 +57,16 @@ pub mod conditions {
     pub const FAILURE_TARGET: &str = "FailureTarget";
     /// kstatus: work is in progress.
     pub const RECONCILING: &str = "Reconciling";
-    /// kstatus: nothing goes on without somebody's help.
+    /// kstatus: nothing happens without user intervention.
     pub const STALLED: &str = "Stalled";
 }
 use conditions::{COMPLETE, FAILED, FAILURE_TARGET, FINISHED, RECONCILING, STALLED, STARTED};
 
-/// Reason: a pod of somebody else has the name.
+/// Reason: a foreign pod has the name.
 pub const NAME_CONFLICT: &str = "NameConflict";
 /// Reason: the pod was altered on its way so that it could run twice.
 pub const POD_ALTERED: &str = "PodAltered";
-/// Reason: a pod of ours that was not to run holds the name until it is gone.
+/// Reason: a pod of ours that was not to run blocks the name until it is gone.
 pub const POD_TERMINATING: &str = "PodTerminating";
 /// Event: the released pod does not run yet.
 const POD_WAITING: &str = "PodWaiting";
@@ -120,19 +120,19 @@ impl Call {
     }
 }
 
-/// What keeps a call about the pod from being carried out.
+/// Why a call about the pod failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hindrance<'a> {
+pub struct CallFailure<'a> {
     /// The call.
     pub call: Call,
-    /// The API server's words, or why it did not answer.
-    pub why: &'a str,
-    /// The call is rejected, and will be until something is changed; else it may work next time.
+    /// The API server's message, or why it did not answer.
+    pub message: &'a str,
+    /// The API server rejects the call until something changes. Otherwise a retry may succeed.
     pub refused: bool,
-    /// How often in a row it has failed.
+    /// Its failures in a row.
     pub failures: u32,
-    /// When to try again; none where the caller decides.
-    pub hold: Option<DateTime<Utc>>,
+    /// When to try again; `None` if the caller decides.
+    pub not_before: Option<DateTime<Utc>>,
 }
 
 /// What is known of the pod.
@@ -140,7 +140,7 @@ pub struct Hindrance<'a> {
 pub struct Seen<'a> {
     /// The pod with the At's pod name.
     pub pod: Option<&'a PodView>,
-    /// It is the answer of the API server itself, not that of a watch.
+    /// It comes from a live read, not from a watch.
     pub live: bool,
     /// The last state of a pod that the watch saw deleted.
     pub last: Option<&'a Last>,
@@ -149,12 +149,12 @@ pub struct Seen<'a> {
     pub released: Option<&'a Released>,
     /// This process committed the recorded pod, and has sent no request that can have released it.
     pub withheld: bool,
-    /// No pod is to be created, released or deleted, and no foreign one read again, before this
-    /// instant: the last attempts failed.
-    pub hold: Option<DateTime<Utc>>,
+    /// Backoff after failed attempts: before this instant no pod is created, released or deleted,
+    /// and no foreign pod is read again.
+    pub not_before: Option<DateTime<Utc>>,
 }
 
-/// What one process has seen of the pods of an At, besides the latest state.
+/// What one process has observed of the pods of an At, in addition to the latest state.
 #[derive(Clone, Debug, Default)]
 pub struct Sightings {
     /// The last state of a pod that the watch saw deleted.
@@ -164,10 +164,10 @@ pub struct Sightings {
 }
 
 impl Sightings {
-    /// Takes in a state of a pod that is there.
+    /// Records the state of an existing pod.
     pub fn see(&mut self, pod: &PodView, now: DateTime<Utc>) {
         let outlives = |last: &mut Last| last.pod.uid == pod.uid && last.pod.is_older(pod);
-        // For a watch with a label selector, a pod that loses its label is deleted.
+        // To a watch with a label selector, a pod that loses its label is deleted.
         self.last.take_if(outlives);
         if pod.gate.is_none() {
             self.released.get_or_insert_with(|| Released::new(pod, now));
@@ -180,7 +180,7 @@ impl Sightings {
         }
     }
 
-    /// Takes in the last state of a pod that is gone; `certain` if it was deleted in that state.
+    /// Records the last state of a pod that is gone; `certain` if it was deleted in that state.
     pub fn miss(&mut self, pod: &PodView, certain: bool) {
         let pod = pod.clone();
         self.last = Some(Last { pod, certain });
@@ -192,12 +192,12 @@ impl Sightings {
 pub struct Released {
     /// `metadata.uid` of the pod.
     pub uid: String,
-    /// When it was seen; or since when it had been scheduled then, or when it had ended, where that is
-    /// known and earlier.
+    /// When it was first seen released; or the time at which it was scheduled or ended, where that
+    /// is known and earlier.
     pub at: DateTime<Utc>,
-    /// The start has been published as an Event, and counted.
+    /// The start was published as an Event and counted.
     pub reported: bool,
-    /// When it is written, unless another write of the status takes it along before.
+    /// When it is written, unless another write of the status includes it before.
     pub record_at: DateTime<Utc>,
 }
 
@@ -219,15 +219,15 @@ impl Released {
 /// Spaces the records of starts.
 #[derive(Debug, Default)]
 pub struct Records {
-    /// When the last one is written.
+    /// When the last record is due.
     last: DateTime<Utc>,
 }
 
 impl Records {
-    /// Puts the record off until it is its turn.
+    /// Delays the record until its turn.
     pub fn queue(&mut self, first: &mut Released, now: DateTime<Utc>) {
         let longest = now + MAX_RECORD_DELAY;
-        // A last one later than that is from before the clock was set back.
+        // A last record later than that is from before the clock was set back.
         let last = Some(self.last).filter(|last| *last <= longest);
         let turn = last.map_or(now, |last| last + BETWEEN_RECORDS);
         first.record_at = first.record_at.max(now).max(turn).min(longest);
@@ -240,7 +240,7 @@ impl Records {
 pub struct Last {
     /// The pod.
     pub pod: PodView,
-    /// It is the state in which the pod was deleted, with nothing between the two.
+    /// The pod was deleted in exactly this state.
     pub certain: bool,
 }
 
@@ -264,44 +264,44 @@ impl Version {
 
 /// One call to the API server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Act {
-    /// None.
+pub enum Operation {
+    /// No call.
     Nothing,
-    /// Read the pod, and call [`step`] again with what is there.
-    Look,
+    /// Read the pod live, and call [`step`] again with the result.
+    GetLive,
     /// Create this pod.
     Create(Value),
     /// Remove our gate from the pod, if it has this UID and the gate is at this index.
-    Lift {
+    RemoveGate {
         /// The UID that is recorded in the status.
         uid: String,
         /// The index of our gate.
         gate: usize,
     },
-    /// Delete the pod, if it still is at this version: so it is known not to have run.
+    /// Delete the pod if it is still at this version, which proves that it has not run.
     DeletePod(Version),
-    /// Delete the At, if it is still as it was looked at.
+    /// Delete the At if it still has the version that was read.
     DeleteAt,
 }
 
-/// What to do next: first the act, then the status, then the news; if the act fails, nothing else.
+/// What to do next: first the action, then the status, then the Events. If the action fails, the rest is skipped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// The call to make.
-    pub act: Act,
-    /// The status to write, with the resource version that was looked at, if it is to change.
+    pub operation: Operation,
+    /// The status to write at the resource version that was read, if it changes.
     pub status: Option<Box<AtStatus>>,
-    /// What to tell people once that is done.
-    pub news: Vec<NewEvent>,
+    /// The Events to publish once that is done.
+    pub events: Vec<NewEvent>,
     /// The start that these Events report, to be counted once that is done.
     pub start: Option<DateTime<Utc>>,
-    /// Look at once what is next.
+    /// Decide on the next step at once.
     pub again: bool,
-    /// Else look again then, or when something changes.
+    /// Otherwise reconcile again then, or when something changes.
     pub next: Option<DateTime<Utc>>,
 }
 
-/// Whether a command may start now, and what keeps it.
+/// Whether a command may start now, and what prevents it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Go {
     Yes,
@@ -337,7 +337,7 @@ fn too_late_from(at: &AtView) -> Option<DateTime<Utc>> {
     too_late_after(at, at.instant()?)
 }
 
-/// The first moment at which the release of a committed pod would be: what the schedule said then.
+/// The first moment at which the release of a committed pod would be too late, by the schedule at the commit.
 fn too_late_to_release_from(at: &AtView) -> Option<DateTime<Utc>> {
     too_late_after(at, at.status.scheduled_time?)
 }
@@ -347,19 +347,19 @@ fn too_late_after(at: &AtView, instant: DateTime<Utc>) -> Option<DateTime<Utc>> 
     deadline(instant, seconds)?.checked_add_signed(TimeDelta::milliseconds(1))
 }
 
-/// Whether the command should have started more than a minute ago, and still waits: for a pod that is
-/// rejected, for a name that is taken, or for a release that fails.
+/// Whether the command should have started more than a minute ago and still waits: because the pod
+/// is rejected, the name is taken, or the release fails.
 pub fn is_overdue(at: &AtView, released: Option<&Released>, now: DateTime<Utc>) -> bool {
     let is_due_for_long = |instant: Option<DateTime<Utc>>| {
         instant.is_some_and(|instant| instant + OVERDUE_AFTER <= now)
     };
-    // In this order: nearly every reconcile is of an At that has not been due for so long.
+    // In this order, because nearly every reconcile is of an At that is not that late.
     !at.deleting
         && match at.phase() {
             Phase::Pending => is_due_for_long(at.instant()) && may_go_on(at, now) == Go::Yes,
             Phase::Running => {
                 let seen = released.is_some_and(|r| Some(&r.uid) == at.status.pod_uid.as_ref());
-                // One whose end is decided waits for the deletion of its pod, not for a start.
+                // An At whose end is decided waits for the deletion of its pod, not for a start.
                 let ends = condition::get(&at.status.conditions, FAILURE_TARGET).is_some();
                 !at.is_started() && !seen && !ends && is_due_for_long(at.status.scheduled_time)
             }
@@ -379,15 +379,15 @@ pub fn step(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>) -> Step {
     }
 }
 
-/// Decides what the status says of a call about the pod that fails, and when to try again.
-pub fn hindered(at: &AtView, hindrance: Hindrance<'_>, now: DateTime<Utc>) -> Step {
-    let Hindrance {
+/// Decides what the status says of a failed call about the pod, and when to try again.
+pub fn call_failed(at: &AtView, failure: CallFailure<'_>, now: DateTime<Utc>) -> Step {
+    let CallFailure {
         call,
-        why,
+        message,
         refused,
         failures,
-        hold,
-    } = hindrance;
+        not_before,
+    } = failure;
     let reason = if refused {
         call.refused()
     } else {
@@ -396,18 +396,20 @@ pub fn hindered(at: &AtView, hindrance: Hindrance<'_>, now: DateTime<Utc>) -> St
     let mut draft = StatusBuilder::new(at, now);
     match at.phase() {
         _ if at.deleting => {}
-        // The result stays what it is. Only a deletion is tried then.
-        Phase::Done if failures == 1 => draft.tell(Severity::Warning, reason, "DeletePod", why),
+        // The result stays. Only the deletion is retried.
+        Phase::Done if failures == 1 => {
+            draft.publish(Severity::Warning, reason, "DeletePod", message);
+        }
         Phase::Done => {}
-        // Retries word the same failure in many ways: the first words stay.
+        // Retries word the same failure in many ways: the first message stays.
         _ if !refused && at.status.reason.as_deref() == Some(reason) => {}
         Phase::Pending if at.status.pod_uid.is_none() => {
-            draft.hindered(reason, why);
-            return draft.wait(earliest(hold, too_late_from(at)));
+            draft.report_start_blocked(reason, message);
+            return draft.wait(earliest(not_before, too_late_from(at)));
         }
         Phase::Pending | Phase::Running => {
             draft.status.phase = Some(Phase::Running);
-            draft.held_up(reason, why);
+            draft.report_blocked(reason, message);
         }
     }
     let deadline = match at.phase() {
@@ -417,7 +419,10 @@ pub fn hindered(at: &AtView, hindrance: Hindrance<'_>, now: DateTime<Utc>) -> St
         _ if at.is_started() || draft.decided().is_some() => None,
         _ => too_late_to_release_from(at),
     };
-    draft.wait(earliest(hold, deadline.filter(|deadline| *deadline > now)))
+    draft.wait(earliest(
+        not_before,
+        deadline.filter(|deadline| *deadline > now),
+    ))
 }
 
 fn pending(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
@@ -426,29 +431,29 @@ fn pending(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
     if at.deleting {
         return match ours {
             Some(pod) if pod.gate.is_some() && !pod.deleting => draft.delete_pod(seen, pod),
-            _ => StatusBuilder::silent(),
+            _ => StatusBuilder::no_step(),
         };
     }
     let go = may_go_on(at, now);
-    // A pod that was seen without our gate and is gone: the watches need not have shown its end.
+    // A pod that was seen without our gate is gone: the watches need not have shown its end.
     let is_gone = |run: &&Released| ours.is_none_or(|pod| pod.uid != run.uid);
     if let Some(run) = seen.released.filter(is_gone) {
         if !seen.live {
-            return StatusBuilder::look();
+            return StatusBuilder::get_live();
         }
-        draft.take_for_run(&run.uid, seen, None);
+        draft.adopt_as_run(&run.uid, seen, None);
         return draft.again();
     }
     match ours {
-        Some(_) if !seen.live => StatusBuilder::look(),
+        Some(_) if !seen.live => StatusBuilder::get_live(),
         Some(pod) if pod.gate.is_none() => {
-            draft.take_for_run(&pod.uid, seen, Some(pod));
+            draft.adopt_as_run(&pod.uid, seen, Some(pod));
             draft.again()
         }
-        // What is not committed never runs, so the pod need not be gone: a finalizer may hold it, and a
+        // An uncommitted pod never runs, so it need not be gone: a finalizer may hold it, and a
         // policy may reject its deletion.
         Some(_) if go == Go::TooLate => draft.end_missed(),
-        // The watch shows when it is gone, unless another client took our label off it.
+        // The watch shows when it is gone, unless another client removed our label.
         Some(pod) if pod.deleting => {
             let blind = Some(now + BLIND_INTERVAL);
             if go != Go::Yes {
@@ -456,15 +461,15 @@ fn pending(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
                 let next = earliest(step.next, blind);
                 return Step { next, ..step };
             }
-            let why = format!(
+            let message = format!(
                 "the pod {} of an earlier attempt is still being deleted; the command starts when it is gone",
                 pod::name(&at.key.name)
             );
-            draft.hindered(POD_TERMINATING, &why);
+            draft.report_start_blocked(POD_TERMINATING, &message);
             draft.wait(earliest(blind, too_late_from(at)))
         }
         Some(pod) => match altered(pod, &go) {
-            Some(why) => draft.delete_altered(seen, pod, &why),
+            Some(message) => draft.delete_altered(seen, pod, &message),
             None if draft.is_discarded(pod) => draft.delete_pod(seen, pod),
             None if go == Go::Yes && is_current(pod, at) => {
                 draft.commit(pod);
@@ -477,11 +482,10 @@ fn pending(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
     }
 }
 
-/// What a foreign webhook did to a gated pod of ours that it must not, if anything: the rest of a
-/// sentence.
+/// What a foreign webhook did to a gated pod of ours that it must not, as the rest of a sentence.
 fn altered(pod: &PodView, go: &Go) -> Option<String> {
     match &pod.may_restart {
-        Some(why) => Some(format!(" and could run twice: {why}")),
+        Some(message) => Some(format!(" and could run twice: {message}")),
         None if pod.hash.is_none() && *go == Go::Yes => {
             Some(format!(": its annotation {} was taken away", pod::HASH))
         }
@@ -495,15 +499,15 @@ fn is_current(pod: &PodView, at: &AtView) -> bool {
     hash.is_some() && pod.hash == hash
 }
 
-/// The way to a pod when there is none of ours, and it is time.
+/// Creates the pod, or removes what blocks its name: it is time, and there is no pod of ours.
 fn start(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
     let (at, now) = (draft.at, draft.now);
     let conflict = condition::get(&at.status.conditions, STARTED)
         .is_some_and(|c| c.reason == NAME_CONFLICT && c.status == "False");
     let stray = seen.pod.filter(|pod| seen.live && !pod.deleting);
     if let Some((pod, uid)) = stray.and_then(|pod| Some((pod, pod.stray_of.as_deref()?))) {
-        // It is gated and marked as made for an At of this name, so it has never run, and no operator
-        // will release it: it only blocks the name.
+        // It is gated and marked as created for an At of this name, so it has never run, and no
+        // operator will release it: it only blocks the name.
         return if uid == at.uid {
             draft.delete_altered(seen, pod, ": its owner reference was taken away")
         } else {
@@ -511,27 +515,27 @@ fn start(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
         };
     }
     if seen.pod.is_some() && seen.live {
-        let why = format!(
+        let message = format!(
             "a pod named {} exists and is not of this At; the command starts when it is gone",
             pod::name(&at.key.name)
         );
-        draft.hindered(NAME_CONFLICT, &why);
-        let hold = seen.hold.filter(|hold| *hold > now);
-        let next = earliest(hold, Some(now + BLIND_INTERVAL));
+        draft.report_start_blocked(NAME_CONFLICT, &message);
+        let not_before = seen.not_before.filter(|time| *time > now);
+        let next = earliest(not_before, Some(now + BLIND_INTERVAL));
         return draft.wait(earliest(next, too_late_from(at)));
     }
-    if let Some(hold) = seen.hold.filter(|hold| *hold > now) {
-        return draft.wait(earliest(Some(hold), too_late_from(at)));
+    if let Some(not_before) = seen.not_before.filter(|time| *time > now) {
+        return draft.wait(earliest(Some(not_before), too_late_from(at)));
     }
     match &at.spec {
-        // Where there was a foreign pod, look before trying.
-        _ if !seen.live && (seen.pod.is_some() || conflict) => StatusBuilder::look(),
+        // Where there was a foreign pod, read live before trying.
+        _ if !seen.live && (seen.pod.is_some() || conflict) => StatusBuilder::get_live(),
         Ok(spec) => Step {
-            act: Act::Create(pod::build(at.owner(), spec)),
+            operation: Operation::Create(pod::build(at.owner(), spec)),
             again: true,
-            ..StatusBuilder::silent()
+            ..StatusBuilder::no_step()
         },
-        Err(_) => StatusBuilder::silent(),
+        Err(_) => StatusBuilder::no_step(),
     }
 }
 
@@ -543,9 +547,9 @@ fn idle(mut draft: StatusBuilder<'_>, go: &Go) -> Step {
     draft.unsay();
     match go {
         Go::Suspended => {
-            let why = "spec.suspend holds the start back";
-            draft.say(SUSPENDED, why);
-            draft.set(STARTED, false, SUSPENDED, why);
+            let message = "spec.suspend holds the start back";
+            draft.say(SUSPENDED, message);
+            draft.set(STARTED, false, SUSPENDED, message);
             draft.wait(None)
         }
         Go::TooLate => draft.end_missed(),
@@ -564,7 +568,7 @@ fn idle(mut draft: StatusBuilder<'_>, go: &Go) -> Step {
                     "the command is to start at {}",
                     instant.to_rfc3339_opts(chrono::SecondsFormat::AutoSi, true)
                 );
-                draft.tell(Severity::Normal, "Scheduled", "Schedule", &note);
+                draft.publish(Severity::Normal, "Scheduled", "Schedule", &note);
             }
             draft.wait(*instant)
         }
@@ -600,9 +604,9 @@ fn committed(mut draft: StatusBuilder<'_>, seen: Seen<'_>, pod: &PodView, gate: 
     let decided = draft.decided();
     let ends = pod.deleting || at.deleting || too_late || decided.is_some();
     match decided {
-        // The pod of an At that has started is gated in an old view only, as a rule.
-        _ if (ends || at.is_started()) && !seen.live => StatusBuilder::look(),
-        // First, so that no end is recorded beside a start that was not.
+        // A gated pod of an At that has started usually means an outdated cache.
+        _ if (ends || at.is_started()) && !seen.live => StatusBuilder::get_live(),
+        // First, so that no end is recorded next to a start that did not happen.
         _ if at.is_started() && !at.deleting => {
             draft.take_back_start();
             draft.again()
@@ -615,18 +619,18 @@ fn committed(mut draft: StatusBuilder<'_>, seen: Seen<'_>, pod: &PodView, gate: 
             let verdict = missed(at);
             draft.decide(&verdict)
         }
-        // The clock was set back since the commit, or is another operator's. Seen live only, the
-        // pod may have lost the label that our watch goes by.
+        // The clock was set back since the commit, or is another operator's. By a live read only:
+        // the pod may have lost the label that our watch selects.
         None if early.is_some() => {
             let blind = seen.live.then(|| now + BLIND_INTERVAL);
             draft.wait(earliest(early, blind))
         }
-        None if seen.hold.is_some_and(|hold| hold > now) => {
-            draft.wait(earliest(seen.hold, too_late_to_release_from(at)))
+        None if seen.not_before.is_some_and(|time| time > now) => {
+            draft.wait(earliest(seen.not_before, too_late_to_release_from(at)))
         }
         None => {
             let uid = pod.uid.clone();
-            draft.act(Act::Lift { uid, gate })
+            draft.perform(Operation::RemoveGate { uid, gate })
         }
     }
 }
@@ -643,7 +647,7 @@ fn too_late_to_release(at: &AtView, now: DateTime<Utc>) -> bool {
 fn released(mut draft: StatusBuilder<'_>, seen: Seen<'_>, pod: &PodView) -> Step {
     let (at, now) = (draft.at, draft.now);
     draft.record_start(seen, pod);
-    // The kubelet enforces the deadline of a pod that a node has. Of one that waits, the operator does.
+    // The kubelet enforces the deadline of a bound pod, the operator that of a waiting one.
     let waits = pod.phase == PodPhase::Pending && !pod.bound;
     match draft.decided() {
         Some(verdict) if verdict.result == Ending::Failed && waits => {
@@ -653,7 +657,7 @@ fn released(mut draft: StatusBuilder<'_>, seen: Seen<'_>, pod: &PodView) -> Step
                 draft.end_by_deletion(seen, pod, &verdict)
             };
         }
-        // It started after all, or a node took it after all: the deletion can no longer be made.
+        // It started or was bound after all: the deletion is no longer possible.
         Some(_) => draft.unset(FAILURE_TARGET),
         None => {}
     }
@@ -666,26 +670,26 @@ fn released(mut draft: StatusBuilder<'_>, seen: Seen<'_>, pod: &PodView) -> Step
         .filter(|_| waits && !pod.deleting)
         .and_then(|(started, seconds)| deadline(started, seconds));
     match end {
-        Some(end) if now >= end && !seen.live => StatusBuilder::look(),
+        Some(end) if now >= end && !seen.live => StatusBuilder::get_live(),
         Some(end) if now >= end => {
             let message = "no node had taken the pod in when activeDeadlineSeconds had passed";
             draft.decide(&Verdict::plain(Ending::Failed, DEADLINE_EXCEEDED, message))
         }
         end => {
-            // Seen live only, it may have lost the label that our watch goes by.
+            // By a live read only: it may have lost the label that our watch selects.
             let blind = seen.live.then(|| now + BLIND_INTERVAL);
             let next = earliest(end, blind);
             if let Some(record) = draft.record_due(seen, pod) {
                 // The Events need not wait for the record.
                 return Step {
-                    news: draft.news,
+                    events: draft.events,
                     start: draft.start,
                     next: earliest(next, Some(record)),
-                    ..StatusBuilder::silent()
+                    ..StatusBuilder::no_step()
                 };
             }
             if !at.deleting {
-                draft.tell_of_wait(pod);
+                draft.report_waiting(pod);
             }
             draft.wait(next)
         }
@@ -699,10 +703,10 @@ fn gone(draft: StatusBuilder<'_>, seen: Seen<'_>, uid: &str) -> Step {
         return draft.end_of_pod(seen, &last.pod, &verdict);
     }
     if draft.at.deleting && seen.pod.is_none() {
-        return StatusBuilder::silent();
+        return StatusBuilder::no_step();
     }
     if !seen.live {
-        return StatusBuilder::look();
+        return StatusBuilder::get_live();
     }
     lost(draft, seen, last)
 }
@@ -725,7 +729,7 @@ fn lost(mut draft: StatusBuilder<'_>, seen: Seen<'_>, last: Option<&Last>) -> St
     }
     let gated = last.is_some_and(|last| last.certain) && !was_freed;
     let mut verdict = unknown(if gated { NEVER_STARTED } else { POD_LOST });
-    // Such as an eviction, which the pod was told of before it was deleted.
+    // Such as an eviction, which marks the pod before deleting it.
     if let Some(last) = last.filter(|last| !last.pod.reason.is_empty()) {
         let PodView {
             reason, message, ..
@@ -736,7 +740,7 @@ fn lost(mut draft: StatusBuilder<'_>, seen: Seen<'_>, last: Option<&Last>) -> St
     draft.end(&verdict)
 }
 
-/// The verdict on a command that was not started in time. What kept it from starting is kept for good.
+/// The verdict on a command that was not started in time. It keeps what prevented the start.
 fn missed(at: &AtView) -> Verdict {
     let mut message = "the command was not started: more than startingDeadlineSeconds had passed since its instant".to_owned();
     let kept = condition::get(&at.status.conditions, STARTED)
@@ -759,26 +763,26 @@ fn unknown(reason: &str) -> Verdict {
 fn done(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
     let (at, now) = (draft.at, draft.now);
     let ours = seen.pod.filter(|pod| pod.is_of(&at.uid));
-    let held = seen.hold.filter(|hold| *hold > now);
+    let not_before = seen.not_before.filter(|time| *time > now);
     let unused = ours.filter(|pod| pod.gate.is_some() && !pod.deleting);
-    // A deletion that is rejected must not hold up the time to live.
-    if let Some(pod) = unused.filter(|_| held.is_none()) {
+    // A rejected deletion must not delay the TTL.
+    if let Some(pod) = unused.filter(|_| not_before.is_none()) {
         return draft.delete_pod(seen, pod);
     }
     if at.deleting {
-        return StatusBuilder::silent();
+        return StatusBuilder::no_step();
     }
     let stray =
         ours.filter(|pod| pod.gate.is_none() && Some(&pod.uid) != at.status.pod_uid.as_ref());
-    let told =
+    let is_reported =
         condition::get(&at.status.conditions, STARTED).is_some_and(|c| c.reason == GATE_VIOLATED);
-    if stray.is_some() && !told {
+    if stray.is_some() && !is_reported {
         if !seen.live {
-            return StatusBuilder::look();
+            return StatusBuilder::get_live();
         }
-        let why = "another client removed the gate of a pod that the operator never released";
-        draft.set(STARTED, true, GATE_VIOLATED, why);
-        draft.tell(Severity::Warning, GATE_VIOLATED, "RecordPod", why);
+        let message = "another client removed the gate of a pod that the operator never released";
+        draft.set(STARTED, true, GATE_VIOLATED, message);
+        draft.publish(Severity::Warning, GATE_VIOLATED, "RecordPod", message);
     }
     let ttl = at
         .spec
@@ -792,12 +796,12 @@ fn done(mut draft: StatusBuilder<'_>, seen: Seen<'_>) -> Step {
         .and_then(|(end, seconds)| deadline(end, seconds));
     match end {
         Some(end) if now >= end => Step {
-            act: Act::DeleteAt,
+            operation: Operation::DeleteAt,
             // A finalizer may hold it, and a proxy may answer for the API server.
             next: Some(now + BLIND_INTERVAL),
-            ..StatusBuilder::silent()
+            ..StatusBuilder::no_step()
         },
-        end => draft.wait(earliest(end, held.filter(|_| unused.is_some()))),
+        end => draft.wait(earliest(end, not_before.filter(|_| unused.is_some()))),
     }
 }
 
@@ -805,12 +809,12 @@ fn earliest(a: Option<DateTime<Utc>>, b: Option<DateTime<Utc>>) -> Option<DateTi
     a.into_iter().chain(b).min()
 }
 
-/// A step that is being made up: the next status begins as the present one.
+/// Builds a step. The next status begins as the current one.
 struct StatusBuilder<'a> {
     at: &'a AtView,
     now: DateTime<Utc>,
     status: AtStatus,
-    news: Vec<NewEvent>,
+    events: Vec<NewEvent>,
     start: Option<DateTime<Utc>>,
 }
 
@@ -820,13 +824,13 @@ impl<'a> StatusBuilder<'a> {
             at,
             now,
             status: at.status.clone(),
-            news: Vec::new(),
+            events: Vec::new(),
             start: None,
         };
         draft.status.phase = Some(at.phase());
         draft.status.observed_generation = at.generation;
-        // What is not changed below still holds. `kubectl wait` goes by the generation of the condition
-        // itself, and would wait for ever for one that stays behind.
+        // What is not changed below still holds. `kubectl wait` compares the generation of the
+        // condition itself, and would wait forever for one that stays behind.
         for condition in &mut draft.status.conditions {
             condition.observed_generation = at.generation;
         }
@@ -834,7 +838,7 @@ impl<'a> StatusBuilder<'a> {
         draft
     }
 
-    /// Tells whether the spec is valid. One that is not holds up only what has not started.
+    /// Reports whether the spec is valid. An invalid one only blocks what has not started.
     fn accept(&mut self) {
         let stalled = condition::get(&self.status.conditions, STALLED);
         match &self.at.spec {
@@ -845,13 +849,13 @@ impl<'a> StatusBuilder<'a> {
                 self.set(ACCEPTED, true, "Valid", "the spec is valid");
             }
             Err(faults) => {
-                let why = join(faults);
-                if self.changes(ACCEPTED, INVALID, &why) {
-                    self.tell(Severity::Warning, INVALID, "Validate", &why);
+                let message = join(faults);
+                if self.changes(ACCEPTED, INVALID, &message) {
+                    self.publish(Severity::Warning, INVALID, "Validate", &message);
                 }
-                self.set(ACCEPTED, false, INVALID, &why);
+                self.set(ACCEPTED, false, INVALID, &message);
                 if self.at.phase() == Phase::Pending {
-                    self.set(STALLED, true, INVALID, &why);
+                    self.set(STALLED, true, INVALID, &message);
                 }
             }
         }
@@ -870,7 +874,7 @@ impl<'a> StatusBuilder<'a> {
         );
     }
 
-    /// Sets a condition to what is neither true nor false.
+    /// Sets a condition to Unknown.
     fn set_unknown(&mut self, type_: &str, reason: &str, message: &str) {
         self.unset(type_);
         self.set(type_, false, reason, message);
@@ -884,15 +888,20 @@ impl<'a> StatusBuilder<'a> {
         condition::remove(&mut self.status.conditions, type_);
     }
 
-    /// Whether this is news: the condition does not say so yet. Messages are compared as far as a
-    /// condition keeps them.
+    /// Whether the condition changes by this. Messages are compared as far as a condition keeps them.
     fn changes(&self, type_: &str, reason: &str, message: &str) -> bool {
         condition::get(&self.at.status.conditions, type_)
             .is_none_or(|c| c.reason != reason || !message.starts_with(&c.message))
     }
 
-    fn tell(&mut self, severity: Severity, reason: &'static str, action: &'static str, note: &str) {
-        self.news.push(NewEvent {
+    fn publish(
+        &mut self,
+        severity: Severity,
+        reason: &'static str,
+        action: &'static str,
+        note: &str,
+    ) {
+        self.events.push(NewEvent {
             severity,
             reason,
             action,
@@ -900,9 +909,9 @@ impl<'a> StatusBuilder<'a> {
         });
     }
 
-    /// Reports what keeps the released pod from running or ending, if anything does. While the reason
-    /// stays the first message does: schedulers and kubelets reword theirs at every attempt.
-    fn tell_of_wait(&mut self, pod: &PodView) {
+    /// Reports what keeps the released pod from running or ending. While the reason stays the same,
+    /// so does the first message: schedulers and kubelets reword theirs at every attempt.
+    fn report_waiting(&mut self, pod: &PodView) {
         let Some((event, reason, message)) = trouble(pod) else {
             self.unsay();
             let message = "the pod was released and has not ended";
@@ -915,13 +924,13 @@ impl<'a> StatusBuilder<'a> {
                 _ => "may not run any more",
             };
             let note = format!("the pod {what}: {reason}: {message}");
-            self.tell(Severity::Warning, event, "WaitForPod", &note);
+            self.publish(Severity::Warning, event, "WaitForPod", &note);
             self.say(&reason, &message);
             self.set(RECONCILING, true, &reason, &message);
         }
     }
 
-    /// Puts a word and a sentence where `kubectl get` shows them.
+    /// Sets the reason and message that `kubectl get` shows.
     fn say(&mut self, reason: &str, message: &str) {
         self.status.reason = Some(reason.to_owned());
         self.status.message = Some(result::head(message));
@@ -931,39 +940,39 @@ impl<'a> StatusBuilder<'a> {
         (self.status.reason, self.status.message) = (None, None);
     }
 
-    /// It is time, and something keeps the command from starting.
-    fn hindered(&mut self, reason: &'static str, why: &str) {
+    /// The command is due, and something prevents its start.
+    fn report_start_blocked(&mut self, reason: &'static str, message: &str) {
         self.status.scheduled_time = self.at.instant();
-        self.held_up(reason, why);
+        self.report_blocked(reason, message);
     }
 
-    fn held_up(&mut self, reason: &'static str, why: &str) {
+    fn report_blocked(&mut self, reason: &'static str, message: &str) {
         let type_ = if self.at.is_started() {
             RECONCILING
         } else {
             STARTED
         };
-        if self.changes(type_, reason, why) {
-            self.tell(Severity::Warning, reason, "StartPod", why);
+        if self.changes(type_, reason, message) {
+            self.publish(Severity::Warning, reason, "StartPod", message);
         }
-        self.say(reason, why);
+        self.say(reason, message);
         if type_ == STARTED {
-            self.set(STARTED, false, reason, why);
+            self.set(STARTED, false, reason, message);
         }
-        self.set(RECONCILING, true, reason, why);
+        self.set(RECONCILING, true, reason, message);
     }
 
-    /// Records this pod as the one that runs the command: the commit point. That it started is for
-    /// whoever sees it without our gate to say.
+    /// Records this pod as the one that runs the command: the commit point. Its start is recorded
+    /// when it is seen without our gate.
     fn commit(&mut self, pod: &PodView) {
         self.record_pod(&pod.uid);
         self.await_release();
     }
 
     fn await_release(&mut self) {
-        let why = "the pod is recorded and about to be released";
-        self.set(STARTED, false, COMMITTED, why);
-        self.set(RECONCILING, true, COMMITTED, why);
+        let message = "the pod is recorded and about to be released";
+        self.set(STARTED, false, COMMITTED, message);
+        self.set(RECONCILING, true, COMMITTED, message);
     }
 
     fn record_pod(&mut self, uid: &str) {
@@ -976,21 +985,22 @@ impl<'a> StatusBuilder<'a> {
         self.unset(STALLED);
     }
 
-    /// Records a pod as the run whose gate another client removed before the commit. It may be gone.
-    fn take_for_run(&mut self, uid: &str, seen: Seen<'_>, pod: Option<&PodView>) {
+    /// Records a pod as the run although another client removed its gate before the commit. The pod may be gone.
+    fn adopt_as_run(&mut self, uid: &str, seen: Seen<'_>, pod: Option<&PodView>) {
         self.record_pod(uid);
         let first = self.first_sight(uid, seen, pod);
         self.set_start(first.at);
-        let why = "another client removed the gate of the pod before the command was to start";
-        self.set(STARTED, true, GATE_VIOLATED, why);
+        let violation =
+            "another client removed the gate of the pod before the command was to start";
+        self.set(STARTED, true, GATE_VIOLATED, violation);
         let message = "the pod was released and has not ended";
         self.set(RECONCILING, true, "Running", message);
         let note = "another client removed the gate of the pod; it is taken for the run";
-        self.tell(Severity::Warning, GATE_VIOLATED, "RecordPod", note);
+        self.publish(Severity::Warning, GATE_VIOLATED, "RecordPod", note);
         self.start = self.status.start_time;
     }
 
-    /// When that pod was first seen without our gate; now, if there is no record of it.
+    /// When that pod was first seen without our gate; now, if that was not recorded.
     fn first_sight(&self, uid: &str, seen: Seen<'_>, pod: Option<&PodView>) -> Released {
         let recorded = seen.released.filter(|first| first.uid == uid).cloned();
         recorded.unwrap_or_else(|| {
@@ -1013,20 +1023,20 @@ impl<'a> StatusBuilder<'a> {
         let scheduled = self.status.scheduled_time;
         if seen.withheld {
             self.set_start(first.at);
-            let why = "another client removed the gate of the recorded pod";
-            self.set(STARTED, true, GATE_VIOLATED, why);
+            let message = "another client removed the gate of the recorded pod";
+            self.set(STARTED, true, GATE_VIOLATED, message);
             if !first.reported {
-                self.tell(Severity::Warning, GATE_VIOLATED, "RecordPod", why);
+                self.publish(Severity::Warning, GATE_VIOLATED, "RecordPod", message);
             }
         } else {
-            // The time of another component may be cut to the second, and its clock may be behind.
+            // Times of other components may be cut to the second, and their clocks may be behind.
             self.set_start(scheduled.map_or(first.at, |instant| first.at.max(instant)));
             self.set(STARTED, true, RELEASED, "the pod was released to run");
             if !first.reported {
                 let late = self.status.lateness_milliseconds.unwrap_or_default();
                 let name = pod::name(&self.at.key.name);
                 let note = format!("released the pod {name}, {late} ms late");
-                self.tell(Severity::Normal, "Started", "ReleasePod", &note);
+                self.publish(Severity::Normal, "Started", "ReleasePod", &note);
             }
         }
         self.start = self.status.start_time.filter(|_| !first.reported);
@@ -1041,7 +1051,7 @@ impl<'a> StatusBuilder<'a> {
         }
         let first = self.first_sight(&pod.uid, seen, Some(pod));
         let due = first.record_at;
-        // A clock that was set back must not put it off.
+        // A clock that was set back must not delay it.
         let waits = first.at <= self.now && self.now < due;
         waits.then_some(due)
     }
@@ -1057,7 +1067,7 @@ impl<'a> StatusBuilder<'a> {
         self.status.lateness_milliseconds = late.filter(|late| *late >= 0);
     }
 
-    /// The pod ended, or was last seen so. A gated one can be set to Failed, too, and has not run.
+    /// The pod ended, or was last seen ended. A gated pod can be set to Failed, too, and has not run.
     fn end_of_pod(mut self, seen: Seen<'_>, pod: &PodView, verdict: &Verdict) -> Step {
         if pod.gate.is_none() {
             self.record_start(seen, pod);
@@ -1084,9 +1094,9 @@ impl<'a> StatusBuilder<'a> {
         Some(Verdict::plain(result, &target.reason, &target.message))
     }
 
-    /// Writes down how it ends before the pod is deleted for it. The write carries the resource version
-    /// that was read, so an old view of the At decides nothing; and whatever fails after it, the result
-    /// stays.
+    /// Records how the At ends before its pod is deleted. The write carries the resource version
+    /// that was read, so an outdated view of the At decides nothing; and whatever fails after it,
+    /// the result stays.
     fn decide(mut self, verdict: &Verdict) -> Step {
         let (reason, message) = (&verdict.reason, &verdict.message);
         self.set(FAILURE_TARGET, true, reason, message);
@@ -1098,13 +1108,13 @@ impl<'a> StatusBuilder<'a> {
     /// Deletes the pod that has not run, and ends as was decided.
     fn end_by_deletion(self, seen: Seen<'_>, pod: &PodView, verdict: &Verdict) -> Step {
         if !seen.live {
-            return Self::look();
+            return Self::get_live();
         }
-        if let Some(hold) = seen.hold.filter(|hold| *hold > self.now) {
-            return StatusBuilder::new(self.at, self.now).wait(Some(hold));
+        if let Some(not_before) = seen.not_before.filter(|time| *time > self.now) {
+            return StatusBuilder::new(self.at, self.now).wait(Some(not_before));
         }
         Step {
-            act: Act::DeletePod(Version::of(pod)),
+            operation: Operation::DeletePod(Version::of(pod)),
             ..self.end(verdict)
         }
     }
@@ -1113,30 +1123,30 @@ impl<'a> StatusBuilder<'a> {
         self.at.status.discarded_pod_uid.as_deref() == Some(&pod.uid)
     }
 
-    /// Writes down that this pod is never to be committed, before it is deleted. The write fails for an
-    /// operator that has an old view of the At, and a deletion that arrives late meets a pod that no
-    /// operator has committed since.
+    /// Records that this pod is never to be committed, before it is deleted. The write fails for an
+    /// operator with an outdated view of the At, and a deletion that arrives late meets a pod that
+    /// no operator has committed since.
     fn discard(mut self, pod: &PodView) -> Step {
         self.status.discarded_pod_uid = Some(pod.uid.clone());
         self.again()
     }
 
     /// Deletes a pod that was altered on its way to the API server, and reports that.
-    fn delete_altered(mut self, seen: Seen<'_>, pod: &PodView, why: &str) -> Step {
-        let why = format!("the pod was altered while it was created{why}");
-        self.hindered(POD_ALTERED, &why);
+    fn delete_altered(mut self, seen: Seen<'_>, pod: &PodView, alteration: &str) -> Step {
+        let message = format!("the pod was altered while it was created{alteration}");
+        self.report_start_blocked(POD_ALTERED, &message);
         self.delete_pod(seen, pod)
     }
 
-    /// It is over.
+    /// Ends the At.
     fn end(mut self, verdict: &Verdict) -> Step {
         let is_started = is_true(&self.status.conditions, STARTED);
         if verdict.reason == POD_LOST && !is_started {
-            let why = "the pod is gone, and whether it was released is not known";
-            self.set_unknown(STARTED, POD_LOST, why);
+            let message = "the pod is gone, and whether it was released is not known";
+            self.set_unknown(STARTED, POD_LOST, message);
         } else if !is_started {
-            let why = "the pod was not released";
-            self.set(STARTED, false, &verdict.reason, why);
+            let message = "the pod was not released";
+            self.set(STARTED, false, &verdict.reason, message);
         }
         self.unset(FAILURE_TARGET);
         self.status.discarded_pod_uid = None;
@@ -1182,25 +1192,25 @@ impl<'a> StatusBuilder<'a> {
             Ending::Failed | Ending::Unknown => (Severity::Warning, "Failed"),
         };
         let note = format!("{}: {message}", verdict.reason);
-        self.tell(severity, event, "Finish", &note);
+        self.publish(severity, event, "Finish", &note);
         self.again()
     }
 
-    /// It is not started any more.
+    /// Ends the At without a start.
     fn end_missed(self) -> Step {
         let verdict = missed(self.at);
         self.end(&verdict)
     }
 
-    /// The act, then this status, then on.
-    fn act(self, act: Act) -> Step {
+    /// The action, then this status, then the next step.
+    fn perform(self, operation: Operation) -> Step {
         Step {
-            act,
+            operation,
             ..self.again()
         }
     }
 
-    /// This status, then on.
+    /// This status, then the next step.
     fn again(self) -> Step {
         Step {
             again: true,
@@ -1212,9 +1222,9 @@ impl<'a> StatusBuilder<'a> {
     fn wait(self, next: Option<DateTime<Utc>>) -> Step {
         let changed = self.status != self.at.status;
         Step {
-            act: Act::Nothing,
+            operation: Operation::Nothing,
             status: changed.then(|| Box::new(self.status)),
-            news: self.news,
+            events: self.events,
             start: self.start,
             again: false,
             next,
@@ -1222,11 +1232,11 @@ impl<'a> StatusBuilder<'a> {
     }
 
     /// Nothing at all until something changes.
-    fn silent() -> Step {
+    fn no_step() -> Step {
         Step {
-            act: Act::Nothing,
+            operation: Operation::Nothing,
             status: None,
-            news: Vec::new(),
+            events: Vec::new(),
             start: None,
             again: false,
             next: None,
@@ -1234,36 +1244,36 @@ impl<'a> StatusBuilder<'a> {
     }
 
     /// A live read, and nothing before it.
-    fn look() -> Step {
+    fn get_live() -> Step {
         Step {
-            act: Act::Look,
+            operation: Operation::GetLive,
             again: true,
-            ..Self::silent()
+            ..Self::no_step()
         }
     }
 
     /// Deletes a pod that has never run; on a live read only.
     fn delete_pod(self, seen: Seen<'_>, pod: &PodView) -> Step {
-        if let Some(hold) = seen.hold.filter(|hold| *hold > self.now) {
+        if let Some(not_before) = seen.not_before.filter(|time| *time > self.now) {
             // The last attempt failed, and the status says so.
             let too_late = too_late_from(self.at).filter(|late| *late > self.now);
             return Step {
-                next: earliest(Some(hold), too_late),
-                ..Self::silent()
+                next: earliest(Some(not_before), too_late),
+                ..Self::no_step()
             };
         }
         if !seen.live {
-            return Self::look();
+            return Self::get_live();
         }
         let at_deleting = self.at.deleting;
-        // An object that goes away needs no news of itself.
+        // An At that is being deleted needs no status or Events.
         let step = if at_deleting {
-            Self::silent()
+            Self::no_step()
         } else {
             self.wait(None)
         };
         Step {
-            act: Act::DeletePod(Version::of(pod)),
+            operation: Operation::DeletePod(Version::of(pod)),
             again: true,
             ..step
         }

@@ -1,4 +1,4 @@
-//! What the operator keeps of an At while it waits, and what it makes of it when it looks.
+//! What the operator keeps of an At while it waits, and how it decodes that for a reconcile.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::reconcile::raw::Raw;
 use crate::reconcile::{Error, Key};
 
 /// An At as the cache keeps it. A hundred thousand of them may wait for years, so spec and status
-/// are kept as compact text and read when they are needed.
+/// are kept as compact text and parsed when they are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredAt {
     /// `metadata.uid`.
@@ -26,14 +26,14 @@ pub struct StoredAt {
     deleting: bool,
     created: Option<DateTime<Utc>>,
     schedule_set_at: Option<Box<str>>,
-    /// Where it is in its life, as far as its status can be read.
+    /// Its phase, as far as its status can be decoded.
     pub phase: Phase,
     /// The spec as JSON text, or why it is not even kept.
     spec: Result<Arc<str>, Box<Fault>>,
     status: Raw,
 }
 
-/// The phase in a status, as far as that can be read.
+/// The phase in a status, as far as it can be decoded.
 fn phase_of(status: &str) -> Phase {
     #[derive(Deserialize)]
     struct Phased {
@@ -43,7 +43,7 @@ fn phase_of(status: &str) -> Phase {
 }
 
 impl StoredAt {
-    /// What is kept of an object.
+    /// The cached form of an object.
     pub fn of(object: AtObject) -> Self {
         let meta = object.metadata;
         let text = |text: Option<String>| text.unwrap_or_default().into_boxed_str();
@@ -68,8 +68,8 @@ impl StoredAt {
         }
     }
 
-    /// The same with the text of the spec shared with what was kept before, where it is the same: a
-    /// write of the status brings the whole object again.
+    /// The same, sharing the text of the spec with the cached object if it is equal: a write of the
+    /// status delivers the whole object again.
     #[must_use]
     pub fn sharing(mut self, before: Option<&Self>) -> Self {
         if let Some(before) = before
@@ -85,11 +85,10 @@ impl StoredAt {
         &self.resource_version
     }
 
-    /// Reads what is kept of the At with that key.
+    /// Decodes the cached At of that key.
     ///
     /// # Errors
-    /// [`Error::Unreadable`] when the status is not one of ours. Taking it for an empty one could
-    /// run a command twice.
+    /// [`Error::Unreadable`] if the status is not one of ours. Treating it as empty could run a command twice.
     pub fn read(&self, key: &Key, now: DateTime<Utc>) -> Result<AtView, Error> {
         let unreadable = |error: serde_json::Error| Error::Unreadable {
             object: key.clone(),
@@ -118,7 +117,7 @@ impl StoredAt {
     }
 }
 
-/// An At as [`super::step`] looks at it.
+/// An At as [`super::step`] sees it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AtView {
     /// Namespace and name.
@@ -133,15 +132,15 @@ pub struct AtView {
     pub deleting: bool,
     /// What a relative schedule counts from.
     pub base: Option<Base>,
-    /// The spec with its defaults, or what is wrong with it.
+    /// The defaulted spec, or its errors.
     pub spec: Result<AtSpec, Vec<Fault>>,
     /// The status.
     pub status: AtStatus,
 }
 
 impl AtView {
-    /// The same without the pod template, of which only a pod is made and its hash: a tree of values
-    /// takes many times the memory of its text.
+    /// The same without the pod template, which is only needed to build a pod and its hash: a value
+    /// tree takes many times the memory of its text.
     #[must_use]
     pub fn without_template(mut self) -> Self {
         if let Ok(spec) = &mut self.spec {
@@ -150,7 +149,7 @@ impl AtView {
         self
     }
 
-    /// The instant of the schedule; none for an invalid spec, and beyond the year 9999.
+    /// The instant of the schedule; `None` for an invalid spec, and beyond the year 9999.
     pub fn instant(&self) -> Option<DateTime<Utc>> {
         let text = self.spec.as_ref().ok()?.schedule.as_deref()?;
         schedule_instant(schedule::parse(text).ok()?, self.base?)
@@ -161,7 +160,7 @@ impl AtView {
         self.status.phase.unwrap_or_default()
     }
 
-    /// The same, as the owner of a pod.
+    /// The At as the owner of a pod.
     pub fn owner(&self) -> pod::Owner<'_> {
         pod::Owner {
             name: &self.key.name,

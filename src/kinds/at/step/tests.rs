@@ -1,5 +1,4 @@
-//! What stands beside the rows of the protocol, which `table` holds `step` to: conditions, news,
-//! times, and what is rare.
+//! Tests beside the rows of the protocol, which `table` checks: conditions, Events, times, and rare cases.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -74,14 +73,14 @@ fn started_at(uid: &str) -> AtView {
     at
 }
 
-/// A call that is rejected until something is changed.
-fn rejected(call: Call, why: &str, hold: DateTime<Utc>) -> Hindrance<'_> {
-    Hindrance {
+/// A call that is rejected until something changes.
+fn rejected(call: Call, message: &str, not_before: DateTime<Utc>) -> CallFailure<'_> {
+    CallFailure {
         call,
-        why,
+        message,
         refused: true,
         failures: 1,
-        hold: Some(hold),
+        not_before: Some(not_before),
     }
 }
 
@@ -138,22 +137,22 @@ fn decide(at: &AtView, seen: Seen<'_>) -> Step {
     step(at, seen, now())
 }
 
-/// The live decision, the cached one having asked for a live read.
+/// The live decision, after the cached one asked for a live read.
 fn after_look(at: &AtView, pod: Option<&PodView>) -> Step {
-    assert_eq!(decide(at, cached(pod)).act, Act::Look);
+    assert_eq!(decide(at, cached(pod)).operation, Operation::GetLive);
     decide(at, live(pod))
 }
 
-fn delete(pod: &PodView) -> Act {
-    Act::DeletePod(Version::of(pod))
+fn delete(pod: &PodView) -> Operation {
+    Operation::DeletePod(Version::of(pod))
 }
 
 fn reason<'a>(status: &'a AtStatus, type_: &str) -> Option<(&'a str, &'a str)> {
     condition::get(&status.conditions, type_).map(|c| (c.status.as_str(), c.reason.as_str()))
 }
 
-fn told(step: &Step) -> Vec<&'static str> {
-    step.news.iter().map(|news| news.reason).collect()
+fn events(step: &Step) -> Vec<&'static str> {
+    step.events.iter().map(|event| event.reason).collect()
 }
 
 #[test]
@@ -171,15 +170,15 @@ fn what_waits_is_told_its_instant_once_and_then_costs_nothing() {
     assert_eq!(status.scheduled_time, Some(at_second(0)));
     assert_eq!(status.observed_generation, Some(1));
     assert_eq!(reason(&status, ACCEPTED), Some(("True", "Valid")));
-    assert_eq!(told(&first), ["Scheduled"]);
+    assert_eq!(events(&first), ["Scheduled"]);
     assert_eq!(
-        (first.act, first.again, first.next),
-        (Act::Nothing, false, Some(at_second(0)))
+        (first.operation, first.again, first.next),
+        (Operation::Nothing, false, Some(at_second(0)))
     );
     at.status = *status;
     let second = step(&at, cached(None), at_second(-40));
     assert_eq!(
-        (second.status, second.news, second.next),
+        (second.status, second.events, second.next),
         (None, vec![], Some(at_second(0)))
     );
 }
@@ -189,10 +188,13 @@ fn not_a_millisecond_early() {
     let at = pending_at();
     let instant = at.instant().unwrap();
     let early = step(&at, cached(None), instant - TimeDelta::milliseconds(1));
-    assert_eq!((early.act, early.next), (Act::Nothing, Some(instant)));
+    assert_eq!(
+        (early.operation, early.next),
+        (Operation::Nothing, Some(instant))
+    );
     assert!(matches!(
-        step(&at, cached(None), instant).act,
-        Act::Create(_)
+        step(&at, cached(None), instant).operation,
+        Operation::Create(_)
     ));
 }
 
@@ -204,8 +206,11 @@ fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
     spec.active_deadline_seconds = Some(i64::MAX);
     spec.ttl_seconds_after_finished = Some(i64::MAX);
     let unlimited = at.spec.clone();
-    assert!(matches!(decide(&at, cached(None)).act, Act::Create(_)));
-    let kept = hindered(
+    assert!(matches!(
+        decide(&at, cached(None)).operation,
+        Operation::Create(_)
+    ));
+    let kept = call_failed(
         &at,
         rejected(Call::Create, "exceeded quota", at_second(12)),
         now(),
@@ -216,37 +221,46 @@ fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
     let mut started = started_at("p-1");
     started.spec = at.spec.clone();
     let waits = decide(&started, cached(Some(&freed("p-1"))));
-    assert_eq!((waits.act, waits.next), (Act::Nothing, None));
+    assert_eq!((waits.operation, waits.next), (Operation::Nothing, None));
     at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
     let done = decide(&at, cached(None));
-    assert_eq!((done.act, done.next), (Act::Nothing, None));
-    // The last instant that can be written down.
+    assert_eq!((done.operation, done.next), (Operation::Nothing, None));
+    // The last instant that can be represented.
     let mut far = pending_at();
     let spec = far.spec.as_mut().unwrap();
     spec.schedule = Some("9999-12-31T23:59:59.999999999Z".to_owned());
     spec.starting_deadline_seconds = Some(i64::MAX);
     let waits = decide(&far, cached(None));
-    assert_eq!((waits.act, waits.next), (Act::Nothing, far.instant()));
+    assert_eq!(
+        (waits.operation, waits.next),
+        (Operation::Nothing, far.instant())
+    );
     assert!(waits.next.is_some());
     let last = far.instant().unwrap();
-    assert!(matches!(step(&far, cached(None), last).act, Act::Create(_)));
+    assert!(matches!(
+        step(&far, cached(None), last).operation,
+        Operation::Create(_)
+    ));
 }
 
 #[test]
 fn a_due_at_gets_a_gated_pod_and_no_status_before_the_commit() {
     let step = decide(&pending_at(), cached(None));
-    let Act::Create(pod) = &step.act else {
+    let Operation::Create(pod) = &step.operation else {
         panic!("{step:?}")
     };
     assert_eq!(pod["metadata"]["name"], "a-pod");
     assert_eq!(pod["spec"]["schedulingGates"][0]["name"], pod::GATE);
-    assert_eq!((step.status, step.news, step.again), (None, vec![], true));
+    assert_eq!((step.status, step.events, step.again), (None, vec![], true));
 }
 
 #[test]
 fn the_commit_records_the_uid_and_claims_no_start() {
     let step = after_look(&pending_at(), Some(&gated("p-1")));
-    assert_eq!((step.act.clone(), step.again), (Act::Nothing, true));
+    assert_eq!(
+        (step.operation.clone(), step.again),
+        (Operation::Nothing, true)
+    );
     let status = step.status.unwrap();
     assert_eq!(status.phase, Some(Phase::Running));
     assert_eq!(status.pod_uid.as_deref(), Some("p-1"));
@@ -264,9 +278,9 @@ fn the_commit_records_the_uid_and_claims_no_start() {
 fn the_recorded_pod_is_released() {
     let step = decide(&running_at("p-1"), cached(Some(&gated("p-1"))));
     let uid = "p-1".to_owned();
-    assert_eq!(step.act, Act::Lift { uid, gate: 0 });
+    assert_eq!(step.operation, Operation::RemoveGate { uid, gate: 0 });
     assert_eq!((step.status.clone(), step.again), (None, true));
-    assert_eq!((told(&step), step.start), (vec![], None));
+    assert_eq!((events(&step), step.start), (vec![], None));
 }
 
 /// The first sight of that pod without our gate.
@@ -292,25 +306,28 @@ fn a_start_is_reported_at_once_and_recorded_with_the_next_write_or_after_two_sec
         step(&at, seen, now)
     };
     let seen = decide(&first, &pod, at_second(20));
-    assert_eq!((seen.act.clone(), &seen.status), (Act::Nothing, &None));
+    assert_eq!(
+        (seen.operation.clone(), &seen.status),
+        (Operation::Nothing, &None)
+    );
     assert_eq!(
         (seen.again, seen.next),
         (false, Some(at_second(20) + START_RECORDED_WITHIN))
     );
     assert_eq!(
-        (told(&seen), seen.start),
+        (events(&seen), seen.start),
         (vec!["Started"], Some(at_second(20)))
     );
-    assert!(seen.news[0].note.contains("20000 ms late"));
-    // Neither the Event nor the figure comes twice.
+    assert!(seen.events[0].note.contains("20000 ms late"));
+    // Neither the Event nor the metric comes twice.
     first.reported = true;
     let waits = decide(&first, &pod, at_second(21));
     assert_eq!(
-        (&waits.status, told(&waits), waits.start),
+        (&waits.status, events(&waits), waits.start),
         (&None, vec![], None)
     );
     let recorded = |step: Step| {
-        assert_eq!((told(&step), step.start), (vec![], None));
+        assert_eq!((events(&step), step.start), (vec![], None));
         let status = *step.status.unwrap();
         assert_eq!(status.start_time, Some(at_second(20)));
         assert_eq!(status.lateness_milliseconds, Some(20_000));
@@ -321,12 +338,12 @@ fn a_start_is_reported_at_once_and_recorded_with_the_next_write_or_after_two_sec
     assert_eq!(reason(&status, RECONCILING), Some(("True", "Running")));
     // A short command ends within that time, and so costs one write.
     let step = decide(&first, &ended("p-1", 0), at_second(21));
-    assert_eq!(told(&step), ["Completed"]);
+    assert_eq!(events(&step), ["Completed"]);
     let status = *step.status.unwrap();
     assert_eq!(status.start_time, Some(at_second(20)));
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     assert_eq!(status.phase, Some(Phase::Done));
-    // A clock that was set back puts nothing off.
+    // A clock that was set back delays nothing.
     recorded(decide(&first, &pod, at_second(5)));
 }
 
@@ -376,7 +393,7 @@ fn a_start_that_another_process_made_is_the_time_that_the_pod_has() {
         status.unwrap().start_time
     };
     assert_eq!(start(scheduled(7)), Some(at_second(7)));
-    // Of whole seconds, or of a clock that is behind.
+    // Truncated to whole seconds, or from a clock that is behind.
     assert_eq!(start(scheduled(-3)), Some(at_second(0)));
     // Nothing better is known than when it was seen.
     let seen = step(&at, cached(Some(&freed("p-1"))), at_second(500));
@@ -388,13 +405,13 @@ fn a_start_that_was_recorded_of_a_gated_pod_is_taken_back() {
     let mut at = started_at("p-1");
     let pod = gated("p-1");
     let step = after_look(&at, Some(&pod));
-    assert_eq!((&step.act, step.again), (&Act::Nothing, true));
+    assert_eq!((&step.operation, step.again), (&Operation::Nothing, true));
     at.status = *step.status.unwrap();
     assert_eq!(reason(&at.status, STARTED), Some(("False", "Committed")));
     assert_eq!(at.status.start_time, None);
     assert!(matches!(
-        decide(&at, cached(Some(&pod))).act,
-        Act::Lift { .. }
+        decide(&at, cached(Some(&pod))).operation,
+        Operation::RemoveGate { .. }
     ));
 }
 
@@ -440,7 +457,7 @@ fn a_gate_that_another_client_removes_after_the_commit_is_reported() {
         ..cached(Some(&pod))
     };
     let step = decide(&at, seen);
-    assert_eq!(told(&step), ["GateViolated"]);
+    assert_eq!(events(&step), ["GateViolated"]);
     let status = super::step(&at, seen, now()).status;
     assert_eq!(status, None);
     let ended = ended("p-1", 0);
@@ -468,10 +485,13 @@ fn a_pod_that_was_seen_without_its_gate_is_the_run_when_it_is_gone() {
             released: Some(&first),
             ..cached(pod)
         };
-        assert_eq!(decide(&at, seen(false)).act, Act::Look);
+        assert_eq!(decide(&at, seen(false)).operation, Operation::GetLive);
         let step = decide(&at, seen(true));
-        assert_eq!((step.act.clone(), step.again), (Act::Nothing, true));
-        assert_eq!(told(&step), ["GateViolated"]);
+        assert_eq!(
+            (step.operation.clone(), step.again),
+            (Operation::Nothing, true)
+        );
+        assert_eq!(events(&step), ["GateViolated"]);
         let status = *step.status.unwrap();
         assert_eq!(
             (status.phase, status.pod_uid.as_deref()),
@@ -524,13 +544,13 @@ fn a_gated_pod_of_an_invalid_object_is_deleted() {
     let pod = gated("p-1");
     let mut invalid = pending_at();
     invalid.spec = Err(vec![Fault::required("spec.command", "")]);
-    assert_eq!(after_discard(&mut invalid, &pod).act, delete(&pod));
+    assert_eq!(after_discard(&mut invalid, &pod).operation, delete(&pod));
 }
 
-/// The step after the one that writes down that the pod is not to be used.
+/// The step after the one that records that the pod is not to be used.
 fn after_discard(at: &mut AtView, pod: &PodView) -> Step {
     let step = after_look(at, Some(pod));
-    assert_eq!((&step.act, step.again), (&Act::Nothing, true));
+    assert_eq!((&step.operation, step.again), (&Operation::Nothing, true));
     at.status = *step.status.unwrap();
     assert_eq!(at.status.discarded_pod_uid.as_ref(), Some(&pod.uid));
     decide(at, live(Some(pod)))
@@ -541,10 +561,10 @@ fn a_pod_that_is_discarded_is_never_committed() {
     let mut at = pending_at();
     at.spec.as_mut().unwrap().suspend = Some(true);
     let pod = gated("p-1");
-    assert_eq!(after_discard(&mut at, &pod).act, delete(&pod));
+    assert_eq!(after_discard(&mut at, &pod).operation, delete(&pod));
     // The deletion is lost, and the At resumed: it may still arrive.
     at.spec.as_mut().unwrap().suspend = Some(false);
-    assert_eq!(after_look(&at, Some(&pod)).act, delete(&pod));
+    assert_eq!(after_look(&at, Some(&pod)).operation, delete(&pod));
     let status = after_look(&at, Some(&gated("p-2"))).status.unwrap();
     assert_eq!(
         (
@@ -565,12 +585,12 @@ fn a_pod_that_lost_its_owner_reference_makes_way() {
     };
     let pod = stray(UID);
     let step = after_look(&at, Some(&pod));
-    assert_eq!(step.act, delete(&pod));
+    assert_eq!(step.operation, delete(&pod));
     let status = step.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
     // One of an earlier At of this name, which was deleted with --cascade=orphan.
     let pod = stray("at-0");
-    assert_eq!(after_look(&at, Some(&pod)).act, delete(&pod));
+    assert_eq!(after_look(&at, Some(&pod)).operation, delete(&pod));
     // Without its gate it is a pod like any other.
     let pod = PodView {
         stray_of: None,
@@ -586,30 +606,30 @@ fn an_altered_pod_is_never_released() {
     let mut pod = gated("p-1");
     pod.may_restart = Some("container at has restartPolicyRules".to_owned());
     let step = after_look(&pending_at(), Some(&pod));
-    assert_eq!(step.act, delete(&pod));
+    assert_eq!(step.operation, delete(&pod));
     let status = step.status.clone().unwrap();
     assert_eq!(status.pod_uid, None);
     assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
-    assert_eq!(told(&step), ["PodAltered"]);
+    assert_eq!(events(&step), ["PodAltered"]);
 }
 
 #[test]
 fn a_pod_that_somebody_else_released_is_taken_for_the_run() {
     let step = after_look(&pending_at(), Some(&freed("p-1")));
-    assert_eq!(step.act, Act::Nothing);
+    assert_eq!(step.operation, Operation::Nothing);
     let status = step.status.clone().unwrap();
     assert_eq!(
         (status.phase, status.pod_uid.as_deref()),
         (Some(Phase::Running), Some("p-1"))
     );
     assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
-    assert_eq!(told(&step), ["GateViolated"]);
+    assert_eq!(events(&step), ["GateViolated"]);
     // Also when it was not to start at all.
     let mut at = pending_at();
     at.spec.as_mut().unwrap().suspend = Some(true);
     let status = decide(&at, live(Some(&freed("p-1")))).status.unwrap();
     assert_eq!(status.pod_uid.as_deref(), Some("p-1"));
-    // Before the instant there is no lateness to speak of.
+    // Before the instant there is no lateness.
     let status = super::step(&pending_at(), live(Some(&freed("p-1"))), at_second(-5))
         .status
         .unwrap();
@@ -626,45 +646,51 @@ fn a_strangers_pod_is_left_alone_and_looked_at_again() {
         };
         let step = after_look(&at, Some(&pod));
         assert_eq!(
-            (step.act.clone(), step.next),
-            (Act::Nothing, Some(at_second(70)))
+            (step.operation.clone(), step.next),
+            (Operation::Nothing, Some(at_second(70)))
         );
         let status = step.status.clone().unwrap();
         assert_eq!(reason(&status, STARTED), Some(("False", "NameConflict")));
-        assert_eq!(told(&step), ["NameConflict"]);
+        assert_eq!(events(&step), ["NameConflict"]);
     }
-    // Told once; the next look is a read and not an attempt to create.
+    // Reported once; the next step is a read and not an attempt to create.
     let pod = PodView {
         controller: None,
         ..gated("p-9")
     };
     at.status = *decide(&at, live(Some(&pod))).status.unwrap();
-    assert_eq!(decide(&at, cached(None)).act, Act::Look);
+    assert_eq!(decide(&at, cached(None)).operation, Operation::GetLive);
     let again = decide(&at, live(Some(&pod)));
-    assert_eq!((again.status, again.news), (None, vec![]));
-    // Not before the pause that the looks in vain have come to.
-    let hold = Some(at_second(12));
+    assert_eq!((again.status, again.events), (None, vec![]));
+    // Not before the backoff of the failed reads ends.
+    let not_before = Some(at_second(12));
     for seen in [cached(None), cached(Some(&pod)), live(Some(&pod))] {
-        let pause = decide(&at, Seen { hold, ..seen });
+        let pause = decide(&at, Seen { not_before, ..seen });
         assert_eq!(
-            (pause.act, pause.again, pause.next),
-            (Act::Nothing, false, hold)
+            (pause.operation, pause.again, pause.next),
+            (Operation::Nothing, false, not_before)
         );
     }
-    assert!(matches!(decide(&at, live(None)).act, Act::Create(_)));
+    assert!(matches!(
+        decide(&at, live(None)).operation,
+        Operation::Create(_)
+    ));
 }
 
 #[test]
 fn a_release_that_is_refused_is_told_until_it_is_made() {
     let mut at = running_at("p-1");
-    let hold = at_second(12);
-    let step = hindered(
+    let not_before = at_second(12);
+    let step = call_failed(
         &at,
-        rejected(Call::Release, "a policy says no", hold),
+        rejected(Call::Release, "a policy says no", not_before),
         now(),
     );
-    assert_eq!((step.act.clone(), step.next), (Act::Nothing, Some(hold)));
-    assert_eq!(told(&step), ["ReleaseRefused"]);
+    assert_eq!(
+        (step.operation.clone(), step.next),
+        (Operation::Nothing, Some(not_before))
+    );
+    assert_eq!(events(&step), ["ReleaseRefused"]);
     let status = step.status.unwrap();
     assert_eq!(
         (status.phase, status.pod_uid.as_deref()),
@@ -680,37 +706,37 @@ fn a_release_that_is_refused_is_told_until_it_is_made() {
     );
     at.status = *status;
     // Once is enough.
-    let again = hindered(
+    let again = call_failed(
         &at,
-        rejected(Call::Release, "a policy says no", hold),
+        rejected(Call::Release, "a policy says no", not_before),
         now(),
     );
-    assert_eq!((again.status, again.news), (None, vec![]));
+    assert_eq!((again.status, again.events), (None, vec![]));
     // The deadline is obeyed.
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
-    let step = hindered(
+    let step = call_failed(
         &at,
-        rejected(Call::Release, "a policy says no", hold),
+        rejected(Call::Release, "a policy says no", not_before),
         now(),
     );
     assert_eq!(step.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
     at.spec.as_mut().unwrap().starting_deadline_seconds = None;
-    // Nothing is tried before the pause is over, whatever wakes us.
+    // Nothing is tried before the backoff ends, whatever triggers the reconcile.
     let pod = gated("p-1");
     let waits = Seen {
-        hold: Some(hold),
+        not_before: Some(not_before),
         ..cached(Some(&pod))
     };
     let step = decide(&at, waits);
     assert_eq!(
-        (step.act, step.status, step.next),
-        (Act::Nothing, None, Some(hold))
+        (step.operation, step.status, step.next),
+        (Operation::Nothing, None, Some(not_before))
     );
     // A release whose answer was lost is recorded when it is seen, and at once: the reason in the
-    // status holds no longer.
+    // status no longer holds.
     let seen = freed("p-1");
     let step = decide(&at, cached(Some(&seen)));
-    assert_eq!(told(&step), ["Started"]);
+    assert_eq!(events(&step), ["Started"]);
     let status = step.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     assert_eq!(status.start_time, Some(now()));
@@ -720,18 +746,18 @@ fn a_release_that_is_refused_is_told_until_it_is_made() {
     assert_eq!(status.result, Some(Ending::Succeeded));
     // It is tried again, and stays in the status until it is carried out.
     let step = decide(&at, cached(Some(&gated("p-1"))));
-    assert!(matches!(step.act, Act::Lift { .. }));
+    assert!(matches!(step.operation, Operation::RemoveGate { .. }));
     assert_eq!(step.status, None);
 }
 
 #[test]
 fn calls_that_fail_again_and_again_are_reported() {
-    let failing = |call, why| Hindrance {
+    let failing = |call, message| CallFailure {
         call,
-        why,
+        message,
         refused: false,
         failures: 2,
-        hold: None,
+        not_before: None,
     };
     for (mut at, call, is, phase) in [
         (pending_at(), Call::Create, "CreateFailed", Phase::Pending),
@@ -742,33 +768,33 @@ fn calls_that_fail_again_and_again_are_reported() {
             Phase::Running,
         ),
     ] {
-        let step = hindered(&at, failing(call, "no answer within 40 s"), now());
-        assert_eq!(told(&step), [is]);
+        let step = call_failed(&at, failing(call, "no answer within 40 s"), now());
+        assert_eq!(events(&step), [is]);
         at.status = *step.status.unwrap();
         assert_eq!(reason(&at.status, STARTED), Some(("False", is)));
         assert_eq!(at.status.reason.as_deref(), Some(is));
         assert_eq!(at.status.phase, Some(phase));
         assert_eq!(at.status.start_time, None);
         // Other words for the same failure cost no write.
-        let again = hindered(&at, failing(call, "429: too many requests"), now());
-        assert_eq!((again.status, again.news), (None, vec![]));
+        let again = call_failed(&at, failing(call, "429: too many requests"), now());
+        assert_eq!((again.status, again.events), (None, vec![]));
     }
 }
 
 #[test]
 fn a_deletion_that_is_rejected_is_reported_and_does_not_hold_up_the_end() {
     let retry = at_second(12);
-    let why = "a policy says no";
+    let message = "a policy says no";
     // An outdated pod of an At that is due.
     let mut at = pending_at();
     let pod = PodView {
         hash: Some("other".to_owned()),
         ..gated("p-1")
     };
-    assert_eq!(after_discard(&mut at, &pod).act, delete(&pod));
-    let step = hindered(&at, rejected(Call::Delete, why, retry), now());
+    assert_eq!(after_discard(&mut at, &pod).operation, delete(&pod));
+    let step = call_failed(&at, rejected(Call::Delete, message, retry), now());
     assert_eq!(
-        (told(&step), step.next),
+        (events(&step), step.next),
         (vec!["DeleteRefused"], Some(retry))
     );
     at.status = *step.status.unwrap();
@@ -777,13 +803,13 @@ fn a_deletion_that_is_rejected_is_reported_and_does_not_hold_up_the_end() {
         Some(("False", "DeleteRefused"))
     );
     let held = Seen {
-        hold: Some(retry),
+        not_before: Some(retry),
         ..live(Some(&pod))
     };
     let step = decide(&at, held);
     assert_eq!(
-        (step.act, step.status, step.next),
-        (Act::Nothing, None, Some(retry))
+        (step.operation, step.status, step.next),
+        (Operation::Nothing, None, Some(retry))
     );
     // The deadline is obeyed: what is not committed never runs.
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(5);
@@ -791,24 +817,24 @@ fn a_deletion_that_is_rejected_is_reported_and_does_not_hold_up_the_end() {
     assert_eq!(status.result, Some(Ending::Missed));
     assert!(status.message.unwrap().contains("DeleteRefused: a policy"));
 
-    // The pod of an At that is DONE: its time to live passes.
+    // The TTL of an At that is DONE passes.
     let mut at = running_at("p-1");
     at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
     at.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(1);
     let stray = gated("p-2");
-    let step = hindered(&at, rejected(Call::Delete, why, retry), now());
-    assert_eq!((told(&step), step.status), (vec!["DeleteRefused"], None));
+    let step = call_failed(&at, rejected(Call::Delete, message, retry), now());
+    assert_eq!((events(&step), step.status), (vec!["DeleteRefused"], None));
     let held = Seen {
-        hold: Some(at_second(30)),
+        not_before: Some(at_second(30)),
         ..live(Some(&stray))
     };
     assert_eq!(decide(&at, held).next, Some(at_second(11)));
-    assert_eq!(step_at(&at, held, 11), Act::DeleteAt);
+    assert_eq!(step_at(&at, held, 11), Operation::DeleteAt);
 }
 
-/// The act at that second.
-fn step_at(at: &AtView, seen: Seen<'_>, second: i64) -> Act {
-    step(at, seen, at_second(second)).act
+/// The operation at that second.
+fn step_at(at: &AtView, seen: Seen<'_>, second: i64) -> Operation {
+    step(at, seen, at_second(second)).operation
 }
 
 #[test]
@@ -839,7 +865,10 @@ fn a_missed_deadline_ends_it() {
     let mut at = pending_at();
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(10);
     // Exactly in time.
-    assert!(matches!(decide(&at, cached(None)).act, Act::Create(_)));
+    assert!(matches!(
+        decide(&at, cached(None)).operation,
+        Operation::Create(_)
+    ));
     let late = step(&at, cached(None), now() + TimeDelta::milliseconds(1));
     let status = late.status.clone().unwrap();
     assert_eq!(
@@ -854,13 +883,13 @@ fn a_missed_deadline_ends_it() {
             Some(("True", "StartingDeadlineExceeded"))
         );
     }
-    assert_eq!(told(&late), ["Missed"]);
+    assert_eq!(events(&late), ["Missed"]);
 }
 
 #[test]
 fn what_kept_a_missed_at_from_starting_is_told_for_good() {
     let mut at = pending_at();
-    at.status = *hindered(
+    at.status = *call_failed(
         &at,
         rejected(Call::Create, "exceeded quota", at_second(12)),
         now(),
@@ -880,7 +909,7 @@ fn a_pod_without_our_annotation_was_altered() {
     let mut pod = gated("p-1");
     pod.hash = None;
     let step = after_look(&pending_at(), Some(&pod));
-    assert_eq!(step.act, delete(&pod));
+    assert_eq!(step.operation, delete(&pod));
     let status = step.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
 }
@@ -891,10 +920,16 @@ fn a_release_after_the_deadline_is_not_made() {
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(10);
     let pod = gated("p-1");
     let later = at_second(11);
-    assert_eq!(step(&at, cached(Some(&pod)), later).act, Act::Look);
-    // What is decided is written down first: the result does not hang on the write after the deletion.
+    assert_eq!(
+        step(&at, cached(Some(&pod)), later).operation,
+        Operation::GetLive
+    );
+    // The decision is written first: the result does not depend on the write after the deletion.
     let decided = step(&at, live(Some(&pod)), later);
-    assert_eq!((&decided.act, decided.again), (&Act::Nothing, true));
+    assert_eq!(
+        (&decided.operation, decided.again),
+        (&Operation::Nothing, true)
+    );
     let committed = std::mem::replace(&mut at.status, *decided.status.unwrap());
     assert_eq!(at.status.phase, Some(Phase::Running));
     let target = Some(("True", "StartingDeadlineExceeded"));
@@ -904,12 +939,12 @@ fn a_release_after_the_deadline_is_not_made() {
         Some("StartingDeadlineExceeded")
     );
     let missed = step(&at, live(Some(&pod)), later);
-    assert_eq!(missed.act, delete(&pod));
+    assert_eq!(missed.operation, delete(&pod));
     let deleting = PodView {
         deleting: true,
         ..pod.clone()
     };
-    // The same after a write that failed and a crash: the pod is gone, or going.
+    // The same after a failed write and a crash: the pod is gone, or being deleted.
     for status in [
         missed.status.unwrap(),
         step(&at, live(None), later).status.unwrap(),
@@ -929,10 +964,10 @@ fn a_release_after_the_deadline_is_not_made() {
         );
         assert_eq!(reason(&status, FAILURE_TARGET), None);
     }
-    // It stays decided: a late deletion may still arrive.
+    // The decision stays: a late deletion may still arrive.
     at.spec.as_mut().unwrap().starting_deadline_seconds = None;
-    assert_eq!(step(&at, live(Some(&pod)), later).act, delete(&pod));
-    // But a pod that was let go after all has started.
+    assert_eq!(step(&at, live(Some(&pod)), later).operation, delete(&pod));
+    // But a pod that was released after all has started.
     for (pod, result) in [
         (freed("p-1"), None),
         (ended("p-1", 0), Some(Ending::Succeeded)),
@@ -952,10 +987,10 @@ fn a_release_after_the_deadline_is_not_made() {
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     at.status = committed;
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(10);
-    // One that was released in time goes on.
+    // A pod that was released in time continues.
     assert_eq!(
-        step(&at, live(Some(&freed("p-1"))), later).act,
-        Act::Nothing
+        step(&at, live(Some(&freed("p-1"))), later).operation,
+        Operation::Nothing
     );
 }
 
@@ -969,7 +1004,10 @@ fn a_pod_that_does_not_go_away_does_not_stop_the_deadline() {
     };
     let waits = after_look(&at, Some(&held));
     let too_late = at_second(30) + TimeDelta::milliseconds(1);
-    assert_eq!((waits.act, waits.next), (Act::Nothing, Some(too_late)));
+    assert_eq!(
+        (waits.operation, waits.next),
+        (Operation::Nothing, Some(too_late))
+    );
     let status = step(&at, live(Some(&held)), too_late).status.unwrap();
     assert_eq!(status.result, Some(Ending::Missed));
 }
@@ -981,7 +1019,7 @@ fn suspending_holds_whatever_the_deadline_says() {
     spec.suspend = Some(true);
     spec.starting_deadline_seconds = Some(1);
     let step = decide(&at, cached(None));
-    assert_eq!((step.act, step.next), (Act::Nothing, None));
+    assert_eq!((step.operation, step.next), (Operation::Nothing, None));
     let status = step.status.unwrap();
     assert_eq!(status.phase, Some(Phase::Pending));
     assert_eq!(reason(&status, STARTED), Some(("False", "Suspended")));
@@ -997,10 +1035,10 @@ fn an_invalid_object_gets_its_faults_as_a_condition_and_nothing_else() {
     at.spec = Err(faults.clone());
     let step = decide(&at, cached(None));
     assert_eq!(
-        (step.act.clone(), step.next, step.again),
-        (Act::Nothing, None, false)
+        (step.operation.clone(), step.next, step.again),
+        (Operation::Nothing, None, false)
     );
-    assert_eq!(told(&step), ["Invalid"]);
+    assert_eq!(events(&step), ["Invalid"]);
     let status = step.status.unwrap();
     let accepted = condition::get(&status.conditions, ACCEPTED).unwrap();
     assert_eq!(
@@ -1010,8 +1048,8 @@ fn an_invalid_object_gets_its_faults_as_a_condition_and_nothing_else() {
     assert_eq!(reason(&status, STALLED), Some(("True", "Invalid")));
     at.status = *status;
     let again = decide(&at, cached(None));
-    assert_eq!((again.status, again.news), (None, vec![]));
-    // Once it is cured, it is as if nothing had been.
+    assert_eq!((again.status, again.events), (None, vec![]));
+    // Once the spec is fixed, nothing remains of it.
     at.spec = Ok(spec());
     let cured = super::step(&at, cached(None), at_second(-9))
         .status
@@ -1047,7 +1085,7 @@ fn the_end_of_the_pod_is_the_result() {
         );
         assert_eq!(status.exit_code, Some(code));
         assert_eq!(status.completion_time, Some(at_second(15)));
-        assert_eq!(told(&step), ["Started", event]);
+        assert_eq!(events(&step), ["Started", event]);
         let type_ = if code == 0 { COMPLETE } else { FAILED };
         assert!(reason(&status, type_).is_some() && reason(&status, FINISHED).is_some());
         assert_eq!(reason(&status, RECONCILING), None);
@@ -1073,7 +1111,7 @@ fn a_lost_pod_is_unknown_and_never_run_again() {
         (Some(Phase::Done), Some(Ending::Unknown))
     );
     assert_eq!(status.reason.as_deref(), Some("PodLost"));
-    assert_eq!(told(&lost), ["Failed"]);
+    assert_eq!(events(&lost), ["Failed"]);
     // Another pod under the name means the same.
     for other in [gated("p-2"), freed("p-2"), ended("p-2", 0)] {
         let status = after_look(&at, Some(&other)).status.unwrap();
@@ -1138,8 +1176,11 @@ fn what_keeps_a_released_pod_from_running_is_told_once() {
     let shown = |status: &AtStatus| (status.reason.clone(), status.message.clone());
     let mut at = started_at("p-1");
     let first = decide(&at, cached(Some(&waiting("Unschedulable", "0/3 nodes"))));
-    assert_eq!((first.act.clone(), first.again), (Act::Nothing, false));
-    assert_eq!(told(&first), ["PodWaiting"]);
+    assert_eq!(
+        (first.operation.clone(), first.again),
+        (Operation::Nothing, false)
+    );
+    assert_eq!(events(&first), ["PodWaiting"]);
     let status = first.status.unwrap();
     assert_eq!(
         shown(&status),
@@ -1152,15 +1193,15 @@ fn what_keeps_a_released_pod_from_running_is_told_once() {
     );
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     at.status = *status;
-    // Other words for the same reason are no news, and no write.
+    // A new message for the same reason causes no Event and no write.
     let again = decide(&at, cached(Some(&waiting("Unschedulable", "0/4 nodes"))));
-    assert_eq!((again.status, again.news), (None, vec![]));
+    assert_eq!((again.status, again.events), (None, vec![]));
     let other = decide(&at, cached(Some(&waiting("ImagePullBackOff", "no image"))));
-    assert_eq!(told(&other), ["PodWaiting"]);
+    assert_eq!(events(&other), ["PodWaiting"]);
     at.status = *other.status.unwrap();
     let runs = decide(&at, cached(Some(&freed("p-1"))));
     let status = runs.status.unwrap();
-    assert_eq!((shown(&status), runs.news), ((None, None), vec![]));
+    assert_eq!((shown(&status), runs.events), ((None, None), vec![]));
     assert_eq!(reason(&status, RECONCILING), Some(("True", "Running")));
 }
 
@@ -1168,12 +1209,12 @@ fn what_keeps_a_released_pod_from_running_is_told_once() {
 fn what_keeps_it_from_starting_stands_where_kubectl_get_shows_it() {
     let mut at = pending_at();
     let shown = |status: &AtStatus| status.reason.clone();
-    let why = "exceeded quota";
-    at.status = *hindered(&at, rejected(Call::Create, why, now()), now())
+    let message = "exceeded quota";
+    at.status = *call_failed(&at, rejected(Call::Create, message, now()), now())
         .status
         .unwrap();
     assert_eq!(shown(&at.status), Some("PodRefused".into()));
-    assert_eq!(at.status.message.as_deref(), Some(why));
+    assert_eq!(at.status.message.as_deref(), Some(message));
     // It is taken back when something else is the case, and when the command starts.
     let mut suspended = at.clone();
     suspended.spec.as_mut().unwrap().suspend = Some(true);
@@ -1197,7 +1238,10 @@ fn a_late_pod_that_somebody_released_is_told() {
     assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
     assert_eq!(status.pod_uid.as_deref(), Some("p-1"));
     at.status = *status;
-    assert_eq!(decide(&at, cached(Some(&freed("p-2")))).act, Act::Nothing);
+    assert_eq!(
+        decide(&at, cached(Some(&freed("p-2")))).operation,
+        Operation::Nothing
+    );
 }
 
 #[test]
@@ -1207,16 +1251,19 @@ fn a_pod_that_no_node_takes_is_ended_after_its_active_deadline() {
     let pod = freed("p-1");
     let waiting = decide(&at, cached(Some(&pod)));
     assert_eq!(
-        (waiting.act, waiting.next),
-        (Act::Nothing, Some(at_second(40)))
+        (waiting.operation, waiting.next),
+        (Operation::Nothing, Some(at_second(40)))
     );
-    assert_eq!(step_at(&at, cached(Some(&pod)), 40), Act::Look);
+    assert_eq!(step_at(&at, cached(Some(&pod)), 40), Operation::GetLive);
     let decided = step(&at, live(Some(&pod)), at_second(40));
-    assert_eq!((&decided.act, decided.again), (&Act::Nothing, true));
+    assert_eq!(
+        (&decided.operation, decided.again),
+        (&Operation::Nothing, true)
+    );
     at.status = *decided.status.unwrap();
     let end = step(&at, live(Some(&pod)), at_second(40));
-    assert_eq!(end.act, delete(&pod));
-    // The same after a write that failed and a crash.
+    assert_eq!(end.operation, delete(&pod));
+    // The same after a failed write and a crash.
     let after = step(&at, live(None), at_second(41));
     for status in [end.status.unwrap(), after.status.unwrap()] {
         assert_eq!(
@@ -1225,13 +1272,13 @@ fn a_pod_that_no_node_takes_is_ended_after_its_active_deadline() {
         );
         assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     }
-    // From the binding on it is the kubelet's task, also of one that has not reported the pod yet.
+    // From the binding on it is the kubelet's task, also for a pod that the kubelet has not reported yet.
     let bound = PodView {
         bound: true,
         ..freed("p-1")
     };
     let step = super::step(&at, live(Some(&bound)), at_second(400));
-    assert_eq!(step.act, Act::Nothing);
+    assert_eq!(step.operation, Operation::Nothing);
     assert_eq!(reason(&step.status.unwrap(), FAILURE_TARGET), None);
     let last = Last {
         pod: bound,
@@ -1275,7 +1322,7 @@ fn a_pod_that_goes_or_whose_node_is_lost_is_reported() {
         (silent, "NodeNotReady", "PodDisrupted"),
     ] {
         let step = decide(&at, cached(Some(&pod)));
-        assert_eq!(told(&step), [event]);
+        assert_eq!(events(&step), [event]);
         let status = *step.status.unwrap();
         assert_eq!(status.reason.as_deref(), Some(is));
         assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
@@ -1284,7 +1331,7 @@ fn a_pod_that_goes_or_whose_node_is_lost_is_reported() {
             ..at.clone()
         };
         let again = decide(&next, cached(Some(&pod)));
-        assert_eq!((again.status, again.news), (None, vec![]));
+        assert_eq!((again.status, again.events), (None, vec![]));
         // The node is back.
         let status = decide(&next, cached(Some(&running))).status.unwrap();
         assert_eq!(status.reason, None);
@@ -1300,65 +1347,75 @@ fn a_finished_object_is_deleted_after_its_ttl() {
     at.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(60);
     let waiting = decide(&at, cached(Some(&pod)));
     assert_eq!(
-        (waiting.act, waiting.next),
-        (Act::Nothing, Some(at_second(70)))
+        (waiting.operation, waiting.next),
+        (Operation::Nothing, Some(at_second(70)))
     );
     assert_eq!(
-        step(&at, cached(Some(&pod)), at_second(70)).act,
-        Act::DeleteAt
+        step(&at, cached(Some(&pod)), at_second(70)).operation,
+        Operation::DeleteAt
     );
     at.deleting = true;
     assert_eq!(
-        step(&at, cached(Some(&pod)), at_second(70)).act,
-        Act::Nothing
+        step(&at, cached(Some(&pod)), at_second(70)).operation,
+        Operation::Nothing
     );
 }
 
 #[test]
 fn a_refused_pod_is_told_and_tried_again_within_the_deadline() {
     let mut at = pending_at();
-    let hold = at_second(12);
-    let step = hindered(&at, rejected(Call::Create, "exceeded quota", hold), now());
-    assert_eq!((step.act.clone(), step.next), (Act::Nothing, Some(hold)));
+    let not_before = at_second(12);
+    let step = call_failed(
+        &at,
+        rejected(Call::Create, "exceeded quota", not_before),
+        now(),
+    );
+    assert_eq!(
+        (step.operation.clone(), step.next),
+        (Operation::Nothing, Some(not_before))
+    );
     let status = step.status.clone().unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodRefused")));
     assert_eq!(status.phase, Some(Phase::Pending));
-    assert_eq!(told(&step), ["PodRefused"]);
+    assert_eq!(events(&step), ["PodRefused"]);
     at.status = *status;
     let seen = Seen {
-        hold: Some(hold),
+        not_before: Some(not_before),
         ..cached(None)
     };
     let kept = decide(&at, seen);
     assert_eq!(
-        (kept.act, kept.status, kept.next),
-        (Act::Nothing, None, Some(hold))
+        (kept.operation, kept.status, kept.next),
+        (Operation::Nothing, None, Some(not_before))
     );
-    assert!(matches!(super::step(&at, seen, hold).act, Act::Create(_)));
+    assert!(matches!(
+        super::step(&at, seen, not_before).operation,
+        Operation::Create(_)
+    ));
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
     let kept = decide(&at, seen);
     assert_eq!(kept.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
 }
 
-/// What holds of every step, whatever is seen.
+/// Invariants of every step, whatever is observed.
 fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step) {
     let recorded = at.status.pod_uid.as_deref();
     let over = at.phase() == Phase::Done;
     let may_go_on = may_go_on(at, now) == Go::Yes && !at.deleting;
     let ours = seen.pod.filter(|pod| pod.is_of(UID));
-    match &step.act {
-        Act::Nothing => {}
-        Act::Look => {
+    match &step.operation {
+        Operation::Nothing => {}
+        Operation::GetLive => {
             assert!(!seen.live, "looks for ever");
-            assert!(step.status.is_none() && step.news.is_empty() && step.again);
+            assert!(step.status.is_none() && step.events.is_empty() && step.again);
         }
-        Act::Create(_) => {
+        Operation::Create(_) => {
             assert!(may_go_on && !over && recorded.is_none(), "creates");
             assert!(at.phase() == Phase::Pending && seen.pod.is_none());
-            assert!(seen.hold.is_none_or(|hold| hold <= now));
+            assert!(seen.not_before.is_none_or(|time| time <= now));
             assert!(step.status.is_none());
         }
-        Act::Lift { uid, gate } => {
+        Operation::RemoveGate { uid, gate } => {
             let instant = at.status.scheduled_time.expect("an instant");
             assert!(now >= instant, "releases early");
             let late = at
@@ -1371,14 +1428,14 @@ fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step)
             assert_eq!((Some(uid.as_str()), uid), (recorded, &pod.uid));
             assert_eq!(pod.gate, Some(*gate));
         }
-        Act::DeletePod(version) => {
+        Operation::DeletePod(version) => {
             let pod = seen.pod.expect("a pod to delete");
             assert!(seen.live, "deletes what it did not look at");
             assert_eq!(version, &Version::of(pod));
             assert!(pod.gate.is_some() || (!pod.bound && recorded == Some(pod.uid.as_str())));
             assert!(ours.is_some() || recorded == Some(pod.uid.as_str()));
         }
-        Act::DeleteAt => assert!(over && !at.deleting),
+        Operation::DeleteAt => assert!(over && !at.deleting),
     }
     let Some(next) = &step.status else { return };
     let gated = seen
@@ -1405,7 +1462,10 @@ fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step)
             seen.live && &pod.uid == uid && !over && !at.deleting,
             "commits"
         );
-        assert_eq!((next_phase, &step.act), (Phase::Running, &Act::Nothing));
+        assert_eq!(
+            (next_phase, &step.operation),
+            (Phase::Running, &Operation::Nothing)
+        );
         if pod.gate.is_some() {
             assert!(may_go_on && !pod.deleting && is_current(pod, at));
             assert_eq!(pod.may_restart, None);

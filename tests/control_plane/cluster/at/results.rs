@@ -185,7 +185,7 @@ const ENDS: &[End] = &[
         reason: "Error",
         exit_code: "",
         signal: "",
-        message: "the pod failed, and its status does not tell why",
+        message: "the pod failed, and its status does not say why",
     },
 ];
 

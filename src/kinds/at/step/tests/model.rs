@@ -1,7 +1,7 @@
-//! [`step`] driven at random against a model of the API server: two operators whose watches lag,
-//! that crash between any two calls and lose answers; calls that arrive hours late; other clients that
-//! delete, edit and remove gates. Two things must never happen: that two pods of one At are released,
-//! and that a status says what is not so.
+//! Drives [`step`] at random against a model of the API server: two operators whose watches lag,
+//! that crash between any two calls and lose answers; calls that arrive hours late; other clients
+//! that delete, edit and remove gates. Two things must never happen: that two pods of one At are
+//! released, and that a status says what is not true.
 //!
 //! The seed of a failing run is printed; `SEED=<seed>` runs that one alone.
 
@@ -9,8 +9,8 @@ use my_operator_rounds::{lengths, parallel_cases, seed};
 
 use super::*;
 
-/// How many histories are tried with a broken server. About one in sixteen finds the fault, so that all of
-/// these miss it never (10^-55).
+/// How many histories are tried with a broken server. About one in sixteen finds the fault, so the
+/// chance that all of these miss it is 10^-55.
 const ENOUGH: usize = 2_000;
 const EVENTS: usize = 160;
 
@@ -24,7 +24,7 @@ enum Call {
     DeleteAt { version: u64 },
 }
 
-/// What the API server stores, and stored before: watches bring old states too.
+/// What the API server stores now and stored before: watches deliver old states too.
 struct Server {
     version: u64,
     at: Option<AtView>,
@@ -32,9 +32,9 @@ struct Server {
     ats: Vec<Option<AtView>>,
     pods: Vec<Option<PodView>>,
     released: Vec<String>,
-    /// Those of them that could run: no scheduler binds a pod that is being deleted.
+    /// Pods that could run: no scheduler binds a pod that is being deleted.
     could_run: Vec<String>,
-    /// The first status that says what is not so, with the reason.
+    /// The first status that is untrue, with the reason.
     lie: Option<String>,
     /// A broken server, to see that the model finds what it is for.
     ignores_versions: bool,
@@ -75,7 +75,7 @@ impl Server {
         }
     }
 
-    /// What the status says that is not so.
+    /// What in the status is untrue.
     fn judge(&self) -> Option<String> {
         let status = &self.at.as_ref()?.status;
         let recorded = status.pod_uid.as_ref();
@@ -202,21 +202,21 @@ impl Server {
     }
 }
 
-/// What the API server told of the pod with a call.
+/// The pod in an API server's answer to a call.
 struct Answer(Option<PodView>);
 
-/// One process of the operator, with the states that its watches have brought.
+/// One process of the operator, with the states that its watches have delivered.
 #[derive(Default)]
 struct Operator {
     at: usize,
     pod: usize,
-    /// What it is about to do: an act, then a status.
+    /// What it is about to do: an operation, then a status.
     calls: Vec<Call>,
-    /// What its last call told it of the pod.
+    /// The pod in the answer to its last call.
     answer: Option<Answer>,
-    /// The At as its last write left it; else as the watch has it.
+    /// The At as its last write left it, otherwise as the watch has it.
     own: Option<AtView>,
-    /// The next look is at the pod itself.
+    /// The next step follows a live read.
     look: bool,
     /// What it remembers of pods.
     sightings: Sightings,
@@ -265,14 +265,14 @@ impl World {
             55..=74 => self.deliver(),
             75..=79 => self.arrive_late(),
             80..=85 => self.kubelet(),
-            86..=93 => self.stranger(),
+            86..=93 => self.foreign_pod(),
             94..=98 => self.now += TimeDelta::seconds(self.random.i64(0..8)),
             _ => self.now -= TimeDelta::seconds(20),
         }
     }
 
-    /// A watch brings an operator some of the events: one after the other, or the latest state of a list
-    /// after a gap.
+    /// A watch delivers some of the events to an operator: one after the other, or the latest state
+    /// of a list after a gap.
     fn deliver(&mut self) {
         let number = self.random.usize(0..2);
         let operator = &mut self.operators[number];
@@ -282,12 +282,12 @@ impl World {
             return;
         }
         let to = operator.pod + self.random.usize(0..pods - operator.pod);
-        // What another client did must not be missed by all, or no one could know of it.
+        // Not every watch may miss what another client did: then no operator could know of it.
         let gap = chance(&mut self.random, 20) && !self.server.is_violated();
         self.watch(number, to, gap);
     }
 
-    /// A watch brings an operator the states of the pod up to that one.
+    /// A watch delivers the states of the pod up to that one.
     fn watch(&mut self, number: usize, to: usize, gap: bool) {
         let operator = &mut self.operators[number];
         while operator.pod < to {
@@ -324,10 +324,10 @@ impl World {
         }
     }
 
-    fn stranger(&mut self) {
+    fn foreign_pod(&mut self) {
         let pick = self.random.usize(0..7);
-        self.log.push(format!("stranger {pick}"));
-        // A pod that was released by another client, and that no operator saw before it was gone, cannot
+        self.log.push(format!("foreign pod {pick}"));
+        // A pod that another client released, and that was gone before any operator saw it, cannot
         // be known of: docs/at/exactly-once.md says so.
         let known = |operator: &Operator| operator.sightings.released.is_some();
         let unknown = self.server.is_violated() && !self.operators.iter().all(known);
@@ -355,7 +355,7 @@ impl World {
                 }
             }
             _ => {
-                // A pod that is being deleted, and held by somebody's finalizer.
+                // A pod that is being deleted and kept by another client's finalizer.
                 if let Some(pod) = &mut server.pod {
                     pod.deleting = true;
                 }
@@ -420,21 +420,21 @@ impl World {
             "{number} at {} version {} pod {pod:?} live {live}: {:?}",
             at.phase() as u8,
             at.resource_version,
-            step.act
+            step.operation
         ));
         let version = at.resource_version.parse().unwrap();
         operator.own = Some(at.clone());
-        match step.act {
-            Act::Nothing => {}
-            Act::Look => operator.look = true,
-            Act::Create(_) => {
+        match step.operation {
+            Operation::Nothing => {}
+            Operation::GetLive => operator.look = true,
+            Operation::Create(_) => {
                 let hash = Some(pod::hash(UID, at.spec.as_ref().unwrap()));
                 let pod = PodView { hash, ..gated("") };
                 operator.calls.push(Call::Create(Box::new(pod)));
             }
-            Act::Lift { uid, gate } => operator.calls.push(Call::Lift { uid, gate }),
-            Act::DeletePod(version) => operator.calls.push(Call::DeletePod(version)),
-            Act::DeleteAt => operator.calls.push(Call::DeleteAt { version }),
+            Operation::RemoveGate { uid, gate } => operator.calls.push(Call::Lift { uid, gate }),
+            Operation::DeletePod(version) => operator.calls.push(Call::DeletePod(version)),
+            Operation::DeleteAt => operator.calls.push(Call::DeleteAt { version }),
         }
         if let Some(status) = step.status {
             operator.calls.push(Call::Status { version, status });
@@ -448,7 +448,7 @@ impl World {
         let operator = &mut self.operators[number];
         let call = operator.calls.remove(0);
         if chance(&mut self.random, 6) {
-            // No answer: it may arrive yet.
+            // No answer: the call may still arrive.
             self.log
                 .push(format!("{number} gets no answer to {call:?}"));
             self.late.push(call);
@@ -479,7 +479,7 @@ impl World {
         }
     }
 
-    /// Everything works and every watch keeps up: an At that may go on must come to its end.
+    /// Everything works and every watch keeps up: an At that may go on must finish.
     fn calm_down(&mut self) {
         self.late.clear();
         self.now = at_second(500);

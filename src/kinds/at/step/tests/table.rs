@@ -1,5 +1,5 @@
-//! [`step`] held to the tables of `docs/at/protocol.md`, over every combination of what they speak
-//! of; and what holds of every combination, whatever the tables say.
+//! Checks [`step`] against the tables of `docs/at/protocol.md`, over every combination of their
+//! conditions, and checks the invariants of every combination.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ const AXES: [(&str, &[&str]); 10] = [
     ("seen", &["cached", "live"]),
 ];
 const CONDITIONS: usize = AXES.len();
-/// What is expected: the act, the status, when to look next.
+/// What is expected: the operation, the status, when to reconcile next.
 const EXPECTED: [&str; 3] = ["act", "status", "then"];
 const ANY: &str = "-";
 
@@ -72,7 +72,7 @@ impl Combination {
         self.0[place_of(axis)] = value;
     }
 
-    /// Under which combination the page speaks of this one; it says which are the same, and why.
+    /// The combination under which the page lists this one. The page says which are equivalent, and why.
     fn collapsed(mut self) -> Self {
         if self.is("podUID") && self.get("phase") == "PENDING" {
             self.set("phase", "RUNNING");
@@ -195,7 +195,7 @@ impl Combination {
     }
 }
 
-/// Every combination, those that are the same as another too.
+/// Every combination, including equivalent ones.
 fn combinations() -> Vec<Combination> {
     let mut all = vec![Combination([""; CONDITIONS])];
     for (place, (_, values)) in AXES.iter().enumerate() {
@@ -216,7 +216,7 @@ fn combinations() -> Vec<Combination> {
 /// A row of the page's tables.
 struct Row {
     name: &'static str,
-    /// The act is one for a live read only.
+    /// The operation needs a live read.
     starred: bool,
     conditions: Vec<Vec<&'static str>>,
     expected: Vec<&'static str>,
@@ -281,13 +281,13 @@ fn rows() -> Vec<Row> {
 
 /// The step in the words of the page.
 fn in_words(combination: Combination, at: &AtView, step: &Step) -> Vec<String> {
-    let act = match &step.act {
-        Act::Nothing => "nothing",
-        Act::Look => "look",
-        Act::Create(_) => "create",
-        Act::Lift { .. } => "release",
-        Act::DeletePod(_) => "delete the pod",
-        Act::DeleteAt => "delete the At",
+    let act = match &step.operation {
+        Operation::Nothing => "nothing",
+        Operation::GetLive => "look",
+        Operation::Create(_) => "create",
+        Operation::RemoveGate { .. } => "release",
+        Operation::DeletePod(_) => "delete the pod",
+        Operation::DeleteAt => "delete the At",
     };
     let instant = at.instant();
     let blind = Some(combination.now() + BLIND_INTERVAL);
@@ -434,7 +434,7 @@ fn the_invariants_hold_over_every_combination() {
             }
             let now = combination.now();
             let seen = Seen {
-                hold: held.then(|| at_second(20)),
+                not_before: held.then(|| at_second(20)),
                 ..combination.seen(pod.as_ref())
             };
             let first = step(&at, seen, now);
@@ -450,9 +450,9 @@ fn the_invariants_hold_over_every_combination() {
     assert!(count > 50_000, "{count}");
 }
 
-/// A step that waits has said all: with its status in place there is nothing to add.
+/// A waiting step is a fixed point: with its status written, there is nothing to add.
 fn wait_says_all(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, first: &Step) {
-    if first.act == Act::Nothing
+    if first.operation == Operation::Nothing
         && !first.again
         && let Some(status) = &first.status
     {
@@ -462,8 +462,8 @@ fn wait_says_all(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, first: &Step) 
         };
         let second = step(&next, seen, now);
         assert_eq!(
-            (second.act, second.status, second.news),
-            (Act::Nothing, None, vec![])
+            (second.operation, second.status, second.events),
+            (Operation::Nothing, None, vec![])
         );
     }
 }
