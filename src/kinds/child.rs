@@ -1,18 +1,19 @@
-//! A reconciler for kinds whose objects each own one child, such as a Deployment, that is kept equal to
-//! what the spec says: written once, and told by a kind through [`Parent`] what the child is and what
-//! people see of it.
+//! A reconciler for kinds whose objects each own one child, such as a Deployment, and keep it equal
+//! to what the spec says. It is written once. A kind implements [`Parent`] to say what the child is
+//! and what the status shows of it.
 //!
-//! What holds, whatever the kind:
-//! - The child is made and put right by server-side apply: the API server itself tells what drifted.
-//!   Fields of others stay, and a field that the spec does not ask for any more goes.
-//! - A child of that name that somebody else controls, or nobody, is never touched: the condition
-//!   `Degraded` names it. A child of our making that lost its owner reference is taken back.
-//! - A child whose name the spec does not say any more is deleted when its successor stands.
-//! - Nothing is written when nothing changed. Who writes against us, refuses us, or stands in our way,
-//!   is met with growing pauses.
+//! Invariants for every kind:
+//! - The child is created and corrected by server-side apply: the API server itself detects drift.
+//!   Fields of others stay, and a field that the spec no longer asks for is removed.
+//! - A foreign object of that name is never touched: the condition `Degraded` names it. A child
+//!   that we created and that lost its owner reference is adopted again.
+//! - A child whose name the spec no longer uses is deleted when its successor exists.
+//! - No-op writes are skipped. Conflicting writers, refused writes and name conflicts are retried
+//!   with exponential backoff.
 //!
-//! [`view`] is what is kept of parents and children, [`decision`] says what is to be done, as a pure
-//! function, and [`controller`] does it. [`deployment`] reads what a child of that kind says of itself.
+//! [`view`] is what the caches hold of parents and children, [`decision`] decides what to do, as a
+//! pure function, and [`controller`] does it. [`deployment`] reads what a child Deployment reports
+//! about itself.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -43,8 +44,7 @@ pub type Spec<P> = <<P as Parent>::Rules as Rules>::Spec;
 /// The status of a kind.
 pub type Status<P> = <<P as Parent>::Rules as Rules>::Status;
 
-/// The child cannot be made or put right, or something is wrong with it; the reason and message say
-/// what.
+/// The child cannot be created or corrected, or is not healthy; reason and message say which.
 pub const DEGRADED: &str = "Degraded";
 
 /// A kind whose objects each own one child.
@@ -52,18 +52,18 @@ pub trait Parent: Sized + Send + Sync + 'static {
     /// The kind's name in logs and metrics, and the value of the children's label
     /// `app.kubernetes.io/component`.
     const NAME: &'static str;
-    /// Reason of `Degraded` and of the Event when a child of that name is not ours.
+    /// Reason of `Degraded` and of the Event when a foreign object has the child's name.
     const CONFLICT: &'static str;
-    /// The labels of pods that the kind looks at, the value of the first being an object's name; none,
-    /// if it looks at no pods.
+    /// Labels of the pods that the kind watches. The value of the first is an object's name. Empty
+    /// if it watches no pods.
     const POD_LABELS: &'static [&'static str] = &[];
 
-    /// Whether a child is made by a plain create, which fails where one is there already, and not by an
-    /// apply, which would change it. For a child that is a run, such as a Job: people are told of its
-    /// making, and of no patch.
+    /// Whether a child is made by a plain create, which fails if one exists, instead of an apply,
+    /// which would change it. For a child that is a run, such as a Job: its creation is published
+    /// as an Event, and patches are not.
     const ONCE: bool = false;
 
-    /// The rules, and with them the object, its spec and its status.
+    /// The rules, which define the object, its spec and its status.
     type Rules: Rules<
             Object: Resource<Scope = NamespaceResourceScope> + Clone + Debug + Send,
             Spec: Debug + Send + Sync,
@@ -76,47 +76,46 @@ pub trait Parent: Sized + Send + Sync + 'static {
         + Send
         + 'static;
 
-    /// The child that an object asks for. Where two objects can ask for one name at the same moment,
-    /// something that cannot be changed must differ, such as a selector: the API server then refuses
+    /// The child that an object asks for. Where two objects can ask for the same name at the same
+    /// moment, an immutable field such as a selector must differ, so that the API server rejects
     /// the later one.
     fn child(owner: &Owner<'_, Self>) -> Child;
 
-    /// What is done with this child, which is there and the object's own, or an orphan of our making.
-    fn upkeep(_owner: &Owner<'_, Self>, _child: &ChildView) -> DriftPolicy {
+    /// What to do with an existing child, which the object controls or which is an orphan that we created.
+    fn drift_policy(_owner: &Owner<'_, Self>, _child: &ChildView) -> DriftPolicy {
         DriftPolicy::Equal
     }
 
-    /// What makes room for [`Parent::child`], where the API server finds this field invalid beside what
-    /// others wrote into a child of ours: a strategic merge patch that replaces the list, if it is one of
-    /// which we want every entry. The ports of a container are one: another entry may have the name of
-    /// ours.
-    fn make_room(_field: &str) -> Option<Value> {
+    /// The patch that makes [`Parent::child`] applicable when the API server rejects this field
+    /// because of what others wrote into the child: a strategic merge patch that replaces the list,
+    /// if we own every entry of it. The ports of a container are such a list: another entry may
+    /// have the name of ours.
+    fn replace_conflicting_list(_field: &str) -> Option<Value> {
         None
     }
 
-    /// Writes what is seen into the status, beside `observedGeneration` and the conditions
-    /// `Accepted` and [`DEGRADED`], which are not its own to set.
+    /// Writes what is observed into the status, except `observedGeneration` and the conditions
+    /// `Accepted` and [`DEGRADED`], which the controller sets.
     fn report(seen: &Seen<'_, Self>, status: &mut Status<Self>) -> Report;
 
-    /// Takes out of the status what would go out of date while a spec that breaks the rules is not acted
-    /// on.
+    /// Removes from the status what would go out of date while an invalid spec is not acted on.
     fn rejected(_status: &mut Status<Self>) {}
 
-    /// Whether a child of another name, which the spec had before, is deleted now that `present` has the name of the
-    /// spec. Never where the name is always the object's own: another child is a copy that a user made.
+    /// Whether a child of an earlier name is deleted now that `present` has the name in the spec.
+    /// Never where the name is always the object's own: another child is a copy that a user made.
     fn retires(_present: &ChildView, _other: &ChildView) -> bool {
         false
     }
 
-    /// What to say of a child of that name that is not ours.
+    /// Message for a foreign object with the child's name.
     fn conflict(name: &str) -> String {
         let (child, kind) = (Self::Child::kind(&()), Self::kind());
         format!(
-            "{child} {name:?} exists and does not belong to this {kind}: it is left alone until somebody deletes it"
+            "{child} {name:?} exists and does not belong to this {kind}: it is left alone until it is deleted"
         )
     }
 
-    /// The kind's name in the API.
+    /// The API kind.
     fn kind() -> String {
         <Self::Rules as Rules>::Object::kind(&()).into_owned()
     }
@@ -130,89 +129,89 @@ pub trait Observed:
     fn observed(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>);
 }
 
-/// An object whose spec obeys the rules.
+/// An object with a valid spec.
 #[derive(Debug)]
 pub struct Owner<'a, P: Parent> {
     /// Its namespace and name.
     pub key: &'a Key,
     /// `metadata.uid`.
     pub uid: &'a str,
-    /// `metadata.generation`: which spec this is.
+    /// `metadata.generation` of this spec.
     pub generation: Option<i64>,
-    /// The spec with its defaults.
+    /// The spec, defaulted.
     pub spec: &'a Spec<P>,
-    /// The status as it is stored.
+    /// The status as stored.
     pub status: &'a Status<P>,
 }
 
-/// A child as an object asks for it.
+/// The desired child.
 #[derive(Clone, Debug)]
 pub struct Child {
     /// `metadata.name`; the namespace is the object's.
     pub name: String,
-    /// The fields that are ours: an object with `metadata.labels` and `spec`. Name, owner reference and
-    /// the labels by which children are found are added to it.
+    /// The fields that are ours: an object with `metadata.labels` and `spec`. The controller adds
+    /// the name, the owner reference and the labels that select children.
     pub fields: Value,
-    /// Whether a child that is not there is made. Not so, where one was made and must not be again.
+    /// Whether to create an absent child. False if one was created and must not be created again.
     pub create: bool,
 }
 
-/// What is done with a child that is there.
+/// What to do with an existing child.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DriftPolicy {
-    /// It is kept as [`Parent::child`] has it.
+    /// Keep it as [`Parent::child`] has it.
     Equal,
-    /// It is left as it is, and an orphan is left alone.
+    /// Leave it as it is; do not adopt an orphan.
     Leave,
-    /// It gets this patch (strategic merge), if it is as it was looked at; an orphan is taken back by it.
+    /// Send this strategic merge patch at the version that was read. It also adopts an orphan.
     Patch(Value),
 }
 
-/// What is seen of an object and its child after all was done that could be.
+/// What is observed of an object and its child once nothing more can be done.
 #[derive(Debug)]
 pub struct Seen<'a, P: Parent> {
     /// The object.
     pub owner: &'a Owner<'a, P>,
-    /// The child, if it is there, ours, and not being deleted.
+    /// The child, if it exists, is ours, and is not being deleted.
     pub child: Option<&'a ChildView>,
-    /// The child is there and ours, but is being deleted.
+    /// The child exists and is ours, but is being deleted.
     pub leaving: bool,
-    /// What was done with the child in this look.
+    /// What this reconcile did with the child.
     pub done: Done,
-    /// Why the child is not as it should be.
+    /// Why the child is not in the desired state.
     pub trouble: Option<&'a decision::Trouble>,
-    /// The object's pods, in order of their names, if the kind has [`Parent::POD_LABELS`].
+    /// The object's pods in order of their names, if the kind has [`Parent::POD_LABELS`].
     pub pods: &'a [(Key, Arc<PodView>)],
-    /// The time of the look.
+    /// The time of the reconcile.
     pub now: DateTime<Utc>,
 }
 
-/// What was done with a child.
+/// What a reconcile did with a child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Done {
-    /// It was as it should be, or could not be put right.
+    /// It was as desired, or could not be corrected.
     #[default]
     Nothing,
-    /// It was made.
+    /// It was created.
     Created,
-    /// It was changed to what the spec says now.
+    /// It was changed to a new desired state.
     Changed,
-    /// It had been changed by others and was put back.
+    /// It was changed by others and restored.
     Restored,
 }
 
-/// What a kind says beside its status.
+/// What a kind reports in addition to its status.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Events.
-    pub news: Vec<NewEvent>,
-    /// What is wrong with a child that is as it should be: [`DEGRADED`] says it, and an Event.
+    pub events: Vec<NewEvent>,
+    /// What is wrong with a child that is as desired. [`DEGRADED`] and an Event report it.
     pub trouble: Option<decision::Trouble>,
-    /// When to look again if nothing happens before.
+    /// When to reconcile again if nothing happens before.
     pub next: Option<DateTime<Utc>>,
 }
 
-/// Runs the reconciler of that kind until the context says stop.
+/// Runs the reconciler of that kind until the context is cancelled.
 pub fn start<P: Parent>(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {
     Box::pin(controller::run::<P>(context))
 }

@@ -1,4 +1,4 @@
-//! The thin edge: watches, and the calls that [`super::decision`] decides on.
+//! The I/O edge: the watches, and the API calls that [`super::decision`] decides on.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::decision::{Act, Found, Observed, Trouble, decide};
+use super::decision::{Decision, Found, Observed, Trouble, decide};
 use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
 use super::{
     Child, DEGRADED, Done, DriftPolicy, Observed as _, Owner, Parent, Report, Seen, Status,
@@ -32,14 +32,14 @@ use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, read, runner};
 
-/// More steps than any way through the decision has: a bug must not become a hot loop.
+/// Above the step count of any path through the decision, so that a bug cannot become a hot loop.
 const MAX_STEPS: usize = 8;
-/// So many objects come in one page of a list.
+/// Page size of a list.
 const PAGE: u32 = 100;
 
-/// Reason of [`DEGRADED`]: the API server refuses a write, in the words of the message.
+/// Reason of [`DEGRADED`]: the API server rejects a write. The message quotes it.
 const REFUSED: &str = "Refused";
-/// Reason of [`DEGRADED`]: a child is on its way out.
+/// Reason of [`DEGRADED`]: the child is being deleted.
 const TERMINATING: &str = "Terminating";
 
 type Stored<P> = Object<<<P as Parent>::Rules as Rules>::Object>;
@@ -97,74 +97,74 @@ struct Controller<P> {
     children: Arc<Cache<ChildView>>,
     pods: Arc<Cache<PodView>>,
     memories: Mutex<HashMap<Key, Memory>>,
-    /// The objects that wait for a child of somebody else to go, by that child.
+    /// Objects that wait for the deletion of a foreign child, by that child.
     waiting: Mutex<HashMap<Key, BTreeSet<Key>>>,
     kind: PhantomData<fn() -> P>,
 }
 
-/// What is remembered of an object besides what is stored. Nothing but pace depends on it.
+/// What is remembered of an object between two reconciles. Only pacing and Events depend on it, never correctness.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     uid: String,
     generation: Option<i64>,
-    /// Hash of what was applied last, and the print of what it became.
+    /// Hash of the body applied last, and the print of the child that resulted.
     applied: Option<(u64, u64)>,
-    /// The child that was written last, by name, its version then, and when that was.
+    /// The child written last: its name, the version that resulted, and the time of the write.
     written: Option<(String, u64, Instant)>,
-    /// The child that was the object's own when it was seen last, by name.
+    /// Name of the child that the object controlled when it was last observed.
     own: Option<String>,
-    /// The pace of attempts at the child, and what stands in their way.
+    /// Backoff of writes to the child, and what blocks them.
     pace: Backoff,
     trouble: Option<Trouble>,
-    /// The same of the deletion of earlier children.
+    /// The same for the deletion of earlier children.
     retiring: Backoff,
     leftover: Option<Trouble>,
     statuses: StatusWrites,
-    /// What was done with the child and not told yet, the status not having been written since.
-    untold: Done,
+    /// What was done with the child and is not published yet: the status has not been written since.
+    unpublished: Done,
 }
 
 impl<P: Parent> Controller<P> {
     async fn watch_parents(self: Arc<Self>, api: Api<Stored<P>>) {
         let (cache, health) = (self.parents.clone(), self.context.watch_health());
-        let touched = |touched: &CacheEvent<'_, ParentView>| touched.enqueue(&self.queue);
+        let on_event = |event: &CacheEvent<'_, ParentView>| event.enqueue(&self.queue);
         let selection = Selection::default().page(PAGE);
-        follow(api, selection, cache, health, ParentView::of, touched).await;
+        follow(api, selection, cache, health, ParentView::of, on_event).await;
     }
 
     async fn watch_children(self: Arc<Self>, api: Api<StoredChild<P>>) {
         let (cache, health) = (self.children.clone(), self.context.watch_health());
-        let touched = |touched: &CacheEvent<'_, ChildView>| self.child_touched(touched);
+        let on_event = |event: &CacheEvent<'_, ChildView>| self.on_child_event(event);
         let labels = format!("{MANAGED_BY}={MANAGER},{COMPONENT}={}", P::NAME);
         let selection = Selection::default().page(PAGE).labels(&labels);
-        follow(api, selection, cache, health, view::<P>, touched).await;
+        follow(api, selection, cache, health, view::<P>, on_event).await;
     }
 
     async fn watch_pods(self: Arc<Self>, api: Api<Pod>) {
         let (cache, health) = (self.pods.clone(), self.context.watch_health());
         let view = |pod| PodView::of(pod, P::POD_LABELS);
-        let touched = |touched: &CacheEvent<'_, PodView>| {
-            if touched.old == touched.new {
+        let on_event = |event: &CacheEvent<'_, PodView>| {
+            if event.old == event.new {
                 return;
             }
-            let pods = [touched.old, touched.new].into_iter().flatten();
+            let pods = [event.old, event.new].into_iter().flatten();
             for name in pods.filter_map(|pod| pod.label(0)) {
-                self.queue.add(Key::new(&touched.key.namespace, name));
+                self.queue.add(Key::new(&event.key.namespace, name));
             }
         };
         let selection = pods::selection().labels(P::POD_LABELS[0]);
-        follow(api, selection, cache, health, view, touched).await;
+        follow(api, selection, cache, health, view, on_event).await;
     }
 
-    fn child_touched(&self, touched: &CacheEvent<'_, ChildView>) {
-        let namespace = &touched.key.namespace;
-        for child in [touched.old, touched.new].into_iter().flatten() {
+    fn on_child_event(&self, event: &CacheEvent<'_, ChildView>) {
+        let namespace = &event.key.namespace;
+        for child in [event.old, event.new].into_iter().flatten() {
             if let Some(owner) = child.owner() {
                 self.queue.add(Key::new(namespace, owner));
             }
         }
-        // Who wants its place may have it now.
-        let waiting = self.waiting().remove(touched.key);
+        // The name is free: objects that wait for it may create their child now.
+        let waiting = self.waiting().remove(event.key);
         for key in waiting.into_iter().flatten() {
             if let Some(memory) = self.memories().get_mut(&key) {
                 memory.pace.reset();
@@ -186,8 +186,8 @@ impl<P: Parent> Controller<P> {
     }
 }
 
-/// The status as it is stored. One that cannot be read is replaced, unless it may record that a child was made that must
-/// not be made a second time.
+/// Decodes the stored status. A malformed status is replaced, unless it may record that a child was
+/// created that must not be created a second time.
 fn read_status<P: Parent>(parent: &ParentView) -> serde_json::Result<Status<P>> {
     match serde_json::from_str::<Option<Status<P>>>(parent.status.text()) {
         Ok(status) => Ok(status.unwrap_or_default()),
@@ -212,7 +212,7 @@ impl<P: Parent> Reconciler for Controller<P> {
             return Ok(Action::default());
         };
         if parent.deleting {
-            // Its child goes, or stays, by its owner reference.
+            // The garbage collector deletes or orphans the child by its owner reference.
             return Ok(Action::default());
         }
         let before = read_status::<P>(&parent).map_err(|error| Error::Unreadable {
@@ -236,7 +236,7 @@ impl<P: Parent> Reconciler for Controller<P> {
                     owner: &owner,
                     work: Work::default(),
                 }
-                .take()
+                .run()
                 .await
             }
             Err(faults) => {
@@ -249,14 +249,14 @@ impl<P: Parent> Reconciler for Controller<P> {
                 condition::set(
                     conditions, ACCEPTED, false, "Invalid", &message, generation, now,
                 );
-                let news = turned(&before, &after, ACCEPTED, "False").then_some(NewEvent {
+                let event = turned(&before, &after, ACCEPTED, "False").then_some(NewEvent {
                     severity: Severity::Warning,
                     reason: "Invalid",
                     action: "Validate",
                     note: message,
                 });
                 self.write(key, &parent, &before, &after).await?;
-                self.publish(key, &parent.uid, news);
+                self.publish(key, &parent.uid, event);
                 Ok(Action::default())
             }
         }
@@ -264,8 +264,8 @@ impl<P: Parent> Reconciler for Controller<P> {
 }
 
 impl Memory {
-    /// Whether this is a child as it was before it was written last. A write of long ago does not count: after a
-    /// restore of etcd versions are lower than it.
+    /// Whether this child is older than our last write to it. Writes older than [`MAX_LAG`] do not
+    /// count: after a restore of etcd, versions start again below them.
     fn is_ahead_of(&self, child: &ChildView) -> bool {
         let version = child.version.parse::<u64>();
         self.written.as_ref().is_some_and(|(name, written, since)| {
@@ -275,7 +275,7 @@ impl Memory {
         })
     }
 
-    /// Forgets what was of another object of that name, and what stood in the way of another spec.
+    /// Resets what belongs to another object of the same name, and the failures of an earlier spec.
     fn meet<P: Parent>(&mut self, owner: &Owner<'_, P>) {
         if self.uid != owner.uid {
             *self = Self {
@@ -291,7 +291,7 @@ impl Memory {
     }
 }
 
-/// Whether a condition has that status, and had another or another reason before.
+/// Whether the condition has that status now, and had another status or reason before.
 fn turned<S: super::Observed>(before: &S, after: &S, type_: &str, status: &str) -> bool {
     let state = |of: &S| {
         let mut of = of.clone();
@@ -303,7 +303,7 @@ fn turned<S: super::Observed>(before: &S, after: &S, type_: &str, status: &str) 
 }
 
 impl<P: Parent> Controller<P> {
-    /// Writes the status if it has changed, and returns the object's version then.
+    /// Writes the status if it has changed. Returns the resulting version of the object.
     async fn write(
         &self,
         key: &Key,
@@ -316,30 +316,30 @@ impl<P: Parent> Controller<P> {
         }
         let (client, uid, version) = (&self.context.client, &parent.uid, &parent.version);
         let request = write::status::<Stored<P>, _>(client, key, uid, version, after);
-        // If the object is gone, nobody is left to read it.
+        // A deleted object needs no status.
         let written = if_there(call("write the status", key, request).await)?;
         Ok(written.and_then(|object| object.metadata.resource_version))
     }
 
-    fn publish(&self, key: &Key, uid: &str, news: impl IntoIterator<Item = NewEvent>) {
-        for news in news {
+    fn publish(&self, key: &Key, uid: &str, events: impl IntoIterator<Item = NewEvent>) {
+        for event in events {
             let about = event::about::<<P::Rules as Rules>::Object>(key, uid);
-            self.context.events.publish(about, news);
+            self.context.events.publish(about, event);
         }
     }
 }
 
-/// What was done in one look, and what stands in the way.
+/// What one reconcile did, and what blocks it.
 #[derive(Default)]
 struct Work {
     did: Vec<String>,
     trouble: Option<Trouble>,
     next: Option<DateTime<Utc>>,
-    /// The object is gone or has another spec, which its watch is about to bring: there is nothing to report of this one.
+    /// The object is gone or has a newer spec, which the watch will deliver: there is nothing to report for this one.
     is_outdated: bool,
 }
 
-/// One look at one object whose spec obeys the rules.
+/// One reconcile pass over an object with a valid spec.
 struct Reconcile<'a, P: Parent> {
     this: &'a Controller<P>,
     parent: &'a ParentView,
@@ -348,16 +348,18 @@ struct Reconcile<'a, P: Parent> {
 }
 
 impl<P: Parent> Reconcile<'_, P> {
-    async fn take(mut self) -> Result<Action, Error> {
+    async fn run(mut self) -> Result<Action, Error> {
         let want = P::child(self.owner);
-        let found = self.bring_about(&want).await;
-        // What was done is told, and logged, whatever came after it.
-        let told = match &found {
-            Ok(child) if !self.work.is_outdated => self.tell(&want, child.as_deref()).await,
+        let found = self.ensure_child(&want).await;
+        // Publish and log what was done, even if a later step failed.
+        let reported = match &found {
+            Ok(child) if !self.work.is_outdated => {
+                self.report_status(&want, child.as_deref()).await
+            }
             Ok(_) | Err(_) => Ok(()),
         };
         let did = (!self.work.did.is_empty()).then(|| self.work.did.join(", "));
-        let failed = found.err().or(told.err());
+        let failed = found.err().or(reported.err());
         match failed {
             None => Ok(Action {
                 next: self.work.next,
@@ -372,18 +374,18 @@ impl<P: Parent> Reconcile<'_, P> {
         }
     }
 
-    /// Does what can be done for the child; returns it, if it is the object's own.
-    async fn bring_about(&mut self, want: &Child) -> Result<Option<Arc<ChildView>>, Error> {
+    /// Brings the child to the desired state as far as possible. Returns the child if the object controls it.
+    async fn ensure_child(&mut self, want: &Child) -> Result<Option<Arc<ChildView>>, Error> {
         let key = Key::new(&self.owner.key.namespace, &want.name);
         let body = self.body(want);
         let wanted = hash(&body);
         let cached = self.this.children.get(&key);
-        // What the watch has not brought yet would look like a drift.
+        // A child that the watch has not caught up with would look like drift.
         let mut child = cached.filter(|child| !self.memory(|memory| memory.is_ahead_of(child)));
-        // Whether the API server was asked just now, or has answered a write.
+        // Whether `child` is the API server's answer to a read or write of this pass.
         let mut live = false;
-        // The child before room was made in it.
-        let mut crowded = None;
+        // The child before its conflicting list was replaced.
+        let mut replaced = None;
         for _ in 0..MAX_STEPS {
             let found = match &child {
                 Some(child) => Found::There { child, live },
@@ -400,22 +402,22 @@ impl<P: Parent> Reconcile<'_, P> {
                 }
                 memory.clone()
             });
-            let upkeep = child
-                .as_deref()
-                .map_or(DriftPolicy::Equal, |child| P::upkeep(self.owner, child));
-            let act = decide(&Observed {
+            let policy = child.as_deref().map_or(DriftPolicy::Equal, |child| {
+                P::drift_policy(self.owner, child)
+            });
+            let decision = decide(&Observed {
                 uid: self.owner.uid,
                 name: &self.owner.key.name,
                 wanted,
                 create: want.create,
-                upkeep: &upkeep,
+                policy: &policy,
                 found,
                 applied: memory.applied,
                 known: memory.own.as_ref() == Some(&want.name),
-                hold: memory.pace.hold(self.this.now()),
+                not_before: memory.pace.hold(self.this.now()),
             });
-            match act {
-                Act::Rest => {
+            match decision {
+                Decision::UpToDate => {
                     let own = child.filter(|child| self.is_own(child));
                     self.memory(|memory| memory.trouble = None);
                     if let Some(child) = &own {
@@ -423,25 +425,27 @@ impl<P: Parent> Reconcile<'_, P> {
                     }
                     return Ok(own);
                 }
-                Act::Hold(until) => {
+                Decision::WaitUntil(until) => {
                     self.work.next = Some(until);
                     self.work.trouble = memory.trouble;
                     return Ok(child.filter(|child| self.is_own(child)));
                 }
-                Act::Reconcile => {
-                    child = self.look(&want.name).await?.map(Arc::new);
+                Decision::GetLive => {
+                    child = self.get_live(&want.name).await?.map(Arc::new);
                     live = true;
                 }
-                Act::Create | Act::Apply | Act::Adopt => {
-                    // The watch of the object may lag behind that of its child. What is made or taken for an object
-                    // that is gone would start pods, and be deleted; a Job that is let go runs what the spec no
-                    // longer says.
-                    let starts_pods = act != Act::Apply || matches!(upkeep, DriftPolicy::Patch(_));
+                Decision::Create | Decision::Apply | Decision::Adopt => {
+                    // The object's watch may lag behind the child's. A child created or adopted for
+                    // an object that is gone would start pods and then be garbage-collected; a
+                    // resumed Job would run what the spec no longer says. So read the object live
+                    // first.
+                    let starts_pods =
+                        decision != Decision::Apply || matches!(policy, DriftPolicy::Patch(_));
                     if starts_pods && !self.is_current().await? {
                         self.work.is_outdated = true;
                         return Ok(None);
                     }
-                    let written = match (&child, upkeep) {
+                    let written = match (&child, policy) {
                         (None, _) if P::ONCE => self.create(&body).await,
                         (Some(child), DriftPolicy::Patch(patch)) => {
                             self.patch(child, patch, &body).await
@@ -450,37 +454,38 @@ impl<P: Parent> Reconcile<'_, P> {
                     };
                     match written {
                         Ok(view) => {
-                            let before = crowded.take().or(child);
+                            let before = replaced.take().or(child);
                             self.applied(want, wanted, before.as_deref(), &view);
                             child = Some(Arc::new(view));
                             live = true;
                         }
                         Err(error) => {
-                            if crowded.is_none()
+                            if replaced.is_none()
                                 && let Some(present) = &child
-                                && let Some(view) = self.make_room(present, &error).await?
+                                && let Some(view) =
+                                    self.replace_conflicting_list(present, &error).await?
                             {
-                                crowded = child.replace(Arc::new(view));
+                                replaced = child.replace(Arc::new(view));
                                 live = true;
                                 continue;
                             }
                             // Another child may have taken the name.
                             if child.is_none() && matches!(error.category(), "Invalid" | "Conflict")
                             {
-                                child = self.look(&want.name).await?.map(Arc::new);
+                                child = self.get_live(&want.name).await?.map(Arc::new);
                                 if child.is_some() {
                                     continue;
                                 }
                             }
-                            let Some(why) = error.refusal() else {
+                            let Some(reason) = error.refusal() else {
                                 return Err(error);
                             };
-                            self.in_vain(REFUSED, why.to_owned());
+                            self.record_failure(REFUSED, reason.to_owned());
                             return Ok(child.filter(|child| self.is_own(child)));
                         }
                     }
                 }
-                Act::Conflict { watched } => {
+                Decision::Conflict { watched } => {
                     let message = P::conflict(&want.name);
                     if watched {
                         self.wait_for(&key, child.as_deref());
@@ -489,18 +494,18 @@ impl<P: Parent> Reconcile<'_, P> {
                             message,
                         });
                     } else {
-                        self.in_vain(P::CONFLICT, message);
+                        self.record_failure(P::CONFLICT, message);
                     }
                     return Ok(None);
                 }
-                Act::AwaitEnd { watched } => {
+                Decision::AwaitEnd { watched } => {
                     if want.create {
                         let (reason, message) = (TERMINATING, leaving::<P>(&want.name));
                         if watched {
                             self.wait_for(&key, child.as_deref());
                             self.work.trouble = Some(Trouble { reason, message });
                         } else {
-                            self.in_vain(reason, message);
+                            self.record_failure(reason, message);
                         }
                     }
                     return Ok(child.filter(|child| self.is_own(child)));
@@ -548,13 +553,13 @@ impl<P: Parent> Reconcile<'_, P> {
         Api::namespaced(self.this.context.client.clone(), &self.owner.key.namespace)
     }
 
-    async fn look(&self, name: &str) -> Result<Option<ChildView>, Error> {
+    async fn get_live(&self, name: &str) -> Result<Option<ChildView>, Error> {
         let api = self.api::<StoredChild<P>>();
         let found = if_there(read("read the child", self.owner.key, api.get(name)).await)?;
         Ok(found.map(view::<P>))
     }
 
-    /// Whether the object is there, not being deleted, and of this generation, by the API server itself.
+    /// Whether, by a live read, the object exists, is not being deleted, and has this generation.
     async fn is_current(&self) -> Result<bool, Error> {
         let api = self.api::<Stored<P>>();
         let request = api.get_metadata(&self.owner.key.name);
@@ -567,7 +572,7 @@ impl<P: Parent> Reconcile<'_, P> {
         Ok(there.is_some_and(|object| is_it(&object.metadata)))
     }
 
-    /// Makes the child, if there is none of its name.
+    /// Creates the child; fails if one of its name exists.
     async fn create(&self, body: &Value) -> Result<ChildView, Error> {
         let (client, key) = (&self.this.context.client, self.owner.key);
         let request = async {
@@ -577,7 +582,7 @@ impl<P: Parent> Reconcile<'_, P> {
         Ok(view::<P>(call("create the child", key, request).await?))
     }
 
-    /// Patches a child as its kind has it; an orphan is owned by it, as the body has it.
+    /// Sends the patch that the kind asks for. An orphan also gets the owner reference.
     async fn patch(
         &self,
         child: &ChildView,
@@ -590,7 +595,7 @@ impl<P: Parent> Reconcile<'_, P> {
         self.merge("change the child", child, patch).await
     }
 
-    /// Sends a strategic merge patch to this very child as it was looked at.
+    /// Sends a strategic merge patch that applies only to this UID and version of the child.
     async fn merge(
         &self,
         step: &'static str,
@@ -606,10 +611,10 @@ impl<P: Parent> Reconcile<'_, P> {
         Ok(view::<P>(call(step, self.owner.key, request).await?))
     }
 
-    /// Makes the child, or puts this one right; an orphan only if it is as it was looked at, and the first one since the
-    /// start as well: the lists of a new process may come from an API server that lags behind, and by then the child
-    /// may have been orphaned and adopted by a successor of the object. To apply the owner of old would have it
-    /// collected as garbage.
+    /// Creates the child, or applies to this one. An orphan, and the first child after a start, are
+    /// written only at the version that was read: the lists of a new process may come from an API
+    /// server that lags behind, and by then the child may have been orphaned and adopted by a
+    /// successor of the object. Applying the old owner would get the child garbage-collected.
     async fn apply(
         &self,
         want: &Child,
@@ -617,8 +622,8 @@ impl<P: Parent> Reconcile<'_, P> {
         present: Option<&ChildView>,
     ) -> Result<ChildView, Error> {
         let params = PatchParams {
-            // What is not there yet has no fields of others. If it has, it is not the one that was
-            // looked for, and is left alone.
+            // An absent child has no fields of others. If it has some, it is another child of that
+            // name, and must be left alone.
             force: present.is_some(),
             field_validation: Some(ValidationDirective::Strict),
             ..write::patch_params()
@@ -641,27 +646,35 @@ impl<P: Parent> Reconcile<'_, P> {
         Ok(view::<P>(call(step, self.owner.key, request).await?))
     }
 
-    /// Makes room for ours in this child, if it is as it was looked at, the API server having said that
-    /// of an apply; returns it, if there is anything that can be done.
-    async fn make_room(&self, child: &ChildView, said: &Error) -> Result<Option<ChildView>, Error> {
+    /// Replaces the list in this child that the API server rejected our apply for
+    /// (`FieldValueDuplicate`), if the child still has the version that was read. Returns the child
+    /// if that succeeded.
+    async fn replace_conflicting_list(
+        &self,
+        child: &ChildView,
+        said: &Error,
+    ) -> Result<Option<ChildView>, Error> {
         let status = said.status().filter(|status| status.code == 422);
         let details = status.and_then(|status| status.details.as_ref());
-        // Policies refuse with that code too, and name no field.
+        // Admission policies reject with 422 too, but name no field.
         let mut twice = details
             .iter()
             .flat_map(|details| &details.causes)
             .filter(|cause| cause.reason == "FieldValueDuplicate");
-        let Some(room) = twice.find_map(|cause| P::make_room(&cause.field)) else {
+        let Some(patch) = twice.find_map(|cause| P::replace_conflicting_list(&cause.field)) else {
             return Ok(None);
         };
-        match self.merge("make room in the child", child, room).await {
+        match self
+            .merge("replace the conflicting list in the child", child, patch)
+            .await
+        {
             Ok(child) => Ok(Some(child)),
             Err(error) if error.refusal().is_some() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Remembers what was applied, and tells what changed by it.
+    /// Remembers what was applied, and records what it changed.
     fn applied(
         &mut self,
         want: &Child,
@@ -671,7 +684,7 @@ impl<P: Parent> Reconcile<'_, P> {
     ) {
         let now = self.this.now();
         let done = self.memory(|memory| {
-            // Versions are numbers that grow (Kubernetes' KEP-5504).
+            // Resource versions are increasing integers (Kubernetes' KEP-5504).
             let version = after.version.parse().ok();
             memory.written = version.map(|version| (after.name.clone(), version, Instant::now()));
             let last = memory.applied.replace((wanted, after.print));
@@ -683,11 +696,11 @@ impl<P: Parent> Reconcile<'_, P> {
                 Some(_) if again => Done::Restored,
                 Some(_) => Done::Changed,
             };
-            // Who deletes what is asked for writes against us too.
+            // A client that deletes what we apply is a conflicting writer too.
             let rival = again && done != Done::Nothing;
             memory.pace.succeeded(rival, now);
             if done != Done::Nothing {
-                memory.untold = done;
+                memory.unpublished = done;
             }
             done
         });
@@ -702,21 +715,21 @@ impl<P: Parent> Reconcile<'_, P> {
         self.work.did.push(did);
     }
 
-    /// Has the object looked at again when that child, which the watch had like this, is touched.
+    /// Requeues the object when that child changes. `seen` is the child as the cache had it.
     fn wait_for(&self, child: &Key, seen: Option<&ChildView>) {
         let (key, this) = (self.owner.key, self.this);
         this.waiting()
             .entry(child.clone())
             .or_default()
             .insert(key.clone());
-        // What the watch brought since then found nobody waiting.
+        // The child may have changed before this object was registered.
         let cached = this.children.get(child);
         if cached.as_deref().map(|child| &child.version) != seen.map(|child| &child.version) {
             this.queue.add(key.clone());
         }
     }
 
-    fn in_vain(&mut self, reason: &'static str, message: String) {
+    fn record_failure(&mut self, reason: &'static str, message: String) {
         let now = self.this.now();
         let trouble = Trouble { reason, message };
         self.work.trouble = Some(trouble.clone());
@@ -733,12 +746,12 @@ impl<P: Parent> Reconcile<'_, P> {
             child.name != present.name && !child.deleting && P::retires(present, child)
         });
         let now = self.this.now();
-        let hold = self.memory(|memory| memory.retiring.hold(now));
-        if let Some(until) = hold.filter(|_| !others.is_empty()) {
+        let not_before = self.memory(|memory| memory.retiring.hold(now));
+        if let Some(until) = not_before.filter(|_| !others.is_empty()) {
             self.work.next = Some(until);
             return Ok(());
         }
-        // By a spec of old, the child of the present one would be one of the others.
+        // By an outdated spec, the child of the current spec would be one of the others.
         if !others.is_empty() && !self.is_current().await? {
             self.work.is_outdated = true;
             return Ok(());
@@ -746,33 +759,33 @@ impl<P: Parent> Reconcile<'_, P> {
         let mut refused = None;
         for other in others {
             let mut params = write::only(&other.uid, Some(&other.version));
-            // That of Jobs would leave their pods behind.
+            // Jobs default to orphaning their pods.
             params.propagation_policy = Some(PropagationPolicy::Background);
             let api = self.api::<StoredChild<P>>();
             let request = api.delete(&other.name, &params);
             match call("delete the child before", self.owner.key, request).await {
                 Ok(_) => {
                     let did = format!("deleted {} {}", P::Child::kind(&()), other.name);
-                    let news = NewEvent {
+                    let event = NewEvent {
                         severity: Severity::Normal,
                         reason: "Deleted",
                         action: "Delete",
                         note: format!("{did}, which is of an earlier spec"),
                     };
-                    self.this.publish(self.owner.key, self.owner.uid, [news]);
+                    self.this.publish(self.owner.key, self.owner.uid, [event]);
                     self.work.did.push(did);
                 }
                 Err(error) if error.category() == "NotFound" => {}
                 Err(error) => match error.refusal() {
-                    Some(why) => refused = Some((other.name.clone(), why.to_owned())),
+                    Some(reason) => refused = Some((other.name.clone(), reason.to_owned())),
                     None => return Err(error),
                 },
             }
         }
-        let leftover = refused.map(|(name, why)| Trouble {
+        let leftover = refused.map(|(name, rejection)| Trouble {
             reason: REFUSED,
             message: format!(
-                "{} {name:?}, which is of an earlier spec, cannot be deleted: {why}",
+                "{} {name:?}, which is of an earlier spec, cannot be deleted: {rejection}",
                 P::Child::kind(&())
             ),
         });
@@ -787,17 +800,21 @@ impl<P: Parent> Reconcile<'_, P> {
         Ok(())
     }
 
-    /// Writes the status and tells the news.
-    async fn tell(&mut self, want: &Child, child: Option<&ChildView>) -> Result<(), Error> {
+    /// Writes the status and publishes the Events.
+    async fn report_status(
+        &mut self,
+        want: &Child,
+        child: Option<&ChildView>,
+    ) -> Result<(), Error> {
         let (this, owner) = (self.this, self.owner);
-        // Empty, where no pods are watched.
+        // Empty if the kind watches no pods.
         let pods = this
             .pods
             .find_with_keys(&PodView::index(&owner.key.namespace, &owner.key.name));
         let now = this.now();
         let (done, settles, leftover) = self.memory(|memory| {
             let settles = memory.pace.contested_until(now);
-            (memory.untold, settles, memory.leftover.clone())
+            (memory.unpublished, settles, memory.leftover.clone())
         });
         let before = owner.status;
         let mut after = before.clone();
@@ -817,15 +834,15 @@ impl<P: Parent> Reconcile<'_, P> {
         let obeys = "the spec obeys the rules";
         set(conditions, ACCEPTED, true, "Valid", obeys);
         let trouble = self.work.trouble.take();
-        let in_the_way = match settles {
-            // Who deletes it again and again is what people must know of.
+        let obstacle = match settles {
+            // A conflict loop is worth more attention than a child that is being deleted.
             Some(_) if trouble.as_ref().is_none_or(|it| it.reason == TERMINATING) => {
-                Some(contested::<P>(&want.name))
+                Some(conflict_loop::<P>(&want.name))
             }
             _ => trouble,
         };
         let Report {
-            news,
+            events,
             trouble,
             next,
         } = P::report(
@@ -834,37 +851,37 @@ impl<P: Parent> Reconcile<'_, P> {
                 child: child.filter(|child| !child.deleting),
                 leaving: child.is_some_and(|child| child.deleting),
                 done,
-                trouble: in_the_way.as_ref(),
+                trouble: obstacle.as_ref(),
                 pods: &pods,
                 now,
             },
             &mut after,
         );
-        let trouble = in_the_way.or(trouble).or(leftover);
+        let trouble = obstacle.or(trouble).or(leftover);
         let (_, conditions) = after.observed();
         let (degraded, reason, message) = match &trouble {
             Some(trouble) => (true, trouble.reason, trouble.message.as_str()),
             None => (false, "AsDesired", "nothing is in the way"),
         };
         set(conditions, DEGRADED, degraded, reason, message);
-        let looks = [self.work.next, next, settles];
-        self.work.next = looks.into_iter().flatten().min();
-        let hold = self.memory(|memory| memory.statuses.hold(owner.generation, now));
-        if let Some(until) = hold.filter(|_| *before != after) {
+        let times = [self.work.next, next, settles];
+        self.work.next = times.into_iter().flatten().min();
+        let not_before = self.memory(|memory| memory.statuses.hold(owner.generation, now));
+        if let Some(until) = not_before.filter(|_| *before != after) {
             self.work.next = self.work.next.into_iter().chain([until]).min();
             return Ok(());
         }
         let version = this.write(owner.key, self.parent, before, &after).await?;
-        // Not published before: the next reconcile, after a conflict, publishes it.
+        // Cleared only now: if the write above fails, the next reconcile publishes it.
         self.memory(|memory| {
-            memory.untold = Done::Nothing;
+            memory.unpublished = Done::Nothing;
             if let Some(version) = version {
                 let before = (before, self.parent.version.as_str());
                 let after = (&after, version.as_str());
                 memory.statuses.wrote(owner.generation, before, after, now);
             }
         });
-        // What is on its way out is nothing to worry about.
+        // A child that is being deleted is no reason for a warning.
         let warned = trouble.filter(|trouble| trouble.reason != TERMINATING);
         let warning = warned.filter(|_| turned(before, &after, DEGRADED, "True"));
         let warning = warning.map(|trouble| NewEvent {
@@ -873,14 +890,14 @@ impl<P: Parent> Reconcile<'_, P> {
             action: "Apply",
             note: trouble.message,
         });
-        let all = child_news::<P>(done, want).into_iter().chain(warning);
-        this.publish(owner.key, owner.uid, all.chain(news));
+        let all = child_event::<P>(done, want).into_iter().chain(warning);
+        this.publish(owner.key, owner.uid, all.chain(events));
         Ok(())
     }
 }
 
-/// What was done with the child, for people.
-fn child_news<P: Parent>(done: Done, want: &Child) -> Option<NewEvent> {
+/// The Event for what was done with the child.
+fn child_event<P: Parent>(done: Done, want: &Child) -> Option<NewEvent> {
     let child = format!("{} {}", P::Child::kind(&()), want.name);
     let (reason, note) = match done {
         Done::Nothing => return None,
@@ -896,14 +913,14 @@ fn child_news<P: Parent>(done: Done, want: &Child) -> Option<NewEvent> {
     })
 }
 
-/// A child that is on its way out, of this object or of an earlier one of its name.
+/// Message for a child that is being deleted, whether of this object or of an earlier one of its name.
 fn leaving<P: Parent>(name: &str) -> String {
     let child = P::Child::kind(&());
     format!("{child} {name:?} is being deleted, and is made again when it is gone")
 }
 
-/// A child was put right too often.
-fn contested<P: Parent>(name: &str) -> Trouble {
+/// Something else keeps changing the child back.
+fn conflict_loop<P: Parent>(name: &str) -> Trouble {
     Trouble {
         reason: "Contested",
         message: format!(
@@ -936,7 +953,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_watch_has_not_brought_yet_is_no_drift() {
+    async fn a_lagging_watch_is_not_drift() {
         let memory = Memory {
             written: Some(("c".to_owned(), 10, Instant::now())),
             ..Memory::default()
@@ -955,7 +972,7 @@ mod tests {
             );
         }
         assert!(!Memory::default().is_ahead_of(&child("c", "1")));
-        // A watch that is later than this is one after a restore of the API server's data.
+        // A watch that lags further than this follows a restore of the API server's data.
         tokio::time::sleep(MAX_LAG).await;
         assert!(memory.is_ahead_of(&child("c", "9")));
         tokio::time::sleep(Duration::from_millis(1)).await;

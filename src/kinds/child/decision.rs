@@ -1,127 +1,132 @@
-//! What is to be done with a child, as a pure function of what is seen.
+//! What to do with a child, as a pure function of what is observed.
 
 use chrono::{DateTime, Utc};
 
 use super::DriftPolicy;
 use super::view::{Belongs, ChildView};
 
-/// Why a child is not as it should be.
+/// Why a child is not in the desired state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// One word in upper camel case.
+    /// CamelCase reason.
     pub reason: &'static str,
-    /// A sentence.
+    /// Message.
     pub message: String,
 }
 
-/// What is known of the child of the name that the spec says.
+/// What is known of the child with the name in the spec.
 #[derive(Clone, Copy, Debug)]
 pub enum Found<'a> {
-    /// The watch has none, which it may just not have heard of, and which it does not have of strangers.
+    /// The cache has none. It may lag, and it never holds foreign objects.
     Unknown,
-    /// The API server has none.
+    /// By a live read there is none.
     Absent,
-    /// This one; from the API server itself or not.
+    /// The child, from the cache or from a live read.
     There {
         /// The child.
         child: &'a ChildView,
-        /// Whether the API server was asked just now.
+        /// Whether it comes from a live read.
         live: bool,
     },
 }
 
-/// What the decision hangs on.
+/// Input of the decision.
 #[derive(Debug)]
 pub struct Observed<'a> {
-    /// The UID of the object.
+    /// The object's UID.
     pub uid: &'a str,
-    /// The name of the object.
+    /// The object's name.
     pub name: &'a str,
-    /// A hash of the child as the object asks for it.
+    /// Hash of the desired child.
     pub wanted: u64,
-    /// Whether a child that is not there is made.
+    /// Whether to create an absent child.
     pub create: bool,
-    /// What is done with a child that is there.
-    pub upkeep: &'a DriftPolicy,
+    /// What to do with an existing child.
+    pub policy: &'a DriftPolicy,
     /// The child of that name.
     pub found: Found<'a>,
-    /// What was applied last: the hash of what was asked for and the print of what it became.
+    /// What was applied last: the hash of the body, and the print of the child that resulted.
     pub applied: Option<(u64, u64)>,
-    /// A child of that name was the object's own when it was seen last.
+    /// The object controlled a child of that name when it was last observed.
     pub known: bool,
-    /// Nothing is written before, and strangers are not looked for.
-    pub hold: Option<DateTime<Utc>>,
+    /// Before this time nothing is written, and no live read looks for foreign children.
+    pub not_before: Option<DateTime<Utc>>,
 }
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Act {
-    /// All is done that can be.
-    Rest,
-    /// Wait for the hold to end.
-    Hold(DateTime<Utc>),
-    /// Ask the API server for the child.
-    Reconcile,
-    /// Make the child.
+pub enum Decision {
+    /// Nothing more can be done.
+    UpToDate,
+    /// Wait until then.
+    WaitUntil(DateTime<Utc>),
+    /// Read the child live.
+    GetLive,
+    /// Create the child.
     Create,
-    /// Write what the object asks for into the child.
+    /// Apply the desired state to the child.
     Apply,
-    /// The same, of one that nobody controls.
+    /// The same for an orphan.
     Adopt,
-    /// The child is not ours.
+    /// The child is foreign.
     Conflict {
-        /// Whether the watch has it, and so tells of its end.
+        /// Whether the watch has it, and so delivers its deletion.
         watched: bool,
     },
-    /// The child is on its way out, or its object is gone and it will be.
+    /// The child is being deleted, or the garbage collector is about to delete it because its object is gone.
     AwaitEnd {
-        /// Whether the watch has it, and so tells of its end.
+        /// Whether the watch has it, and so delivers its deletion.
         watched: bool,
     },
 }
 
 /// The decision.
-pub fn decide(sight: &Observed<'_>) -> Act {
-    let unless_held = |act: Act| sight.hold.map_or(act, Act::Hold);
-    match sight.found {
-        // One of ours whose labels somebody took is none to the watch, and stands.
-        Found::Unknown if sight.known => Act::Reconcile,
-        Found::Unknown => unless_held(Act::Reconcile),
-        Found::Absent if sight.create => unless_held(Act::Create),
-        Found::Absent => Act::Rest,
+pub fn decide(observed: &Observed<'_>) -> Decision {
+    let unless_waiting =
+        |decision: Decision| observed.not_before.map_or(decision, Decision::WaitUntil);
+    match observed.found {
+        // The watch does not show a child of ours whose labels were removed.
+        Found::Unknown if observed.known => Decision::GetLive,
+        Found::Unknown => unless_waiting(Decision::GetLive),
+        Found::Absent if observed.create => unless_waiting(Decision::Create),
+        Found::Absent => Decision::UpToDate,
         Found::There { child, live } => match &child.belongs {
-            Belongs::To { uid, .. } if uid == sight.uid => {
+            Belongs::To { uid, .. } if uid == observed.uid => {
                 if child.deleting {
-                    Act::AwaitEnd { watched: !live }
+                    Decision::AwaitEnd { watched: !live }
                 } else {
-                    let rests = match sight.upkeep {
-                        DriftPolicy::Equal => sight.applied == Some((sight.wanted, child.print)),
+                    let rests = match observed.policy {
+                        DriftPolicy::Equal => {
+                            observed.applied == Some((observed.wanted, child.print))
+                        }
                         DriftPolicy::Leave => true,
                         DriftPolicy::Patch(_) => false,
                     };
                     if rests {
-                        Act::Rest
+                        Decision::UpToDate
                     } else {
-                        unless_held(Act::Apply)
+                        unless_waiting(Decision::Apply)
                     }
                 }
             }
             Belongs::Orphan { name }
-                if name == sight.name && *sight.upkeep != DriftPolicy::Leave =>
+                if name == observed.name && *observed.policy != DriftPolicy::Leave =>
             {
                 if child.deleting {
-                    Act::AwaitEnd { watched: !live }
+                    Decision::AwaitEnd { watched: !live }
                 } else {
-                    unless_held(Act::Adopt)
+                    unless_waiting(Decision::Adopt)
                 }
             }
-            // The name is not wanted.
-            _ if !sight.create => Act::Rest,
-            // Of an earlier object of this name.
-            Belongs::To { name, .. } if name == sight.name => Act::AwaitEnd { watched: !live },
-            // Of another object, or of something else.
-            Belongs::To { .. } | Belongs::Orphan { .. } | Belongs::Stranger => {
-                Act::Conflict { watched: !live }
+            // No child is wanted.
+            _ if !observed.create => Decision::UpToDate,
+            // Controlled by an earlier object of this name.
+            Belongs::To { name, .. } if name == observed.name => {
+                Decision::AwaitEnd { watched: !live }
+            }
+            // Controlled by another object, or by something else.
+            Belongs::To { .. } | Belongs::Orphan { .. } | Belongs::Foreign => {
+                Decision::Conflict { watched: !live }
             }
         },
     }
@@ -144,7 +149,7 @@ mod tests {
         DateTime::from_timestamp(1_800_000_000, 0).unwrap()
     }
 
-    /// A Deployment of the ConfigMap `o`, for the lack of a simpler kind.
+    /// A child Deployment of the ConfigMap `o`, which serves as the owner.
     fn child(change: impl FnOnce(&mut Value)) -> ChildView {
         let mut object = json!({
             "metadata": {
@@ -161,61 +166,67 @@ mod tests {
         ChildView::of::<ConfigMap, Deployment>(object)
     }
 
-    fn of<'a>(found: Found<'a>, change: impl FnOnce(&mut Observed<'a>)) -> Act {
-        let mut sight = Observed {
+    fn of<'a>(found: Found<'a>, change: impl FnOnce(&mut Observed<'a>)) -> Decision {
+        let mut observed = Observed {
             uid: UID,
             name: "o",
             wanted: 7,
             create: true,
-            upkeep: &DriftPolicy::Equal,
+            policy: &DriftPolicy::Equal,
             found,
             applied: None,
             known: false,
-            hold: None,
+            not_before: None,
         };
-        change(&mut sight);
-        decide(&sight)
+        change(&mut observed);
+        decide(&observed)
     }
 
-    fn there(child: &ChildView) -> Act {
+    fn there(child: &ChildView) -> Decision {
         of(Found::There { child, live: false }, |_| {})
     }
 
     #[test]
-    fn a_child_is_looked_for_before_it_is_made() {
-        assert_eq!(of(Found::Unknown, |_| {}), Act::Reconcile);
-        assert_eq!(of(Found::Absent, |_| {}), Act::Create);
-        assert_eq!(of(Found::Absent, |s| s.create = false), Act::Rest);
+    fn a_child_is_read_live_before_it_is_created() {
+        assert_eq!(of(Found::Unknown, |_| {}), Decision::GetLive);
+        assert_eq!(of(Found::Absent, |_| {}), Decision::Create);
+        assert_eq!(of(Found::Absent, |s| s.create = false), Decision::UpToDate);
     }
 
     #[test]
-    fn one_of_ours_is_looked_for_whatever_holds_the_next_write() {
+    fn a_known_child_is_read_live_even_during_backoff() {
         let held = |known| {
             of(Found::Unknown, |s| {
-                s.hold = Some(now() + TimeDelta::seconds(5));
+                s.not_before = Some(now() + TimeDelta::seconds(5));
                 s.known = known;
             })
         };
-        assert_eq!(held(true), Act::Reconcile);
-        assert!(matches!(held(false), Act::Hold(_)));
+        assert_eq!(held(true), Decision::GetLive);
+        assert!(matches!(held(false), Decision::WaitUntil(_)));
     }
 
     #[test]
-    fn a_child_rests_when_it_is_as_it_was_applied() {
+    fn a_child_as_it_was_applied_is_not_written() {
         let own = child(|_| {});
         let found = Found::There {
             child: &own,
             live: false,
         };
-        assert_eq!(there(&own), Act::Apply);
+        assert_eq!(there(&own), Decision::Apply);
         let print = own.print;
-        assert_eq!(of(found, |s| s.applied = Some((7, print))), Act::Rest);
-        assert_eq!(of(found, |s| s.applied = Some((6, print))), Act::Apply);
-        assert_eq!(of(found, |s| s.upkeep = &DriftPolicy::Leave), Act::Rest);
+        assert_eq!(
+            of(found, |s| s.applied = Some((7, print))),
+            Decision::UpToDate
+        );
+        assert_eq!(of(found, |s| s.applied = Some((6, print))), Decision::Apply);
+        assert_eq!(
+            of(found, |s| s.policy = &DriftPolicy::Leave),
+            Decision::UpToDate
+        );
     }
 
     #[test]
-    fn what_somebody_could_change_of_ours_shows_in_the_print() {
+    fn the_print_covers_every_field_of_ours() {
         let own = child(|_| {}).print;
         let same = child(|c| c["status"] = json!({"replicas": 5}));
         assert_eq!(own, same.print);
@@ -237,80 +248,80 @@ mod tests {
     }
 
     #[test]
-    fn a_child_of_somebody_else_is_never_touched() {
+    fn a_foreign_child_is_never_touched() {
         for (pointer, value) in [
             ("/metadata/ownerReferences/0/kind", "Secret"),
             ("/metadata/ownerReferences/0/apiVersion", "x/v1"),
         ] {
-            let strange = child(|c| *c.pointer_mut(pointer).unwrap() = value.into());
-            assert_eq!(there(&strange), Act::Conflict { watched: true });
+            let foreign = child(|c| *c.pointer_mut(pointer).unwrap() = value.into());
+            assert_eq!(there(&foreign), Decision::Conflict { watched: true });
         }
         let earlier = child(|c| c["metadata"]["ownerReferences"][0]["uid"] = "x".into());
-        assert_eq!(there(&earlier), Act::AwaitEnd { watched: true });
+        assert_eq!(there(&earlier), Decision::AwaitEnd { watched: true });
         let other = child(|c| c["metadata"]["ownerReferences"][0]["name"] = "p".into());
         let found = Found::There {
             child: &other,
             live: false,
         };
         let as_of = |uid: &'static str| of(found, |s| s.uid = uid);
-        assert_eq!(as_of("x"), Act::Conflict { watched: true });
-        // Nobody's, and not of our making.
+        assert_eq!(as_of("x"), Decision::Conflict { watched: true });
+        // Without a controller, and not created by us.
         let bare = child(|c| {
             c["metadata"]["ownerReferences"] = json!([]);
             c["metadata"]["annotations"] = json!({});
         });
-        assert_eq!(there(&bare), Act::Conflict { watched: true });
+        assert_eq!(there(&bare), Decision::Conflict { watched: true });
     }
 
     #[test]
-    fn an_orphan_of_ours_is_taken_back() {
+    fn an_orphan_of_ours_is_adopted() {
         let orphan = |name: &str| {
             child(|c| {
                 c["metadata"]["ownerReferences"] = json!([]);
                 c["metadata"]["annotations"]["/owner"] = name.into();
             })
         };
-        assert_eq!(there(&orphan("o")), Act::Adopt);
-        assert_eq!(there(&orphan("p")), Act::Conflict { watched: true });
+        assert_eq!(there(&orphan("o")), Decision::Adopt);
+        assert_eq!(there(&orphan("p")), Decision::Conflict { watched: true });
     }
 
     #[test]
-    fn a_child_that_is_not_kept_equal_gets_its_patch_or_nothing() {
+    fn a_drift_policy_other_than_equal_patches_or_leaves_the_child() {
         let patch = DriftPolicy::Patch(json!({}));
         let orphan = child(|c| c["metadata"]["ownerReferences"] = json!([]));
-        for (child, upkeep, act) in [
-            (&child(|_| {}), &patch, Act::Apply),
-            (&child(|_| {}), &DriftPolicy::Leave, Act::Rest),
-            (&orphan, &patch, Act::Adopt),
+        for (child, policy, decision) in [
+            (&child(|_| {}), &patch, Decision::Apply),
+            (&child(|_| {}), &DriftPolicy::Leave, Decision::UpToDate),
+            (&orphan, &patch, Decision::Adopt),
             (
                 &orphan,
                 &DriftPolicy::Leave,
-                Act::Conflict { watched: true },
+                Decision::Conflict { watched: true },
             ),
         ] {
             let found = Found::There { child, live: false };
-            assert_eq!(of(found, |s| s.upkeep = upkeep), act, "{upkeep:?}");
+            assert_eq!(of(found, |s| s.policy = policy), decision, "{policy:?}");
         }
     }
 
     #[test]
-    fn who_has_a_name_that_is_not_wanted_is_no_matter() {
-        let strange = child(|c| c["metadata"]["ownerReferences"][0]["kind"] = "Secret".into());
+    fn a_foreign_object_of_an_unused_name_is_ignored() {
+        let foreign = child(|c| c["metadata"]["ownerReferences"][0]["kind"] = "Secret".into());
         let found = Found::There {
-            child: &strange,
+            child: &foreign,
             live: true,
         };
-        assert_eq!(of(found, |s| s.create = false), Act::Rest);
+        assert_eq!(of(found, |s| s.create = false), Decision::UpToDate);
     }
 
     #[test]
-    fn a_child_on_its_way_out_is_waited_for() {
+    fn a_child_being_deleted_is_waited_for() {
         let leaving = child(|c| c["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
-        assert_eq!(there(&leaving), Act::AwaitEnd { watched: true });
+        assert_eq!(there(&leaving), Decision::AwaitEnd { watched: true });
     }
 
     #[test]
-    fn a_hold_stops_writes() {
+    fn backoff_stops_writes() {
         let soon = now() + TimeDelta::seconds(5);
         let own = child(|_| {});
         for found in [
@@ -321,7 +332,10 @@ mod tests {
                 live: true,
             },
         ] {
-            assert_eq!(of(found, |s| s.hold = Some(soon)), Act::Hold(soon));
+            assert_eq!(
+                of(found, |s| s.not_before = Some(soon)),
+                Decision::WaitUntil(soon)
+            );
         }
     }
 }

@@ -1,17 +1,18 @@
-//! What a Deployment says of itself, for the kinds whose child it is.
+//! What a Deployment reports about itself, for the kinds whose child it is.
 
 use serde::Deserialize;
 
 use super::decision::Trouble;
 use super::view::ChildView;
 
-/// Reason of `Degraded` and, as the Deployment's controller itself says it, of `Progressing`: it has
-/// waited in vain for `progressDeadlineSeconds`.
+/// Reason of `Degraded`, and the Deployment controller's own reason of `Progressing`: no progress
+/// within `progressDeadlineSeconds`.
 pub const DEADLINE: &str = "ProgressDeadlineExceeded";
-/// Reason of `Degraded`, and the Deployment's condition: its pods are refused, as by a quota.
+/// Reason of `Degraded`, and the Deployment's condition: the API server rejects its pods, for
+/// example because of a quota.
 pub const REFUSED: &str = "ReplicaFailure";
 
-/// A Deployment, as far as it is looked at.
+/// The fields of a Deployment that are read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentView {
     /// `metadata.generation`.
@@ -20,19 +21,19 @@ pub struct DeploymentView {
     pub status: DeploymentStatus,
 }
 
-/// The status of a Deployment. A number that is absent is 0, as in Kubernetes' own type.
+/// The status of a Deployment. An absent number is 0, as in Kubernetes' own type.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DeploymentStatus {
-    /// The generation that it is about.
+    /// The generation that the status belongs to.
     pub observed_generation: Option<i64>,
     /// All pods.
     pub replicas: i32,
-    /// Those of the present template.
+    /// Pods of the current template.
     pub updated_replicas: i32,
-    /// Those that are ready.
+    /// Ready pods.
     pub ready_replicas: i32,
-    /// Those that are ready for `minReadySeconds`.
+    /// Pods that have been ready for `minReadySeconds`.
     pub available_replicas: i32,
     /// Its conditions.
     pub conditions: Vec<Said>,
@@ -47,14 +48,14 @@ pub struct Said {
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// In one word.
+    /// CamelCase reason.
     pub reason: String,
-    /// For people.
+    /// Message.
     pub message: String,
 }
 
 impl DeploymentView {
-    /// The Deployment that this child is.
+    /// Decodes the status of this child.
     pub fn of(child: &ChildView) -> Self {
         Self {
             generation: child.generation,
@@ -62,30 +63,30 @@ impl DeploymentView {
         }
     }
 
-    /// Its condition of that type.
+    /// The condition of that type.
     pub fn says(&self, type_: &str) -> Option<&Said> {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|said| said.type_ == type_)
     }
 
-    /// Whether its controller has seen its present spec: else its status is about one before.
+    /// Whether the Deployment controller has observed the current spec.
     pub fn is_observed(&self) -> bool {
         self.status.observed_generation >= self.generation
     }
 
-    /// What it says when its controller has waited in vain.
+    /// The `Progressing` condition, if the deadline was exceeded.
     pub fn stuck(&self) -> Option<&Said> {
         let said = self.says("Progressing")?;
         (said.status == "False" && said.reason == DEADLINE).then_some(said)
     }
 
-    /// Whether somebody has paused it.
+    /// Whether the Deployment is paused.
     pub fn is_paused(&self) -> bool {
         let said = self.says("Progressing");
         said.is_some_and(|said| said.reason == "DeploymentPaused")
     }
 
-    /// Why pods are missing, though the Deployment is as it should be.
+    /// Why pods are missing although the Deployment is as desired.
     pub fn trouble(&self) -> Option<Trouble> {
         let refused = self.says(REFUSED).filter(|said| said.status == "True");
         let (reason, said) = match refused {

@@ -1,4 +1,4 @@
-//! What is kept of parents and their children.
+//! What the caches hold of parents and their children.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -12,10 +12,10 @@ use serde::de::DeserializeOwned;
 use crate::reconcile::raw::{Object, Raw};
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 
-/// The label that tells the children of one kind from those of another.
+/// The label that separates the children of one kind from those of another.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 
-/// What is kept of an object.
+/// What the cache holds of a parent.
 #[derive(Clone, Debug)]
 pub struct ParentView {
     /// `metadata.uid`.
@@ -26,11 +26,11 @@ pub struct ParentView {
     pub generation: Option<i64>,
     /// It is being deleted.
     pub deleting: bool,
-    /// Its annotations.
+    /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The spec as it is stored.
+    /// The spec as stored.
     pub spec: Raw,
-    /// The status as it is stored.
+    /// The status as stored.
     pub status: Raw,
 }
 
@@ -50,26 +50,26 @@ impl ParentView {
     }
 }
 
-/// Whose a child is.
+/// What controls a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Belongs {
-    /// The object of that name and UID controls it.
+    /// The object of that name and UID.
     To {
         /// The object's name.
         name: String,
         /// The object's UID.
         uid: String,
     },
-    /// Nobody controls it, and we made it for the object of that name.
+    /// Nothing controls it. We created it for the object of that name.
     Orphan {
         /// The object's name.
         name: String,
     },
-    /// Not to an object of this kind.
-    Stranger,
+    /// Foreign: not controlled by an object of this kind, and not created by us.
+    Foreign,
 }
 
-/// What is kept of a child.
+/// What the cache holds of a child.
 #[derive(Clone, Debug)]
 pub struct ChildView {
     /// `metadata.name`.
@@ -78,9 +78,9 @@ pub struct ChildView {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub version: String,
-    /// `metadata.generation`: which of its specs this is. Its status may be about one before.
+    /// `metadata.generation`. The status may belong to an earlier one.
     pub generation: Option<i64>,
-    /// Whose it is.
+    /// What controls it.
     pub belongs: Belongs,
     /// It is being deleted.
     pub deleting: bool,
@@ -88,8 +88,8 @@ pub struct ChildView {
     pub created: Option<DateTime<Utc>>,
     /// `spec.suspend`, which Jobs have.
     pub suspended: bool,
-    /// A hash of all that somebody could have changed of what is ours: two versions that differ in their
-    /// status alone have the same.
+    /// Hash of the fields that are ours and that others could change. Versions that differ only in
+    /// status have the same print.
     pub print: u64,
     status: Raw,
 }
@@ -100,7 +100,7 @@ struct Suspendable {
 }
 
 impl ChildView {
-    /// The view of a child of objects of the kind `P`.
+    /// The view of a child whose owner has the kind `P`.
     pub fn of<P: Resource<DynamicType = ()>, C>(object: Object<C>) -> Self {
         let metadata = object.metadata;
         let (labels, annotations) = (metadata.labels, metadata.annotations);
@@ -131,7 +131,7 @@ impl ChildView {
                 uid: owner.uid,
             },
             (None, Some(name)) if is_marked => Belongs::Orphan { name },
-            _ => Belongs::Stranger,
+            _ => Belongs::Foreign,
         };
         let spec: Suspendable = serde_json::from_str(object.spec.text()).unwrap_or_default();
         Self {
@@ -150,11 +150,11 @@ impl ChildView {
         }
     }
 
-    /// The name of the object that it belongs to, or would.
+    /// The name of the object that controls it, or did.
     pub fn owner(&self) -> Option<&str> {
         match &self.belongs {
             Belongs::To { name, .. } | Belongs::Orphan { name } => Some(name),
-            Belongs::Stranger => None,
+            Belongs::Foreign => None,
         }
     }
 
@@ -162,19 +162,18 @@ impl ChildView {
     pub fn owner_uid(&self) -> Option<&str> {
         match &self.belongs {
             Belongs::To { uid, .. } => Some(uid),
-            Belongs::Orphan { .. } | Belongs::Stranger => None,
+            Belongs::Orphan { .. } | Belongs::Foreign => None,
         }
     }
 
-    /// Its status, empty where it has none. The API server has judged it.
+    /// Its status, empty if it has none. The API server has validated it.
     pub fn status<T: DeserializeOwned + Default>(&self) -> T {
         let read: Result<Option<T>, _> = serde_json::from_str(self.status.text());
         read.ok().flatten().unwrap_or_default()
     }
 }
 
-/// The annotation of a child with the name of its object, by which it is known again without its owner
-/// reference.
+/// Annotation of a child that names its object, and so identifies an orphan.
 pub fn owner_annotation<P: Resource<DynamicType = ()>>() -> String {
     format!("{}/owner", P::group(&()))
 }

@@ -136,7 +136,7 @@ impl Controller {
     }
 
     /// The status as it should be.
-    fn look(&self, count: &CountView, now: DateTime<Utc>) -> CountStatus {
+    fn desired_status(&self, count: &CountView, now: DateTime<Utc>) -> CountStatus {
         match &count.assertion {
             Ok(assertion) => {
                 let app = PodView::index(&count.namespace, &assertion.name);
@@ -156,7 +156,7 @@ impl Reconciler for Controller {
             self.unsettled().remove(key);
             return Ok(Action::default());
         };
-        let after = self.look(&count, now);
+        let after = self.desired_status(&count, now);
         if after == count.status {
             self.unsettled().remove(key);
             return Ok(Action::default());
@@ -174,9 +174,9 @@ impl Reconciler for Controller {
         }
         // Not before: what could not be written has rested already.
         self.unsettled().remove(key);
-        for news in status::news(&count.status, &after) {
+        for event in status::events(&count.status, &after) {
             let about = event::about::<Count>(key, &count.uid);
-            self.events.publish(about, news);
+            self.events.publish(about, event);
         }
         let turned = after.healthy != count.status.healthy;
         let turn = if after.healthy == Some(true) {

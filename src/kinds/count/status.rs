@@ -91,7 +91,7 @@ pub fn rejected(
     set(ACCEPTED, &join(faults));
     set(
         HEALTHY,
-        "nothing is counted before the faults in condition Accepted are mended",
+        "nothing is counted before the faults in condition Accepted are fixed",
     );
     status
 }
@@ -114,14 +114,14 @@ pub fn waits_until(
 
 /// What a change of the status is worth telling. A new Count that is not healthy yet has not turned
 /// unhealthy: its pods may come with it.
-pub fn news(before: &CountStatus, after: &CountStatus) -> Vec<NewEvent> {
+pub fn events(before: &CountStatus, after: &CountStatus) -> Vec<NewEvent> {
     let became = |type_, status: &str| {
         let is = |list| condition::get(list, type_).filter(|c| c.status == status);
         is(&after.conditions).filter(|_| is(&before.conditions).is_none())
     };
-    let mut news = Vec::new();
-    let mut tell = |severity, reason, action, note: &str| {
-        news.push(NewEvent {
+    let mut events = Vec::new();
+    let mut publish = |severity, reason, action, note: &str| {
+        events.push(NewEvent {
             severity,
             reason,
             action,
@@ -129,22 +129,22 @@ pub fn news(before: &CountStatus, after: &CountStatus) -> Vec<NewEvent> {
         });
     };
     if let Some(condition) = became(ACCEPTED, "False") {
-        tell(Severity::Warning, "Invalid", "Validate", &condition.message);
+        publish(Severity::Warning, "Invalid", "Validate", &condition.message);
     }
     let is_new = before.observed_generation != after.observed_generation;
     let is_accepted = after.observed.is_some();
     if is_accepted && (is_new || became(HEALTHY, "True").is_some()) {
         let note = "Count synced successfully";
-        tell(Severity::Normal, "Synced", "Count", note);
+        publish(Severity::Normal, "Synced", "Count", note);
     }
     let was_healthy = before.healthy == Some(true);
     if let Some(condition) = became(HEALTHY, "False")
         && is_accepted
         && was_healthy
     {
-        tell(Severity::Warning, "Unhealthy", "Count", &condition.message);
+        publish(Severity::Warning, "Unhealthy", "Count", &condition.message);
     }
-    news
+    events
 }
 
 #[cfg(test)]
@@ -175,9 +175,9 @@ mod tests {
         (&condition.status, &condition.reason, &condition.message)
     }
 
-    fn told(before: &CountStatus, after: &CountStatus) -> Vec<(&'static str, String)> {
-        let news = news(before, after).into_iter();
-        news.map(|news| (news.reason, news.note)).collect()
+    fn published(before: &CountStatus, after: &CountStatus) -> Vec<(&'static str, String)> {
+        let events = events(before, after).into_iter();
+        events.map(|event| (event.reason, event.note)).collect()
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
             count: 3,
         };
         assert_eq!(observed(&first, Some(1), &assertion, 3, at(99_000)), first);
-        assert!(told(&first, &first).is_empty());
+        assert!(published(&first, &first).is_empty());
         let stored = serde_json::to_string(&first).unwrap();
         let stored: Raw = serde_json::from_str(&stored).unwrap();
         assert_eq!(read(&stored), first);
@@ -257,9 +257,12 @@ mod tests {
             "spec.count: Invalid value: -1: must be greater than or equal to 0"
         );
         assert_eq!(healthy(&status).1, "Invalid");
-        let reasons: Vec<_> = told(&before, &status).into_iter().map(|n| n.0).collect();
+        let reasons: Vec<_> = published(&before, &status)
+            .into_iter()
+            .map(|n| n.0)
+            .collect();
         assert_eq!(reasons, ["Invalid"]);
-        assert!(told(&status, &faulty(&status, 2)).is_empty());
+        assert!(published(&status, &faulty(&status, 2)).is_empty());
     }
 
     #[test]
@@ -279,7 +282,7 @@ mod tests {
         let more = of(&whole, 2, 2, 3);
         let surplus = "3 ready pods labelled app=nginx, 1 more than the 2 that should exist";
         let still = of(&fewer, 2, 4, 2);
-        for (before, after, news) in [
+        for (before, after, events) in [
             (&none, &fresh, vec![synced.clone()]),
             (&none, &of(&none, 1, 3, 3), vec![synced.clone()]),
             (&fresh, &partly, vec![]),
@@ -298,7 +301,7 @@ mod tests {
                 vec![synced],
             ),
         ] {
-            assert_eq!(told(before, after), news);
+            assert_eq!(published(before, after), events);
         }
     }
 

@@ -43,7 +43,7 @@ impl Parent for CronTabs {
     }
 
     fn report(seen: &Seen<'_, Self>, status: &mut CronTabStatus) -> Report {
-        let sight = status::Observed {
+        let observed = status::Observed {
             spec: seen.owner.spec,
             generation: seen.owner.generation,
             cronjob: seen.child.map(|child| status::CronJob {
@@ -56,7 +56,7 @@ impl Parent for CronTabs {
             now: seen.now,
         };
         Report {
-            next: status::report(&sight, status),
+            next: status::report(&observed, status),
             ..Report::default()
         }
     }

@@ -47,16 +47,16 @@ pub struct Observed<'a> {
 
 /// Writes what is seen into the status. Returns when it is to be looked at again: when the next run
 /// is due.
-pub fn report(sight: &Observed<'_>, status: &mut CronTabStatus) -> Option<DateTime<Utc>> {
-    let spec = sight.spec;
-    if let Some(cronjob) = &sight.cronjob {
+pub fn report(observed: &Observed<'_>, status: &mut CronTabStatus) -> Option<DateTime<Utc>> {
+    let spec = observed.spec;
+    if let Some(cronjob) = &observed.cronjob {
         // A CronJob that was made anew knows of no last run, and there was one.
         if let Some(last) = cronjob.status.last_schedule_time {
             status.last_schedule_time = Some(last);
         }
         status.active = Some(i32::try_from(cronjob.status.active.len()).unwrap_or(i32::MAX));
         // One that could not be put right has the number that it had.
-        if sight.trouble.is_none() {
+        if observed.trouble.is_none() {
             status.replicas = spec.replicas;
         }
     } else {
@@ -64,12 +64,12 @@ pub fn report(sight: &Observed<'_>, status: &mut CronTabStatus) -> Option<DateTi
         status.replicas = Some(0);
     }
     let suspended = spec.suspend == Some(true);
-    let next = match (&sight.cronjob, sight.trouble) {
-        (Some(cronjob), None) if !suspended => next(spec, cronjob, sight.now),
+    let next = match (&observed.cronjob, observed.trouble) {
+        (Some(cronjob), None) if !suspended => next(spec, cronjob, observed.now),
         _ => None,
     };
     status.next_schedule_time = next;
-    let (ready, reason, message) = match (sight.trouble, &sight.cronjob) {
+    let (ready, reason, message) = match (observed.trouble, &observed.cronjob) {
         (Some((reason, message)), _) => (false, reason, message),
         (None, None) => (false, "NoCronJob", "the CronJob is not there yet"),
         (None, Some(_)) if suspended => (
@@ -90,8 +90,8 @@ pub fn report(sight: &Observed<'_>, status: &mut CronTabStatus) -> Option<DateTi
         ready,
         reason,
         message,
-        sight.generation,
-        sight.now,
+        observed.generation,
+        observed.now,
     );
     next
 }
@@ -132,21 +132,21 @@ mod tests {
     }
 
     /// Looks at noon, on top of that status.
-    fn look(
+    fn reconcile(
         spec: Value,
         cronjob: Option<CronJob>,
         trouble: Option<(&str, &str)>,
         status: &mut CronTabStatus,
     ) -> Option<DateTime<Utc>> {
         let spec: CronTabSpec = serde_json::from_value(spec).unwrap();
-        let sight = Observed {
+        let observed = Observed {
             spec: &spec,
             generation: Some(1),
             cronjob,
             trouble,
             now: instant("2026-11-22T12:00:00Z"),
         };
-        report(&sight, status)
+        report(&observed, status)
     }
 
     fn ready(status: &CronTabStatus) -> (String, String) {
@@ -158,7 +158,7 @@ mod tests {
     fn the_next_run_is_told_in_the_zone_of_the_spec_and_looked_at_again_when_it_is_due() {
         let mut status = CronTabStatus::default();
         let spec = json!({"cronSpec": "0 9 * * *", "timeZone": "Asia/Tokyo", "replicas": 2});
-        let next = look(spec, Some(cronjob(json!({}))), None, &mut status);
+        let next = reconcile(spec, Some(cronjob(json!({}))), None, &mut status);
         assert_eq!(next, Some(instant("2026-11-23T00:00:00Z")));
         assert_eq!(status.next_schedule_time, next);
         assert_eq!((status.replicas, status.active), (Some(2), Some(0)));
@@ -172,7 +172,7 @@ mod tests {
         let seen = json!({"lastScheduleTime": "2026-11-22T11:59:00Z", "active": [{"name": "a"}, {}],
             "lastSuccessfulTime": "2026-11-22T11:59:30Z"});
         let spec = json!({"cronSpec": "@every 90s"});
-        let next = look(spec, Some(cronjob(seen)), None, &mut status);
+        let next = reconcile(spec, Some(cronjob(seen)), None, &mut status);
         assert_eq!(
             status.last_schedule_time,
             Some(instant("2026-11-22T11:59:00Z"))
@@ -185,7 +185,7 @@ mod tests {
     fn a_span_is_counted_from_the_making_of_the_cronjob_until_it_was_started() {
         let mut status = CronTabStatus::default();
         let spec = json!({"cronSpec": "@every 1h"});
-        let next = look(spec, Some(cronjob(json!({}))), None, &mut status);
+        let next = reconcile(spec, Some(cronjob(json!({}))), None, &mut status);
         assert_eq!(next, Some(instant("2026-11-22T12:00:30Z")));
     }
 
@@ -200,21 +200,17 @@ mod tests {
             let mut status = CronTabStatus::default();
             let seen = json!({"lastScheduleTime": format!("2026-11-22T{last}Z")});
             let spec = json!({"cronSpec": format!("@every {span}")});
-            let told = look(spec, Some(cronjob(seen)), None, &mut status);
-            assert_eq!(
-                told,
-                Some(instant(&format!("2026-11-22T{next}Z"))),
-                "{span}"
-            );
+            let due = reconcile(spec, Some(cronjob(seen)), None, &mut status);
+            assert_eq!(due, Some(instant(&format!("2026-11-22T{next}Z"))), "{span}");
         }
     }
 
     #[test]
     fn one_that_is_suspended_is_not_due() {
         let mut status = CronTabStatus::default();
-        look(json!({}), Some(cronjob(json!({}))), None, &mut status);
+        reconcile(json!({}), Some(cronjob(json!({}))), None, &mut status);
         assert!(status.next_schedule_time.is_some());
-        let next = look(
+        let next = reconcile(
             json!({"suspend": true}),
             Some(cronjob(json!({}))),
             None,
@@ -228,13 +224,13 @@ mod tests {
     fn without_its_cronjob_nothing_is_due() {
         let mut status = CronTabStatus::default();
         let trouble = Some(("CronJobExists", "it is somebody else's"));
-        assert_eq!(look(json!({}), None, trouble, &mut status), None);
+        assert_eq!(reconcile(json!({}), None, trouble, &mut status), None);
         assert_eq!((status.replicas, status.active), (Some(0), Some(0)));
         assert_eq!(
             ready(&status),
             ("False".to_owned(), "CronJobExists".to_owned())
         );
-        look(json!({}), None, None, &mut status);
+        reconcile(json!({}), None, None, &mut status);
         assert_eq!(ready(&status), ("False".to_owned(), "NoCronJob".to_owned()));
     }
 
@@ -242,21 +238,21 @@ mod tests {
     fn what_was_so_before_a_trouble_and_a_new_cronjob_is_kept() {
         let mut status = CronTabStatus::default();
         let seen = json!({"lastScheduleTime": "2026-11-22T11:59:00Z"});
-        look(
+        reconcile(
             json!({"replicas": 2}),
             Some(cronjob(seen.clone())),
             None,
             &mut status,
         );
         let refused = Some(("Refused", "no"));
-        look(
+        reconcile(
             json!({"replicas": 3}),
             Some(cronjob(seen)),
             refused,
             &mut status,
         );
         assert_eq!(status.replicas, Some(2));
-        look(
+        reconcile(
             json!({"replicas": 3}),
             Some(cronjob(json!({}))),
             None,
@@ -270,14 +266,14 @@ mod tests {
     fn a_day_that_is_years_away_may_never_come() {
         let mut status = CronTabStatus::default();
         let spec: CronTabSpec = serde_json::from_value(json!({"cronSpec": "0 0 29 2 *"})).unwrap();
-        let sight = Observed {
+        let observed = Observed {
             spec: &spec,
             generation: None,
             cronjob: Some(cronjob(json!({}))),
             trouble: None,
             now: instant("2096-03-01T00:00:00Z"),
         };
-        assert_eq!(report(&sight, &mut status), None);
+        assert_eq!(report(&observed, &mut status), None);
         assert_eq!(ready(&status), ("False".to_owned(), "NeverDue".to_owned()));
     }
 }

@@ -59,14 +59,14 @@ impl Parent for Foos {
         );
         let is_new = seen.owner.status.observed_generation != seen.owner.generation;
         let synced = seen.child.is_some() && seen.trouble.is_none();
-        let news = (synced && (is_new || seen.done != Done::Nothing)).then(|| NewEvent {
+        let event = (synced && (is_new || seen.done != Done::Nothing)).then(|| NewEvent {
             severity: Severity::Normal,
             reason: "Synced",
             action: "Sync",
             note: "Foo synced successfully".to_owned(),
         });
         Report {
-            news: news.into_iter().collect(),
+            events: event.into_iter().collect(),
             trouble,
             next: None,
         }

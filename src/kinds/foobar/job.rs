@@ -50,7 +50,7 @@ impl Parent for FooBars {
         }
     }
 
-    fn upkeep(owner: &Owner<'_, Self>, child: &ChildView) -> DriftPolicy {
+    fn drift_policy(owner: &Owner<'_, Self>, child: &ChildView) -> DriftPolicy {
         let name = name_of(owner);
         let is_own = child.owner_uid() == Some(owner.uid);
         if run::may_start(owner.status, &name, &child.uid, child.generation) {
@@ -76,7 +76,7 @@ impl Parent for FooBars {
             // There is more than one only where somebody suspended and resumed the Job.
             own.max_by_key(|pod| !pod.ended)
         });
-        let sight = ObservedRun {
+        let observed = ObservedRun {
             job_name: name_of(owner),
             generation: owner.generation,
             pod: of_job.map(|pod| Pod {
@@ -88,8 +88,9 @@ impl Parent for FooBars {
             leaving: seen.leaving,
             trouble: seen.trouble.map(|trouble| trouble.message.as_str()),
         };
-        let is_held = sight.job.as_ref().is_some_and(Job::is_held);
-        let news = run::report(&sight, status, seen.now).and_then(|phase| news(phase, status));
+        let is_held = observed.job.as_ref().is_some_and(Job::is_held);
+        let event = run::report(&observed, status, seen.now)
+            .and_then(|phase| finished_event(phase, status));
         let goes_on = !status.phase.is_some_and(Phase::is_final);
         Report {
             trouble: complete(status)
@@ -98,7 +99,7 @@ impl Parent for FooBars {
                     reason: run::SUSPENDED,
                     message: complete.message.clone(),
                 }),
-            news: news.into_iter().collect(),
+            events: event.into_iter().collect(),
             next: goes_on.then(|| seen.now + LOOK_AGAIN),
         }
     }
@@ -118,7 +119,7 @@ impl Observed for FooBarStatus {
 }
 
 /// What people are told when a run has come to its end.
-fn news(phase: Phase, status: &FooBarStatus) -> Option<NewEvent> {
+fn finished_event(phase: Phase, status: &FooBarStatus) -> Option<NewEvent> {
     let (severity, reason) = match phase {
         Phase::Succeeded => (Severity::Normal, "Succeeded"),
         Phase::Failed => (Severity::Warning, "Failed"),

@@ -82,14 +82,14 @@ pub fn may_start(
 
 /// What there is to say of the present generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Word {
+struct Outcome {
     phase: Phase,
     reason: String,
     message: String,
     exit_code: Option<i32>,
 }
 
-impl Word {
+impl Outcome {
     fn new(phase: Phase, reason: &str, message: impl Into<String>) -> Self {
         Self {
             phase,
@@ -102,41 +102,41 @@ impl Word {
 
 /// Writes what is seen into the status, and returns the phase if it is another than before.
 pub fn report(
-    sight: &ObservedRun<'_>,
+    observed: &ObservedRun<'_>,
     status: &mut FooBarStatus,
     now: DateTime<Utc>,
 ) -> Option<Phase> {
-    let name = sight.job_name.as_str();
+    let name = observed.job_name.as_str();
     if status.job_name.as_deref() != Some(name) {
         // All this is of an earlier generation.
         status.job_name = Some(name.to_owned());
         (status.job_uid, status.phase, status.exit_code) = (None, None, None);
     }
     if status.job_uid.is_none() {
-        status.job_uid = sight.job.as_ref().map(|job| job.uid.clone());
+        status.job_uid = observed.job.as_ref().map(|job| job.uid.clone());
     }
     let before = status.phase;
-    let own = sight
+    let own = observed
         .job
         .as_ref()
         .filter(|job| status.job_uid.as_ref() == Some(&job.uid));
-    let word = match own {
-        Some(job) => of_job(sight, job, status.exit_code),
+    let outcome = match own {
+        Some(job) => of_job(observed, job, status.exit_code),
         // What ended stays as it was reported.
         None if before.is_some_and(Phase::is_final) => return None,
-        None if status.job_uid.is_none() => Word::new(
+        None if status.job_uid.is_none() => Outcome::new(
             Phase::Pending,
             "NoJob",
-            sight.trouble.unwrap_or("the Job is not there yet"),
+            observed.trouble.unwrap_or("the Job is not there yet"),
         ),
         // It was not looked for.
-        None if sight.trouble.is_some() => return None,
-        None if sight.leaving => Word::new(
+        None if observed.trouble.is_some() => return None,
+        None if observed.leaving => Outcome::new(
             before.unwrap_or(Phase::Pending),
             "Terminating",
             format!("Job {name} is being deleted"),
         ),
-        None => Word::new(
+        None => Outcome::new(
             Phase::Failed,
             "JobLost",
             format!(
@@ -145,10 +145,10 @@ pub fn report(
         ),
     };
     // It does so as well where a cache that lags behind has the Job as it was before. That of pods may only add an exit code.
-    if before.is_some_and(|before| before.is_final() && before != word.phase) {
+    if before.is_some_and(|before| before.is_final() && before != outcome.phase) {
         return None;
     }
-    tell(word, sight.generation, status, now);
+    set_conditions(outcome, observed.generation, status, now);
     status.phase.filter(|phase| before != Some(*phase))
 }
 
@@ -168,14 +168,14 @@ fn true_condition<'a>(job: &'a JobStatus, type_: &str) -> Option<&'a JobConditio
 }
 
 /// What a Job of ours tells.
-fn of_job(sight: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Word {
-    let name = &sight.job_name;
+fn of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Outcome {
+    let name = &observed.job_name;
     let condition = |type_| true_condition(&job.status, type_);
     if has_succeeded(&job.status) {
-        return Word {
+        return Outcome {
             // Its one pod succeeded, and pods do so with exit code 0 only.
             exit_code: Some(0),
-            ..Word::new(
+            ..Outcome::new(
                 Phase::Succeeded,
                 "Succeeded",
                 format!(
@@ -184,19 +184,19 @@ fn of_job(sight: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Word {
             )
         };
     }
-    let exit_code = match sight.pod {
+    let exit_code = match observed.pod {
         // That of a pod that was suspended away.
         _ if job.is_held() => None,
         Some(pod) if !pod.ended => None,
         pod => pod.and_then(|pod| pod.exit_code).or(known),
     };
     // A Job has failed after its pods have: what is seen of the pod is late.
-    let late = exit_code.is_none() && sight.pod.is_some_and(|pod| !pod.ended);
+    let late = exit_code.is_none() && observed.pod.is_some_and(|pod| !pod.ended);
     if let Some(failed) = condition("Failed").filter(|_| !late) {
         return match exit_code {
-            Some(code) => Word {
+            Some(code) => Outcome {
                 exit_code,
-                ..Word::new(
+                ..Outcome::new(
                     Phase::Failed,
                     "CommandFailed",
                     format!(
@@ -204,7 +204,7 @@ fn of_job(sight: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Word {
                     ),
                 )
             },
-            None => Word::new(
+            None => Outcome::new(
                 Phase::Failed,
                 failed.reason.as_deref().unwrap_or("JobFailed"),
                 format!(
@@ -212,48 +212,56 @@ fn of_job(sight: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Word {
                     failed
                         .message
                         .as_deref()
-                        .unwrap_or("its status does not tell why")
+                        .unwrap_or("its status does not say why")
                 ),
             ),
         };
     }
-    let word = if job.is_held() {
-        Word::new(
+    let outcome = if job.is_held() {
+        Outcome::new(
             Phase::Pending,
             SUSPENDED,
             format!(
-                "somebody suspended Job {name}: to resume it may start the command a second time, so it is left to them"
+                "Job {name} was suspended by hand: to resume it may start the command a second time, so it is left to the user"
             ),
         )
-    } else if sight.pod.is_some_and(|pod| pod.running) {
-        Word::new(
+    } else if observed.pod.is_some_and(|pod| pod.running) {
+        Outcome::new(
             Phase::Running,
             "Running",
             format!("Job {name} runs the command"),
         )
     } else if exit_code.is_some() || condition("Failed").is_some() {
-        Word::new(
+        Outcome::new(
             Phase::Running,
             "Ending",
             format!("the command has ended, and Job {name} has yet to say so"),
         )
     } else {
-        Word::new(
+        Outcome::new(
             Phase::Pending,
             "Starting",
-            format!("Job {name} has no pod that runs yet: kubectl describe job/{name} tells more"),
+            format!("Job {name} has no pod that runs yet: kubectl describe job/{name} shows more"),
         )
     };
-    Word { exit_code, ..word }
+    Outcome {
+        exit_code,
+        ..outcome
+    }
 }
 
-fn tell(word: Word, generation: Option<i64>, status: &mut FooBarStatus, now: DateTime<Utc>) {
-    let Word {
+fn set_conditions(
+    outcome: Outcome,
+    generation: Option<i64>,
+    status: &mut FooBarStatus,
+    now: DateTime<Utc>,
+) {
+    let Outcome {
         phase,
         reason,
         message,
         exit_code,
-    } = word;
+    } = outcome;
     status.phase = Some(phase);
     status.exit_code = exit_code;
     let mut set = |type_, is| {
@@ -307,7 +315,7 @@ mod tests {
     }
 
     /// Generation 3 of `x`.
-    fn sight(job: Option<Job>, pod: Option<Pod>) -> ObservedRun<'static> {
+    fn observed(job: Option<Job>, pod: Option<Pod>) -> ObservedRun<'static> {
         ObservedRun {
             job_name: "x-3".to_owned(),
             generation: Some(3),
@@ -328,8 +336,11 @@ mod tests {
     }
 
     /// Phase, exit code and the reason of `Complete`; all three must agree with `Failed`.
-    fn told(sight: &ObservedRun<'_>, mut status: FooBarStatus) -> (Phase, Option<i32>, String) {
-        report(sight, &mut status, NOW);
+    fn reported(
+        observed: &ObservedRun<'_>,
+        mut status: FooBarStatus,
+    ) -> (Phase, Option<i32>, String) {
+        report(observed, &mut status, NOW);
         let phase = status.phase.unwrap();
         let get = |type_| condition::get(&status.conditions, type_);
         let complete = get(COMPLETE).unwrap();
@@ -396,10 +407,10 @@ mod tests {
             ),
             (&["Failed"], None, bad, None, "R"),
         ] {
-            let sight = sight(Some(job("u", conditions)), pod);
+            let observed = observed(Some(job("u", conditions)), pod);
             let expected = (phase, exit_code, reason.to_owned());
             assert_eq!(
-                told(&sight, going(Phase::Running)),
+                reported(&observed, going(Phase::Running)),
                 expected,
                 "{conditions:?} {pod:?}"
             );
@@ -421,7 +432,7 @@ mod tests {
             assert_eq!(job.is_held(), held);
             let expected = (phase, None, reason.to_owned());
             assert_eq!(
-                told(&sight(Some(job), None), going(Phase::Pending)),
+                reported(&observed(Some(job), None), going(Phase::Pending)),
                 expected
             );
         }
@@ -434,9 +445,9 @@ mod tests {
         old.exit_code = Some(3);
         condition::set(&mut old.conditions, FAILED, true, "R", "", Some(2), NOW);
         let expected = (Phase::Pending, None, "NoJob".to_owned());
-        assert_eq!(told(&sight(None, None), old.clone()), expected);
+        assert_eq!(reported(&observed(None, None), old.clone()), expected);
         let mut status = old;
-        report(&sight(Some(job("new", &[])), None), &mut status, NOW);
+        report(&observed(Some(job("new", &[])), None), &mut status, NOW);
         assert_eq!(status.job_name.as_deref(), Some("x-3"));
         assert_eq!(status.job_uid.as_deref(), Some("new"));
     }
@@ -445,26 +456,26 @@ mod tests {
     fn only_the_recorded_job_counts_and_its_loss_is_a_failure() {
         let lost = (Phase::Failed, None, "JobLost".to_owned());
         for other in [None, Some(job("other", &["Complete"]))] {
-            let sight = sight(other, None);
+            let observed = observed(other, None);
             for phase in [Phase::Pending, Phase::Running] {
-                assert_eq!(told(&sight, going(phase)), lost);
+                assert_eq!(reported(&observed, going(phase)), lost);
             }
             for phase in [Phase::Succeeded, Phase::Failed] {
                 let mut status = going(phase);
-                assert_eq!(report(&sight, &mut status, NOW), None);
+                assert_eq!(report(&observed, &mut status, NOW), None);
                 assert_eq!(status, going(phase));
             }
         }
         let leaving = ObservedRun {
             leaving: true,
-            ..sight(None, None)
+            ..observed(None, None)
         };
         let expected = (Phase::Running, None, "Terminating".to_owned());
-        assert_eq!(told(&leaving, going(Phase::Running)), expected);
+        assert_eq!(reported(&leaving, going(Phase::Running)), expected);
         // After a refused attempt it is not looked for at once.
         let unseen = ObservedRun {
             trouble: Some("no room"),
-            ..sight(None, None)
+            ..observed(None, None)
         };
         let mut status = going(Phase::Pending);
         assert_eq!(report(&unseen, &mut status, NOW), None);
@@ -475,14 +486,14 @@ mod tests {
     fn what_has_ended_stays_so_where_the_cache_of_jobs_lags_behind() {
         for phase in [Phase::Succeeded, Phase::Failed] {
             let mut status = going(phase);
-            let stale = sight(Some(job("u", &[])), Some(pod(true, None)));
+            let stale = observed(Some(job("u", &[])), Some(pod(true, None)));
             let before = status.clone();
             assert_eq!(report(&stale, &mut status, NOW), None);
             assert_eq!(status, before);
         }
         // The exit code may come later than the end.
-        let late = sight(Some(job("u", &["Failed"])), Some(pod(false, Some(3))));
-        let (phase, exit_code, _) = told(&late, going(Phase::Failed));
+        let late = observed(Some(job("u", &["Failed"])), Some(pod(false, Some(3))));
+        let (phase, exit_code, _) = reported(&late, going(Phase::Failed));
         assert_eq!((phase, exit_code), (Phase::Failed, Some(3)));
     }
 
@@ -491,26 +502,26 @@ mod tests {
         let mut status = going(Phase::Failed);
         status.exit_code = Some(3);
         let expected = (Phase::Failed, Some(3), "CommandFailed".to_owned());
-        let gone = sight(Some(job("u", &["Failed"])), None);
-        assert_eq!(told(&gone, status.clone()), expected);
+        let gone = observed(Some(job("u", &["Failed"])), None);
+        assert_eq!(reported(&gone, status.clone()), expected);
         // But not where another pod runs.
         status.phase = Some(Phase::Running);
         let expected = (Phase::Running, None, "Running".to_owned());
-        let resumed = sight(Some(job("u", &[])), Some(pod(true, None)));
-        assert_eq!(told(&resumed, status), expected);
+        let resumed = observed(Some(job("u", &[])), Some(pod(true, None)));
+        assert_eq!(reported(&resumed, status), expected);
     }
 
     #[test]
     fn what_is_in_the_way_of_the_job_is_said() {
         let mut status = FooBarStatus::default();
-        let sight = ObservedRun {
+        let observed = ObservedRun {
             trouble: Some("exceeded quota"),
-            ..sight(None, None)
+            ..observed(None, None)
         };
-        assert_eq!(report(&sight, &mut status, NOW), Some(Phase::Pending));
+        assert_eq!(report(&observed, &mut status, NOW), Some(Phase::Pending));
         let complete = condition::get(&status.conditions, COMPLETE).unwrap();
         assert_eq!(complete.message, "exceeded quota");
-        assert_eq!(report(&sight, &mut status, NOW), None);
+        assert_eq!(report(&observed, &mut status, NOW), None);
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl Parent for Memcacheds {
         }
     }
 
-    fn make_room(field: &str) -> Option<Value> {
+    fn replace_conflicting_list(field: &str) -> Option<Value> {
         field.contains(".ports[").then(deployment::only_port)
     }
 
@@ -50,7 +50,7 @@ impl Parent for Memcacheds {
             let is_memcached = pod.label(1) == Some(deployment::MEMCACHED);
             is_memcached && !pod.deleting && !pod.ended
         });
-        let sight = status::Observed {
+        let observed = status::Observed {
             name: &seen.owner.key.name,
             generation: seen.owner.generation,
             size: seen.owner.spec.size.unwrap_or_default(),
@@ -61,8 +61,11 @@ impl Parent for Memcacheds {
             now: seen.now,
         };
         Report {
-            news: status::next(&sight, status),
-            trouble: sight.deployment.as_ref().and_then(DeploymentView::trouble),
+            events: status::next(&observed, status),
+            trouble: observed
+                .deployment
+                .as_ref()
+                .and_then(DeploymentView::trouble),
             next: None,
         }
     }

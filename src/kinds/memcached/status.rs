@@ -44,26 +44,31 @@ pub struct Observed<'a> {
 
 /// Brings the status up to what is seen, and returns what of it people would look for. Where nothing
 /// changed, it stays as it is.
-pub fn next(sight: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<NewEvent> {
+pub fn next(observed: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<NewEvent> {
     let before = status.clone();
     let absent = DeploymentView::default();
-    let counts = &sight.deployment.as_ref().unwrap_or(&absent).status;
+    let counts = &observed.deployment.as_ref().unwrap_or(&absent).status;
     status.replicas = Some(counts.replicas);
     status.ready_replicas = Some(counts.ready_replicas);
     status.available_replicas = Some(counts.available_replicas);
     status.updated_replicas = Some(counts.updated_replicas);
-    status.selector = Some(deployment::selector(sight.name));
-    status.nodes = Some(nodes(&sight.pods));
-    let progress = progress(sight, &before);
-    let news = news(sight, &before, &progress);
+    status.selector = Some(deployment::selector(observed.name));
+    status.nodes = Some(nodes(&observed.pods));
+    let progress = progress(observed, &before);
+    let events = events(observed, &before, &progress);
     for (type_, state) in [
-        (AVAILABLE, availability(sight, &before)),
+        (AVAILABLE, availability(observed, &before)),
         (PROGRESSING, Some(progress)),
     ] {
         let Some(state) = state else { continue };
-        state.set(&mut status.conditions, type_, sight.generation, sight.now);
+        state.set(
+            &mut status.conditions,
+            type_,
+            observed.generation,
+            observed.now,
+        );
     }
-    news
+    events
 }
 
 /// The names, sorted, and no more than a status may hold.
@@ -76,22 +81,22 @@ fn nodes(names: &[String]) -> Vec<String> {
 
 /// None while the Deployment's controller has not looked at its present spec: what was said before
 /// stays, with the generation that it was said of, which tells `kubectl wait` to go on waiting.
-fn availability(sight: &Observed<'_>, before: &MemcachedStatus) -> Option<State> {
-    let Some(deployment) = &sight.deployment else {
+fn availability(observed: &Observed<'_>, before: &MemcachedStatus) -> Option<State> {
+    let Some(deployment) = &observed.deployment else {
         let message = "the Deployment is not there";
         return Some(State::of(false, "NoDeployment", message));
     };
     let available = deployment.status.available_replicas;
-    let message = format!("{available} of {} servers are available", sight.size);
+    let message = format!("{available} of {} servers are available", observed.size);
     let too_few = "TooFewServersAvailable";
     if !deployment.is_observed() {
         let first = condition::get(&before.conditions, AVAILABLE).is_none();
         return first.then(|| State::of(false, too_few, message));
     }
-    let all = available >= sight.size;
+    let all = available >= observed.size;
     let enough = match deployment.says("Available") {
         // It speaks of the size that it was given, which is not the spec's if it could not be changed.
-        Some(said) if !sight.blocked => said.status == "True",
+        Some(said) if !observed.blocked => said.status == "True",
         _ => all,
     };
     Some(if enough {
@@ -101,15 +106,15 @@ fn availability(sight: &Observed<'_>, before: &MemcachedStatus) -> Option<State>
     })
 }
 
-fn progress(sight: &Observed<'_>, before: &MemcachedStatus) -> State {
-    if sight.blocked {
-        let message = "it goes on when what the condition Degraded tells is out of the way";
+fn progress(observed: &Observed<'_>, before: &MemcachedStatus) -> State {
+    if observed.blocked {
+        let message = "blocked: see the condition Degraded";
         return State::of(false, "Blocked", message);
     }
-    let Some(deployment) = &sight.deployment else {
+    let Some(deployment) = &observed.deployment else {
         return State::of(true, "NoDeployment", "the Deployment is not there");
     };
-    let (size, counts) = (sight.size, &deployment.status);
+    let (size, counts) = (observed.size, &deployment.status);
     let message = format!(
         "{} of {size} servers are as the spec says, {} available",
         counts.updated_replicas, counts.available_replicas
@@ -120,14 +125,14 @@ fn progress(sight: &Observed<'_>, before: &MemcachedStatus) -> State {
     }
     // A server that is unavailable for a while after a change has reached all does not begin it anew.
     let was_complete = condition::get(&before.conditions, PROGRESSING)
-        .is_some_and(|c| c.reason == COMPLETE && c.observed_generation == sight.generation);
+        .is_some_and(|c| c.reason == COMPLETE && c.observed_generation == observed.generation);
     let all = counts.updated_replicas == size && counts.replicas == size;
     if all && (was_complete || counts.available_replicas >= size) {
         let message = format!("all of {size} servers are as the spec says");
         return State::of(false, COMPLETE, message);
     }
     if deployment.is_paused() && counts.replicas == size {
-        let resume = format!("kubectl rollout resume deployment/{}", sight.name);
+        let resume = format!("kubectl rollout resume deployment/{}", observed.name);
         let message = format!("{message}: the Deployment is paused until {resume}");
         return State::of(false, "Paused", message);
     }
@@ -138,10 +143,10 @@ fn progress(sight: &Observed<'_>, before: &MemcachedStatus) -> State {
 }
 
 /// What a person would look for, besides what is told of every kind's child.
-fn news(sight: &Observed<'_>, before: &MemcachedStatus, progress: &State) -> Vec<NewEvent> {
-    let mut news = Vec::new();
-    let mut tell = |reason, action, note| {
-        news.push(NewEvent {
+fn events(observed: &Observed<'_>, before: &MemcachedStatus, progress: &State) -> Vec<NewEvent> {
+    let mut events = Vec::new();
+    let mut publish = |reason, action, note| {
+        events.push(NewEvent {
             severity: Severity::Normal,
             reason,
             action,
@@ -151,19 +156,19 @@ fn news(sight: &Observed<'_>, before: &MemcachedStatus, progress: &State) -> Vec
     let last = condition::get(&before.conditions, PROGRESSING);
     let was_complete = last.is_some_and(|last| last.reason == COMPLETE);
     if let Some(replicas) = before.replicas
-        && sight.changed
+        && observed.changed
         && was_complete
-        && replicas != sight.size
+        && replicas != observed.size
     {
-        let note = format!("from {replicas} to {} servers", sight.size);
-        tell("Scaled", "Scale", note);
+        let note = format!("from {replicas} to {} servers", observed.size);
+        publish("Scaled", "Scale", note);
     }
-    let same = was_complete && last.is_some_and(|c| c.observed_generation == sight.generation);
+    let same = was_complete && last.is_some_and(|c| c.observed_generation == observed.generation);
     if progress.reason == COMPLETE && !same {
         // Without a number: news that differ in numbers alone are counted as one.
-        tell("Complete", "RollOut", EVERY_SERVER.to_owned());
+        publish("Complete", "RollOut", EVERY_SERVER.to_owned());
     }
-    news
+    events
 }
 
 #[cfg(test)]
@@ -197,7 +202,11 @@ mod tests {
         )
     }
 
-    fn sight(generation: i64, size: i32, deployment: Option<DeploymentView>) -> Observed<'static> {
+    fn observed(
+        generation: i64,
+        size: i32,
+        deployment: Option<DeploymentView>,
+    ) -> Observed<'static> {
         Observed {
             name: "x",
             generation: Some(generation),
@@ -210,9 +219,12 @@ mod tests {
         }
     }
 
-    fn look(sight: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<(&'static str, String)> {
-        let news = next(sight, status).into_iter();
-        news.map(|news| (news.reason, news.note)).collect()
+    fn reconcile(
+        observed: &Observed<'_>,
+        status: &mut MemcachedStatus,
+    ) -> Vec<(&'static str, String)> {
+        let events = next(observed, status).into_iter();
+        events.map(|event| (event.reason, event.note)).collect()
     }
 
     fn condition<'a>(status: &'a MemcachedStatus, type_: &str) -> &'a Condition {
@@ -232,7 +244,7 @@ mod tests {
     fn three_servers_come_and_become_five() {
         let mut status = MemcachedStatus::default();
         let new = deployment(1, &json!({}));
-        assert_eq!(look(&sight(1, 3, Some(new)), &mut status), []);
+        assert_eq!(reconcile(&observed(1, 3, Some(new)), &mut status), []);
         assert_eq!(
             state(&status, AVAILABLE),
             is("False", "TooFewServersAvailable")
@@ -240,8 +252,8 @@ mod tests {
         assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
         assert_eq!(status.ready_replicas, Some(0));
 
-        let told = look(&sight(1, 3, Some(well(1, 3))), &mut status);
-        assert_eq!(told, [("Complete", EVERY_SERVER.to_owned())]);
+        let published = reconcile(&observed(1, 3, Some(well(1, 3))), &mut status);
+        assert_eq!(published, [("Complete", EVERY_SERVER.to_owned())]);
         assert_eq!(
             state(&status, AVAILABLE),
             is("True", "EnoughServersAvailable")
@@ -260,10 +272,10 @@ mod tests {
         // The spec says five; the Deployment was given it, and its controller has not looked yet.
         let mut stale = well(1, 3);
         stale.generation = Some(2);
-        let mut scaled = sight(2, 5, Some(stale));
+        let mut scaled = observed(2, 5, Some(stale));
         scaled.changed = true;
-        let told = look(&scaled, &mut status);
-        assert_eq!(told, [("Scaled", "from 3 to 5 servers".to_owned())]);
+        let published = reconcile(&scaled, &mut status);
+        assert_eq!(published, [("Scaled", "from 3 to 5 servers".to_owned())]);
         assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
         // As it was said of the generation before: kubectl wait goes on waiting.
         assert_eq!(
@@ -272,15 +284,15 @@ mod tests {
         );
         assert_eq!(condition(&status, AVAILABLE).observed_generation, Some(1));
 
-        let told = look(&sight(2, 5, Some(well(2, 5))), &mut status);
-        assert_eq!(told, [("Complete", EVERY_SERVER.to_owned())]);
+        let published = reconcile(&observed(2, 5, Some(well(2, 5))), &mut status);
+        assert_eq!(published, [("Complete", EVERY_SERVER.to_owned())]);
         assert_eq!(condition(&status, AVAILABLE).observed_generation, Some(2));
     }
 
     #[test]
     fn no_server_is_a_size_as_any_other() {
         let mut status = MemcachedStatus::default();
-        look(&sight(1, 0, Some(well(1, 0))), &mut status);
+        reconcile(&observed(1, 0, Some(well(1, 0))), &mut status);
         assert_eq!(
             state(&status, AVAILABLE),
             is("True", "EnoughServersAvailable")
@@ -298,11 +310,11 @@ mod tests {
         );
         for deployment in [None, Some(well(1, 3)), Some(failing)] {
             let mut status = MemcachedStatus::default();
-            look(&sight(1, 3, deployment.clone()), &mut status);
+            reconcile(&observed(1, 3, deployment.clone()), &mut status);
             let before = status.clone();
-            let mut again = sight(1, 3, deployment);
+            let mut again = observed(1, 3, deployment);
             again.now = at(99);
-            assert_eq!(look(&again, &mut status), []);
+            assert_eq!(reconcile(&again, &mut status), []);
             assert_eq!(status, before);
         }
     }
@@ -310,26 +322,29 @@ mod tests {
     #[test]
     fn a_new_image_is_under_way_though_the_old_counts_look_complete() {
         let mut status = MemcachedStatus::default();
-        look(&sight(1, 3, Some(well(1, 3))), &mut status);
+        reconcile(&observed(1, 3, Some(well(1, 3))), &mut status);
         let mut stale = well(1, 3);
         stale.generation = Some(2);
-        look(&sight(2, 3, Some(stale)), &mut status);
+        reconcile(&observed(2, 3, Some(stale)), &mut status);
         assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
         // An old pod beside three new ones.
         let mut surplus = well(2, 3);
         surplus.status.replicas = 4;
-        look(&sight(2, 3, Some(surplus)), &mut status);
+        reconcile(&observed(2, 3, Some(surplus)), &mut status);
         assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
     }
 
     #[test]
     fn a_server_that_is_away_for_a_while_begins_no_change_anew() {
         let mut status = MemcachedStatus::default();
-        look(&sight(1, 3, Some(well(1, 3))), &mut status);
+        reconcile(&observed(1, 3, Some(well(1, 3))), &mut status);
         let mut away = well(1, 3);
         away.status.available_replicas = 2;
         away.status.conditions[0].status = "False".to_owned();
-        assert_eq!(look(&sight(1, 3, Some(away.clone())), &mut status), []);
+        assert_eq!(
+            reconcile(&observed(1, 3, Some(away.clone())), &mut status),
+            []
+        );
         assert_eq!(state(&status, PROGRESSING), is("False", "Complete"));
         assert_eq!(
             state(&status, AVAILABLE),
@@ -337,25 +352,25 @@ mod tests {
         );
         // But one that has not been there yet is waited for.
         let mut status = MemcachedStatus::default();
-        look(&sight(1, 3, Some(away)), &mut status);
+        reconcile(&observed(1, 3, Some(away)), &mut status);
         assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
     }
 
     #[test]
     fn what_is_in_the_way_is_not_called_complete() {
         let mut status = MemcachedStatus::default();
-        look(&sight(1, 3, Some(well(1, 3))), &mut status);
-        let mut blocked = sight(2, 5, Some(well(1, 3)));
+        reconcile(&observed(1, 3, Some(well(1, 3))), &mut status);
+        let mut blocked = observed(2, 5, Some(well(1, 3)));
         blocked.blocked = true;
-        look(&blocked, &mut status);
+        reconcile(&blocked, &mut status);
         assert_eq!(state(&status, PROGRESSING), is("False", "Blocked"));
         assert_eq!(
             state(&status, AVAILABLE),
             is("False", "TooFewServersAvailable")
         );
-        let mut nothing = sight(2, 5, None);
+        let mut nothing = observed(2, 5, None);
         nothing.blocked = true;
-        look(&nothing, &mut status);
+        reconcile(&nothing, &mut status);
         assert_eq!(state(&status, AVAILABLE), is("False", "NoDeployment"));
         assert_eq!(status.replicas, Some(0));
     }
@@ -371,7 +386,7 @@ mod tests {
         };
         let mut status = MemcachedStatus::default();
         let paused = json!({"type": "Progressing", "status": "Unknown", "reason": "DeploymentPaused", "message": "m"});
-        look(&sight(1, 3, Some(halfway(paused))), &mut status);
+        reconcile(&observed(1, 3, Some(halfway(paused))), &mut status);
         assert_eq!(state(&status, PROGRESSING), is("False", "Paused"));
         assert!(
             condition(&status, PROGRESSING)
@@ -380,17 +395,17 @@ mod tests {
         );
         let late = json!({"type": "Progressing", "status": "False", "reason": DEADLINE, "message": "timed out"});
         let late = halfway(late);
-        look(&sight(1, 3, Some(late)), &mut status);
+        reconcile(&observed(1, 3, Some(late)), &mut status);
         assert_eq!(state(&status, PROGRESSING), is("False", DEADLINE));
     }
 
     #[test]
     fn names_are_sorted_and_bounded() {
         let names: Vec<String> = (0..5_000).rev().map(|n| format!("{n:0>63}")).collect();
-        let mut sight = sight(1, 5_000, Some(well(1, 5_000)));
-        sight.pods = names;
+        let mut observed = observed(1, 5_000, Some(well(1, 5_000)));
+        observed.pods = names;
         let mut status = MemcachedStatus::default();
-        look(&sight, &mut status);
+        reconcile(&observed, &mut status);
         let nodes = status.nodes.clone().unwrap();
         assert!(nodes.len() == MAX_NODES && nodes.is_sorted());
         assert_eq!(nodes[0], "0".repeat(63));
@@ -406,7 +421,7 @@ mod tests {
         ] {
             let mut odd = deployment(1, &status);
             odd.generation = None;
-            look(&sight(1, 3, Some(odd)), &mut MemcachedStatus::default());
+            reconcile(&observed(1, 3, Some(odd)), &mut MemcachedStatus::default());
         }
     }
 }

@@ -343,7 +343,7 @@ async fn a_foreign_job_is_left_alone() {
     assert_eq!(kubectl.field("foobar/x", PHASE).await, "Pending");
     assert_eq!(
         kubectl.field("foobar/x", MESSAGE).await,
-        "Job \"x-1\" exists and does not belong to this FooBar: it is left alone until somebody deletes it"
+        "Job \"x-1\" exists and does not belong to this FooBar: it is left alone until it is deleted"
     );
     assert_eq!(kubectl.field("job/x-1", version).await, before);
     let owner = "{.metadata.ownerReferences[*].name}";
