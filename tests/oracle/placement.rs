@@ -273,7 +273,7 @@ fn a_pod_belongs_where_kubernetes_says() {
     for ((template, node), answer) in cases.iter().zip(&answers) {
         let watched = serde_json::from_value(node.clone()).unwrap();
         let view = NodeView::of(watched, Utc::now());
-        let ours = Placement::of(Some(&PodTemplate(template.clone()))).fate(&view);
+        let ours = Placement::of(Some(&PodTemplate(template.clone()))).eligibility(&view);
         let theirs = answer.fate(node["spec"]["unschedulable"] == true);
         *shares.entry(format!("{theirs:?}")).or_default() += 1;
         if ours != theirs {

@@ -1,4 +1,4 @@
-//! The defaults and rules of a `MyDaemonSet`, the same for the webhook and the reconciler.
+//! The defaults and rules of a `MyDaemonSet`, shared by the webhook and the reconciler.
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -14,13 +14,13 @@ use crate::reconcile::write::MANAGED_BY;
 
 /// `spec.updateStrategy.type`: the operator replaces pods.
 pub const ROLLING_UPDATE: &str = "RollingUpdate";
-/// `spec.updateStrategy.type`: people delete pods.
+/// `spec.updateStrategy.type`: users delete pods.
 pub const ON_DELETE: &str = "OnDelete";
 
 /// The name becomes a label value of every pod.
 const MAX_NAME_LEN: usize = 63;
 const TEMPLATE: &str = "spec.template";
-/// The most revisions that `spec.revisionHistoryLimit` may keep: each may be as large as a spec.
+/// The maximum of `spec.revisionHistoryLimit`: each revision may be as large as a spec.
 pub const MAX_HISTORY: i64 = 100;
 const ROLLING: &str = "spec.updateStrategy.rollingUpdate";
 
@@ -130,7 +130,7 @@ fn check_metadata(template: &PodTemplate, findings: &mut Findings) {
     }
 }
 
-/// What only a scheduler could see to is refused: these pods are given their node at birth.
+/// Rejects what only a scheduler could handle: these pods are created with their node.
 fn check_pod_spec(template: &PodTemplate, findings: &mut Findings) {
     let Some(spec) = template.spec() else {
         return;
@@ -151,7 +151,7 @@ fn check_pod_spec(template: &PodTemplate, findings: &mut Findings) {
         }
     }
     placement::rules::check(&format!("{TEMPLATE}.spec"), spec, findings);
-    // A pod that ends would be made again and again.
+    // A pod that ends would be created again and again.
     template::check_restart_policy(format_args!("{TEMPLATE}.spec"), spec, "Always", findings);
     let volumes = spec.get("volumes").and_then(Value::as_array);
     for (i, volume) in volumes.into_iter().flatten().enumerate() {
@@ -222,7 +222,7 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
     }
 }
 
-/// The value as it was written.
+/// The value as written.
 fn shown(value: &IntOrString) -> Value {
     match value {
         IntOrString::Int(number) => Value::from(*number),
@@ -247,17 +247,17 @@ fn host_port(template: &PodTemplate) -> Option<(&str, i64)> {
     })
 }
 
-/// A number of nodes, or a part of those that should have a pod.
+/// A number of nodes, or a percentage of those that should have a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many nodes.
+    /// That many nodes.
     Nodes(u32),
-    /// So many hundredths of the nodes that should have a pod, from 0 to 100.
+    /// That many hundredths of the nodes that should have a pod, from 0 to 100.
     Percent(u32),
 }
 
 impl Amount {
-    /// Reads the value of a field, or says what is wrong with it in the API's words.
+    /// Parses the value of a field, or says what is wrong with it in the API's words.
     pub fn read(value: &IntOrString) -> Result<Self, &'static str> {
         match value {
             IntOrString::Int(number) => u32::try_from(*number)
@@ -276,8 +276,7 @@ impl Amount {
         }
     }
 
-    /// The amount as a number of nodes out of `total`, a percentage rounded up, as the built-in
-    /// `DaemonSet` does.
+    /// The amount as a number of nodes out of `total`. A percentage is rounded up, as in the built-in `DaemonSet`.
     pub fn of(self, total: usize) -> usize {
         match self {
             Self::Nodes(nodes) => nodes as usize,
@@ -285,7 +284,7 @@ impl Amount {
         }
     }
 
-    /// Whether it is nothing of however many.
+    /// Whether it is zero of any total.
     pub fn is_zero(self) -> bool {
         matches!(self, Self::Nodes(0) | Self::Percent(0))
     }

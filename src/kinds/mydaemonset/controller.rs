@@ -1,5 +1,5 @@
-//! The edge: what is watched, and which object is to be looked at when something changes. What is to
-//! be done is decided elsewhere, as a pure function; [`look`] does it.
+//! The I/O edge: which objects are watched, and which one a change requeues. What to do is decided
+//! elsewhere, by a pure function; [`pass`] carries it out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,38 +27,38 @@ use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use crate::reconcile::{Action, Context, Error, Key, Reconciler, runner};
 
-mod look;
+mod pass;
 mod pods;
 mod revisions;
 
-use look::Reconcile;
+use pass::Reconcile;
 
-/// The name of this controller in logs and figures.
+/// The name of this controller in logs and metrics.
 const NAME: &str = "mydaemonset";
-/// So many objects come in one page of a list.
+/// Page size of a list.
 const PAGE: u32 = 100;
 
-/// What is kept of a `MyDaemonSet`.
+/// What the cache holds of a `MyDaemonSet`.
 #[derive(Debug)]
 struct ObjectView {
     uid: String,
     generation: Option<i64>,
     version: String,
     deleting: bool,
-    /// The value of the annotation with which a stopped roll-out goes on.
+    /// The value of the annotation that resumes a stopped roll-out.
     resume: Option<String>,
-    /// The spec, read once for each version of the object.
-    settled: Result<Settled, Vec<Fault>>,
+    /// The spec, decoded and validated once for each version of the object.
+    parsed: Result<ParsedSpec, Vec<Fault>>,
     status: MyDaemonSetStatus,
 }
 
-/// A spec that obeys the rules, in the forms in which it is used.
+/// A valid spec in the forms in which it is used.
 #[derive(Debug)]
-struct Settled {
+struct ParsedSpec {
     strategy: Strategy,
     placement: Placement,
     history: usize,
-    /// The content of the revision, as text: a tree of values takes many times the memory, and is
+    /// The content of the revision, as text: a value tree takes many times the memory, and is
     /// needed only while a pod is built.
     canonical: Arc<str>,
     hash: String,
@@ -69,7 +69,7 @@ impl ObjectView {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
-        let settled = settle::<MyDaemonSetRules>(&name, &annotations, object.spec.text(), now);
+        let parsed = settle::<MyDaemonSetRules>(&name, &annotations, object.spec.text(), now);
         Self {
             uid: metadata.uid.unwrap_or_default(),
             generation: metadata.generation,
@@ -79,9 +79,9 @@ impl ObjectView {
                 .get(RESUME_ANNOTATION)
                 .filter(|hash| hash.len() == revision::HASH_LEN)
                 .cloned(),
-            settled: settled.map(|spec| {
+            parsed: parsed.map(|spec| {
                 let canonical = Content::of(&spec).canonical();
-                Settled {
+                ParsedSpec {
                     strategy: Strategy::of(&spec),
                     placement: Placement::of(spec.template.as_ref()),
                     history: history(&spec),
@@ -94,14 +94,13 @@ impl ObjectView {
     }
 }
 
-/// How many revisions are kept that no pod uses. An object from before the limit had a maximum may
-/// ask for more.
+/// How many unused revisions are kept. An object from before the limit had a maximum may ask for more.
 fn history(spec: &MyDaemonSetSpec) -> usize {
     let limit = spec.revision_history_limit.map_or(10, i64::from);
     usize::try_from(limit.clamp(1, MAX_HISTORY)).unwrap_or(1)
 }
 
-/// Runs the reconciler until the context says stop.
+/// Runs the reconciler until the context is cancelled.
 ///
 /// # Errors
 /// When a watch or a worker dies, which is a bug.
@@ -139,7 +138,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
     runner::join(watches, workers).await
 }
 
-/// Under which text an object is found by its owner: the UID, or of an orphan the name.
+/// Index key of an object by its owner: the UID, or an orphan's owner name.
 fn of_owner(name: &str, uid: &str) -> String {
     if uid.is_empty() {
         format!("orphan/{name}")
@@ -148,7 +147,7 @@ fn of_owner(name: &str, uid: &str) -> String {
     }
 }
 
-/// Under which text the pods of a node are found.
+/// Index key of the pods of a node.
 fn on_node(node: &str) -> String {
     format!("node/{node}")
 }
@@ -161,18 +160,17 @@ struct Controller {
     pods: Arc<Cache<PodView>>,
     revisions: Arc<Cache<RevisionView>>,
     memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
-    /// The statuses that were written last.
-    own: WriteCache<look::Before>,
+    /// The last written statuses.
+    own: WriteCache<pass::Before>,
     metrics: Metrics,
 }
 
-/// Everything, in pages so small that a whole one weighs little: nodes and pods are long texts of
-/// which little is kept.
+/// All objects, in small pages: nodes and pods are long texts of which little is kept.
 fn all() -> Selection {
     Selection::default().page(PAGE)
 }
 
-/// The pods and revisions that this operator made.
+/// The pods and revisions that this operator created.
 fn ours() -> Selection {
     all().labels(&format!("{MANAGED_BY}={MANAGER},{NAME_LABEL}"))
 }
@@ -182,8 +180,8 @@ impl Controller {
         let (cache, health) = (self.objects.clone(), self.context.watch_health());
         let clock = self.context.clock.clone();
         let view = |object| ObjectView::of(object, clock());
-        let touched = |touched: &CacheEvent<'_, ObjectView>| touched.enqueue(&self.queue);
-        follow(api, all(), cache, health, view, touched).await;
+        let on_event = |event: &CacheEvent<'_, ObjectView>| event.enqueue(&self.queue);
+        follow(api, all(), cache, health, view, on_event).await;
     }
 
     async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
@@ -193,24 +191,24 @@ impl Controller {
             let before = self.pods.get(&Key::of(&pod.metadata));
             PodView::of(pod, clock()).after(before.as_deref())
         };
-        let touched = |touched: &CacheEvent<'_, PodView>| self.pod_touched(touched);
-        follow(api, ours(), cache, health, view, touched).await;
+        let on_event = |event: &CacheEvent<'_, PodView>| self.on_pod_event(event);
+        follow(api, ours(), cache, health, view, on_event).await;
     }
 
     async fn watch_revisions(self: Arc<Self>, api: Api<WatchedRevision>) {
         let (cache, health) = (self.revisions.clone(), self.context.watch_health());
-        let touched = |touched: &CacheEvent<'_, RevisionView>| {
-            if touched.old != touched.new
-                && let Some(revision) = touched.new.or(touched.old)
+        let on_event = |event: &CacheEvent<'_, RevisionView>| {
+            if event.old != event.new
+                && let Some(revision) = event.new.or(event.old)
             {
-                let key = Key::new(&touched.key.namespace, &revision.owner);
-                if touched.new.is_none() {
+                let key = Key::new(&event.key.namespace, &revision.owner);
+                if event.new.is_none() {
                     self.remember(&key, |memory| memory.stored = None);
                 }
                 self.queue.add(key);
             }
         };
-        follow(api, ours(), cache, health, RevisionView::of, touched).await;
+        follow(api, ours(), cache, health, RevisionView::of, on_event).await;
     }
 
     async fn watch_nodes(self: Arc<Self>) {
@@ -223,25 +221,25 @@ impl Controller {
             let before = self.nodes.get(&Key::new("", &node.name));
             node.after(before.as_deref(), now)
         };
-        let touched = |touched: &CacheEvent<'_, NodeView>| self.node_touched(touched);
-        follow(api, all(), cache, health, view, touched).await;
+        let on_event = |event: &CacheEvent<'_, NodeView>| self.on_node_event(event);
+        follow(api, all(), cache, health, view, on_event).await;
     }
 
-    fn pod_touched(&self, touched: &CacheEvent<'_, PodView>) {
-        if touched.old == touched.new {
+    fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
+        if event.old == event.new {
             return;
         }
-        let mut owners: Vec<&PodView> = [touched.new, touched.old]
+        let mut owners: Vec<&PodView> = [event.new, event.old]
             .into_iter()
             .flatten()
             .filter(|pod| !pod.owner.is_empty())
             .collect();
         owners.dedup_by(|a, b| (&a.owner, &a.node) == (&b.owner, &b.node));
         for pod in owners {
-            let key = Key::new(&touched.key.namespace, &pod.owner);
+            let key = Key::new(&event.key.namespace, &pod.owner);
             self.remember(&key, |memory| {
                 memory.seen(pod);
-                if touched.new.is_none() && memory.uid == pod.owner_uid {
+                if event.new.is_none() && memory.uid == pod.owner_uid {
                     memory.vanished(pod);
                     memory.gone(pod);
                 }
@@ -250,23 +248,22 @@ impl Controller {
         }
     }
 
-    /// A node's heartbeat changes nothing in its view, and most changes of a node concern few
-    /// objects.
-    fn node_touched(&self, touched: &CacheEvent<'_, NodeView>) {
-        if touched.old == touched.new {
+    /// A node's heartbeat does not change its view, and most changes of a node concern few objects.
+    fn on_node_event(&self, event: &CacheEvent<'_, NodeView>) {
+        if event.old == event.new {
             return;
         }
-        // A pod that is there may be of a revision with other demands.
-        let pods = self.pods.find(&on_node(&touched.key.name));
+        // An existing pod may be of a revision with another placement.
+        let pods = self.pods.find(&on_node(&event.key.name));
         let owners: HashSet<&str> = pods.iter().map(|pod| pod.owner_uid.as_str()).collect();
         for key in self.objects.keys() {
             let Some(object) = self.objects.get(&key) else {
                 continue;
             };
-            self.remember(&key, |memory| memory.touch(&touched.key.name));
-            if let Ok(settled) = &object.settled
+            self.remember(&key, |memory| memory.touch(&event.key.name));
+            if let Ok(parsed) = &object.parsed
                 && (owners.contains(object.uid.as_str())
-                    || concerns(&settled.placement, touched.old, touched.new))
+                    || concerns(&parsed.placement, event.old, event.new))
             {
                 self.queue.add(key);
             }
@@ -297,9 +294,11 @@ impl Controller {
 
 /// Whether a change of a node can change what is decided for pods of that placement.
 fn concerns(placement: &Placement, old: Option<&NodeView>, new: Option<&NodeView>) -> bool {
-    let fate = |node: Option<&NodeView>| node.map(|node| placement.fate(node));
-    let facts = |node: Option<&NodeView>| node.map(|node| (node.uid.clone(), node.not_ready_since));
-    fate(old) != fate(new) || (fate(new) != Some(Eligibility::Leave) && facts(old) != facts(new))
+    let eligibility = |node: Option<&NodeView>| node.map(|node| placement.eligibility(node));
+    let relevant =
+        |node: Option<&NodeView>| node.map(|node| (node.uid.clone(), node.not_ready_since));
+    eligibility(old) != eligibility(new)
+        || (eligibility(new) != Some(Eligibility::Leave) && relevant(old) != relevant(new))
 }
 
 impl Reconciler for Controller {
@@ -309,10 +308,10 @@ impl Reconciler for Controller {
             return Ok(Action::default());
         };
         if object.deleting {
-            // Its pods and revisions go (or stay) by their owner references.
+            // The garbage collector deletes or orphans its pods and revisions by their owner references.
             return Ok(Action::default());
         }
-        Reconcile::new(self, key, &object, now).take().await
+        Reconcile::new(self, key, &object, now).run().await
     }
 }
 

@@ -1,11 +1,11 @@
-//! The types of `MyDaemonSet`, and the CRD made from them.
+//! The types of `MyDaemonSet`, and the CRD generated from them.
 //!
-//! The schema carries types and descriptions alone: the API server checks a schema before it calls a
-//! validating webhook, so a bound in it would hide the webhook's complete list of faults.
+//! The schema has only types and descriptions: the API server validates the schema before it calls
+//! a validating webhook, so a bound in it would hide the webhook's complete list of errors.
 
-// The texts are also what `kubectl explain` shows, where back-ticks would only be noise.
+// `kubectl explain` shows these texts as well, where back-ticks would only be noise.
 #![allow(clippy::doc_markdown)]
-// Columns of one type are no repetition.
+// Clippy takes columns of one type for duplicates.
 #![allow(clippy::duplicated_attributes)]
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -20,7 +20,7 @@ use crate::kinds::template::PodTemplate;
 use crate::reconcile::condition::Condition;
 use crate::reconcile::raw;
 
-/// What one pod on every eligible node shall look like, and how a change of it is rolled out.
+/// What one pod on every eligible node looks like, and how a change of it is rolled out.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "apps.zhongmingmao.io",
@@ -115,7 +115,7 @@ pub struct MyDaemonSetSpec {
 #[serde(rename_all = "camelCase")]
 pub struct UpdateStrategy {
     /// RollingUpdate: the operator replaces pods, as spec.updateStrategy.rollingUpdate says.
-    /// OnDelete: a node gets the newest revision when somebody deletes its pod. Default: RollingUpdate.
+    /// OnDelete: a node gets the newest revision when its pod is deleted. Default: RollingUpdate.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<String>,
     /// The limits of a roll-out of type RollingUpdate. Without effect under OnDelete.
@@ -204,12 +204,12 @@ pub struct MyDaemonSetStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The schema of a number or a percentage. Its bounds are the webhook's to word.
+/// The schema of a number or a percentage. The webhook words its bounds.
 fn int_or_percent(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "nullable": true})
 }
 
-/// A `MyDaemonSet` as it is stored.
+/// A `MyDaemonSet` as stored.
 pub type RawMyDaemonSet = raw::Object<MyDaemonSet>;
 
 /// The CRD.

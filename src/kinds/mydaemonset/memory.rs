@@ -1,7 +1,7 @@
-//! What the controller remembers of an object between two looks at it.
+//! What the controller remembers of an object between two reconciles.
 //!
-//! Nothing here is needed for correctness after a restart: it bridges the time until the watches show
-//! what was done, and holds what would else be told too often.
+//! Nothing here is needed for correctness after a restart. It covers the time until the watches
+//! show what was done, and limits how often Events and status writes repeat.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,77 +9,78 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::revision::RevisionView;
-use super::rollout::board::RolloutState;
+use super::rollout::state::RolloutState;
 use super::rollout::{Claim, Create, Delete, DeleteReason, Last};
 use super::status::Refusal;
 use super::views::PodView;
 use crate::reconcile::pace::StatusWrites;
 
-/// A watch that does not show within this time what the API server has done is not waited for: the API server is asked.
+/// After this time the API server is asked about a change that it made and the watch has not shown.
 const WATCH_TIMEOUT: TimeDelta = TimeDelta::seconds(30);
-/// A call that had no definite answer may be carried out for so long after it ended. The API server itself gives up a
-/// request after 60 s (`--request-timeout`); etcd may commit what was given up.
+/// A call without a definite answer may still be carried out for this long after it ended. The API
+/// server itself gives up a request after 60 s (`--request-timeout`), but etcd may commit what was
+/// given up.
 const MAY_LAND: TimeDelta = TimeDelta::seconds(65);
-/// No call is under way for longer: it is given up after 40 s.
+/// Upper bound on the duration of a call: the client gives up after 40 s.
 const MAX_CALL: TimeDelta = TimeDelta::seconds(45);
-/// Pods made and deleted are told of at most once in this time.
-const NEWS_INTERVAL: TimeDelta = TimeDelta::seconds(60);
-/// The longest pause after the API server refused to make a pod.
+/// Created and deleted pods are reported at most once in this time.
+const EVENT_INTERVAL: TimeDelta = TimeDelta::seconds(60);
+/// The longest pause after the API server rejected a pod.
 const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
-/// The longest pause between two writes of a status of which only numbers changed.
+/// The longest pause between two status writes that change only numbers.
 const MAX_REST: TimeDelta = TimeDelta::milliseconds(100);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// The object's UID: another one means that nothing of this holds.
+    /// The object's UID. With another UID nothing of this applies.
     pub uid: String,
-    /// The verdicts on all nodes; none before the first look.
-    pub board: Option<RolloutState>,
-    /// Nodes of which something changed since the last look.
+    /// The verdicts on all nodes; `None` before the first reconcile.
+    pub rollout_state: Option<RolloutState>,
+    /// Nodes that changed since the last reconcile.
     changed: BTreeSet<Box<str>>,
-    /// What was done on nodes and not yet seen, and what was last on those whose pod is gone.
+    /// What was done on nodes and not yet observed, and the last pod of those without one.
     nodes: HashMap<Box<str>, Recent>,
-    /// When something of that is believed no longer.
+    /// When the beliefs about a node must be checked.
     ends: BTreeSet<(DateTime<Utc>, Box<str>)>,
-    /// The revision of which the API server is known to take a pod.
-    pub proven: Option<String>,
-    /// Whether the last look made as many pods as one may, and all went well.
+    /// The revision whose pods the API server is known to accept.
+    pub validated: Option<String>,
+    /// Whether the last reconcile created the maximum number of pods without a failure.
     pub flowing: bool,
-    /// Where no trial is possible: the revision, and the node whose pod is the trial.
-    pub untried: Option<(String, Option<String>)>,
-    /// The labels of a pod that was made were not ours.
+    /// Where no dry run is possible: the revision, and the node whose pod is the trial.
+    pub trial: Option<(String, Option<String>)>,
+    /// A created pod came back with other labels than ours.
     pub relabelled: bool,
-    /// The revision of the present spec as it was stored, while the watch does not show it, and until when.
+    /// The revision of the current spec as it was stored, while the watch does not show it, and until when.
     pub stored: Option<(Arc<RevisionView>, DateTime<Utc>)>,
     /// The failures of steps.
     troubles: BTreeMap<Step, Trouble>,
-    /// How many looks in a row ended with something that could not be done.
-    pub in_vain: usize,
-    /// Pods that the watch shows no more, though nobody deleted them, by UID.
+    /// How many reconciles in a row ended with something that could not be done.
+    pub failures: usize,
+    /// Pods that the watch no longer shows although they were not deleted, by UID.
     pub vanished: BTreeMap<String, Claim>,
-    /// When a status was written last.
+    /// When the status was last written.
     pub written: Option<DateTime<Utc>>,
     /// The backoff of status writes against another operator's.
     pub statuses: StatusWrites,
-    /// What was done and not yet told.
+    /// What was done and is not published yet.
     tally: Tally,
-    /// When it was last asked what changed.
-    looked: DateTime<Utc>,
+    /// When the changes were last taken.
+    taken_at: DateTime<Utc>,
 }
 
 /// What was done on a node.
 #[derive(Debug, Default)]
 struct Recent {
-    /// Pods that were made and that the watch has not shown.
+    /// Created pods that the watch has not shown.
     creates: Vec<Creation>,
-    /// Pods that were deleted and that the watch still shows as they were.
+    /// Deleted pods that the watch still shows unchanged.
     deletes: Vec<Deletion>,
-    /// Pods that were adopted or released and not yet seen so, and until when that is believed.
+    /// Pods that were adopted or released and are not yet observed so, and until when that is believed.
     claims: Vec<(Claim, DateTime<Utc>)>,
-    /// What was last on the node.
+    /// The last pod on the node.
     last: Option<Last>,
-    /// Since when the node is gone, though there are pods on it.
+    /// Since when the node is gone although there are pods on it.
     gone_since: Option<DateTime<Utc>>,
 }
 
@@ -96,11 +97,11 @@ struct Deletion {
     belief: Belief<Delete>,
 }
 
-/// The belief that a call was carried out. It ends when the watch shows what it did, or when the API server, asked at the
-/// right time, says otherwise; never by itself.
+/// The belief that a call was carried out. It ends when the watch shows the effect, or when a live
+/// read at the right time says otherwise; never by itself.
 #[derive(Debug)]
 struct Belief<C> {
-    /// When the API server is asked.
+    /// When to ask the API server.
     ask: DateTime<Utc>,
     /// The call, if an attempt at it had no definite answer.
     unanswered: Option<Unanswered<C>>,
@@ -109,28 +110,29 @@ struct Belief<C> {
 #[derive(Debug)]
 struct Unanswered<C> {
     call: C,
-    /// The `metadata.generation` that it was made for. Another one may not want it.
+    /// The `metadata.generation` that the call was made for. Another one may not want it.
     generation: Option<i64>,
-    /// Until when it may be carried out.
+    /// Until when the call may still be carried out.
     until: DateTime<Utc>,
 }
 
-/// What is known of a call when it has ended.
+/// What is known of a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// It was carried out.
     Done,
-    /// It was not carried out, and will not be.
+    /// It was not carried out and will not be.
     Refused,
-    /// It was not carried out: the object has another version than the one that the call names. No attempt at the same call
-    /// can be carried out any more, but an earlier one may have been.
+    /// It was not carried out: the object has another version than the one in the call's
+    /// precondition. No attempt at the same call can be carried out any more, but an earlier one
+    /// may have been.
     Overtaken,
-    /// It may have been carried out, or still be.
+    /// It may have been carried out, or may still be.
     Unknown,
 }
 
 impl<C> Belief<C> {
-    /// That in a call which begins now.
+    /// For a call that begins now.
     fn new(now: DateTime<Utc>) -> Self {
         Self {
             ask: now + MAX_CALL + MAY_LAND,
@@ -138,7 +140,7 @@ impl<C> Belief<C> {
         }
     }
 
-    /// Takes in an answer. Whether the belief stays.
+    /// Records an answer. Returns whether the belief stays.
     fn answered(
         &mut self,
         answer: Answer,
@@ -163,7 +165,7 @@ impl<C> Belief<C> {
                 self.ask = now;
                 return self.unanswered.take().is_some();
             }
-            // It says nothing of an earlier attempt, which may still be carried out.
+            // This answer says nothing about an earlier attempt, which may still be carried out.
             Answer::Refused => match &self.unanswered {
                 Some(unanswered) => self.ask = unanswered.until,
                 None => return false,
@@ -172,7 +174,7 @@ impl<C> Belief<C> {
         true
     }
 
-    /// Goes on until then, if what is believed is so.
+    /// Extends the belief until `ask` if it was confirmed. Returns whether it stays.
     fn confirm(&mut self, ask: Option<DateTime<Utc>>) -> bool {
         let Some(ask) = ask else {
             return false;
@@ -182,7 +184,7 @@ impl<C> Belief<C> {
         true
     }
 
-    /// Waits no longer than it would from now on: the clock was set back.
+    /// Limits the waiting time as if it began now: the clock was set back.
     fn rebase(&mut self, now: DateTime<Utc>) {
         self.ask = match &mut self.unanswered {
             Some(unanswered) => {
@@ -207,7 +209,7 @@ impl<C> Belief<C> {
 pub struct Doubt {
     /// The pod's name.
     pub pod: String,
-    /// The UID of the pod that was deleted; empty for one that was made.
+    /// The UID of the deleted pod; empty for a created one.
     pub uid: String,
     /// The node's name.
     pub node: Box<str>,
@@ -237,16 +239,16 @@ impl Recent {
     }
 }
 
-/// A kind of calls. Each has pauses of its own: what is refused at one holds up no other.
+/// A kind of calls. Each backs off by itself, so that a rejection of one does not block the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Pods are made, or tried.
+    /// Pods are created, or dry-run.
     Create,
     /// Pods are deleted.
     Delete,
     /// Pods are adopted or released.
     Claim,
-    /// Pods without our labels are looked for, and released.
+    /// Pods without our labels are looked up and released.
     Release,
     /// Revisions are adopted.
     Adopt,
@@ -257,20 +259,20 @@ pub enum Step {
 /// What kind of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
-    /// The API server rejects the call as it is. It is reported at once.
+    /// The API server rejects the call as it is. Reported at once.
     Refused,
-    /// What a person has to fix, or what heals by itself: reported from the second time in a row.
+    /// A user has to fix it, or it heals by itself. Reported from the second failure in a row.
     Blocked,
-    /// Another attempt may succeed. The queue makes the pause. Reported from the second time in a row.
+    /// A retry may succeed. The queue makes the pause. Reported from the second failure in a row.
     Failed,
-    /// It is not reported.
+    /// Not reported.
     Expected,
 }
 
 /// A failure of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What is reported of it.
+    /// What is reported.
     pub refusal: Refusal,
     /// When it is reported.
     pub nature: Nature,
@@ -280,16 +282,16 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq)]
 struct Trouble {
     problem: Problem,
-    /// How often in a row nothing could be done: the pause doubles with each.
+    /// Failures in a row without any success: the pause doubles with each.
     count: u32,
     /// When to try again.
     next: DateTime<Utc>,
-    /// The `metadata.generation` that it befell: a new one is tried at once.
+    /// The `metadata.generation` that failed: a new one is tried at once.
     generation: Option<i64>,
 }
 
 impl Trouble {
-    /// The trouble that came after another one. The pause grows while nothing can be done.
+    /// The trouble after an earlier one. The pause grows while nothing can be done.
     fn after(
         before: Option<Self>,
         mut problem: Problem,
@@ -302,7 +304,7 @@ impl Trouble {
             Some(before) if !some_done => before.count.saturating_add(1),
             _ => 0,
         };
-        // The same words for another pod are no news.
+        // The same message for another pod is not a change.
         let known = before.map(|before| before.problem.refusal);
         let same = |known: &Refusal| {
             (known.reason, &known.message) == (problem.refusal.reason, &problem.refusal.message)
@@ -336,35 +338,35 @@ impl Trouble {
 struct Tally {
     created: usize,
     deleted: BTreeMap<DeleteReason, usize>,
-    told: Option<DateTime<Utc>>,
+    published: Option<DateTime<Utc>>,
 }
 
 impl Memory {
     /// An empty memory of the object with that UID.
-    pub fn of(uid: &str) -> Self {
+    pub fn new(uid: &str) -> Self {
         Self {
             uid: uid.to_owned(),
             ..Self::default()
         }
     }
 
-    /// Notes that something changed on a node.
+    /// Records that a node changed.
     pub fn touch(&mut self, node: &str) {
         if !self.changed.contains(node) {
             self.changed.insert(node.into());
         }
     }
 
-    /// The nodes of which something changed since this was asked last.
+    /// The nodes that changed since the last call.
     pub fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
-        if now < self.looked {
+        if now < self.taken_at {
             self.troubles.clear();
             self.stored = None;
             for node in self.nodes_until(DateTime::<Utc>::MAX_UTC) {
                 self.change(&node, |recent| recent.rebase(now));
             }
         }
-        self.looked = now;
+        self.taken_at = now;
         for node in self.nodes_until(now) {
             self.change(&node, |recent| {
                 recent.claims.retain(|(_, until)| *until > now);
@@ -373,7 +375,7 @@ impl Memory {
         std::mem::take(&mut self.changed)
     }
 
-    /// The nodes of which something is believed only until then.
+    /// The nodes with a belief that must be checked by then.
     fn nodes_until(&self, time: DateTime<Utc>) -> Vec<Box<str>> {
         let ends = self.ends.iter().take_while(|(at, _)| *at <= time);
         ends.map(|(_, node)| node.clone()).collect()
@@ -394,8 +396,7 @@ impl Memory {
         }
     }
 
-    /// Notes a pod that is about to be made. Before the call: the watch may be faster than its
-    /// answer.
+    /// Records a pod that is about to be created. Before the call, since the watch may be faster than the answer.
     pub fn will_create(&mut self, pod: PodView, now: DateTime<Utc>) {
         let node = pod.node.clone();
         self.change(&node, |recent| {
@@ -410,7 +411,7 @@ impl Memory {
         });
     }
 
-    /// Notes what came of an attempt to make a pod.
+    /// Records the answer to the creation of a pod.
     pub fn create_answered(
         &mut self,
         create: &Create,
@@ -425,13 +426,13 @@ impl Memory {
                 made.pod.name != pod || made.belief.answered(answer, call, generation, now)
             });
             if answer == Answer::Done {
-                // What was there before it is of no use any more.
+                // The pod before it no longer matters.
                 recent.last = None;
             }
         });
     }
 
-    /// The watch shows a pod, or its end.
+    /// The watch shows a pod, or that it is being deleted.
     pub fn seen(&mut self, pod: &PodView) {
         self.change(&pod.node, |recent| {
             recent.creates.retain(|made| made.pod.name != pod.name);
@@ -441,7 +442,7 @@ impl Memory {
         });
     }
 
-    /// Notes a pod that is about to be deleted. Whether an earlier attempt had no definite answer.
+    /// Records a pod that is about to be deleted. Returns whether an earlier attempt had no definite answer.
     pub fn will_delete(&mut self, delete: &Delete, now: DateTime<Utc>) -> bool {
         let mut unanswered = false;
         self.change(&delete.node, |recent| {
@@ -456,14 +457,14 @@ impl Memory {
                     belief: Belief::new(now),
                 });
             }
-            if delete.why != DeleteReason::NodeGone {
+            if delete.reason != DeleteReason::NodeGone {
                 recent.last = Some(delete.last.clone());
             }
         });
         unanswered
     }
 
-    /// Notes what came of an attempt to delete a pod.
+    /// Records the answer to the deletion of a pod.
     pub fn delete_answered(
         &mut self,
         delete: &Delete,
@@ -479,28 +480,28 @@ impl Memory {
         });
     }
 
-    /// The deletions that had no definite answer, and are to be repeated for that generation.
+    /// The deletions without a definite answer that are to be repeated for that generation.
     pub fn unanswered_deletes(&self, generation: Option<i64>) -> Vec<Delete> {
         let deletes = self.believed().flat_map(|recent| &recent.deletes);
         let repeat = deletes.filter_map(|gone| gone.belief.repeat(generation));
         repeat.cloned().collect()
     }
 
-    /// The same of pods to make.
+    /// The same for creations.
     pub fn unanswered_creates(&self, generation: Option<i64>) -> Vec<Create> {
         let creates = self.believed().flat_map(|recent| &recent.creates);
         let repeat = creates.filter_map(|made| made.belief.repeat(generation));
         repeat.cloned().collect()
     }
 
-    /// Whether an attempt to make that pod had no definite answer.
+    /// Whether an attempt to create that pod had no definite answer.
     pub fn may_be_made(&self, create: &Create) -> bool {
         let recent = self.nodes.get(create.node.as_str());
         let mut creates = recent.into_iter().flat_map(|recent| &recent.creates);
         creates.any(|made| made.pod.revision == create.revision && made.belief.unanswered.is_some())
     }
 
-    /// What is believed, of those nodes of which anything is.
+    /// The nodes about which anything is believed.
     fn believed(&self) -> impl Iterator<Item = &Recent> {
         self.ends
             .iter()
@@ -528,7 +529,8 @@ impl Memory {
         doubts.collect()
     }
 
-    /// The API server was asked: what was believed is so, and the watch will show it; or it is not.
+    /// Applies the API server's answer to a doubt: either what was believed is true, and the watch
+    /// will show it, or it is not.
     pub fn resolve(&mut self, doubt: &Doubt, is_so: bool, now: DateTime<Utc>) {
         let ask = is_so.then_some(now + WATCH_TIMEOUT);
         self.change(&doubt.node, |recent| {
@@ -544,8 +546,8 @@ impl Memory {
         });
     }
 
-    /// Notes that a pod is gone, for its successor. A note of the operator's own deletion of the
-    /// same revision knows more.
+    /// Records that a pod is gone, for its successor. A record of the operator's own deletion of
+    /// the same revision knows more and stays.
     pub fn gone(&mut self, pod: &PodView) {
         self.change(&pod.node, |recent| {
             recent.deletes.retain(|gone| gone.uid != pod.uid);
@@ -560,8 +562,7 @@ impl Memory {
         });
     }
 
-    /// Notes that the watch does not show a pod any more. One that nobody deleted may have lost our
-    /// labels.
+    /// Records that the watch no longer shows a pod. A pod that was not deleted may have lost our labels.
     pub fn vanished(&mut self, pod: &PodView) {
         let recent = self.nodes.get(pod.node.as_str());
         let deleted = recent.is_some_and(|r| r.deletes.iter().any(|gone| gone.uid == pod.uid));
@@ -570,14 +571,14 @@ impl Memory {
         }
     }
 
-    /// Notes a pod that was adopted or released.
+    /// Records a pod that was adopted or released.
     pub fn claimed(&mut self, claim: &Claim, now: DateTime<Utc>) {
         self.change(&claim.node, |recent| {
             recent.claims.push((claim.clone(), now + WATCH_TIMEOUT));
         });
     }
 
-    /// The pods of a node as they will soon be seen: those in the cache, and what was done since.
+    /// The pods of a node as the watch will soon show them: those in the cache, plus what was done since.
     pub fn overlay(&mut self, node: &str, mut pods: Vec<Arc<PodView>>) -> Vec<Arc<PodView>> {
         let Some(recent) = self.nodes.get(node) else {
             return pods;
@@ -603,12 +604,12 @@ impl Memory {
         pods
     }
 
-    /// What was last on a node, as far as it is remembered.
+    /// The last pod on a node, as far as it is remembered.
     pub fn last(&self, node: &str) -> Option<&Last> {
         self.nodes.get(node)?.last.as_ref()
     }
 
-    /// What was last on a node is of no use while a pod runs there.
+    /// Forgets the last pod on a node where one runs.
     pub fn forget_last(&mut self, node: &str, pods: &[Arc<PodView>]) {
         let known = self.last(node).is_some();
         if known && pods.iter().any(|pod| pod.is_live() && !pod.uid.is_empty()) {
@@ -616,7 +617,7 @@ impl Memory {
         }
     }
 
-    /// The revisions that were last on nodes, or of which pods were made there.
+    /// The revisions of the last pods on nodes, and of the pods created there.
     pub fn revisions(&self) -> impl Iterator<Item = &str> {
         self.nodes.values().flat_map(|recent| {
             let last = recent.last.iter().map(|last| last.revision.as_str());
@@ -625,27 +626,27 @@ impl Memory {
         })
     }
 
-    /// The node is gone, and its pods: nothing of it is needed any more.
+    /// Forgets a node that is gone, with its pods.
     pub fn forget_node(&mut self, node: &str) {
         self.change(node, |recent| *recent = Recent::default());
         self.changed.remove(node);
     }
 
-    /// When the API server is to be asked because the watches did not show what was done.
-    pub fn patience_ends(&self) -> Option<DateTime<Utc>> {
+    /// When to ask the API server because the watches did not show what was done.
+    pub fn next_check(&self) -> Option<DateTime<Utc>> {
         self.ends.first().map(|(at, _)| *at)
     }
 
-    /// Until when a status of which only numbers changed is not written again: there would be one
-    /// write for each of many pods.
-    pub fn rests_until(&self, pods: usize, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    /// Until when a status of which only numbers changed is not written again. Otherwise each of
+    /// many pods would cost a write.
+    pub fn status_not_before(&self, pods: usize, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let rest = TimeDelta::milliseconds(i64::try_from(pods / 20).unwrap_or(i64::MAX));
         let at = self.written?;
         let due = at + rest.min(MAX_REST);
         (at <= now && due > now).then_some(due)
     }
 
-    /// Notes what came of a step: a problem, or none.
+    /// Records the outcome of a step: a problem, or none.
     pub fn report(
         &mut self,
         step: Step,
@@ -661,30 +662,30 @@ impl Memory {
         }
     }
 
-    /// Whether a step is not to be tried before its pause is over. A new spec is tried at once.
-    pub fn rests(&self, step: Step, generation: Option<i64>, now: DateTime<Utc>) -> bool {
+    /// Whether a step has to wait for the end of its pause. A new spec is tried at once.
+    pub fn is_backing_off(&self, step: Step, generation: Option<i64>, now: DateTime<Utc>) -> bool {
         let trouble = self.troubles.get(&step);
         trouble.is_some_and(|t| t.generation == generation && t.next > now)
     }
 
-    /// When the first of the pauses is over.
-    pub fn rest_ends(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    /// When the first of the pauses ends.
+    pub fn backoff_ends(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let ends = self.troubles.values().map(|trouble| trouble.next);
         ends.filter(|next| *next > now).min()
     }
 
-    /// Whether a step failed when it was tried last.
+    /// Whether the last attempt at a step failed.
     pub fn has_trouble(&self, step: Step) -> bool {
         self.troubles.contains_key(&step)
     }
 
-    /// What is to be reported of the failures.
+    /// The failure to report.
     pub fn reported(&self) -> Option<&Refusal> {
         let mut reported = self.troubles.values().filter(|t| t.is_reported());
         reported.next().map(|trouble| &trouble.problem.refusal)
     }
 
-    /// Since when a node is gone whose pods are still there. Until its pods are gone too, or it is back.
+    /// Since when a node is gone whose pods are still there; until they are gone too, or it is back.
     pub fn gone_since(
         &mut self,
         node: &str,
@@ -692,7 +693,7 @@ impl Memory {
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
         let known = self.nodes.get(node).and_then(|recent| recent.gone_since);
-        // After the clock was set back, it begins again.
+        // After the clock was set back, the time starts again.
         let since = is_gone.then(|| known.filter(|since| *since <= now).unwrap_or(now));
         if since != known {
             let recent = self.nodes.entry(node.into()).or_default();
@@ -704,7 +705,7 @@ impl Memory {
         since
     }
 
-    /// What was last on a node is of no use where no pod may be.
+    /// Forgets the last pod on a node where no pod may be.
     pub fn clear_last(&mut self, node: &str) {
         if self.last(node).is_some() {
             self.change(node, |recent| recent.last = None);
@@ -712,23 +713,22 @@ impl Memory {
         }
     }
 
-    /// Whether outdated pods may go for that revision: the API server takes its pods, or cannot be asked.
-    pub fn is_proven(&self, hash: &str) -> bool {
-        let untried = self.untried.as_ref().map(|(untried, _)| untried.as_str());
-        self.proven.as_deref() == Some(hash) || untried == Some(hash)
+    /// Whether outdated pods may be deleted for that revision: the API server accepts its pods, or cannot be asked.
+    pub fn is_validated(&self, hash: &str) -> bool {
+        let trial = self.trial.as_ref().map(|(trial, _)| trial.as_str());
+        self.validated.as_deref() == Some(hash) || trial == Some(hash)
     }
 
-    /// Adds to what is to be told.
+    /// Counts created and deleted pods for the next Event.
     pub fn count(&mut self, created: usize, deleted: impl IntoIterator<Item = DeleteReason>) {
         self.tally.created += created;
-        for why in deleted {
-            *self.tally.deleted.entry(why).or_default() += 1;
+        for reason in deleted {
+            *self.tally.deleted.entry(reason).or_default() += 1;
         }
     }
 
-    /// What is to be told now of pods made and deleted, each as a sentence; and when more of it
-    /// will be due.
-    pub fn tell(
+    /// The notes to publish now about created and about deleted pods, and when more of them are due.
+    pub fn due_notes(
         &mut self,
         now: DateTime<Utc>,
     ) -> (Option<String>, Option<String>, Option<DateTime<Utc>>) {
@@ -736,12 +736,12 @@ impl Memory {
         if tally.created == 0 && tally.deleted.is_empty() {
             return (None, None, None);
         }
-        if let Some(due) = tally.told.map(|told| told + NEWS_INTERVAL)
+        if let Some(due) = tally.published.map(|published| published + EVENT_INTERVAL)
             && due > now
         {
             return (None, None, Some(due));
         }
-        tally.told = Some(now);
+        tally.published = Some(now);
         let created = std::mem::take(&mut tally.created);
         let deleted = std::mem::take(&mut tally.deleted);
         (created_text(created), deleted_text(&deleted), None)
@@ -756,11 +756,11 @@ pub fn created_text(number: usize) -> Option<String> {
 /// `deleted 3 pods (2 outdated, 1 failed)`, or nothing.
 pub fn deleted_text(deleted: &BTreeMap<DeleteReason, usize>) -> Option<String> {
     let number: usize = deleted.values().sum();
-    let whys: Vec<String> = deleted
+    let reasons: Vec<String> = deleted
         .iter()
-        .map(|(why, number)| format!("{number} {}", why.text()))
+        .map(|(reason, number)| format!("{number} {}", reason.text()))
         .collect();
-    (number > 0).then(|| format!("deleted {} ({})", pods(number), whys.join(", ")))
+    (number > 0).then(|| format!("deleted {} ({})", pods(number), reasons.join(", ")))
 }
 
 fn pods(number: usize) -> String {
@@ -789,12 +789,12 @@ mod tests {
         }
     }
 
-    fn deletion(pod: &PodView, why: DeleteReason, attempt: u32) -> Delete {
+    fn deletion(pod: &PodView, reason: DeleteReason, attempt: u32) -> Delete {
         Delete {
             pod: pod.name.clone(),
             uid: pod.uid.clone(),
             node: pod.node.clone(),
-            why,
+            reason,
             last: Last {
                 revision: pod.revision.clone(),
                 attempt,
@@ -804,7 +804,7 @@ mod tests {
         }
     }
 
-    /// What is believed to be on the node, and whether the node is to be looked at again.
+    /// What is believed to be on the node, and whether the node changed.
     fn shown(memory: &mut Memory, cached: &[PodView], now: i64) -> (Vec<(String, bool)>, bool) {
         let cached: Vec<_> = cached.iter().cloned().map(Arc::new).collect();
         let changed = memory.take_changed(at(now)).contains("n");
@@ -815,11 +815,11 @@ mod tests {
 
     #[test]
     fn a_deletion_that_cannot_land_any_more_is_asked_about_at_once() {
-        let mut memory = Memory::of("me");
+        let mut memory = Memory::new("me");
         let delete = deletion(&pod("a", "u"), DeleteReason::Outdated, 0);
         memory.will_delete(&delete, at(0));
         memory.delete_answered(&delete, Answer::Overtaken, None, at(0));
-        assert_eq!(memory.patience_ends(), None);
+        assert_eq!(memory.next_check(), None);
         for (answer, second) in [(Answer::Unknown, 0), (Answer::Overtaken, 5)] {
             memory.will_delete(&delete, at(second));
             memory.delete_answered(&delete, answer, None, at(second));
@@ -840,7 +840,7 @@ mod tests {
                 at(0),
             );
             let trouble = &memory.troubles[&Step::Create];
-            // It says which node is tried first: each time another one.
+            // The count says which node is tried first: each time another one.
             assert_eq!(trouble.count, attempt);
             assert!(trouble.next <= at(60));
         }
@@ -866,7 +866,7 @@ mod tests {
         }
     }
 
-    /// What is in doubt then: the pods.
+    /// The pods in doubt at that time.
     fn doubts(memory: &Memory, now: i64) -> Vec<String> {
         let doubts = memory.doubts(at(now)).into_iter();
         doubts.map(|doubt| doubt.pod).collect()
@@ -882,13 +882,13 @@ mod tests {
         memory.will_delete(&delete, at(0));
         memory.create_answered(&creation(&made), "a", done, None, at(0));
         memory.delete_answered(&delete, done, None, at(0));
-        assert_eq!(memory.patience_ends(), Some(at(30)));
+        assert_eq!(memory.next_check(), Some(at(30)));
         assert_eq!(
             shown(&mut memory, std::slice::from_ref(&old), 1),
             (vec![("u".into(), true), (String::new(), false)], true)
         );
         assert!(!shown(&mut memory, std::slice::from_ref(&old), 1).1);
-        // Seen in the cache, under its own UID; the other one is gone.
+        // Observed in the cache, under its own UID; the other one is gone.
         memory.seen(&pod("a", "ua"));
         memory.gone(&old);
         let seen = vec![("ua".to_owned(), false)];
@@ -896,8 +896,8 @@ mod tests {
             shown(&mut memory, &[pod("a", "ua")], 2),
             (seen.clone(), true)
         );
-        assert_eq!(memory.patience_ends(), None);
-        // Never seen: it is so until the API server says otherwise, however late that is.
+        assert_eq!(memory.next_check(), None);
+        // Never observed: it stays believed until the API server says otherwise, however late.
         let (other, delete) = (
             pod("b", ""),
             deletion(&pod("a", "ua"), DeleteReason::Outdated, 0),
@@ -921,7 +921,7 @@ mod tests {
             memory.resolve(&doubt, false, at(3_630));
         }
         assert_eq!(shown(&mut memory, &[pod("a", "ua")], 3_630), (seen, true));
-        // Made, seen and gone again before the next look.
+        // Created, observed and gone again before the next reconcile.
         memory.will_create(pod("c", ""), at(3_640));
         memory.seen(&pod("c", "uc"));
         assert!(shown(&mut memory, &[], 3_641).0.is_empty());
@@ -942,20 +942,20 @@ mod tests {
             let repeats = [1, 2].map(|generation| memory.unanswered_deletes(Some(generation)));
             (again, repeats.map(|repeats| repeats.len()), first_doubt)
         };
-        // A definite refusal of the only attempt.
+        // A definite rejection of the only attempt.
         assert_eq!(attempt(Answer::Refused, 0), (false, [0, 0], None));
         assert_eq!(attempt(Answer::Unknown, 0), (false, [1, 0], Some(65)));
         assert_eq!(attempt(Answer::Unknown, 10), (true, [1, 0], Some(75)));
-        // It says nothing of the attempts before.
+        // It says nothing about earlier attempts.
         assert_eq!(attempt(Answer::Refused, 20), (true, [1, 0], Some(75)));
         assert_eq!(attempt(Answer::Done, 30), (true, [0, 0], Some(60)));
-        // The watch shows that it goes.
+        // The watch shows that it is being deleted.
         let leaving = PodView {
             deleting: true,
             ..pod("a", "u")
         };
         memory.seen(&leaving);
-        assert_eq!(memory.patience_ends(), None);
+        assert_eq!(memory.next_check(), None);
     }
 
     #[test]
@@ -1019,7 +1019,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_was_adopted_or_released_is_believed_to_be_so() {
-        let mut memory = Memory::of("owner");
+        let mut memory = Memory::new("owner");
         let orphan = Arc::new(pod("a", "u"));
         let claim = |adopt| Claim {
             pod: "a".into(),
@@ -1037,7 +1037,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operators_own_note_of_a_failure_outlives_the_news_that_the_pod_is_gone() {
+    fn the_record_of_a_failure_outlives_the_delete_event_of_the_pod() {
         let mut memory = Memory::default();
         let failed = pod("a", "u");
         memory.will_delete(&deletion(&failed, DeleteReason::Failed, 3), at(0));
@@ -1049,7 +1049,7 @@ mod tests {
         let last = memory.last("n").unwrap();
         assert_eq!((last.revision.as_str(), last.attempt), ("s", 0));
         assert_eq!(memory.revisions().collect::<Vec<_>>(), ["s"]);
-        // Its successor is made.
+        // Its successor is created.
         let next = pod("c", "");
         memory.will_create(next.clone(), at(1));
         memory.create_answered(&creation(&next), "c", Answer::Done, None, at(1));
@@ -1059,13 +1059,17 @@ mod tests {
     #[test]
     fn writes_of_mere_numbers_are_spaced_where_there_are_many_pods() {
         let mut memory = Memory::default();
-        assert_eq!(memory.rests_until(5_000, at(10)), None);
+        assert_eq!(memory.status_not_before(5_000, at(10)), None);
         memory.written = Some(at(10));
         let due = at(10) + TimeDelta::milliseconds(100);
-        assert_eq!(memory.rests_until(5_000, at(10)), Some(due));
-        assert_eq!(memory.rests_until(5_000, due), None);
-        assert_eq!(memory.rests_until(5_000, at(5)), None, "the clock was set");
-        assert_eq!(memory.rests_until(4, at(10)), None, "few pods");
+        assert_eq!(memory.status_not_before(5_000, at(10)), Some(due));
+        assert_eq!(memory.status_not_before(5_000, due), None);
+        assert_eq!(
+            memory.status_not_before(5_000, at(5)),
+            None,
+            "the clock was set"
+        );
+        assert_eq!(memory.status_not_before(4, at(10)), None, "few pods");
     }
 
     #[test]
@@ -1074,10 +1078,10 @@ mod tests {
         let mut refuse = |some_made, generation, now| {
             let refused = Some(problem(Nature::Refused));
             memory.report(Step::Create, refused, some_made, Some(generation), at(now));
-            assert!(memory.rests(Step::Create, Some(generation), at(now)));
-            assert!(!memory.rests(Step::Create, Some(generation + 1), at(now)));
-            assert!(!memory.rests(Step::Delete, Some(generation), at(now)));
-            (memory.rest_ends(at(now)).unwrap() - at(now)).num_seconds()
+            assert!(memory.is_backing_off(Step::Create, Some(generation), at(now)));
+            assert!(!memory.is_backing_off(Step::Create, Some(generation + 1), at(now)));
+            assert!(!memory.is_backing_off(Step::Delete, Some(generation), at(now)));
+            (memory.backoff_ends(at(now)).unwrap() - at(now)).num_seconds()
         };
         let pauses: Vec<_> = (0..9).map(|_| refuse(false, 1, 0)).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
@@ -1106,7 +1110,7 @@ mod tests {
                 memory.reported().is_some()
             };
             assert_eq!((fail(false), fail(false)), (first, second), "{nature:?}");
-            // What goes on is not blocked.
+            // A step with any progress is not blocked.
             assert_eq!(fail(true), nature == Nature::Refused);
             memory.report(Step::Prune, None, false, Some(1), at(0));
             assert!(!memory.has_trouble(Step::Prune) && memory.reported().is_none());
@@ -1127,12 +1131,12 @@ mod tests {
     }
 
     #[test]
-    fn pods_made_and_deleted_are_told_of_together() {
+    fn created_and_deleted_pods_are_published_together() {
         let mut memory = Memory::default();
-        assert_eq!(memory.tell(at(0)), (None, None, None));
+        assert_eq!(memory.due_notes(at(0)), (None, None, None));
         memory.count(3, []);
         assert_eq!(
-            memory.tell(at(0)),
+            memory.due_notes(at(0)),
             (Some("created 3 pods".into()), None, None)
         );
         memory.count(
@@ -1143,16 +1147,16 @@ mod tests {
                 DeleteReason::Outdated,
             ],
         );
-        assert_eq!(memory.tell(at(10)), (None, None, Some(at(60))));
+        assert_eq!(memory.due_notes(at(10)), (None, None, Some(at(60))));
         memory.count(0, [DeleteReason::Failed]);
         assert_eq!(
-            memory.tell(at(60)),
+            memory.due_notes(at(60)),
             (
                 Some("created 1 pod".into()),
                 Some("deleted 4 pods (2 failed, 2 outdated)".into()),
                 None
             )
         );
-        assert_eq!(memory.tell(at(61)), (None, None, None));
+        assert_eq!(memory.due_notes(at(61)), (None, None, None));
     }
 }

@@ -1,4 +1,4 @@
-//! The figures of each `MyDaemonSet`, and what is counted of all of them together.
+//! The metrics of each `MyDaemonSet`, and those over all of them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 use super::crd::MyDaemonSetStatus;
 use crate::reconcile::Key;
 
-/// The `MyDaemonSet` that a figure is about.
+/// The `MyDaemonSet` that a metric is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Object {
     namespace: Arc<str>,
@@ -27,7 +27,7 @@ impl Object {
     }
 }
 
-/// Every figure of this kind.
+/// The metrics of this kind.
 #[derive(Debug)]
 pub struct Metrics {
     desired: Family<Object, Gauge>,
@@ -40,7 +40,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the figures.
+    /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let this = Self {
             desired: Family::default(),
@@ -97,7 +97,7 @@ impl Metrics {
         this
     }
 
-    /// The status of an object as it is now.
+    /// Sets the metrics of an object from its current status.
     pub fn status(&self, key: &Key, status: &MyDaemonSetStatus) {
         let object = Object::of(key);
         for (family, count) in [
@@ -111,7 +111,7 @@ impl Metrics {
         }
     }
 
-    /// The object is gone, and its figures with it.
+    /// Removes the metrics of a deleted object.
     pub fn forget(&self, key: &Key) {
         let object = Object::of(key);
         for family in [&self.desired, &self.ready, &self.updated, &self.unavailable] {
@@ -119,17 +119,17 @@ impl Metrics {
         }
     }
 
-    /// A roll-out that took so long has reached every node.
+    /// Records a roll-out of that duration that has reached every node.
     pub fn rollout_ended(&self, seconds: f64) {
         self.rollout_duration.observe(seconds);
     }
 
-    /// So many pods failed and were deleted, so that they are made again.
+    /// Counts pods that failed and were deleted to be replaced.
     pub fn pods_failed(&self, pods: usize) {
         self.failed_pods.inc_by(pods as u64);
     }
 
-    /// A roll-out has stopped by itself.
+    /// Counts a roll-out that stopped by itself.
     pub fn auto_paused(&self) {
         self.auto_pauses.inc();
     }
@@ -148,10 +148,10 @@ mod tests {
     }
 
     #[test]
-    fn the_page_tells_of_each_object_and_of_all_roll_outs() {
+    fn the_metrics_cover_each_object_and_all_roll_outs() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        // Rates can be asked for before anything happened.
+        // So that rates can be queried before anything happened.
         for line in [
             "my_operator_mydaemonset_rollout_duration_seconds_count 0",
             "my_operator_mydaemonset_failed_pods_total 0",
@@ -204,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn the_docs_tell_of_every_figure_and_its_kind() {
+    fn the_docs_list_every_metric_with_its_type() {
         const DOCS: &str = include_str!(concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/docs/mydaemonset/rollout.md"
         ));
-        let told: BTreeSet<(String, &str)> = DOCS
+        let documented: BTreeSet<(String, &str)> = DOCS
             .lines()
             .filter_map(|line| line.strip_prefix("| `my_operator_")?.split_once("` | "))
             .map(|(name, rest)| (name.to_owned(), rest.split(' ').next().unwrap()))
@@ -225,6 +225,6 @@ mod tests {
                 _ => (name.to_owned(), kind),
             })
             .collect();
-        assert_eq!(told, there);
+        assert_eq!(documented, there);
     }
 }

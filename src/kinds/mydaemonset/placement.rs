@@ -1,6 +1,6 @@
 //! Where a pod belongs: a pure function of a node and a template.
 //!
-//! These pods do not pass the scheduler, so its rules are applied here: node selector and required
+//! The scheduler does not see these pods, so its rules are applied here: node selector and required
 //! node affinity as in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`, taints and
 //! tolerations as in `k8s.io/api/core/v1`, and the built-in `DaemonSet` controller's view of both.
 
@@ -11,17 +11,17 @@ use crate::kinds::template::{PodTemplate, is_subdomain};
 
 pub mod rules;
 
-/// What is to be with a pod on a node.
+/// Whether a node should have a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
-    /// The node should have a pod: one is made, and updated.
+    /// The node should have a pod: it is created and updated.
     Run,
-    /// The node would be fit, were it not down: a pod that is there stays, counts and is updated;
-    /// none is made where there is none.
+    /// The node would be eligible if it were not down: an existing pod stays, counts and is
+    /// updated; a missing one is not created.
     Down,
-    /// A pod that is there stays as it is; none is made, and the node does not count.
+    /// An existing pod stays as it is; none is created, and the node does not count.
     Keep,
-    /// The node is cordoned: a pod that is there stays and counts; none is made or replaced.
+    /// The node is cordoned: an existing pod stays and counts; none is created or replaced.
     Cordoned,
     /// The node must not have a pod.
     Leave,
@@ -38,10 +38,10 @@ pub enum Obstacle {
     Taint,
 }
 
-/// The taints that say no more than that the node is not Ready. The node lifecycle controller puts
-/// them there with `NoSchedule` (and with `NoExecute`, which daemons tolerate) within seconds: a
-/// node that fell silent must still count as one that should have a pod, or each failure of a node
-/// would let a roll-out take down one more.
+/// The taints that only say that the node is not Ready. The node lifecycle controller sets them
+/// with `NoSchedule` (and with `NoExecute`, which daemons tolerate) within seconds: a node that
+/// fell silent must still count as one that should have a pod, or each failure of a node would let
+/// a roll-out take down one more.
 const DOWN_TAINTS: [&str; 2] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
@@ -70,11 +70,11 @@ pub fn daemon_tolerations(spec: Option<&Map<String, Value>>) -> Vec<Value> {
         .collect()
 }
 
-/// A template's demands on a node, read once so that each node costs little.
+/// A template's requirements on a node, parsed once so that each node costs little.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     selector: Vec<(String, Option<String>)>,
-    /// None of them matching excludes a node; without a required affinity there is no such list.
+    /// A node that matches none of them is excluded. `None` without a required affinity.
     terms: Option<Vec<Term>>,
     tolerations: Vec<Toleration>,
 }
@@ -86,8 +86,8 @@ struct Term {
     fields: Vec<Demand>,
 }
 
-/// One requirement. Whatever the API server would call invalid is read as [`Test::Never`], keys and
-/// values that no label can have included: a term with an error in it matches nothing.
+/// One requirement. What the API server would call invalid is parsed as [`Test::Never`], including
+/// keys and values that no label can have: a term with an error in it matches nothing.
 #[derive(Clone, Debug, PartialEq)]
 struct Demand {
     key: String,
@@ -114,8 +114,7 @@ struct Toleration {
 }
 
 impl Placement {
-    /// The demands of a pod made from this template, the tolerations that the operator adds
-    /// included.
+    /// The requirements of a pod built from this template, with the tolerations that the operator adds.
     pub fn of(template: Option<&PodTemplate>) -> Self {
         let spec = template.and_then(PodTemplate::spec);
         let own = list(spec.and_then(|spec| spec.get("tolerations")));
@@ -127,8 +126,8 @@ impl Placement {
         }
     }
 
-    /// What is to be with a pod on this node.
-    pub fn fate(&self, node: &NodeView) -> Eligibility {
+    /// Whether this node should have a pod.
+    pub fn eligibility(&self, node: &NodeView) -> Eligibility {
         let untolerated = |effect: &'static str| {
             let taints = node.taints.iter();
             taints.filter(move |t| t.effect == effect && !self.tolerates(t))
@@ -172,11 +171,11 @@ impl Placement {
 
 impl Term {
     fn matches(&self, node: &NodeView) -> bool {
-        // A term that demands nothing matches nothing.
+        // A term without requirements matches nothing.
         let empty = self.labels.is_empty() && self.fields.is_empty();
         let field = |key: &str| match key {
             "metadata.name" => Some(node.name.as_str()),
-            // An unknown field reads as an empty text.
+            // An unknown field counts as an empty text.
             _ => Some(""),
         };
         !empty
@@ -257,7 +256,7 @@ fn is_value(value: &str) -> bool {
         && at_ends(bytes.last())
 }
 
-/// Of a field only equality with one value can be asked.
+/// A field can only be compared with one value.
 fn field_test(operator: &str, values: Vec<String>) -> Test {
     match (operator, values.len()) {
         ("In", 1) => Test::In(values),
@@ -298,7 +297,7 @@ fn list(value: Option<&Value>) -> &[Value] {
         .unwrap_or_default()
 }
 
-/// A value that is no text can never be a label's.
+/// A value that is not a string can never be a label's.
 fn selector(value: Option<&Value>) -> Vec<(String, Option<String>)> {
     let entries = value.and_then(Value::as_object);
     entries
@@ -363,8 +362,8 @@ mod tests {
         }
     }
 
-    fn fate(spec: Value, node: &NodeView) -> Eligibility {
-        Placement::of(Some(&PodTemplate(json!({"spec": spec})))).fate(node)
+    fn eligibility(spec: Value, node: &NodeView) -> Eligibility {
+        Placement::of(Some(&PodTemplate(json!({"spec": spec})))).eligibility(node)
     }
 
     fn affinity(terms: Value) -> Value {
@@ -375,7 +374,7 @@ mod tests {
     #[test]
     fn without_demands_every_node_is_fit() {
         let node = node("n", &[]);
-        assert_eq!(Placement::of(None).fate(&node), Eligibility::Run);
+        assert_eq!(Placement::of(None).eligibility(&node), Eligibility::Run);
         for spec in [
             json!({}),
             json!({"nodeSelector": {}}),
@@ -384,7 +383,7 @@ mod tests {
             json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
                 {"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]}}}),
         ] {
-            assert_eq!(fate(spec.clone(), &node), Eligibility::Run, "{spec}");
+            assert_eq!(eligibility(spec.clone(), &node), Eligibility::Run, "{spec}");
         }
     }
 
@@ -406,7 +405,7 @@ mod tests {
                 Eligibility::Leave
             };
             assert_eq!(
-                fate(json!({"nodeSelector": selector.clone()}), &node),
+                eligibility(json!({"nodeSelector": selector.clone()}), &node),
                 expected,
                 "{selector}"
             );
@@ -476,7 +475,7 @@ mod tests {
             } else {
                 Eligibility::Leave
             };
-            assert_eq!(fate(spec, &node), expected, "{expression}");
+            assert_eq!(eligibility(spec, &node), expected, "{expression}");
         }
     }
 
@@ -503,7 +502,7 @@ mod tests {
             } else {
                 Eligibility::Leave
             };
-            assert_eq!(fate(spec, &node), expected, "{field}");
+            assert_eq!(eligibility(spec, &node), expected, "{field}");
         }
     }
 
@@ -544,7 +543,11 @@ mod tests {
             } else {
                 Eligibility::Leave
             };
-            assert_eq!(fate(affinity(terms.clone()), &node), expected, "{terms}");
+            assert_eq!(
+                eligibility(affinity(terms.clone()), &node),
+                expected,
+                "{terms}"
+            );
         }
     }
 
@@ -554,15 +557,15 @@ mod tests {
             affinity(json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]));
         spec["nodeSelector"] = json!({"b": "2"});
         assert_eq!(
-            fate(spec.clone(), &node("n", &[("a", "1")])),
+            eligibility(spec.clone(), &node("n", &[("a", "1")])),
             Eligibility::Leave
         );
         assert_eq!(
-            fate(spec.clone(), &node("n", &[("b", "2")])),
+            eligibility(spec.clone(), &node("n", &[("b", "2")])),
             Eligibility::Leave
         );
         assert_eq!(
-            fate(spec, &node("n", &[("a", "1"), ("b", "2")])),
+            eligibility(spec, &node("n", &[("a", "1"), ("b", "2")])),
             Eligibility::Run
         );
     }
@@ -613,7 +616,7 @@ mod tests {
                 ("k", "", "NoSchedule"),
                 Eligibility::Keep,
             ),
-            // How long a NoExecute taint is tolerated is the taint manager's to count.
+            // The taint manager counts how long a NoExecute taint is tolerated.
             (
                 json!([{"key": "k", "operator": "Exists", "tolerationSeconds": 3}]),
                 ("k", "v", "NoExecute"),
@@ -623,7 +626,7 @@ mod tests {
         for (tolerations, taint, expected) in cases {
             let spec = json!({"tolerations": tolerations.clone()});
             assert_eq!(
-                fate(spec, &tainted(&[taint])),
+                eligibility(spec, &tainted(&[taint])),
                 expected,
                 "{tolerations} {taint:?}"
             );
@@ -634,45 +637,48 @@ mod tests {
     fn the_taints_that_a_daemon_lives_with_are_tolerated() {
         for (key, effect) in DAEMON_TOLERATIONS {
             assert_eq!(
-                fate(json!({}), &tainted(&[(key, "", effect)])),
+                eligibility(json!({}), &tainted(&[(key, "", effect)])),
                 Eligibility::Run,
                 "{key}"
             );
         }
         let (key, effect) = HOST_NETWORK_TOLERATION;
         let node = tainted(&[(key, "", effect)]);
-        assert_eq!(fate(json!({}), &node), Eligibility::Keep);
-        assert_eq!(fate(json!({"hostNetwork": true}), &node), Eligibility::Run);
+        assert_eq!(eligibility(json!({}), &node), Eligibility::Keep);
+        assert_eq!(
+            eligibility(json!({"hostNetwork": true}), &node),
+            Eligibility::Run
+        );
     }
 
     #[test]
     fn a_node_that_is_down_is_still_one_that_should_have_a_pod() {
         for key in DOWN_TAINTS {
             let mut node = tainted(&[(key, "", "NoSchedule"), (key, "", "NoExecute")]);
-            assert_eq!(fate(json!({}), &node), Eligibility::Down, "{key}");
+            assert_eq!(eligibility(json!({}), &node), Eligibility::Down, "{key}");
             let tolerant = json!({"tolerations": [{"operator": "Exists"}]});
-            assert_eq!(fate(tolerant, &node), Eligibility::Run);
+            assert_eq!(eligibility(tolerant, &node), Eligibility::Run);
             node.cordoned = true;
-            assert_eq!(fate(json!({}), &node), Eligibility::Cordoned);
+            assert_eq!(eligibility(json!({}), &node), Eligibility::Cordoned);
         }
         let both = tainted(&[
             (DOWN_TAINTS[0], "", "NoSchedule"),
             ("other", "", "NoSchedule"),
         ]);
-        assert_eq!(fate(json!({}), &both), Eligibility::Keep);
+        assert_eq!(eligibility(json!({}), &both), Eligibility::Keep);
     }
 
     #[test]
     fn a_cordoned_node_keeps_its_pod_unless_it_must_leave() {
         let mut node = tainted(&[("node.kubernetes.io/unschedulable", "", "NoSchedule")]);
         node.cordoned = true;
-        assert_eq!(fate(json!({}), &node), Eligibility::Cordoned);
+        assert_eq!(eligibility(json!({}), &node), Eligibility::Cordoned);
         assert_eq!(
-            fate(json!({"tolerations": [{"operator": "Exists"}]}), &node),
+            eligibility(json!({"tolerations": [{"operator": "Exists"}]}), &node),
             Eligibility::Cordoned
         );
         assert_eq!(
-            fate(json!({"nodeSelector": {"a": "b"}}), &node),
+            eligibility(json!({"nodeSelector": {"a": "b"}}), &node),
             Eligibility::Leave
         );
     }
@@ -680,16 +686,16 @@ mod tests {
     #[test]
     fn the_worst_taint_decides() {
         let node = tainted(&[("a", "", "NoSchedule"), ("b", "", "NoExecute")]);
-        assert_eq!(fate(json!({}), &node), Eligibility::Leave);
+        assert_eq!(eligibility(json!({}), &node), Eligibility::Leave);
         assert_eq!(
-            fate(
+            eligibility(
                 json!({"tolerations": [{"key": "b", "operator": "Exists"}]}),
                 &node
             ),
             Eligibility::Keep
         );
         assert_eq!(
-            fate(
+            eligibility(
                 json!({"tolerations": [{"key": "a", "operator": "Exists"}]}),
                 &node
             ),

@@ -1,4 +1,4 @@
-//! The pod that is made for a node: raw JSON from the owner, the node and a revision.
+//! Builds the pod of a node: raw JSON from the owner, the node and a revision.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 
 /// The container that runs `spec.image`.
 pub const APP: &str = "app";
-/// What the keys of our labels and annotations begin with.
+/// Prefix of our labels and annotations.
 pub const OUR_PREFIX: &str = "apps.zhongmingmao.io/";
 /// The label with the name of the `MyDaemonSet`, on its pods and revisions.
 pub const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
@@ -22,9 +22,9 @@ pub const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
 /// Without it these pods would keep the cluster autoscaler from ever removing a node.
 const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 
-/// The longest name of a pod.
+/// The maximum length of a pod's name.
 const MAX_NAME_LEN: usize = 253;
-/// The digits of the suffix, in base 32.
+/// Length of the suffix, in base-32 digits.
 const SUFFIX: usize = 10;
 
 /// The `MyDaemonSet` that pods and revisions belong to.
@@ -45,19 +45,19 @@ impl Owner<'_> {
     }
 }
 
-/// The name of the pod of a revision on a node: the node's name, and a hash of all that makes the pod
-/// unique. So a second create of the same pod fails, whoever sends it.
+/// The name of the pod of a revision on a node: the node's name, and a hash of everything that
+/// makes the pod unique. So a second create of the same pod fails, whatever client sends it.
 pub fn name(node: &str, node_uid: &str, owner_uid: &str, revision: &str) -> String {
     let mut hasher = Sha256::new();
     for part in [owner_uid, node_uid, revision] {
         hasher.update(part.as_bytes());
-        // No part can contain this, so no two triples read the same.
+        // No part can contain this byte, so no two triples have the same encoding.
         hasher.update([0]);
     }
     let suffix = base32(&hasher.finalize(), SUFFIX);
-    // Node names are ASCII; anything else is cut at a character.
-    let room = MAX_NAME_LEN - SUFFIX - 1;
-    let end = (0..=room.min(node.len()))
+    // Node names are ASCII; anything else is cut at a character boundary.
+    let max_len = MAX_NAME_LEN - SUFFIX - 1;
+    let end = (0..=max_len.min(node.len()))
         .rev()
         .find(|end| node.is_char_boundary(*end))
         .unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn name(node: &str, node_uid: &str, owner_uid: &str, revision: &str) -> Stri
     format!("{node}-{suffix}")
 }
 
-/// What a pod is made for.
+/// What a pod is built for.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
     /// Its owner.
@@ -127,8 +127,8 @@ pub fn build(plan: &Plan<'_>, content: &Content) -> Value {
     })
 }
 
-/// Adds what a daemon tolerates. As with the built-in controller, one of the user's for the same
-/// taint gives way: with an end (`tolerationSeconds`) it would have the pod evicted all the same.
+/// Adds what a daemon tolerates. As in the built-in controller, it replaces a toleration of the
+/// user's for the same taint: one with `tolerationSeconds` would have the pod evicted all the same.
 fn add_tolerations(spec: &mut Map<String, Value>) {
     let added = daemon_tolerations(Some(spec));
     let mut tolerations = take_array(spec, "tolerations");
@@ -151,7 +151,7 @@ fn add_tolerations(spec: &mut Map<String, Value>) {
     spec.insert("tolerations".to_owned(), tolerations.into());
 }
 
-/// Gives the container `app` its image, and the pod the container where it has none.
+/// Sets the image of the container `app`, and adds the container if there is none.
 fn add_app(spec: &mut Map<String, Value>, image: Option<&str>) {
     let image = Value::from(image.unwrap_or_default());
     let mut containers = take_array(spec, "containers");
@@ -171,8 +171,7 @@ fn add_app(spec: &mut Map<String, Value>, image: Option<&str>) {
     spec.insert("containers".to_owned(), containers.into());
 }
 
-/// Takes the array of that name out; an empty one where there is none. The rules refuse anything
-/// but an array.
+/// Takes out the array of that name, empty if there is none. The rules reject anything but an array.
 fn take_array(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
     match fields.remove(key) {
         Some(Value::Array(items)) => items,
@@ -266,7 +265,7 @@ mod tests {
         // Its own, the six of every daemon, and one for the host's network.
         let tolerations = pod["spec"]["tolerations"].as_array().unwrap();
         assert_eq!(tolerations.len(), 8);
-        // What would end is made to last.
+        // A toleration with an end is made to last.
         let not_ready = json!({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"});
         assert_eq!(tolerations[1], not_ready);
     }

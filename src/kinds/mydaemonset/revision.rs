@@ -1,8 +1,8 @@
-//! Revisions: what pods are made from, kept as `ControllerRevision` objects.
+//! Revisions: what pods are built from, kept as `ControllerRevision` objects.
 //!
-//! A revision is named by the hash of its content, the user's image and template and nothing of the
-//! operator's, so that an upgrade of the operator rolls nothing, and an old spec applied again is the
-//! old revision again.
+//! A revision is named by the hash of its content: the user's image and template, and nothing of
+//! the operator's. So an upgrade of the operator rolls nothing out, and an old spec applied again
+//! is the old revision again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 /// Since when a revision is (again) the newest one. A node that joined later never had another.
 pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
 
-/// What a revision holds: the part of the spec that pods are made from.
+/// The content of a revision: the part of the spec that pods are built from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Content {
     /// `spec.image`.
@@ -39,7 +39,7 @@ pub struct Content {
 }
 
 impl Content {
-    /// Reads a content back from its canonical form.
+    /// Parses the canonical form of a content.
     ///
     /// # Errors
     /// Never for what [`Content::canonical`] returned.
@@ -57,9 +57,9 @@ impl Content {
 
     /// The content in the one form that the API server itself would write.
     ///
-    /// It compares a revision's `data` byte by byte with what it gets when it reads and writes it
-    /// again; with any other form each later patch, the garbage collector's too, would fail with
-    /// `data: field is immutable`.
+    /// The API server compares a revision's `data` byte by byte with what it gets when it decodes
+    /// and encodes it again; with any other form each later patch, the garbage collector's too,
+    /// would fail with `data: field is immutable`.
     pub fn canonical(&self) -> String {
         let mut value = Map::new();
         if let Some(image) = &self.image {
@@ -101,8 +101,8 @@ pub fn name(owner: &str, hash: &str) -> String {
     format!("{owner}-{hash}")
 }
 
-/// Writes JSON as Go's `encoding/json` does after reading it into plain maps: sorted keys, no
-/// blanks, whole numbers without a fraction, and `<`, `>`, `&` and two line separators escaped.
+/// Writes JSON as Go's `encoding/json` does after decoding it into plain maps: sorted keys, no
+/// whitespace, whole numbers without a fraction, and `<`, `>`, `&` and two line separators escaped.
 fn write_value(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
@@ -186,34 +186,36 @@ pub struct WatchedRevision {
     pub metadata: ObjectMeta,
     /// Its content.
     pub data: Raw,
-    /// Its place in the history: the newest has the highest.
+    /// Its number in the history: the newest has the highest.
     pub revision: i64,
 }
 
-/// What is kept of a revision: its hash and its demands on nodes. Its content may be as large as a spec. It is needed
-/// only to replace a pod that is held at an old revision, and is then read from the API server.
+/// What the cache holds of a revision: its hash and its requirements on nodes. Its content may be
+/// as large as a spec. It is only needed to replace a pod that is held at an old revision, and is
+/// then read from the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RevisionView {
     /// `metadata.name`.
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// The name of the object that controls the revision; of an orphan, the one in our label.
+    /// The name of the object that controls the revision; for an orphan, the one in our label.
     pub owner: String,
-    /// Its UID; empty when nothing controls the revision.
+    /// Its UID; empty for an orphan.
     pub owner_uid: String,
     /// The hash of the content.
     pub hash: String,
-    /// Its place in the history: the newest has the highest.
+    /// Its number in the history: the newest has the highest.
     pub number: i64,
-    /// Since when it is, or was last, the newest.
+    /// Since when it is, or last was, the newest.
     pub since: DateTime<Utc>,
-    /// Where its pods belong.
+    /// Which nodes its pods belong on.
     pub placement: Arc<Placement>,
 }
 
 impl WatchedRevision {
-    /// The content; `None` of one beyond the limits of a spec, which this operator did not make and does not read.
+    /// The content; `None` beyond the limits of a spec: such a revision was not created by this
+    /// operator, which does not read it.
     fn content(&self) -> Option<Content> {
         let text = self.data.text();
         if bounds::exceeded("data", text).is_some() {
@@ -222,12 +224,12 @@ impl WatchedRevision {
         let mut data: Value = serde_json::from_str(text).ok()?;
         Some(Content {
             image: data.get("image").and_then(Value::as_str).map(str::to_owned),
-            // Taken and not copied: the tree may take megabytes.
+            // Taken instead of copied: the tree may take megabytes.
             template: data.get_mut("template").map(Value::take).map(PodTemplate),
         })
     }
 
-    /// The content in its canonical form, if it can be read.
+    /// The content in its canonical form, if it can be decoded.
     pub fn canonical(&self) -> Option<String> {
         self.content().map(|content| content.canonical())
     }
@@ -236,7 +238,7 @@ impl WatchedRevision {
 impl RevisionView {
     /// The view of a watched revision.
     pub fn of(revision: WatchedRevision) -> Self {
-        // A revision that was tampered with is one whose hash no pod and no spec asks for.
+        // No pod and no spec asks for the hash of a revision that was tampered with.
         let content = revision.content();
         let placement = content
             .as_ref()
@@ -268,7 +270,7 @@ impl RevisionView {
     }
 }
 
-/// A `ControllerRevision` as it is created: with its content as exactly the canonical bytes.
+/// A `ControllerRevision` as it is created, with exactly the canonical bytes as its content.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct NewRevision {
@@ -305,7 +307,7 @@ pub fn body(
     })
 }
 
-/// The patch that makes an old revision the newest one again, or gives it (back) its owner and its labels.
+/// The patch that makes an old revision the newest one again, or restores its owner and its labels.
 pub fn patch(owner: &Owner<'_>, uid: &str, number: i64, now: DateTime<Utc>) -> Value {
     json!({
         "metadata": {
@@ -322,13 +324,13 @@ fn since(now: DateTime<Utc>) -> String {
     now.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-/// The number of a revision that becomes the newest: one more than any other has.
+/// The number of a revision that becomes the newest: one above all others.
 pub fn next_number<'a>(others: impl IntoIterator<Item = &'a RevisionView>) -> i64 {
     let newest = others.into_iter().map(|r| r.number).max().unwrap_or(0);
     newest.saturating_add(1)
 }
 
-/// The revisions beyond the limit that nothing uses any more, the oldest first.
+/// The revisions beyond the limit that are no longer used, the oldest first.
 pub fn superfluous<'a>(
     revisions: &'a [&'a RevisionView],
     used: &BTreeSet<String>,
@@ -357,8 +359,8 @@ mod tests {
 
     #[test]
     fn json_is_written_as_go_writes_it() {
-        // The right-hand sides are what json.Marshal gives for the left-hand sides once read into
-        // an interface by the API server's decoder.
+        // The right-hand sides are what json.Marshal returns for the left-hand sides after the API
+        // server's decoder has read them into an interface.
         for (written, form) in [
             (
                 r#"{ "b" : [1, 2 , {}], "a": null }"#,

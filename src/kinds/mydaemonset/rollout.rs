@@ -1,9 +1,10 @@
 //! What to do next: a pure function of the nodes, the pods, the spec, the revisions and the time.
 //!
 //! [`node`] judges each node by itself: which pods stay, go, or are missing, and what counts. A
-//! [`board::RolloutState`] holds the verdicts and their sums, so that a change of one node costs work for
-//! that node alone, and applies the limits of the roll-out to all of them together. Neither asks for
-//! anything that it was not given, so both can be driven by the thousand against a model of a cluster.
+//! [`state::RolloutState`] keeps the verdicts and their sums, so that a change of one node costs
+//! work for that node alone, and applies the limits of the roll-out to all of them together. Both
+//! depend only on their input, so tests can drive them by the thousand against a model of a
+//! cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +16,20 @@ use super::crd::MyDaemonSetSpec;
 use super::placement::Placement;
 use super::views::PodView;
 
-pub mod board;
 mod node;
+pub mod state;
 
-/// The pause between a first failure of a pod and its successor; each further one doubles it.
+/// The pause between the first failure of a pod and its successor. Each further failure doubles it.
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(10);
 /// The longest such pause.
 const MAX_PAUSE: TimeDelta = TimeDelta::minutes(15);
-/// So many nodes are named where the others are only counted.
+/// How many nodes a message names. The others are counted.
 const NAMED: usize = 5;
 
-/// How a change reaches the nodes: the spec's words as numbers.
+/// How a change reaches the nodes: the spec's strategy as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strategy {
-    /// People delete pods; the operator only makes the missing ones.
+    /// Users delete pods; the operator only creates the missing ones.
     pub on_delete: bool,
     /// On how many nodes the pod may be unavailable.
     pub max_unavailable: Amount,
@@ -36,14 +37,14 @@ pub struct Strategy {
     pub max_surge: Amount,
     /// How many nodes, the last by name, stay as they are.
     pub partition: usize,
-    /// Whether the roll-out stands still.
+    /// Whether the roll-out is paused.
     pub paused: bool,
     /// How long a pod must have been ready to count as available.
     pub min_ready: TimeDelta,
 }
 
 impl Strategy {
-    /// The strategy of a spec that obeys the rules and has its defaults.
+    /// The strategy of a valid, defaulted spec.
     pub fn of(spec: &MyDaemonSetSpec) -> Self {
         let strategy = spec.update_strategy.clone().unwrap_or_default();
         let rolling = strategy.rolling_update.unwrap_or_default();
@@ -69,7 +70,7 @@ impl Strategy {
 /// The revisions that matter to a decision, by the hashes of their content.
 #[derive(Clone, Copy, Debug)]
 pub struct Revisions<'a> {
-    /// The revision of the present spec.
+    /// The revision of the current spec.
     pub update: &'a str,
     /// Since when it is the newest.
     pub update_since: DateTime<Utc>,
@@ -79,52 +80,52 @@ pub struct Revisions<'a> {
     pub known: &'a BTreeMap<&'a str, Known>,
 }
 
-/// What is known of a revision. All of it but the place in the history follows from its hash.
+/// What is known of a revision. Everything except its number follows from its hash.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Known {
-    /// Its place in the history: the newest has the highest.
+    /// Its number in the history: the newest has the highest.
     pub number: i64,
-    /// Where its pods belong.
+    /// Which nodes its pods belong on.
     pub placement: Arc<Placement>,
 }
 
-/// What was last on a node that has no pod now, as far as it is remembered.
+/// The last pod of a node that has none now, as far as it is remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Last {
     /// The hash of the pod's revision.
     pub revision: String,
     /// How many pods of this revision have failed there in a row.
     pub attempt: u32,
-    /// The operator took the pod away because a newer revision excludes the node: while the roll-out is held, the node
-    /// does not get it again.
+    /// The operator deleted the pod because a newer revision excludes the node: while the roll-out
+    /// is held, the node does not get it again.
     pub excluded: bool,
 }
 
-/// All that a decision depends on beside the nodes and their pods.
+/// Input of a decision, besides the nodes and their pods.
 #[derive(Clone, Copy, Debug)]
 pub struct RolloutInput<'a> {
-    /// Where a pod of the present spec belongs.
+    /// Which nodes a pod of the current spec belongs on.
     pub placement: &'a Placement,
     /// The limits.
     pub strategy: Strategy,
     /// The revisions.
     pub revisions: Revisions<'a>,
-    /// A node that has been `NotReady` for so long is left out of the limits of a roll-out, which
-    /// would else never end (kubernetes/kubernetes#117658).
+    /// A node that has been `NotReady` for this long is left out of the limits of a roll-out, which
+    /// otherwise would never end (kubernetes/kubernetes#117658).
     pub grace: TimeDelta,
-    /// How many looks in a row ended with something that could not be done.
-    pub in_vain: usize,
-    /// Whether the API server is known to take a pod of the newest revision.
-    pub proven: bool,
+    /// How many reconciles in a row ended with something that could not be done.
+    pub failures: usize,
+    /// Whether the API server is known to accept a pod of the newest revision.
+    pub validated: bool,
     /// Whether this roll-out was stopped because of failing nodes.
     pub auto_paused: bool,
-    /// Whether somebody said that this roll-out shall go on in spite of failing nodes.
+    /// Whether a user resumed this roll-out in spite of failing nodes.
     pub resumed: bool,
     /// The time.
     pub now: DateTime<Utc>,
 }
 
-/// A pod to make.
+/// A pod to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
     /// The node's name.
@@ -133,31 +134,31 @@ pub struct Create {
     pub node_uid: String,
     /// The hash of the revision.
     pub revision: String,
-    /// How many pods of this revision failed there before, in a row.
+    /// How many pods of this revision failed there in a row before.
     pub attempt: u32,
 }
 
-/// Why a pod is to go.
+/// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DeleteReason {
     /// The pod may not run on its node.
     NotEligible,
     /// Its node is gone.
     NodeGone,
-    /// Another pod of ours on the node is the one that stays.
+    /// Another pod of ours stays on the node.
     Surplus,
-    /// It failed, and its pause is over.
+    /// It failed, and its backoff is over.
     Failed,
     /// It is of an older revision.
     Outdated,
-    /// It may run on its node, but no pod of the newest revision may.
+    /// It may run on its node, but a pod of the newest revision may not.
     Excluded,
-    /// It was made for another node of the same name.
+    /// It was created for another node of the same name.
     NodeReplaced,
 }
 
 impl DeleteReason {
-    /// The reason in a word or two, for people.
+    /// The reason in a word or two, for Events.
     pub fn text(self) -> &'static str {
         match self {
             Self::NotEligible => "no longer eligible",
@@ -170,7 +171,7 @@ impl DeleteReason {
         }
     }
 
-    /// Whether it goes for the sake of the newest revision, which the API server must accept before.
+    /// Whether it is deleted for the newest revision, which the API server must accept before.
     fn is_due_to_revision(self) -> bool {
         matches!(self, Self::Outdated | Self::Excluded)
     }
@@ -185,16 +186,16 @@ pub struct Delete {
     pub uid: String,
     /// The node's name.
     pub node: String,
-    /// Why it goes.
-    pub why: DeleteReason,
-    /// What to remember of the node until its next pod is made.
+    /// The reason.
+    pub reason: DeleteReason,
+    /// What to remember of the node until its next pod is created.
     pub last: Last,
-    /// The pod's `resourceVersion`, where the deletion is right only for the pod as it was seen: a pod that is not
-    /// Ready goes without regard to the limits, and may be Ready by now.
+    /// The pod's `resourceVersion`, where the deletion is right only for the observed state: a pod
+    /// that is not Ready is deleted regardless of the limits, and may be Ready by now.
     pub version: Option<String>,
 }
 
-/// A pod whose owner is to change.
+/// A pod to adopt or release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The pod's name.
@@ -203,12 +204,12 @@ pub struct Claim {
     pub uid: String,
     /// The node's name.
     pub node: String,
-    /// Whether it becomes the object's; else it is so no more.
+    /// Adopt if true, release otherwise.
     pub adopt: bool,
 }
 
 impl Claim {
-    /// A pod that nobody controls and that has our labels.
+    /// For a pod without a controller that has our labels.
     fn adopt(pod: &PodView) -> Self {
         Self {
             pod: pod.name.clone(),
@@ -218,7 +219,7 @@ impl Claim {
         }
     }
 
-    /// A pod that somebody took our label from.
+    /// For a pod that lost our label.
     pub fn release(pod: &PodView) -> Self {
         Self {
             adopt: false,
@@ -230,14 +231,14 @@ impl Claim {
 /// The first of some nodes, by name, and how many there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
-    /// The first ones, each with what is to be told of it.
+    /// The first ones, each with its text.
     pub first: Vec<String>,
     /// How many there are.
     pub count: usize,
 }
 
 impl Named {
-    /// These nodes, and the text for each of the first.
+    /// These nodes, with `text` for each of the first.
     pub fn of<T>(nodes: impl ExactSizeIterator<Item = T>, text: impl Fn(T) -> String) -> Self {
         let count = nodes.len();
         let first = nodes.take(NAMED).map(text).collect();
@@ -255,7 +256,7 @@ impl std::fmt::Display for Named {
     }
 }
 
-/// The nodes whose pod the newest revision takes away, by the reason.
+/// The nodes that lose their pod to the newest revision, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Excluded {
     /// Their labels do not match its node selector.
@@ -273,7 +274,7 @@ impl Excluded {
     }
 }
 
-/// What is the case, for the status.
+/// What is observed, for the status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Nodes that should have a pod.
@@ -299,47 +300,47 @@ pub struct Observed {
     /// Nodes that the roll-out has begun with and waits for: they can be reached, nothing holds them,
     /// and they do not yet have an available pod of the newest revision.
     pub waiting: Named,
-    /// Nodes whose pod ails, and what ails it.
+    /// Nodes with a failing pod, and its failure.
     pub failing: Named,
     /// Nodes that failed soon after they got the newest revision, and how.
-    pub culprits: Named,
-    /// Nodes whose pod the newest revision takes away.
+    pub failed_canaries: Named,
+    /// Nodes that lose their pod to the newest revision.
     pub excluded: Excluded,
-    /// Nodes that have no available pod of the newest revision and that the roll-out does not wait for, and why not.
+    /// Nodes without an available pod of the newest revision that the roll-out does not wait for, and why not.
     pub left_out: Named,
-    /// Whether the roll-out stands still because of failing nodes.
+    /// Whether the roll-out is stopped because of failing nodes.
     pub auto_paused: bool,
     /// Whether every node that the roll-out waits for has an available pod of the newest revision and no other.
     pub complete: bool,
 }
 
-/// What to do, and when to look again.
+/// What to do, and when to decide again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// Pods to make, in the order of their nodes' names.
+    /// Pods to create, in the order of their nodes' names.
     pub create: Vec<Create>,
     /// Pods to delete.
     pub delete: Vec<Delete>,
-    /// Pods whose owner is to change.
+    /// Pods to adopt or release.
     pub claim: Vec<Claim>,
-    /// A pod that the API server is to be asked about, without making it, before a pod goes for the sake of the newest
-    /// revision: a template that it refuses must cost no pod. Its node need not be one that the pod may run on.
-    pub prove: Option<Create>,
+    /// A pod for a dry run, before a pod is deleted for the newest revision: a template that the
+    /// API server rejects must cost no pod. Its node need not be one that the pod may run on.
+    pub dry_run: Option<Create>,
     /// When time alone will change the decision.
     pub next: Option<DateTime<Utc>>,
     /// For the status.
-    pub facts: Observed,
+    pub observed: Observed,
 }
 
 impl Decision {
-    fn look_again(&mut self, at: DateTime<Utc>) {
+    fn requeue_at(&mut self, at: DateTime<Utc>) {
         self.next = Some(self.next.map_or(at, |next| next.min(at)));
     }
 }
 
-/// How long a failed pod is kept: 10 s, doubled for each failure before, to 15 min.
+/// How long a failed pod is kept: 10 s, doubled for each failure before, up to 15 min.
 pub fn pause(attempt: u32) -> TimeDelta {
-    // 2^7 times the first pause is beyond the longest one.
+    // 2^7 times the first pause is above the maximum.
     (FIRST_PAUSE * 2_i32.pow(attempt.min(7))).min(MAX_PAUSE)
 }
 

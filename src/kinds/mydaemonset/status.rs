@@ -1,4 +1,4 @@
-//! The status: counts and conditions from the facts, and the news that a change of it is.
+//! The status: counts and conditions from what is observed, and the Events for a change of it.
 
 use std::fmt::{self, Display};
 
@@ -15,11 +15,11 @@ use crate::reconcile::raw::Raw;
 pub const AVAILABLE: &str = "Available";
 /// A roll-out is under way.
 pub const PROGRESSING: &str = "Progressing";
-/// Pods fail, or are refused.
+/// Pods fail, or the API server rejects them.
 pub const DEGRADED: &str = "Degraded";
-/// What kstatus looks for: there while a roll-out is under way.
+/// For kstatus: present while a roll-out is under way.
 const RECONCILING: &str = "Reconciling";
-/// What kstatus looks for: there while nothing goes on before somebody acts.
+/// For kstatus: present while nothing happens without user intervention.
 const STALLED: &str = "Stalled";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
 pub const AUTO_PAUSED: &str = "AutoPaused";
@@ -31,8 +31,7 @@ const PAUSED: &str = "Paused";
 const PARTITIONED: &str = "Partitioned";
 const CORDONED: &str = "Cordoned";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
-/// Somebody says with this annotation, its value being the revision, that a stopped roll-out shall go
-/// on.
+/// A user sets this annotation to the revision to resume its stopped roll-out.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 
 /// Reason of `Degraded=True`: another object has the name of the revision.
@@ -45,21 +44,21 @@ const OBEYS: &str = "the spec obeys the rules";
 pub const POD_REFUSED: &str = "PodRefused";
 /// Reason of `Degraded=True`: the API server rejects the deletion of a pod.
 pub const DELETE_REFUSED: &str = "DeleteRefused";
-/// Reason of `Degraded=True`: a pod that is not ours has the name of one to be made.
+/// Reason of `Degraded=True`: a foreign pod has the name of one to be created.
 pub const NAME_CONFLICT: &str = "NameConflict";
-/// Reason of `Degraded=True`: an admission webhook changes the labels by which pods are found.
+/// Reason of `Degraded=True`: an admission webhook changes the labels that select pods.
 pub const LABELS_CHANGED: &str = "LabelsChanged";
-/// Reason of `Degraded=True`: pods could not be made, twice in a row at least.
+/// Reason of `Degraded=True`: pods could not be created, at least twice in a row.
 pub const FAILED_CREATE: &str = "FailedCreate";
-/// Reason of `Degraded=True`: the same of deletions.
+/// Reason of `Degraded=True`: the same for deletions.
 pub const FAILED_DELETE: &str = "FailedDelete";
-/// Reason of `Degraded=True`: the same of the adoption of pods and revisions.
+/// Reason of `Degraded=True`: the same for the adoption of pods and revisions.
 pub const FAILED_ADOPT: &str = "FailedAdopt";
-/// Reason of `Degraded=True`: the same of the release of pods.
+/// Reason of `Degraded=True`: the same for the release of pods.
 pub const FAILED_RELEASE: &str = "FailedRelease";
-/// Reason of `Degraded=True`: the same of the deletion of old revisions.
+/// Reason of `Degraded=True`: the same for the deletion of old revisions.
 pub const FAILED_PRUNE: &str = "FailedPrune";
-/// All of them: each is the reason of an Event too.
+/// All of them. Each is also the reason of an Event.
 const REFUSALS: [&str; 10] = [
     POD_REFUSED,
     DELETE_REFUSED,
@@ -72,17 +71,17 @@ const REFUSALS: [&str; 10] = [
     FAILED_PRUNE,
     REVISION_CONFLICT,
 ];
-/// Reason of `Progressing=True`: a revision of a deleted object of the same name is in the way.
+/// Reason of `Progressing=True`: a revision of a deleted object of the same name blocks the name.
 const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
 
-/// A call failed: the API server would not make or delete a pod, or change its owner.
+/// A failed call: a pod could not be created or deleted, or its owner could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// One of the reasons of `Degraded=True`.
     pub reason: &'static str,
-    /// Its words.
+    /// The message.
     pub message: String,
-    /// The node that it was seen on first, where the words do not tell.
+    /// The node that it was first observed on, if the message does not name it.
     pub node: Option<String>,
 }
 
@@ -96,33 +95,33 @@ impl Display for Refusal {
     }
 }
 
-/// What a status is made from.
+/// Input of the status.
 #[derive(Debug)]
 pub struct StatusInput<'a> {
     /// The status before.
     pub previous: &'a MyDaemonSetStatus,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// What is the case.
-    pub facts: &'a Observed,
+    /// What is observed.
+    pub observed: &'a Observed,
     /// The strategy.
     pub strategy: Strategy,
-    /// The revision of the present spec.
+    /// The revision of the current spec.
     pub update: &'a str,
     /// The revision of the last roll-out that reached every node.
     pub current: &'a str,
-    /// Why a pod could not be made, if so.
+    /// Why a pod could not be created, if so.
     pub refusal: Option<&'a Refusal>,
     /// The time.
     pub now: DateTime<Utc>,
 }
 
-/// Reads a stored status. One that cannot be read is taken for none, and will be replaced.
+/// Decodes a stored status. A malformed one is treated as empty and will be replaced.
 pub fn read(raw: &Raw) -> MyDaemonSetStatus {
     serde_json::from_str(raw.text()).unwrap_or_default()
 }
 
-/// The status of an object that may not be acted on. What is known of its pods stays as it was.
+/// The status of an object whose spec is invalid. What is known of its pods stays.
 pub fn rejected(
     previous: &MyDaemonSetStatus,
     generation: Option<i64>,
@@ -149,7 +148,7 @@ pub fn rejected(
     status
 }
 
-/// The status of an object whose revision cannot be stored. What is known of its pods stays as it was.
+/// The status of an object whose revision cannot be stored. What is known of its pods stays.
 pub fn conflicting(
     previous: &MyDaemonSetStatus,
     generation: Option<i64>,
@@ -174,8 +173,8 @@ pub fn conflicting(
     status
 }
 
-/// The status of an object whose revision waits for the end of one that a deleted object of the same name has left. What
-/// is known of its pods stays as it was.
+/// The status of an object whose revision waits for the deletion of one that a deleted object of
+/// the same name left. What is known of its pods stays.
 pub fn waiting(
     previous: &MyDaemonSetStatus,
     generation: Option<i64>,
@@ -201,31 +200,31 @@ pub fn waiting(
     status
 }
 
-/// The status that follows from what is seen. Where nothing changed, it is the one before.
-pub fn next(sight: &StatusInput<'_>) -> MyDaemonSetStatus {
-    let facts = sight.facts;
+/// The status for what is observed. If nothing changed, it is the one before.
+pub fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
+    let observed = input.observed;
     let mut status = MyDaemonSetStatus {
-        observed_generation: sight.generation,
-        available_replicas: count(facts.available),
-        desired_number_scheduled: count(facts.desired),
-        current_number_scheduled: count(facts.current),
-        number_misscheduled: count(facts.misscheduled),
-        number_ready: count(facts.ready),
-        updated_number_scheduled: count(facts.updated),
-        number_available: count(facts.available),
-        number_unavailable: count(facts.desired.saturating_sub(facts.available)),
-        current_revision: Some(sight.current.to_owned()),
-        update_revision: Some(sight.update.to_owned()),
-        conditions: sight.previous.conditions.clone(),
+        observed_generation: input.generation,
+        available_replicas: count(observed.available),
+        desired_number_scheduled: count(observed.desired),
+        current_number_scheduled: count(observed.current),
+        number_misscheduled: count(observed.misscheduled),
+        number_ready: count(observed.ready),
+        updated_number_scheduled: count(observed.updated),
+        number_available: count(observed.available),
+        number_unavailable: count(observed.desired.saturating_sub(observed.available)),
+        current_revision: Some(input.current.to_owned()),
+        update_revision: Some(input.update.to_owned()),
+        conditions: input.previous.conditions.clone(),
     };
-    let progress = progress(sight);
+    let progress = progress(input);
     let stalled = (progress.reason == AUTO_PAUSED).then(|| progress.clone());
     let reconciling = progress.status.then(|| progress.clone());
     for (type_, state) in [
         (ACCEPTED, Some(State::of(true, VALID, OBEYS))),
-        (AVAILABLE, Some(availability(facts))),
+        (AVAILABLE, Some(availability(observed))),
         (PROGRESSING, Some(progress)),
-        (DEGRADED, Some(degradation(facts, sight.refusal))),
+        (DEGRADED, Some(degradation(observed, input.refusal))),
         (RECONCILING, reconciling),
         (
             STALLED,
@@ -237,7 +236,7 @@ pub fn next(sight: &StatusInput<'_>) -> MyDaemonSetStatus {
     ] {
         match state {
             None => condition::remove(&mut status.conditions, type_),
-            Some(state) => state.set(&mut status.conditions, type_, sight.generation, sight.now),
+            Some(state) => state.set(&mut status.conditions, type_, input.generation, input.now),
         }
     }
     status
@@ -248,45 +247,44 @@ fn count(number: usize) -> Option<i32> {
     Some(i32::try_from(number).unwrap_or(i32::MAX))
 }
 
-fn availability(facts: &Observed) -> State {
+fn availability(observed: &Observed) -> State {
     let mut message = format!(
         "{} of {} nodes have an available pod",
-        facts.available, facts.desired
+        observed.available, observed.desired
     );
-    if facts.unavailable.count > 0 {
-        message = format!("{message}, not {}", facts.unavailable);
+    if observed.unavailable.count > 0 {
+        message = format!("{message}, not {}", observed.unavailable);
     }
-    if facts.available + facts.max_unavailable >= facts.desired {
+    if observed.available + observed.max_unavailable >= observed.desired {
         State::of(true, "EnoughNodesAvailable", message)
     } else {
         State::of(false, "TooFewNodesAvailable", message)
     }
 }
 
-fn progress(sight: &StatusInput<'_>) -> State {
-    let (facts, update) = (sight.facts, sight.update);
-    let excluded = excluded(facts, update);
-    let waiting = match facts.outdated.saturating_sub(facts.excluded.count()) {
+fn progress(input: &StatusInput<'_>) -> State {
+    let (observed, update) = (input.observed, input.update);
+    let excluded = excluded(observed, update);
+    let waiting = match observed.outdated.saturating_sub(observed.excluded.count()) {
         0 if excluded.is_some() => None,
         1 => Some(format!("1 node waits for revision {update}")),
         more => Some(format!("{more} nodes wait for revision {update}")),
     };
     let waiting: Vec<String> = waiting.into_iter().chain(excluded.clone()).collect();
     let waiting = waiting.join("; ");
-    let before = condition::get(&sight.previous.conditions, PROGRESSING);
-    if facts.auto_paused {
-        return State::of(false, AUTO_PAUSED, auto_paused(facts, update, before));
+    let before = condition::get(&input.previous.conditions, PROGRESSING);
+    if observed.auto_paused {
+        return State::of(false, AUTO_PAUSED, auto_paused(observed, update, before));
     }
-    // A step of a partition is over when its pods are available; what befalls them later does not
-    // begin it anew.
+    // A step of a partition is over when its pods are available. A later failure does not start it again.
     let over =
-        facts.waiting.count == 0 || before.is_some_and(|c| HELD.contains(&c.reason.as_str()));
-    if facts.outdated > 0 && facts.outdated == facts.held && over {
-        let (reason, why) = if sight.strategy.on_delete {
+        observed.waiting.count == 0 || before.is_some_and(|c| HELD.contains(&c.reason.as_str()));
+    if observed.outdated > 0 && observed.outdated == observed.held && over {
+        let (reason, cause) = if input.strategy.on_delete {
             (ON_DELETE, "a node gets it when its pod is deleted")
-        } else if sight.strategy.paused {
+        } else if input.strategy.paused {
             (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
-        } else if sight.strategy.partition > 0 {
+        } else if input.strategy.partition > 0 {
             (
                 PARTITIONED,
                 "spec.updateStrategy.rollingUpdate.partition holds the last nodes",
@@ -294,43 +292,44 @@ fn progress(sight: &StatusInput<'_>) -> State {
         } else {
             (CORDONED, "cordoned nodes are left alone")
         };
-        return State::of(false, reason, format!("{waiting}: {why}"));
+        return State::of(false, reason, format!("{waiting}: {cause}"));
     }
-    // A pod that is unavailable for a while after the end of a roll-out does not begin it again. Only a status that
-    // said Complete shows that there was an end: the one that said RollingOut may never have been stored.
+    // A pod that is unavailable for a while after the end of a roll-out does not start it again.
+    // Only a status that said Complete proves that there was an end: the one that said RollingOut
+    // may never have been stored.
     let has_ended = before.is_some_and(|c| c.reason == COMPLETE)
-        && sight.previous.update_revision.as_deref() == Some(update);
-    let missing = facts.updated < facts.desired;
-    if !facts.complete && (missing || !has_ended || update != sight.current) {
+        && input.previous.update_revision.as_deref() == Some(update);
+    let missing = observed.updated < observed.desired;
+    if !observed.complete && (missing || !has_ended || update != input.current) {
         let mut message = format!(
             "{} of {} nodes have revision {update}",
-            facts.updated, facts.desired
+            observed.updated, observed.desired
         );
-        if facts.waiting.count > 0 {
-            message = format!("{message}; not yet available on {}", facts.waiting);
+        if observed.waiting.count > 0 {
+            message = format!("{message}; not yet available on {}", observed.waiting);
         }
         if let Some(excluded) = excluded {
             message = format!("{message}; {excluded}");
         }
-        if facts.left_out.count > 0 {
-            message = format!("{message}; not waiting for {}", facts.left_out);
+        if observed.left_out.count > 0 {
+            message = format!("{message}; not waiting for {}", observed.left_out);
         }
         return State::of(true, "RollingOut", message);
     }
-    let mut message = if facts.updated < facts.desired {
-        reached_some(update, facts.updated, facts.desired)
+    let mut message = if observed.updated < observed.desired {
+        reached_some(update, observed.updated, observed.desired)
     } else {
         format!("revision {update} has reached every node")
     };
-    if facts.left_out.count > 0 {
-        message = format!("{message}; not waiting for {}", facts.left_out);
+    if observed.left_out.count > 0 {
+        message = format!("{message}; not waiting for {}", observed.left_out);
     }
     State::of(false, COMPLETE, message)
 }
 
-/// How many nodes the newest revision takes the pod away from, and why.
-fn excluded(facts: &Observed, update: &str) -> Option<String> {
-    let excluded = facts.excluded;
+/// How many nodes lose their pod to the newest revision, and why.
+fn excluded(observed: &Observed, update: &str) -> Option<String> {
+    let excluded = observed.excluded;
     let reasons: Vec<String> = [
         (excluded.by_selector, "nodeSelector does not match"),
         (excluded.by_affinity, "node affinity does not match"),
@@ -352,7 +351,7 @@ fn excluded(facts: &Observed, update: &str) -> Option<String> {
     ))
 }
 
-/// How the text about excluded nodes begins.
+/// The prefix of the text about excluded nodes.
 fn excludes(update: &str) -> String {
     format!("revision {update} excludes")
 }
@@ -364,35 +363,39 @@ fn read_excluded(status: &MyDaemonSetStatus) -> Option<&str> {
     message.get(from..)?.split_inclusive(')').next()
 }
 
-/// A roll-out came to its end without every node: some are cordoned, or left out.
+/// A roll-out ended without reaching every node: some are cordoned, or left out.
 fn reached_some(revision: &str, updated: impl Display, desired: impl Display) -> String {
     format!("revision {revision} has reached {updated} of {desired} nodes, each one that it could")
 }
 
-/// Which nodes stopped the roll-out. Once it stands still they may recover: the first message stays.
-fn auto_paused(facts: &Observed, update: &str, before: Option<&Condition>) -> String {
+/// Which nodes stopped the roll-out. They may recover once it is stopped: the first message stays.
+fn auto_paused(observed: &Observed, update: &str, before: Option<&Condition>) -> String {
     match before {
         Some(before) if before.reason == AUTO_PAUSED && before.message.contains(update) => {
             before.message.clone()
         }
         _ => format!(
             "revision {update} failed on {}: it goes no further before the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
-            facts.culprits
+            observed.failed_canaries
         ),
     }
 }
 
-fn degradation(facts: &Observed, refusal: Option<&Refusal>) -> State {
+fn degradation(observed: &Observed, refusal: Option<&Refusal>) -> State {
     if let Some(refusal) = refusal {
         return State::of(true, refusal.reason, refusal.to_string());
     }
-    if facts.failing.count == 0 {
+    if observed.failing.count == 0 {
         return State::of(false, "NoPodFails", "no pod fails");
     }
-    State::of(true, "PodsFail", format!("pods fail on {}", facts.failing))
+    State::of(
+        true,
+        "PodsFail",
+        format!("pods fail on {}", observed.failing),
+    )
 }
 
-/// Whether people and programs wait for more than a number or a name in it to change.
+/// Whether more than a number or a name changed, which users and programs wait for.
 pub fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> bool {
     fn states(status: &MyDaemonSetStatus) -> impl Iterator<Item = [&str; 3]> {
         let conditions = status.conditions.iter();
@@ -404,17 +407,17 @@ pub fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> boo
         || states(before).ne(states(after))
 }
 
-/// What a change of the status is to people: an Event for each step that they would look for.
-pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEvent> {
+/// The Events for a change of the status: one for each step that users would look for.
+pub fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEvent> {
     let became = |type_: &str, status: &str| {
         let now = condition::get(&after.conditions, type_).filter(|c| c.status == status)?;
         let then = condition::get(&before.conditions, type_);
         let same = then.is_some_and(|c| c.status == status && c.reason == now.reason);
         (!same).then_some(now)
     };
-    let mut news = Vec::new();
-    let mut tell = |severity, reason, action, note: String| {
-        news.push(NewEvent {
+    let mut events = Vec::new();
+    let mut publish = |severity, reason, action, note: String| {
+        events.push(NewEvent {
             severity,
             reason,
             action,
@@ -422,7 +425,7 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEve
         });
     };
     if let Some(condition) = became(ACCEPTED, "False") {
-        tell(
+        publish(
             Severity::Warning,
             "Invalid",
             "Validate",
@@ -434,12 +437,12 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEve
         && old != new
     {
         let note = format!("revision {new} takes the place of {old} on {desired} nodes");
-        tell(Severity::Normal, "RolloutStarted", "RollOut", note);
+        publish(Severity::Normal, "RolloutStarted", "RollOut", note);
     }
     let is_known =
         before.update_revision == after.update_revision && read_excluded(before).is_some();
     if let Some(excluded) = read_excluded(after).filter(|_| !is_known) {
-        tell(
+        publish(
             Severity::Warning,
             "NodesExcluded",
             "RollOut",
@@ -447,7 +450,7 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEve
         );
     }
     if let Some(condition) = became(PROGRESSING, "False").filter(|c| c.reason == AUTO_PAUSED) {
-        tell(
+        publish(
             Severity::Warning,
             AUTO_PAUSED,
             "RollOut",
@@ -463,20 +466,20 @@ pub fn news(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEve
         } else {
             format!("revision {new} has reached all of {desired} nodes")
         };
-        tell(Severity::Normal, "RolloutComplete", "RollOut", note);
+        publish(Severity::Normal, "RolloutComplete", "RollOut", note);
     }
     if let Some(condition) = became(DEGRADED, "True") {
         let mut refusals = REFUSALS.into_iter();
         let reason = refusals.find(|reason| *reason == condition.reason);
         let reason = reason.unwrap_or("PodsFail");
-        tell(
+        publish(
             Severity::Warning,
             reason,
             "RunPods",
             condition.message.clone(),
         );
     }
-    news
+    events
 }
 
 #[cfg(test)]
@@ -531,7 +534,7 @@ mod tests {
 
     fn next_of(
         previous: &MyDaemonSetStatus,
-        facts: &Observed,
+        observed: &Observed,
         strategy: Strategy,
         current: &str,
         now: i64,
@@ -539,7 +542,7 @@ mod tests {
         next(&StatusInput {
             previous,
             generation: Some(2),
-            facts,
+            observed,
             strategy,
             update: "new",
             current,
@@ -582,14 +585,14 @@ mod tests {
 
     #[test]
     fn the_same_sight_again_changes_nothing() {
-        let facts = Observed {
+        let observed = Observed {
             failing: named(["a (Error)"]),
             ..under_way()
         };
-        let once = next_of(&none(), &facts, strategy(), "old", 1);
-        let twice = next_of(&once, &facts, strategy(), "old", 500);
+        let once = next_of(&none(), &observed, strategy(), "old", 1);
+        let twice = next_of(&once, &observed, strategy(), "old", 500);
         assert_eq!(once, twice);
-        assert_eq!(news(&once, &twice), []);
+        assert_eq!(events(&once, &twice), []);
         let stored = serde_json::to_value(&once).unwrap();
         assert_eq!(
             read(&serde_json::from_str(&stored.to_string()).unwrap()),
@@ -618,7 +621,7 @@ mod tests {
         };
         let stopped = || Observed {
             auto_paused: true,
-            culprits: named(["a", "b"]),
+            failed_canaries: named(["a", "b"]),
             ..held()
         };
         // The new pods of a partition's step are not all available.
@@ -626,7 +629,7 @@ mod tests {
             waiting: named(["a"]),
             ..held()
         };
-        for (facts, strategy, state, for_tools) in [
+        for (observed, strategy, state, for_tools) in [
             (
                 under_way(),
                 strategy(),
@@ -650,7 +653,7 @@ mod tests {
                 Some("Stalled=True/AutoPaused"),
             ),
         ] {
-            let status = next_of(&none(), &facts, strategy, "old", 1);
+            let status = next_of(&none(), &observed, strategy, "old", 1);
             let found = conditions(&status);
             assert!(found.contains(&format!("Progressing={state}")), "{found:?}");
             let extra = |c: &&String| c.starts_with("Reconciling") || c.starts_with("Stalled");
@@ -659,7 +662,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ailing_pod_after_the_end_does_not_begin_the_roll_out_anew() {
+    fn a_failing_pod_after_the_end_does_not_restart_the_roll_out() {
         let done = next_of(&none(), &complete(3), strategy(), "new", 1);
         let ailing = Observed {
             available: 2,
@@ -684,13 +687,13 @@ mod tests {
     }
 
     #[test]
-    fn excluded_nodes_are_counted_with_the_reason_and_are_an_event_once() {
+    fn excluded_nodes_are_counted_by_reason_and_cause_one_event() {
         let old = MyDaemonSetStatus {
             update_revision: Some("old".into()),
             current_revision: Some("old".into()),
             ..none()
         };
-        let facts = |by_selector, by_taint| Observed {
+        let observed = |by_selector, by_taint| Observed {
             outdated: 2 + by_selector + by_taint,
             excluded: Excluded {
                 by_selector,
@@ -704,18 +707,18 @@ mod tests {
             progressing.unwrap().message.clone()
         };
         let events = |before: &MyDaemonSetStatus, after: &MyDaemonSetStatus| {
-            let news = news(before, after).into_iter();
-            let news = news.filter(|news| news.reason == "NodesExcluded");
-            news.map(|news| news.note).collect::<Vec<_>>()
+            let events = events(before, after).into_iter();
+            let events = events.filter(|event| event.reason == "NodesExcluded");
+            events.map(|events| events.note).collect::<Vec<_>>()
         };
         let text = "revision new excludes 12 nodes, which lose their pods (nodeSelector does not match: 10, NoExecute taint not tolerated: 2)";
-        let begun = next_of(&old, &facts(10, 2), strategy(), "old", 1);
+        let begun = next_of(&old, &observed(10, 2), strategy(), "old", 1);
         assert_eq!(
             message(&begun),
             format!("1 of 3 nodes have revision new; {text}")
         );
         assert_eq!(events(&old, &begun), [text]);
-        let later = next_of(&begun, &facts(1, 0), strategy(), "old", 2);
+        let later = next_of(&begun, &observed(1, 0), strategy(), "old", 2);
         assert!(message(&later).ends_with(
             "; revision new excludes 1 node, which loses its pod (nodeSelector does not match: 1)"
         ));
@@ -726,7 +729,7 @@ mod tests {
         };
         let held = Observed {
             held: 14,
-            ..facts(10, 2)
+            ..observed(10, 2)
         };
         let held = next_of(&old, &held, paused, "old", 1);
         assert!(conditions(&held).contains(&"Progressing=False/Paused".to_owned()));
@@ -742,8 +745,8 @@ mod tests {
 
     #[test]
     fn nodes_that_are_not_waited_for_are_named() {
-        let message = |facts: &Observed, current| {
-            let status = next_of(&none(), facts, strategy(), current, 1);
+        let message = |observed: &Observed, current| {
+            let status = next_of(&none(), observed, strategy(), current, 1);
             condition::get(&status.conditions, PROGRESSING)
                 .unwrap()
                 .message
@@ -795,12 +798,12 @@ mod tests {
 
     #[test]
     fn the_first_failing_nodes_are_named() {
-        let facts = Observed {
+        let observed = Observed {
             available: 1,
             failing: Named::of([1, 2, 3, 4, 5, 6, 7].iter(), |n| format!("n{n} (Error)")),
             ..under_way()
         };
-        let status = next_of(&none(), &facts, strategy(), "old", 1);
+        let status = next_of(&none(), &observed, strategy(), "old", 1);
         let degraded = condition::get(&status.conditions, DEGRADED).unwrap();
         assert_eq!(
             degraded.message,
@@ -812,19 +815,19 @@ mod tests {
 
     #[test]
     fn the_nodes_that_stopped_a_roll_out_stay_named() {
-        let mut facts = Observed {
+        let mut observed = Observed {
             auto_paused: true,
-            culprits: named(["a"]),
+            failed_canaries: named(["a"]),
             ..under_way()
         };
-        let stopped = next_of(&none(), &facts, strategy(), "old", 1);
+        let stopped = next_of(&none(), &observed, strategy(), "old", 1);
         let message = |s: &MyDaemonSetStatus| {
             let progressing = condition::get(&s.conditions, PROGRESSING);
             progressing.unwrap().message.clone()
         };
         assert!(message(&stopped).starts_with("revision new failed on a: "));
-        facts.culprits = Named::default();
-        let later = next_of(&stopped, &facts, strategy(), "old", 2);
+        observed.failed_canaries = Named::default();
+        let later = next_of(&stopped, &observed, strategy(), "old", 2);
         assert_eq!(message(&later), message(&stopped));
     }
 
@@ -847,7 +850,7 @@ mod tests {
         );
         assert_eq!(status.number_available, before.number_available);
         assert!(condition::get(&status.conditions, RECONCILING).is_none());
-        assert_eq!(news(&before, &status).len(), 1);
+        assert_eq!(events(&before, &status).len(), 1);
         assert_eq!(rejected(&status, Some(3), &faults, at(9)), status);
         // And out of it again.
         let healed = next_of(&status, &complete(3), strategy(), "new", 3);
@@ -855,31 +858,31 @@ mod tests {
     }
 
     #[test]
-    fn a_revision_that_cannot_be_stored_is_told_of() {
+    fn a_revision_that_cannot_be_stored_is_reported() {
         let before = next_of(&none(), &under_way(), strategy(), "old", 1);
         let status = conflicting(&before, Some(3), "taken", at(2));
         let found = conditions(&status);
         assert!(found.contains(&"Degraded=True/RevisionConflict".to_owned()));
         assert!(found.contains(&"Stalled=True/RevisionConflict".to_owned()));
-        assert_eq!(news(&before, &status)[0].reason, "RevisionConflict");
+        assert_eq!(events(&before, &status)[0].reason, "RevisionConflict");
     }
 
     #[test]
-    fn steps_of_a_roll_out_are_news_once() {
+    fn each_step_of_a_roll_out_causes_one_event() {
         let old = MyDaemonSetStatus {
             update_revision: Some("old".into()),
             current_revision: Some("old".into()),
             ..none()
         };
         let reasons = |before: &MyDaemonSetStatus, after: &MyDaemonSetStatus| -> Vec<_> {
-            news(before, after).iter().map(|n| n.reason).collect()
+            events(before, after).iter().map(|n| n.reason).collect()
         };
         let begun = next_of(&old, &under_way(), strategy(), "old", 1);
         assert_eq!(reasons(&old, &begun), ["RolloutStarted"]);
         let failing = Observed {
             failing: named(["a (Error)"]),
             auto_paused: true,
-            culprits: named(["a"]),
+            failed_canaries: named(["a"]),
             ..under_way()
         };
         let stopped = next_of(&begun, &failing, strategy(), "old", 2);
@@ -895,7 +898,7 @@ mod tests {
         let refused = next(&StatusInput {
             previous: &done,
             generation: Some(2),
-            facts: &complete(3),
+            observed: &complete(3),
             strategy: strategy(),
             update: "new",
             current: "new",
@@ -908,7 +911,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_status_is_taken_for_none() {
+    fn a_malformed_status_is_treated_as_empty() {
         for raw in ["null", "7", r#"{"conditions": 5}"#, "{}"] {
             assert_eq!(read(&serde_json::from_str(raw).unwrap()), none(), "{raw}");
         }

@@ -1,6 +1,6 @@
-//! What is read of nodes and pods, and what is kept of it.
+//! The views of nodes and pods: what is read of them, and what is kept.
 //!
-//! The watched structs are lenient (whatever is absent is empty) and name only the fields that are
+//! The watched structs are lenient (an absent field is empty) and name only the fields that are
 //! used; the views are slim, since there is one for each node and pod of the cluster.
 
 use std::collections::BTreeMap;
@@ -70,13 +70,13 @@ pub struct WatchedCondition {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WatchedContainer {
-    /// How often the kubelet started it again.
+    /// How often the kubelet restarted it.
     pub restart_count: i32,
-    /// What it is doing.
+    /// Its state.
     pub state: WatchedState,
 }
 
-/// What a container is doing.
+/// The state of a container.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WatchedState {
@@ -90,7 +90,7 @@ pub struct WatchedState {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WatchedReason {
-    /// One word, such as `CrashLoopBackOff`.
+    /// CamelCase, such as `CrashLoopBackOff`.
     pub reason: String,
     /// When it ended.
     #[serde(deserialize_with = "raw::time")]
@@ -131,7 +131,7 @@ pub struct WatchedPodSpec {
     pub node_name: String,
 }
 
-/// What is kept of a node.
+/// What the cache holds of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
     /// `metadata.name`.
@@ -144,21 +144,21 @@ pub struct NodeView {
     pub labels: Box<[(Box<str>, Box<str>)]>,
     /// The taints.
     pub taints: Box<[Taint]>,
-    /// Whether the node is cordoned: it takes no new pods.
+    /// Whether the node is cordoned and takes no new pods.
     pub cordoned: bool,
-    /// Since when the node has not been Ready; none while it is.
+    /// Since when the node has not been Ready; `None` while it is.
     pub not_ready_since: Option<DateTime<Utc>>,
-    /// When the node is first known to have been Ready; none while it has not been, as far as is known.
+    /// When the node is first known to have been Ready; `None` before.
     pub ready_from: Option<DateTime<Utc>>,
 }
 
-/// A node that joins is NotReady at first. If a node is first seen NotReady, it counts as one that had been Ready
-/// before only if it changed so long after it joined. A reboot in the middle of provisioning is over by then, and the
-/// clock of a kubelet is not that wrong.
+/// A node that joins is NotReady at first. A node that is first seen NotReady counts as having been
+/// Ready before only if its condition changed this long after it joined. A reboot during
+/// provisioning is over by then, and no kubelet's clock is wrong by that much.
 const JOINING: TimeDelta = TimeDelta::minutes(5);
 
 impl NodeView {
-    /// The view of a watched node, `now` being the time of the look at it.
+    /// The view of a watched node, observed at `now`.
     pub fn of(node: WatchedNode, now: DateTime<Utc>) -> Self {
         let created = utc(node.metadata.creation_timestamp.as_ref()).unwrap_or(now);
         let ready = node.status.conditions.iter().find(|c| c.type_ == "Ready");
@@ -187,9 +187,10 @@ impl NodeView {
         }
     }
 
-    /// The same view with the instants at which the operator itself saw the node become Ready and NotReady, where it
-    /// did: the clock of the node may be wrong. If it is behind, the pods of the node would be deleted without regard
-    /// to the limits; if it is ahead, a node that joins would seem to have failed after it got its pod.
+    /// The same view with the instants at which the operator itself saw the node become Ready and
+    /// NotReady: the node's clock may be wrong. If it is behind, the pods of the node would be
+    /// deleted regardless of the limits; if it is ahead, a node that joins would seem to have
+    /// failed after it got its pod.
     #[must_use]
     pub fn after(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
         if let Some(before) = before.filter(|before| before.uid == self.uid) {
@@ -197,8 +198,8 @@ impl NodeView {
                 *since = before.not_ready_since.unwrap_or(now);
             }
             let is_ready = self.not_ready_since.is_none();
-            // Cut to a whole second, as the creation of a pod is: else one that is made within that second would seem to
-            // be older.
+            // Truncated to a whole second, as the creation of a pod is: otherwise a pod created
+            // within that second would seem to be older.
             let seen = is_ready.then(|| now.trunc_subsecs(0));
             self.ready_from = before.ready_from.or(seen);
         }
@@ -215,22 +216,22 @@ impl NodeView {
     }
 }
 
-/// What is kept of a pod.
+/// What the cache holds of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodView {
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`; empty for a pod that was just made and has not been seen yet.
+    /// `metadata.uid`; empty for a created pod that was not observed yet.
     pub uid: String,
-    /// The name of the object that controls the pod; of an orphan, the one in our label.
+    /// The name of the object that controls the pod; for an orphan, the one in our label.
     pub owner: String,
-    /// The UID of the object that controls the pod; empty when nothing does.
+    /// The UID of the object that controls the pod; empty for an orphan.
     pub owner_uid: String,
-    /// Whether our label does not name the object that controls the pod: somebody took it away.
+    /// Whether our label does not name the object that controls the pod: it was removed.
     pub is_released: bool,
     /// `spec.nodeName`.
     pub node: String,
-    /// The hash of the revision that the pod was made from.
+    /// The hash of the revision that the pod was created from.
     pub revision: String,
     /// How many pods of this revision failed before it on this node, in a row.
     pub attempt: u32,
@@ -238,22 +239,22 @@ pub struct PodView {
     pub created: DateTime<Utc>,
     /// Whether the pod is being deleted.
     pub deleting: bool,
-    /// Since when the pod has been Ready; none while it is not.
+    /// Since when the pod has been Ready; `None` while it is not.
     pub ready_since: Option<DateTime<Utc>>,
-    /// The same by the clock of the kubelet, which may be wrong.
+    /// The same by the kubelet's clock, which may be wrong.
     pub ready_by_kubelet: Option<DateTime<Utc>>,
     /// When the pod ended, if it has.
     pub ended: Option<DateTime<Utc>>,
-    /// What ails the pod, in a word or two, if something does.
+    /// What is wrong with the pod, in a word or two.
     pub trouble: Option<Box<str>>,
     /// The most restarts of any of its containers.
     pub restarts: u32,
-    /// Of a pod that is not Ready, `metadata.resourceVersion`. Of others it is not needed, and would make an event of
-    /// every change.
+    /// `metadata.resourceVersion` of a pod that is not Ready. Others do not need it, and it would
+    /// make an event of every change.
     pub version: Option<Box<str>>,
 }
 
-/// Reasons of a waiting container that are no ordinary steps of a start.
+/// Reasons of a waiting container that are not part of an ordinary start.
 const TROUBLES: &[&str] = &[
     "CrashLoopBackOff",
     "ImagePullBackOff",
@@ -268,11 +269,11 @@ const TROUBLES: &[&str] = &[
 ];
 
 impl PodView {
-    /// The view of a watched pod, `now` being the time of the look at it.
+    /// The view of a watched pod, observed at `now`.
     ///
-    /// Times that a kubelet wrote are taken for no later than `now`: its clock may be ahead, and
-    /// nothing must wait for it (kubernetes/kubernetes#77203). Nor are they taken for earlier than the
-    /// pod: with a clock behind, every pause would be over before it began.
+    /// Times written by a kubelet count as `now` at the latest: its clock may be ahead, and nothing
+    /// must wait for it (kubernetes/kubernetes#77203). They count as the pod's creation at the
+    /// earliest: with a clock behind, every pause would be over before it began.
     pub fn of(pod: WatchedPod, now: DateTime<Utc>) -> Self {
         let metadata = pod.metadata;
         let created = utc(metadata.creation_timestamp.as_ref()).unwrap_or(now);
@@ -307,32 +308,33 @@ impl PodView {
         }
     }
 
-    /// The same view with the instants that an earlier view already had. While the clock of a kubelet is ahead, its
-    /// times count as `now`, and each event of the pod would move them: an available pod would be young again.
+    /// The same view with the instants that an earlier view already had. While the kubelet's clock
+    /// is ahead, its times count as `now`, and each event of the pod would move them: an available
+    /// pod would be young again.
     #[must_use]
     pub fn after(mut self, before: Option<&Self>) -> Self {
         if let Some(before) = before.filter(|before| before.uid == self.uid) {
             if before.ready_by_kubelet == self.ready_by_kubelet {
                 self.ready_since = before.ready_since;
             }
-            // A pod that has ended stays so.
+            // A pod that has ended stays ended.
             self.ended = self.ended.and(before.ended).or(self.ended);
         }
         self
     }
 
-    /// Whether nothing controls the pod, though it is one that this operator could have made.
+    /// Whether the pod has no controller although this operator could have created it.
     pub fn is_orphan(&self) -> bool {
         let may_be_ours = !self.revision.is_empty() && !self.node.is_empty();
         self.owner_uid.is_empty() && !self.uid.is_empty() && may_be_ours
     }
 
-    /// Whether the pod is there to stay: neither being deleted nor at its end.
+    /// Whether the pod is neither being deleted nor ended.
     pub fn is_live(&self) -> bool {
         !self.deleting && self.ended.is_none()
     }
 
-    /// Whether the pod serves.
+    /// Whether the pod is Ready.
     pub fn is_ready(&self) -> bool {
         self.is_live() && self.ready_since.is_some()
     }
@@ -343,7 +345,7 @@ pub fn controller(references: Option<&[OwnerReference]>) -> Option<&OwnerReferen
     references?.iter().find(|r| r.controller == Some(true))
 }
 
-/// A time of the API as one of ours.
+/// Converts a time of the API.
 pub fn utc(time: Option<&Time>) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(time?.0.as_second(), 0)
 }
@@ -360,7 +362,7 @@ fn ready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTim
     (ready.status == "True").then(|| ready.last_transition_time.unwrap_or(created))
 }
 
-/// When a pod that has ended did so: the latest instant that its status tells of.
+/// When a pod ended: the latest instant in its status.
 fn ended(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
     if !matches!(status.phase.as_str(), "Failed" | "Succeeded") {
         return None;
@@ -394,7 +396,7 @@ fn trouble(status: &WatchedStatus) -> Option<String> {
     }
 }
 
-/// A container that crashes again and again runs in between; that is no recovery.
+/// A container that keeps crashing runs in between, which is no recovery.
 fn is_restarting(status: &WatchedStatus) -> bool {
     let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
     restarts(status) > 1 && ready.is_none_or(|c| c.status != "True")
@@ -493,7 +495,7 @@ mod tests {
         // A kubelet died, or was restarted, before the node was ever Ready.
         assert_eq!(with("Unknown", "1970-01-01T00:01:00Z", 99).ready_from, None);
         assert_eq!(with("False", "1970-01-01T00:05:10Z", 999).ready_from, None);
-        // After a restart of the operator, what the node says has to do.
+        // After a restart of the operator, only the node's own report is left.
         let late = with("False", "1970-01-01T00:05:11Z", 999);
         assert_eq!(late.ready_from, Some(at(10)));
         let ready = with("True", "1970-01-01T00:00:30Z", 40);
@@ -502,7 +504,7 @@ mod tests {
             with("True", "1970-01-01T00:00:30Z", 20).ready_from,
             Some(at(20))
         );
-        // What the operator saw itself counts more.
+        // What the operator saw itself takes precedence.
         let seen = ready.clone().after(Some(&joining), at(50));
         assert_eq!(seen.ready_from, Some(at(50)));
         let within = at(50) + TimeDelta::milliseconds(900);
@@ -607,7 +609,7 @@ mod tests {
         assert_eq!(seen("o", owned.clone(), "n", "r"), (false, false));
         assert_eq!(seen("other", owned, "n", "r"), (false, true));
         assert_eq!(seen("o", json!([]), "n", "r"), (true, false));
-        // Somebody's own pod with our labels.
+        // A user's own pod with our labels.
         assert_eq!(seen("o", json!([]), "", "r"), (false, false));
         assert_eq!(seen("o", json!([]), "n", ""), (false, false));
     }
@@ -619,7 +621,7 @@ mod tests {
             100,
         );
         assert_eq!(evicted.trouble.as_deref(), Some("Evicted"));
-        assert_eq!(evicted.ended, Some(at(100)), "nothing tells when");
+        assert_eq!(evicted.ended, Some(at(100)), "no time is recorded");
         let crashed = pod(
             json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:10Z"},
                    "status": {"phase": "Failed", "containerStatuses": [
@@ -650,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_in_the_year_10000_holds_up_no_watch() {
+    fn a_time_in_the_year_10000_does_not_block_the_watch() {
         let far = "10000-01-01T00:59:59Z";
         let condition = json!({"type": "Ready", "status": "False", "lastTransitionTime": far});
         let node = json!({"metadata": {"name": "n"}, "status": {"conditions": [condition]}});

@@ -12,8 +12,8 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::Settled;
-use super::look::Reconcile;
+use super::ParsedSpec;
+use super::pass::Reconcile;
 use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
 use crate::kinds::mydaemonset::memory::{Answer, Doubt, Nature, Problem, Step};
 use crate::kinds::mydaemonset::placement::Eligibility;
@@ -29,28 +29,28 @@ use crate::kinds::mydaemonset::views::{
 };
 use crate::reconcile::{Error, Key, call, if_there, read, write};
 
-/// The most pods made, and the most deleted, at one look; the next look follows at once.
+/// The maximum number of pods created, and of pods deleted, in one pass; the next pass follows at once.
 const MAX_PODS_PER_PASS: usize = 500;
-/// So many calls for one object are under way at a time.
+/// How many calls for one object are in flight at a time.
 const CALLS: usize = 32;
 
-/// What came of the calls of one look.
+/// The outcome of the calls of one pass.
 #[derive(Debug, Default)]
 pub(super) struct Done {
     pub(super) created: usize,
     pub(super) deleted: Vec<DeleteReason>,
     /// How many pods were adopted or released.
     pub(super) claimed: usize,
-    /// Something that another attempt may cure.
+    /// An error that a retry may fix.
     pub(super) error: Option<Error>,
-    /// There is more to do, and nothing against it.
+    /// More is to be done, and nothing prevents it.
     pub(super) more: bool,
-    /// A pod could not be made or deleted.
+    /// A pod could not be created or deleted.
     failed: bool,
 }
 
 impl Done {
-    /// Takes in an error. The one that asks for the longest pause counts.
+    /// Adds an error. The one that asks for the longest pause is kept.
     fn fail(&mut self, error: Error) {
         let rank = |error: &Error| (!error.is_conflict(), error.retry_after());
         let before = self.error.as_ref().map(rank);
@@ -60,31 +60,31 @@ impl Done {
     }
 }
 
-/// What came of an attempt to delete one pod.
+/// The outcome of an attempt to delete one pod.
 enum Deleted {
     Now,
-    /// There is a reason not to, or something else has done it.
+    /// It must not be deleted, or something else has deleted it.
     Not,
 }
 
-/// What came of an attempt to make one pod.
+/// The outcome of an attempt to create one pod.
 enum Made {
     Pod,
-    /// Nothing to tell of: it is there, or there is nobody left to make it for.
+    /// Nothing to report: the pod exists, or its object or node is gone.
     Nothing,
     Not(Failure),
 }
 
-/// A call that failed.
+/// A failed call.
 pub(super) struct Failure {
     problem: Problem,
-    /// Where another attempt may cure it.
+    /// If a retry may fix it.
     error: Option<Error>,
 }
 
 impl Failure {
-    /// That of a call about a pod on a node. `rejected` is its reason if the API server rejects it as it is, and
-    /// `failed` any other.
+    /// For a call about a pod on a node. `rejected` is its reason if the API server rejects the
+    /// call as it is, `failed` otherwise.
     pub(super) fn of(
         error: Error,
         rejected: Option<&'static str>,
@@ -101,7 +101,7 @@ impl Failure {
         let problem = Problem {
             refusal: Refusal {
                 reason,
-                // The same of another pod is no news.
+                // The same failure of another pod must not change the message.
                 message: error.cause().replace(name, "..."),
                 node: node.map(str::to_owned),
             },
@@ -125,39 +125,39 @@ impl Failure {
 }
 
 impl Reconcile<'_> {
-    /// Does what was decided.
+    /// Carries out the decision.
     pub(super) async fn act(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         revisions: &[Arc<RevisionView>],
         decision: &Decision,
         done: &mut Done,
     ) {
-        let deletes = self.deletes(settled, decision);
+        let deletes = self.deletes(parsed, decision);
         self.delete_all(&deletes, done).await;
         self.claim_all(&decision.claim, done).await;
-        // One call that fails must not keep all the others waiting.
-        self.make(settled, revisions, decision, done).await;
+        // One failing call must not block all the others.
+        self.make(parsed, revisions, decision, done).await;
         self.release_vanished(done).await;
         let mut memory = self.memory();
         if done.failed {
-            memory.in_vain = memory.in_vain.wrapping_add(1);
+            memory.failures = memory.failures.wrapping_add(1);
         } else if !memory.has_trouble(Step::Create) && !memory.has_trouble(Step::Delete) {
-            memory.in_vain = 0;
+            memory.failures = 0;
         }
     }
 
-    /// Whether a step is left out: there is nothing to do, or it failed just now.
+    /// Whether a step is skipped: there is nothing to do, or it failed just now.
     pub(super) fn is_left_out(&self, step: Step, is_idle: bool) -> bool {
         let (generation, now) = (self.object.generation, self.now);
         let mut memory = self.memory();
         if is_idle {
             memory.report(step, None, false, generation, now);
         }
-        is_idle || memory.rests(step, generation, now)
+        is_idle || memory.is_backing_off(step, generation, now)
     }
 
-    /// Notes what came of a step.
+    /// Records the outcome of a step.
     pub(super) fn report(
         &self,
         step: Step,
@@ -178,8 +178,9 @@ impl Reconcile<'_> {
             .report(step, problem, some_done, generation, now);
     }
 
-    /// Asks the API server about what was done and what no watch has shown in time. Only its answer ends a belief: were
-    /// one to end by itself, a late deletion would come on top of that of another node.
+    /// Asks the API server about changes that no watch has shown in time. Only its answer ends a
+    /// belief: if a belief ended by itself, a late deletion would come on top of that of another
+    /// node.
     pub(super) async fn ask_about_doubts(&self, done: &mut Done) {
         let doubts = self.memory().doubts(self.now);
         let calls: Vec<_> = doubts
@@ -200,7 +201,7 @@ impl Reconcile<'_> {
         .await;
     }
 
-    /// Whether a pod that was deleted is gone or going, or one that was made is there.
+    /// Whether a deleted pod is gone or being deleted, or a created pod exists.
     async fn is_so(&self, doubt: &Doubt) -> Result<bool, Error> {
         let api = self.api::<WatchedPod>();
         let request = api.get_metadata(&doubt.pod);
@@ -215,18 +216,20 @@ impl Reconcile<'_> {
         Ok(!is_it || metadata.deletion_timestamp.is_some())
     }
 
-    /// The pods to delete: those that were decided on, and those whose deletion had no definite answer. That is repeated
-    /// as long as it is wanted, and takes no other place among those that may be unavailable.
-    fn deletes(&self, settled: &Settled, decision: &Decision) -> Vec<Delete> {
+    /// The pods to delete: those that were decided on, and those whose deletion had no definite
+    /// answer. These are repeated as long as they are wanted, and take no other place among those
+    /// that may be unavailable.
+    fn deletes(&self, parsed: &ParsedSpec, decision: &Decision) -> Vec<Delete> {
         let unanswered = self.memory().unanswered_deletes(self.object.generation);
-        let is_wanted = |delete: &Delete| match delete.why {
-            DeleteReason::Outdated => !decision.facts.auto_paused,
+        let is_wanted = |delete: &Delete| match delete.reason {
+            DeleteReason::Outdated => !decision.observed.auto_paused,
             DeleteReason::NotEligible => {
-                self.fate(settled, &delete.node) == Some(Eligibility::Leave)
+                self.eligibility(parsed, &delete.node) == Some(Eligibility::Leave)
             }
             DeleteReason::Excluded => {
-                let is_excluded = self.fate(settled, &delete.node) == Some(Eligibility::Leave);
-                is_excluded && !decision.facts.auto_paused
+                let is_excluded =
+                    self.eligibility(parsed, &delete.node) == Some(Eligibility::Leave);
+                is_excluded && !decision.observed.auto_paused
             }
             DeleteReason::NodeGone
             | DeleteReason::NodeReplaced
@@ -235,34 +238,34 @@ impl Reconcile<'_> {
         };
         let unanswered = unanswered.into_iter().filter(is_wanted);
         let decided = decision.delete.iter().cloned();
-        // A pod that was made but not seen yet cannot be named by its UID, and so not be deleted.
+        // A created pod that was not observed yet has no known UID, and so cannot be deleted.
         let all = unanswered.chain(decided).filter(|d| !d.uid.is_empty());
         let mut all = all.collect();
-        self.keep_to_trial(settled, &mut all);
+        self.keep_to_trial(parsed, &mut all);
         all
     }
 
-    /// Where the API server cannot be asked about a pod, one node is the trial: no outdated pod of another goes before
-    /// a pod of the newest revision was made.
-    fn keep_to_trial(&self, settled: &Settled, deletes: &mut Vec<Delete>) {
+    /// Where the API server cannot dry-run a pod, one node is the trial: no outdated pod of another
+    /// node is deleted before a pod of the newest revision was created.
+    fn keep_to_trial(&self, parsed: &ParsedSpec, deletes: &mut Vec<Delete>) {
         let mut memory = self.memory();
-        if memory.proven.as_ref() == Some(&settled.hash) {
+        if memory.validated.as_ref() == Some(&parsed.hash) {
             return;
         }
         let Some((_, node)) = memory
-            .untried
+            .trial
             .as_mut()
-            .filter(|(hash, _)| *hash == settled.hash)
+            .filter(|(hash, _)| *hash == parsed.hash)
         else {
             return;
         };
-        let runs = |node: &String| self.fate(settled, node) == Some(Eligibility::Run);
-        let is_outdated = |delete: &Delete| delete.why == DeleteReason::Outdated;
+        let runs = |node: &String| self.eligibility(parsed, node) == Some(Eligibility::Run);
+        let is_outdated = |delete: &Delete| delete.reason == DeleteReason::Outdated;
         if !node.as_ref().is_some_and(runs) {
             let first = deletes.iter().find(|delete| is_outdated(delete));
             *node = first.map(|delete| delete.node.clone());
         }
-        deletes.retain(|delete| match delete.why {
+        deletes.retain(|delete| match delete.reason {
             DeleteReason::Outdated => node.as_ref() == Some(&delete.node),
             // It cannot be the trial: no pod of the newest revision may run there.
             DeleteReason::Excluded => false,
@@ -270,24 +273,24 @@ impl Reconcile<'_> {
         });
     }
 
-    /// The pods to make, in the same way.
-    fn creates(&self, settled: &Settled, decision: &Decision) -> Vec<Create> {
+    /// The pods to create, in the same way.
+    fn creates(&self, parsed: &ParsedSpec, decision: &Decision) -> Vec<Create> {
         let unanswered = self.memory().unanswered_creates(self.object.generation);
         let is_wanted = |create: &Create| {
             let node = self.this.nodes.get(&Key::new("", &create.node));
             let is_it = node.is_some_and(|node| node.uid == create.node_uid);
-            let runs = self.fate(settled, &create.node) == Some(Eligibility::Run);
-            // Beside an old pod it is a step of the roll-out.
+            let runs = self.eligibility(parsed, &create.node) == Some(Eligibility::Run);
+            // Next to an old pod it is a step of the roll-out.
             let surges = self.pods_on(&create.node).iter().any(|pod| pod.is_live());
-            is_it && runs && !(surges && decision.facts.auto_paused)
+            is_it && runs && !(surges && decision.observed.auto_paused)
         };
         let unanswered = unanswered.into_iter().filter(is_wanted);
         unanswered.chain(decision.create.iter().cloned()).collect()
     }
 
-    fn fate(&self, settled: &Settled, node: &str) -> Option<Eligibility> {
+    fn eligibility(&self, parsed: &ParsedSpec, node: &str) -> Option<Eligibility> {
         let node = self.this.nodes.get(&Key::new("", node))?;
-        Some(settled.placement.fate(&node))
+        Some(parsed.placement.eligibility(&node))
     }
 
     async fn delete_all(&self, deletes: &[Delete], done: &mut Done) {
@@ -302,9 +305,9 @@ impl Reconcile<'_> {
         let mut failures = Failures::default();
         in_turns(calls, 1, |(delete, deleted)| {
             match deleted {
-                Ok(Deleted::Now) => done.deleted.push(delete.why),
+                Ok(Deleted::Now) => done.deleted.push(delete.reason),
                 Ok(Deleted::Not) => {}
-                // The pod has another version than the one that was judged: its news is on its way.
+                // The pod has another version than the one that was judged: its event is on its way.
                 Err(error) if error.is_conflict() => {
                     done.fail(error);
                     return Flow::Steady;
@@ -324,13 +327,13 @@ impl Reconcile<'_> {
     }
 
     async fn delete(&self, delete: &Delete) -> Result<Deleted, Error> {
-        if delete.why == DeleteReason::NodeGone && self.node_is_there(&delete.node).await? {
+        if delete.reason == DeleteReason::NodeGone && self.node_is_there(&delete.node).await? {
             return Ok(Deleted::Not);
         }
         let was_unanswered = self.memory().will_delete(delete, self.clock());
         let mut params = write::only(&delete.uid, delete.version.as_deref());
-        if delete.why == DeleteReason::NodeGone {
-            // No kubelet is left that would confirm the end.
+        if delete.reason == DeleteReason::NodeGone {
+            // No kubelet is left to confirm the end.
             params.grace_period_seconds = Some(0);
         }
         let api = self.api::<WatchedPod>();
@@ -356,16 +359,16 @@ impl Reconcile<'_> {
         }
     }
 
-    /// Whether the API server itself still knows the node. A pod of a node that is gone is deleted
-    /// without a kubelet's word, so a watch that lags is not enough to go by.
+    /// Whether the node exists, by a live read. The pod of a gone node is deleted without a
+    /// kubelet's confirmation, so a lagging watch is not enough.
     async fn node_is_there(&self, node: &str) -> Result<bool, Error> {
         let api = Api::<WatchedNode>::all(self.this.context.client.clone());
         let there = if_there(read("read the node", self.key, api.get_metadata(node)).await)?;
         Ok(there.is_some())
     }
 
-    /// Whether the API server itself still knows this very object and nobody deletes it: only then
-    /// may it adopt, or what it adopts would be deleted with it.
+    /// Whether this very object exists and is not being deleted, by a live read. Otherwise it must
+    /// not adopt: what it adopts would be deleted with it.
     pub(super) async fn is_still_there(&self) -> Result<bool, Error> {
         let api = self.api::<RawMyDaemonSet>();
         let request = api.get_metadata(&self.key.name);
@@ -426,14 +429,14 @@ impl Reconcile<'_> {
         Ok(())
     }
 
-    /// Makes the object the controller of a pod no more.
+    /// Releases a pod: the object is no longer its controller.
     async fn release(&self, name: &str, uid: &str) -> Result<(), Error> {
         let references = json!([{"$patch": "delete", "uid": self.object.uid}]);
         self.refer::<WatchedPod>("release a pod", name, uid, references)
             .await
     }
 
-    /// Makes the object the controller of another one.
+    /// Adopts an object: this one becomes its controller.
     pub(super) async fn adopt<K>(&self, name: &str, uid: &str) -> Result<(), Error>
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -446,8 +449,7 @@ impl Reconcile<'_> {
             .await
     }
 
-    /// Changes the owner references of this very object. A strategic merge leaves those of others
-    /// alone.
+    /// Changes the owner references of that object. A strategic merge leaves those of others alone.
     async fn refer<K>(
         &self,
         step: &'static str,
@@ -469,18 +471,17 @@ impl Reconcile<'_> {
         done_or_gone(call(step, self.key, request).await.map(drop))
     }
 
-    /// Makes the missing pods, and asks whether one of the newest revision would be taken; unless
-    /// that was refused just now.
+    /// Creates the missing pods, and dry-runs one of the newest revision unless that was rejected just now.
     async fn make(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         revisions: &[Arc<RevisionView>],
         decision: &Decision,
         done: &mut Done,
     ) {
         let flowing = std::mem::take(&mut self.memory().flowing);
-        let creates = self.creates(settled, decision);
-        let is_idle = creates.is_empty() && decision.prove.is_none();
+        let creates = self.creates(parsed, decision);
+        let is_idle = creates.is_empty() && decision.dry_run.is_none();
         if self.is_left_out(Step::Create, is_idle) {
             return;
         }
@@ -489,35 +490,34 @@ impl Reconcile<'_> {
         if self.memory().relabelled
             && let Some(create) = creates.first()
         {
-            // No pod is made only to be deleted again.
-            failure = self.try_create(settled, create).await;
+            // No pod is created only to be deleted again.
+            failure = self.try_create(parsed, create).await;
         }
         if failure.is_none() {
-            let made = self.create_all(settled, revisions, &creates, window, done);
+            let made = self.create_all(parsed, revisions, &creates, window, done);
             failure = made.await;
         }
-        if let (Some(create), None) = (&decision.prove, &failure) {
-            failure = self.prove(settled, create, done).await;
+        if let (Some(create), None) = (&decision.dry_run, &failure) {
+            failure = self.dry_run(parsed, create, done).await;
         }
         self.report(Step::Create, failure, done.created > 0, done);
     }
 
-    /// Makes pods, few at first and more as they are taken, so that a fault that befalls all of them
-    /// costs few calls. The first fault ends it.
+    /// Creates pods, few at first and more as they succeed, so that a failure of all of them costs
+    /// few calls. The first failure ends it.
     async fn create_all(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         revisions: &[Arc<RevisionView>],
         creates: &[Create],
         window: usize,
         done: &mut Done,
     ) -> Option<Failure> {
-        // After attempts in vain another node comes first: what fails for one node alone must not
-        // keep all the others waiting.
-        let skip = self.memory().in_vain % creates.len().max(1);
+        // After failed attempts another node comes first: what fails for one node alone must not block all the others.
+        let skip = self.memory().failures % creates.len().max(1);
         let most = creates.len().min(MAX_PODS_PER_PASS);
         let creates_in_turn = creates.iter().cycle().skip(skip).take(most);
-        let calls = creates_in_turn.map(|create| self.create(settled, revisions, create));
+        let calls = creates_in_turn.map(|create| self.create(parsed, revisions, create));
         let calls: Vec<_> = calls.collect();
         let mut failure = None;
         in_turns(calls, window, |made| match made {
@@ -538,16 +538,15 @@ impl Reconcile<'_> {
         failure
     }
 
-    /// The content of a revision in its canonical form; `None` when there is no such revision, or no
-    /// more.
+    /// The content of a revision in its canonical form; `None` if the revision does not exist.
     async fn content(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         revisions: &[Arc<RevisionView>],
         hash: &str,
     ) -> Result<Option<Arc<str>>, Error> {
-        if hash == settled.hash {
-            return Ok(Some(settled.canonical.clone()));
+        if hash == parsed.hash {
+            return Ok(Some(parsed.canonical.clone()));
         }
         let Some(revision) = revisions.iter().find(|r| r.hash == hash) else {
             return Ok(None);
@@ -568,7 +567,7 @@ impl Reconcile<'_> {
         Ok(content)
     }
 
-    /// The name of a pod to make, and its JSON.
+    /// The name and the JSON of a pod to create.
     fn build(&self, create: &Create, content: &str) -> (String, Vec<u8>) {
         let plan = Plan {
             owner: self.owner,
@@ -584,11 +583,11 @@ impl Reconcile<'_> {
 
     async fn create(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         revisions: &[Arc<RevisionView>],
         create: &Create,
     ) -> Made {
-        let content = self.content(settled, revisions, &create.revision).await;
+        let content = self.content(parsed, revisions, &create.revision).await;
         let (name, body) = match content {
             Ok(Some(content)) => self.build(create, &content),
             Ok(None) => return Made::Nothing,
@@ -626,16 +625,15 @@ impl Reconcile<'_> {
         memory.create_answered(create, &name, answer, generation, self.clock());
         if matches!(made, Made::Pod) {
             memory.relabelled = false;
-            if create.revision == settled.hash {
-                memory.proven = Some(create.revision.clone());
+            if create.revision == parsed.hash {
+                memory.validated = Some(create.revision.clone());
             }
         }
         drop(memory);
         made
     }
 
-    /// Deletes a pod that an admission webhook gave other labels than ours: no watch would show it. Without it, the pod
-    /// would stay and be nobody's.
+    /// Deletes a pod whose labels an admission webhook replaced: no watch would show it, so it would stay unmanaged.
     async fn take_back(&self, create: &Create, metadata: &ObjectMeta) -> (Answer, Made) {
         self.memory().relabelled = true;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -663,8 +661,8 @@ impl Reconcile<'_> {
         )
     }
 
-    /// A pod of that name is there: ours, which the watch will show, or a stranger's, be it that
-    /// somebody took our labels from it and thereby the pod.
+    /// A pod of that name exists: ours, which the watch will show, or a foreign one, which includes
+    /// one that lost our labels.
     async fn already_there(&self, create: &Create, name: &str, conflict: Error) -> (Answer, Made) {
         let api = self.api::<WatchedPod>();
         let there = if_there(read("read a pod", self.key, api.get_metadata(name)).await);
@@ -673,7 +671,7 @@ impl Reconcile<'_> {
             Ok(Some(pod)) if self.is_ours(&pod.metadata) => {
                 let is_shown = self.is_shown(&pod.metadata);
                 if !is_shown && self.memory().may_be_made(create) {
-                    // Its labels were others from the beginning.
+                    // It never had our labels.
                     return self.take_back(create, &pod.metadata).await;
                 }
                 match self.release_unlabelled(&pod).await {
@@ -685,7 +683,7 @@ impl Reconcile<'_> {
                     Err(error) => failed(error),
                 }
             }
-            // It has just gone; no watch will tell.
+            // It has just been deleted, and no watch shows that.
             Ok(None) => failed(conflict),
             Ok(Some(_)) => taken(name),
             Err(error) => failed(error),
@@ -708,8 +706,8 @@ impl Reconcile<'_> {
         is(write::MANAGED_BY, write::MANAGER) && is(pod::NAME_LABEL, self.owner.name)
     }
 
-    /// Releases a pod of this object that the watch does not show, for want of our labels. Whether
-    /// it is one.
+    /// Releases a pod of this object that the watch does not show because it lacks our labels.
+    /// Returns whether it is one.
     async fn release_unlabelled<'a>(
         &self,
         pod: &'a PartialObjectMeta<WatchedPod>,
@@ -723,7 +721,7 @@ impl Reconcile<'_> {
         Ok(true)
     }
 
-    /// Releases those pods that the watch shows no more and that are there still, without our labels.
+    /// Releases the pods that the watch no longer shows and that still exist, without our labels.
     async fn release_vanished(&self, done: &mut Done) {
         let vanished: Vec<Claim> = self.memory().vanished.values().cloned().collect();
         if self.is_left_out(Step::Release, vanished.is_empty()) {
@@ -764,27 +762,32 @@ impl Reconcile<'_> {
         }
     }
 
-    /// The time of a call, which may come long after the look began.
+    /// The time of a call, which may be long after the pass began.
     pub(super) fn clock(&self) -> DateTime<Utc> {
         (self.this.context.clock)()
     }
 
-    /// Asks whether a pod of the newest revision would be taken.
-    async fn prove(&self, settled: &Settled, create: &Create, done: &mut Done) -> Option<Failure> {
-        let failure = self.try_create(settled, create).await;
+    /// Dry-runs a pod of the newest revision.
+    async fn dry_run(
+        &self,
+        parsed: &ParsedSpec,
+        create: &Create,
+        done: &mut Done,
+    ) -> Option<Failure> {
+        let failure = self.try_create(parsed, create).await;
         if failure.is_none() {
             done.more = true;
         }
         failure
     }
 
-    /// Asks whether a pod would be taken, and notes if so.
-    async fn try_create(&self, settled: &Settled, create: &Create) -> Option<Failure> {
+    /// Dry-runs the creation of a pod, and records if the API server accepts it.
+    async fn try_create(&self, parsed: &ParsedSpec, create: &Create) -> Option<Failure> {
         let newest = Create {
-            revision: settled.hash.clone(),
+            revision: parsed.hash.clone(),
             ..create.clone()
         };
-        let (name, body) = self.build(&newest, &settled.canonical);
+        let (name, body) = self.build(&newest, &parsed.canonical);
         let client = &self.this.context.client;
         let namespace = &self.key.namespace;
         let request = write::would_create::<WatchedPod, WatchedPod>(client, namespace, body);
@@ -792,29 +795,29 @@ impl Reconcile<'_> {
             Ok(pod) if !self.is_shown(&pod.metadata) => Some(self.labels_changed()),
             Ok(_) => None,
             Err(error) if is_already_there(&error) => None,
-            // The old pod's place in it becomes free.
+            // The old pod frees its place in the quota.
             Err(error) if is_over_quota(&error) => None,
             Err(error) if has_no_dry_run(&error) => {
                 let mut memory = self.memory();
                 if memory
-                    .untried
+                    .trial
                     .as_ref()
-                    .is_none_or(|(hash, _)| *hash != settled.hash)
+                    .is_none_or(|(hash, _)| *hash != parsed.hash)
                 {
-                    memory.untried = Some((settled.hash.clone(), None));
+                    memory.trial = Some((parsed.hash.clone(), None));
                 }
                 return None;
             }
             Err(error) => Some(not_made(error, &name, &create.node)),
         };
         if failure.is_none() {
-            self.memory().proven = Some(settled.hash.clone());
+            self.memory().validated = Some(parsed.hash.clone());
         }
         failure
     }
 }
 
-/// What fails while one step is done for many pods.
+/// The failures of one step over many pods.
 #[derive(Default)]
 struct Failures {
     first: Option<Failure>,
@@ -822,8 +825,8 @@ struct Failures {
 }
 
 impl Failures {
-    /// Takes in a failure. What is refused for one pod may succeed for others; what another attempt may cure they would
-    /// meet as well. The error with the longest pause counts.
+    /// Adds a failure. A rejection of one pod may not apply to others; a failure that a retry may
+    /// fix would meet them as well. The error with the longest pause is kept.
     fn add(&mut self, failure: Failure) -> Flow {
         let stops = failure.error.is_some();
         self.stopped |= stops;
@@ -854,7 +857,7 @@ fn taken(name: &str) -> Made {
     Made::Not(Failure::refused(NAME_CONFLICT, message, Nature::Refused))
 }
 
-/// What is gone, or has a namesake in its place, is as good as deleted.
+/// An object that is gone or was replaced by a namesake counts as deleted.
 pub(super) fn done_or_gone(deleted: Result<(), Error>) -> Result<(), Error> {
     match deleted {
         Err(error) if is_gone(&error) => Ok(()),
@@ -867,7 +870,7 @@ fn is_gone(error: &Error) -> bool {
     matches!(error.category(), "NotFound" | "Conflict")
 }
 
-/// What an error says of the call.
+/// What an error says about the call.
 fn answer(error: &Error) -> Answer {
     if error.is_definite() {
         Answer::Refused
@@ -876,18 +879,18 @@ fn answer(error: &Error) -> Answer {
     }
 }
 
-/// How to go on after a call.
+/// How to continue after a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
-    /// With one more at a time.
+    /// With one more call at a time.
     Faster,
     /// As before.
     Steady,
-    /// No other call is begun. Those that are under way are waited for: what is dropped may be done all the same.
+    /// Start no other call. Calls in flight are awaited: a dropped one may be carried out all the same.
     Stop,
 }
 
-/// Makes calls, at most so many at a time at first.
+/// Makes calls, starting with that many in parallel.
 async fn in_turns<C: Future>(
     calls: Vec<C>,
     mut window: usize,
@@ -918,20 +921,20 @@ pub(super) fn is_already_there(error: &Error) -> bool {
     error.status().is_some_and(Status::is_already_exists)
 }
 
-/// Whether a quota has no room. The API gives no other sign of it than these words.
+/// Whether a quota is exhausted. The API shows that only by these words.
 fn is_over_quota(error: &Error) -> bool {
     let status = error.status();
     status.is_some_and(|status| status.code == 403 && status.message.contains("exceeded quota"))
 }
 
-/// Whether an admission webhook cannot be asked without effects (k8s.io/apiserver, `NewDryRunUnsupportedErr`). The API
-/// gives no other sign of it than these words.
+/// Whether an admission webhook has no dry run (k8s.io/apiserver, `NewDryRunUnsupportedErr`). The
+/// API shows that only by these words.
 fn has_no_dry_run(error: &Error) -> bool {
     let status = error.status();
     status.is_some_and(|s| s.code == 400 && s.message.contains("does not support dry run"))
 }
 
-/// Why a pod was not made.
+/// Why a pod was not created.
 fn not_made(error: Error, pod: &str, node: &str) -> Failure {
     let status = error.status();
     let details = status.and_then(|status| status.details.as_ref());
@@ -939,7 +942,7 @@ fn not_made(error: Error, pod: &str, node: &str) -> Failure {
     let is_ending = causes.any(|cause| cause.reason == "NamespaceTerminating");
     let mut failure = Failure::of(error, Some(POD_REFUSED), FAILED_CREATE, pod, Some(node));
     if is_ending {
-        // The object goes too.
+        // The object is deleted, too.
         failure.problem.nature = Nature::Expected;
     }
     failure

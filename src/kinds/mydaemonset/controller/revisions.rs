@@ -8,58 +8,57 @@ use kube::Resource as _;
 use kube::api::Patch;
 use serde_json::json;
 
-use super::look::Reconcile;
+use super::pass::Reconcile;
 use super::pods::{Done, Failure, done_or_gone, is_already_there};
-use super::{Settled, of_owner};
+use super::{ParsedSpec, of_owner};
 use crate::kinds::mydaemonset::crd::MyDaemonSet;
 use crate::kinds::mydaemonset::memory::Step;
 use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
-use crate::kinds::mydaemonset::rollout::board::RolloutState;
+use crate::kinds::mydaemonset::rollout::state::RolloutState;
 use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
 use crate::kinds::mydaemonset::views::controller;
 use crate::reconcile::{Error, call, read, write};
 
-/// A revision whose watch is later than this is asked for again.
+/// A revision that the watch has not shown within this time is read again.
 const STORED_FOR: TimeDelta = TimeDelta::seconds(60);
 
-/// What came of the attempt to have the revision of the present spec stored.
+/// The outcome of storing the revision of the current spec.
 pub(super) enum Ensured {
-    /// The object's revisions, that of the present spec among them and the newest.
+    /// The object's revisions, the current spec's among them and the newest.
     Known(Vec<Arc<RevisionView>>),
-    /// It cannot be stored; why.
+    /// It cannot be stored, with the reason.
     Conflict(String),
-    /// That of a deleted object has its name, and is on its way out.
+    /// The revision of a deleted object has its name and is being deleted.
     Waiting(String),
 }
 
 impl Reconcile<'_> {
-    /// The object's revisions, that of the present spec among them and the newest: it is made, or
-    /// made the newest, where it is not. Those that nobody controls any more are adopted; that this
-    /// fails is no reason to keep the pods waiting.
+    /// The object's revisions, the current spec's among them and the newest: it is created, or made
+    /// the newest, if it is not. Orphans are adopted; a failure of that must not block the pods.
     pub(super) async fn revisions(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         done: &mut Done,
     ) -> Result<Ensured, Error> {
         let mut known = self.this.revisions.find(&self.object.uid);
         known.extend(self.adopt_revisions(done).await);
-        if let Some(stored) = self.stored_revision(settled, &known) {
+        if let Some(stored) = self.stored_revision(parsed, &known) {
             known.push(stored);
         }
-        let at = known.iter().position(|r| r.hash == settled.hash);
+        let at = known.iter().position(|r| r.hash == parsed.hash);
         // The watch may not show the last one yet, however long ago it was stored.
         let last = self.memory().stored.clone().map(|(stored, _)| stored);
-        let last = last.filter(|last| last.hash != settled.hash);
+        let last = last.filter(|last| last.hash != parsed.hash);
         let number = revision::next_number(known.iter().chain(&last).map(AsRef::as_ref));
         let ensured = match at {
-            // The last number of all may stand more than once, if somebody edits it.
+            // The highest number may occur more than once, after a manual edit.
             Some(at) if known[at].number >= number - 1 => return Ok(Ensured::Known(known)),
             Some(at) => {
                 let old = known.swap_remove(at);
                 self.renew_revision(&old.name, &old.uid, number, None)
                     .await?
             }
-            None => match self.create_revision(settled, number).await? {
+            None => match self.create_revision(parsed, number).await? {
                 Ok(created) => created,
                 Err(other) => return Ok(other),
             },
@@ -70,19 +69,19 @@ impl Reconcile<'_> {
         Ok(Ensured::Known(known))
     }
 
-    /// The revision of the present spec, if it was stored a moment ago and no watch shows it yet. A watch never shows one
-    /// whose labels are taken again and again.
+    /// The revision of the current spec, if it was stored a moment ago and no watch shows it yet. A
+    /// watch never shows one whose labels are removed again and again.
     fn stored_revision(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         known: &[Arc<RevisionView>],
     ) -> Option<Arc<RevisionView>> {
         let (stored, until) = self.memory().stored.clone()?;
         let is_missing = known.iter().all(|known| known.name != stored.name);
-        (is_missing && stored.hash == settled.hash && until > self.now).then_some(stored)
+        (is_missing && stored.hash == parsed.hash && until > self.now).then_some(stored)
     }
 
-    /// Adopts the revisions of this name that nothing controls, and returns them.
+    /// Adopts the orphaned revisions of this name, and returns them.
     async fn adopt_revisions(&self, done: &mut Done) -> Vec<Arc<RevisionView>> {
         let mut orphans = self
             .this
@@ -117,11 +116,11 @@ impl Reconcile<'_> {
 
     async fn create_revision(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         number: i64,
     ) -> Result<Result<RevisionView, Ensured>, Error> {
         let conflict = |reason: String| Ok(Err(Ensured::Conflict(reason)));
-        let body = match revision::body(&self.owner, &settled.canonical, number, self.now) {
+        let body = match revision::body(&self.owner, &parsed.canonical, number, self.now) {
             Ok(body) => body,
             Err(error) => return conflict(error.to_string()),
         };
@@ -131,7 +130,7 @@ impl Reconcile<'_> {
         match call("create the revision", self.key, request).await {
             Ok(made) => Ok(Ok(RevisionView::of(made))),
             Err(error) if is_already_there(&error) => {
-                self.take_revision(settled, number, error).await
+                self.take_revision(parsed, number, error).await
             }
             Err(error) => match error.status().filter(|s| matches!(s.code, 403 | 422)) {
                 Some(status) => conflict(format!("it cannot be stored: {}", status.message)),
@@ -140,25 +139,25 @@ impl Reconcile<'_> {
         }
     }
 
-    /// A revision of that name is there: not seen yet, without its labels, left behind by a namesake of this object, or
-    /// a foreign one.
+    /// A revision of that name exists: not observed yet, without its labels, left behind by an
+    /// earlier object of this name, or foreign.
     async fn take_revision(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         number: i64,
         conflict: Error,
     ) -> Result<Result<RevisionView, Ensured>, Error> {
-        let name = revision::name(self.owner.name, &settled.hash);
+        let name = revision::name(self.owner.name, &parsed.hash);
         let api = self.api::<WatchedRevision>();
         let there = read("read the revision", self.key, api.get(&name)).await?;
         let metadata = there.metadata.clone();
         let view = RevisionView::of(there);
-        let is_equal = view.hash == settled.hash;
+        let is_equal = view.hash == parsed.hash;
         let is_ours = view.owner_uid == self.object.uid;
         if is_equal && is_ours && view.number == number && self.is_shown(&metadata) {
             return Ok(Ok(view));
         }
-        // An object of this name and another UID is gone, if this one is still there: its revision would follow it.
+        // An object of this name with another UID is gone if this one still exists: its revision would be deleted too.
         let owner = controller(metadata.owner_references.as_deref());
         let is_left_behind = owner.is_some_and(|owner| {
             let is_kind = owner.kind == MyDaemonSet::kind(&());
@@ -185,8 +184,8 @@ impl Reconcile<'_> {
         renewed.await.map(Ok)
     }
 
-    /// Makes a revision the newest one, and this object its controller: in the place of that of the given UID, if it still
-    /// has that version.
+    /// Makes a revision the newest one, and this object its controller: instead of that of the
+    /// given UID, if it still has that version.
     async fn renew_revision(
         &self,
         name: &str,
@@ -211,23 +210,26 @@ impl Reconcile<'_> {
         Ok(RevisionView::of(patched))
     }
 
-    /// Deletes revisions beyond the history's limit that nothing uses any more.
+    /// Deletes revisions beyond the history limit that are no longer used.
     pub(super) async fn prune(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         revisions: &[Arc<RevisionView>],
         current: &str,
         done: &mut Done,
     ) {
-        // Not even were none of them used.
-        if revisions.len() <= settled.history {
+        // Not even if none of them were used.
+        if revisions.len() <= parsed.history {
             self.is_left_out(Step::Prune, true);
             return;
         }
         let used: BTreeSet<String> = {
             let memory = self.memory();
-            let on_nodes = memory.board.iter().flat_map(RolloutState::revisions);
-            [current, &settled.hash]
+            let on_nodes = memory
+                .rollout_state
+                .iter()
+                .flat_map(RolloutState::revisions);
+            [current, &parsed.hash]
                 .into_iter()
                 .chain(on_nodes)
                 .chain(memory.revisions())
@@ -235,7 +237,7 @@ impl Reconcile<'_> {
                 .collect()
         };
         let views: Vec<&RevisionView> = revisions.iter().map(AsRef::as_ref).collect();
-        let superfluous = revision::superfluous(&views, &used, settled.history);
+        let superfluous = revision::superfluous(&views, &used, parsed.history);
         if self.is_left_out(Step::Prune, superfluous.is_empty()) {
             return;
         }

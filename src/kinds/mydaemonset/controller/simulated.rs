@@ -1,4 +1,4 @@
-//! The controller as it is, on a simulated API server with kubelets, while calls fail.
+//! The real controller on a simulated API server with kubelets, while calls fail.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,12 +24,12 @@ const SETTLED: Duration = Duration::from_mins(10);
 struct World {
     server: Server,
     kubelet: Kubelet,
-    /// Ends with the world.
+    /// Stopped when the world is dropped.
     _operator: JoinSet<()>,
 }
 
 impl World {
-    /// So many nodes.
+    /// A world with that many nodes.
     fn new(nodes: usize, options: &Options) -> Self {
         let server = Server::new(Options {
             namespaces: vec!["ns".to_owned()],
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    /// So many nodes, and a set with an available pod on each.
+    /// The same, with a set that has an available pod on each.
     async fn running(nodes: usize, strategy: &Value) -> Self {
         let world = Self::new(nodes, &Options::default());
         world.create(strategy);
@@ -75,8 +75,8 @@ impl World {
         sets.patch("mydaemonsets", "ns", "d", &change).unwrap();
     }
 
-    /// Rolls out to its end, while the watch of pods is so many seconds late. How many nodes were unavailable at a time, at
-    /// most, from a version on.
+    /// Rolls out to the end while the watch of pods lags by that many seconds. Returns how many
+    /// nodes were unavailable at a time at most, from a version on.
     async fn roll_out(&self, lag: u64) -> impl Fn(u64) -> usize + '_ {
         let pods = self.server.watches(Target::resource("pods"));
         pods.delay(Duration::from_secs(lag));
@@ -85,19 +85,19 @@ impl World {
         while self.ready_of("a:2") < 6 && self.server.clock().elapsed() < start + SETTLED {
             sleep(Duration::from_secs(5)).await;
         }
-        // What is late has come by then.
+        // By then every late event has arrived.
         sleep(Duration::from_secs(70)).await;
         |from| self.most(from, |pods| pods.iter().all(|(is_serving, _)| !is_serving))
     }
 
-    /// How many pods with that image are Ready and stay.
+    /// How many pods with that image are Ready and not being deleted.
     fn ready_of(&self, image: &str) -> usize {
         let pods = self.server.direct().list("pods", "ns").into_iter();
         pods.filter(|pod| serves(pod) && pod["spec"]["containers"][0]["image"] == image)
             .count()
     }
 
-    /// This becomes of calls about pods, one after the other; the others are carried out.
+    /// Decides the outcome of the calls about pods, in their order.
     fn pod_calls(&self, verb: Verb, fault: impl Fn(usize) -> Decision + Send + Sync + 'static) {
         let calls = AtomicUsize::new(0);
         self.server.on(move |site: &Site| {
@@ -121,8 +121,8 @@ impl World {
         calls
     }
 
-    /// The most nodes for which that was true at a time, from that version on: of the node's pods, whether each serves
-    /// and whether each stays.
+    /// The maximum number of nodes for which that was true at a time, from that version on: of the
+    /// node's pods, whether each serves and whether each stays.
     fn most(&self, from: u64, counts: impl Fn(&[(bool, bool)]) -> bool) -> usize {
         let mut pods: BTreeMap<String, Value> = BTreeMap::new();
         let nodes = self.server.direct().list("nodes", "");
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// How many calls there were in all.
+    /// The number of calls in all.
     fn calls(&self, verb: Verb) -> usize {
         self.calls_by_second(verb).values().sum()
     }
@@ -234,7 +234,7 @@ impl World {
     }
 }
 
-/// What the API server answers where a webhook with `failurePolicy: Fail` does not answer.
+/// The API server's answer if a webhook with `failurePolicy: Fail` does not answer.
 fn no_webhook() -> Status {
     Status::internal_error(
         "failed calling webhook \"w.example.com\": failed to call webhook: connection refused",
@@ -251,16 +251,16 @@ fn serves(pod: &Value) -> bool {
     stays(pod) && conditions.is_some_and(|conditions| conditions.iter().any(is_ready))
 }
 
-/// What becomes of a call without a definite answer.
+/// The outcome of a call without a definite answer.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     Failed(u16),
     FailedThoughDone(u16),
     Lost,
     Unanswered,
-    /// The connection breaks, and the call is carried out after so many seconds.
+    /// The connection breaks, and the call is carried out after that many seconds.
     LostThenLate(u64),
-    /// There is no answer, and the call is carried out after so many seconds.
+    /// There is no answer, and the call is carried out after that many seconds.
     Late(u64),
 }
 
@@ -292,7 +292,7 @@ impl Fault {
     }
 }
 
-/// Every fault at so many calls in a row, while the watch of pods is so many seconds late.
+/// Every fault at that many calls in a row, while the watch of pods lags by that many seconds.
 fn faults() -> impl Iterator<Item = (Fault, usize, u64)> {
     let counts = [1, 4].into_iter();
     let cases = counts.flat_map(|many| [0, 20].map(|lag| (many, lag)));
@@ -412,7 +412,7 @@ async fn a_webhook_that_does_not_answer_is_reported_and_a_hiccup_is_not() {
         for lasts in [500, 60_000] {
             let world = World::running(3, &json!({"maxUnavailable": 1})).await;
             world.reject(verb, "pods", no_webhook());
-            // A creation is tried first by the trial.
+            // The trial dry-runs a creation first.
             world.set_image("a:2");
             sleep(Duration::from_millis(lasts)).await;
             let (status, now) = world.degraded();
@@ -455,7 +455,7 @@ async fn calls_that_fail_are_reported_from_the_second_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphan_that_cannot_be_adopted_is_reported_and_holds_up_no_other_node() {
+async fn an_orphan_that_cannot_be_adopted_is_reported_and_blocks_no_other_node() {
     let world = World::running(3, &json!({"maxUnavailable": 1})).await;
     let forbidden = Status::new(403, "Forbidden", "a policy says no");
     world.reject(Verb::Update, "pods", forbidden);
@@ -486,7 +486,7 @@ async fn an_orphan_that_cannot_be_adopted_is_reported_and_holds_up_no_other_node
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_revision_that_cannot_be_deleted_is_reported_and_holds_up_nothing() {
+async fn an_old_revision_that_cannot_be_deleted_is_reported_and_blocks_nothing() {
     let world = World::running(2, &json!({"maxUnavailable": 1})).await;
     let limit = json!({"spec": {"revisionHistoryLimit": 1}});
     let sets = world.server.direct();
@@ -514,7 +514,7 @@ async fn an_old_revision_that_cannot_be_deleted_is_reported_and_holds_up_nothing
 
 #[tokio::test(start_paused = true)]
 async fn a_revision_that_a_deleted_namesake_left_is_taken_over() {
-    // No garbage collector comes by.
+    // The garbage collector is off.
     let options = Options {
         collector: None,
         ..Options::default()
@@ -572,7 +572,7 @@ async fn a_revision_of_a_deleted_namesake_that_is_on_its_way_out_is_waited_for()
 async fn pods_that_vanish_are_replaced_before_the_api_server_is_asked_about_them() {
     let world = World::running(6, &json!({})).await;
     world.pod_calls(Verb::Get, |_| Decision::Silent);
-    // While no watch is there to show it.
+    // While no watch can show it.
     world.server.watches(Target::resource("pods")).gone();
     let direct = world.server.direct();
     let at_once = json!({"gracePeriodSeconds": 0});
@@ -581,7 +581,7 @@ async fn pods_that_vanish_are_replaced_before_the_api_server_is_asked_about_them
     }
     sleep(Duration::from_secs(10)).await;
     assert_eq!(world.ready_of("a:1"), 6);
-    // The first that is not answered ends it.
+    // The first unanswered call ends it.
     assert_eq!(world.calls(Verb::Get), 1);
     world.server.on(|_: &Site| Decision::Forward);
     sleep(SETTLED).await;
@@ -595,7 +595,7 @@ async fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
         let before = world.pods();
         world.server.direct().delete("nodes", "", "n1").unwrap();
         sleep(Duration::from_secs(30)).await;
-        // A watch that lists again is no reason to begin anew.
+        // A watch that lists again must not restart anything.
         world.server.watches(Target::all()).gone();
         sleep(Duration::from_secs(9)).await;
         assert_eq!(world.pods(), before);
@@ -604,7 +604,7 @@ async fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
         }
         sleep(Duration::from_secs(10)).await;
         assert_eq!(world.pods().len(), if is_back { 3 } else { 2 });
-        // Where the node is back, its kubelet ends the pod; where it is not, the pod garbage collector may be faster.
+        // If the node is back, its kubelet ends the pod; otherwise the pod garbage collector may be faster.
         let requests = world.server.history().requests;
         let is_forced = |request: &Request| {
             let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -690,7 +690,7 @@ async fn a_revision_without_its_labels_gets_them_again_and_costs_no_calls_for_ev
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_pod_is_left_behind_where_a_webhook_changes_our_labels() {
+async fn no_pod_is_left_behind_if_a_webhook_changes_our_labels() {
     for lost in [false, true] {
         let world = World::new(3, &Options::default());
         world.server.admit(|review: &mut Review<'_>| {
@@ -710,7 +710,7 @@ async fn no_pod_is_left_behind_where_a_webhook_changes_our_labels() {
         let (status, reason, message) = world.condition("Degraded").unwrap();
         assert_eq!((&*status, &*reason), ("True", "LabelsChanged"));
         assert!(message.contains(MANAGED_BY), "{message}");
-        // The others were trials.
+        // The others were dry runs.
         let versions = world.server.history().versions;
         let made = versions
             .iter()
@@ -727,7 +727,7 @@ async fn no_pod_is_left_behind_where_a_webhook_changes_our_labels() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_namespace_that_ends_few_pods_are_tried() {
+async fn few_pods_are_tried_in_a_terminating_namespace() {
     let world = World::running(6, &json!({})).await;
     world.pod_calls(Verb::Create, |_| {
         let cause = json!({"reason": "NamespaceTerminating", "message": "namespace ns is being terminated"});

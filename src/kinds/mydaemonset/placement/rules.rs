@@ -1,9 +1,9 @@
-//! Refuses demands on nodes that the API server would refuse when a pod is made.
+//! Rejects requirements on nodes that the API server would reject when a pod is created.
 //!
-//! A slip in a demand makes it match no node: every pod would be deleted, and none made whose refusal
-//! could say why. The template's spec has no schema, so `kubectl apply` does not find a misspelt member
-//! either. Rules and words are those of Kubernetes' `ValidateNodeSelector` and its helpers
-//! (`pkg/apis/core/validation/validation.go`).
+//! A mistake in a requirement makes it match no node: every pod would be deleted, and none created
+//! whose rejection could say why. The template's spec has no schema, so `kubectl apply` does not
+//! find a misspelt member either. Rules and words are those of Kubernetes' `ValidateNodeSelector`
+//! and its helpers (`pkg/apis/core/validation/validation.go`).
 
 use serde_json::{Map, Value};
 
@@ -104,7 +104,7 @@ fn check_term(at: &str, term: &Value, findings: &mut Findings) {
     }
 }
 
-/// Refuses members that the API does not know: such a demand would be left out without a word.
+/// Rejects members that the API does not know: the API server would silently drop such a requirement.
 fn check_members(at: &str, fields: &Map<String, Value>, known: &[&str], findings: &mut Findings) {
     for key in fields.keys().filter(|key| !known.contains(&key.as_str())) {
         if findings.is_full() {
@@ -115,7 +115,7 @@ fn check_members(at: &str, fields: &Map<String, Value>, known: &[&str], findings
     }
 }
 
-/// An array, empty where it is absent; a fault when it is of another type.
+/// An array, empty if absent; an error if it is of another type.
 fn array<'a>(at: &str, value: Option<&'a Value>, findings: &mut Findings) -> Option<&'a [Value]> {
     match value {
         None | Some(Value::Null) => Some(&[]),
@@ -168,7 +168,7 @@ fn check_demand(at: &str, demand: &Value, of_field: bool, findings: &mut Finding
     if findings.faults.len() > before || Demand::read(demand, of_field).test != Test::Never {
         return;
     }
-    // Key, operator and each value are sound, so it is their number or kind.
+    // Key, operator and each value are valid, so it is their number or kind.
     let at = format!("{at}.values");
     findings.fault(match operator {
         _ if of_field => Fault::required(at, "must be exactly one value"),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_in_a_selector_is_named() {
+    fn a_mistake_in_a_selector_is_reported() {
         assert_eq!(
             faults(json!({"nodeSelector": {"a": 1, "b b": "x", "c": "-"}})),
             [
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_in_an_affinity_is_named() {
+    fn a_mistake_in_an_affinity_is_reported() {
         for (demand, fault) in [
             (
                 json!({"key": "a", "operator": "exists"}),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_in_a_toleration_is_named() {
+    fn a_mistake_in_a_toleration_is_reported() {
         for (toleration, fault) in [
             (
                 json!({"key": "a", "operator": "exists"}),

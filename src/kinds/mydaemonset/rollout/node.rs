@@ -1,4 +1,4 @@
-//! One node by itself: what is the case there, and what it needs whatever happens on the others.
+//! One node by itself: its state, and what it needs whatever happens on the others.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -7,20 +7,20 @@ use crate::kinds::mydaemonset::placement::{Eligibility, Obstacle};
 use crate::kinds::mydaemonset::pod;
 use crate::kinds::mydaemonset::views::{NodeView, PodView};
 
-/// A pod that lived so long before it failed does not count as one of a row of failures.
+/// A pod that lived this long before it failed does not count as one of several failures in a row.
 const STEADY: TimeDelta = TimeDelta::minutes(15);
-/// A node that fails within this time after it got the newest revision speaks against the revision.
+/// A node that fails within this time after it got the newest revision counts against the revision.
 const TRIAL: TimeDelta = TimeDelta::minutes(10);
-/// For so long after a new revision came, nodes that were unserved before count within the limits.
+/// For this long after a new revision came, nodes that were unserved before count within the limits.
 const UNSERVED_GRACE: TimeDelta = TimeDelta::minutes(10);
-/// Times of creation are whole seconds.
+/// Creation timestamps are whole seconds.
 const WHOLE_SECOND: TimeDelta = TimeDelta::seconds(1);
-/// So many restarts of a container within that time are a crash loop.
+/// This many restarts of a container are a crash loop.
 const CRASH_RESTARTS: u32 = 2;
-/// The pods of a node that is gone stay for so long: the node may register again, and its containers run meanwhile. As
-/// with the cluster's own collector (pkg/controller/podgc, quarantineTime).
+/// How long the pods of a node that is gone stay: the node may register again, and its containers
+/// run meanwhile. As in the cluster's own collector (pkg/controller/podgc, quarantineTime).
 const QUARANTINE: TimeDelta = TimeDelta::seconds(40);
-/// What ails a pod because of its revision, and not by a hiccup.
+/// Failures of a pod that point at its revision.
 const FATAL: &[&str] = &[
     "CrashLoopBackOff",
     "ImagePullBackOff",
@@ -28,36 +28,36 @@ const FATAL: &[&str] = &[
     "InvalidImageName",
 ];
 
-/// What is the case on a node. The first ones are those whose nodes are named or acted on; of the
-/// others only the number matters.
+/// Flags of a node. The nodes with one of the first flags are named or acted on; for the others
+/// only the number matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NodeFlag {
-    /// It has something to do that asks no limit.
+    /// It has something to do regardless of the limits.
     Acting,
     /// Its old pod may be deleted within the limit.
     Replaceable,
-    /// It may get the new pod beside the old one within the limit.
+    /// It may get the new pod next to the old one within the limit.
     Surgeable,
     /// The newest revision excludes it: its pod may be deleted within the limit.
     Removable,
-    /// It is still to get the newest revision, or to lose its pod to it: of these, the last by name are the partition.
+    /// It is still to get the newest revision, or to lose its pod to it. The last of these by name are the partition.
     Behind,
-    /// It should serve and does not, whether the limit counts it or not.
+    /// It should serve and does not, whether or not the limit counts it.
     Dark,
     /// It should have an available pod of the newest revision, and the roll-out does not wait for it.
     LeftOut,
     /// It should have an available pod and has none.
     Unavailable,
-    /// Its pod ails.
+    /// Its pod is failing.
     Failing,
     /// It failed soon after it got the newest revision.
-    Culprit,
-    /// The roll-out waits for it: it is incomplete, and was begun with.
+    FailedCanary,
+    /// The roll-out waits for it: it has begun there and is incomplete.
     Waiting,
     /// It should have a pod.
     Desired,
-    /// It is one of the nodes that a percentage is of: whatever is held, so that a limit that holds nodes does not
-    /// depend on itself.
+    /// A percentage refers to these nodes. Does not depend on what is held, so that a limit that
+    /// holds nodes does not depend on itself.
     Base,
     /// It should have a pod and has one.
     Current,
@@ -67,21 +67,21 @@ pub(super) enum NodeFlag {
     Ready,
     /// Its pod is of the newest revision.
     Updated,
-    /// Its pod has been ready for long enough.
+    /// Its pod has been ready for `minReadySeconds`.
     Available,
-    /// It can be reached and has no available pod of the newest revision, or an old one beside it.
+    /// It is reachable and has no available pod of the newest revision, or an old one next to it.
     Incomplete,
-    /// It can be reached and has an available pod of the newest revision and no other.
+    /// It is reachable and has an available pod of the newest revision and no other.
     Done,
-    /// It should have an available pod of the newest revision and no other, and does not, be it reached or not.
+    /// It should have an available pod of the newest revision and no other, and does not, reachable or not.
     Left,
-    /// It has a pod of an older revision alone.
+    /// It only has a pod of an older revision.
     Outdated,
     /// The same, and the roll-out does not touch it.
     HeldBack,
     /// The limit of the roll-out counts it as unavailable.
     Unserved,
-    /// It has an old pod and, on its way, a new one.
+    /// It has an old pod, and a new one that is not available yet.
     Surging,
     /// It has an old pod that the newest revision excludes by its node selector.
     ExcludedBySelector,
@@ -92,23 +92,23 @@ pub(super) enum NodeFlag {
 }
 
 impl NodeFlag {
-    /// How many there are.
+    /// How many flags there are.
     pub(super) const COUNT: usize = Self::ExcludedByTaint as usize + 1;
     /// How many of them have their nodes named.
     pub(super) const NAMED: usize = Self::Waiting as usize + 1;
 }
 
-/// A set of marks.
+/// A set of flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeFlags(u32);
 
 impl NodeFlags {
-    fn set(&mut self, mark: NodeFlag, holds: bool) {
-        self.0 |= u32::from(holds) << mark as u32;
+    fn set(&mut self, flag: NodeFlag, holds: bool) {
+        self.0 |= u32::from(holds) << flag as u32;
     }
 
-    pub(super) fn has(self, mark: NodeFlag) -> bool {
-        self.has_nth(mark as usize)
+    pub(super) fn has(self, flag: NodeFlag) -> bool {
+        self.has_nth(flag as usize)
     }
 
     pub(super) fn has_nth(self, nth: usize) -> bool {
@@ -120,13 +120,13 @@ impl NodeFlags {
     }
 }
 
-/// What was found of a node.
+/// The verdict on a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Verdict {
-    pub(super) marks: NodeFlags,
-    /// What ails its pod.
+    pub(super) flags: NodeFlags,
+    /// What is wrong with its pod.
     pub(super) trouble: Option<Box<str>>,
-    /// When time alone changes the verdict.
+    /// When the verdict expires by time alone.
     pub(super) until: Option<DateTime<Utc>>,
 }
 
@@ -144,17 +144,17 @@ pub(super) struct Stance {
 /// One node and the object's pods on it.
 pub(super) struct NodeState<'a> {
     name: &'a str,
-    /// None when the node is gone.
+    /// `None` if the node is gone.
     node: Option<&'a NodeView>,
-    /// Since when.
+    /// Since when the node is gone.
     gone_since: Option<DateTime<Utc>>,
-    /// By the demands of the newest revision; of a node that keeps an older one, by the demands of that.
-    fate: Eligibility,
-    /// By the demands of the newest revision.
+    /// By the placement of the newest revision; for a node that keeps an older one, by the placement of that.
+    eligibility: Eligibility,
+    /// By the placement of the newest revision.
     newest: Eligibility,
-    /// Why the newest revision takes away a pod whose own revision would keep it here.
+    /// Why the newest revision removes a pod whose own revision allows it here.
     excluded: Option<Obstacle>,
-    /// The older revision that a missing pod is made of.
+    /// The older revision that a missing pod is created from.
     keeps: Option<&'a str>,
     /// See [`NodeFlag::Behind`].
     behind: bool,
@@ -162,22 +162,22 @@ pub(super) struct NodeState<'a> {
     new: Option<&'a PodView>,
     /// The running pod of an older revision.
     old: Option<&'a PodView>,
-    /// Running pods beside those two.
+    /// Running pods besides those two.
     surplus: Vec<&'a PodView>,
     /// Pods that have ended.
     ended: Vec<&'a PodView>,
     /// Pods that are being deleted.
     leaving: Vec<&'a PodView>,
-    /// Pods that were made for another node of the same name.
+    /// Pods that were created for another node of the same name.
     foreign: Vec<&'a PodView>,
-    /// Pods that are to become the object's, or to be so no more.
+    /// Pods to adopt or release.
     claims: Vec<Claim>,
-    /// What was last on the node.
+    /// The last pod on the node.
     last: Option<&'a Last>,
     stance: Stance,
     /// The node has been `NotReady` for so long that the limits leave it out.
     lost: bool,
-    /// It was unserved before the roll-out began, and that is long ago: as long as it is, it is left out too.
+    /// It was unserved before the roll-out began, long ago: as long as it is, the limits leave it out too.
     forgiven: bool,
 }
 
@@ -189,17 +189,17 @@ impl<'a> NodeState<'a> {
         pods: impl Iterator<Item = &'a PodView>,
         last: Option<&'a Last>,
         stance: Stance,
-        terms: &RolloutInput<'a>,
+        input: &RolloutInput<'a>,
     ) -> Self {
         let is_lost = node
             .and_then(|node| node.not_ready_since)
-            .is_some_and(|since| since + terms.grace <= terms.now);
-        let patient_until = terms.revisions.update_since + UNSERVED_GRACE;
-        let mut slot = NodeState {
+            .is_some_and(|since| since + input.grace <= input.now);
+        let patient_until = input.revisions.update_since + UNSERVED_GRACE;
+        let mut node_state = NodeState {
             name,
             node,
             gone_since,
-            fate: Eligibility::Leave,
+            eligibility: Eligibility::Leave,
             newest: Eligibility::Leave,
             excluded: None,
             keeps: None,
@@ -214,17 +214,17 @@ impl<'a> NodeState<'a> {
             last,
             stance,
             lost: is_lost,
-            forgiven: stance.was_dark && patient_until <= terms.now,
+            forgiven: stance.was_dark && patient_until <= input.now,
         };
-        slot.sort(pods, terms);
+        node_state.sort(pods, input);
         if let Some(node) = node {
-            slot.place(node, terms);
+            node_state.place(node, input);
         }
-        slot
+        node_state
     }
 
     /// Sorts the pods by what can be done with them.
-    fn sort(&mut self, pods: impl Iterator<Item = &'a PodView>, terms: &RolloutInput<'a>) {
+    fn sort(&mut self, pods: impl Iterator<Item = &'a PodView>, input: &RolloutInput<'a>) {
         let mut running: Vec<&PodView> = Vec::new();
         for pod in pods {
             if pod.is_released && !pod.deleting {
@@ -247,15 +247,15 @@ impl<'a> NodeState<'a> {
                 running.push(pod);
             }
         }
-        // The best first: ready, of the later revision, the older one.
+        // The best first: ready, then of the later revision, then the older one.
         running.sort_by_key(|pod| {
-            let known = terms.revisions.known.get(pod.revision.as_str());
+            let known = input.revisions.known.get(pod.revision.as_str());
             let number = known.map(|known| known.number);
             let rank = std::cmp::Reverse((pod.is_ready(), number));
             (rank, pod.created, pod.name.as_str())
         });
         for pod in running {
-            let is_new = pod.revision == terms.revisions.update;
+            let is_new = pod.revision == input.revisions.update;
             let place = if is_new { &mut self.new } else { &mut self.old };
             if place.is_none() {
                 *place = Some(pod);
@@ -265,30 +265,30 @@ impl<'a> NodeState<'a> {
         }
     }
 
-    /// Finds out which revision the node is to have, and by whose demands it is eligible.
-    fn place(&mut self, node: &'a NodeView, terms: &RolloutInput<'a>) {
-        let revisions = &terms.revisions;
-        let newest = terms.placement.fate(node);
-        let obstacle = terms.placement.obstacle(node);
-        let fate = |revision: &str| {
+    /// Determines which revision the node is to have, and by whose placement it is eligible.
+    fn place(&mut self, node: &'a NodeView, input: &RolloutInput<'a>) {
+        let revisions = &input.revisions;
+        let newest = input.placement.eligibility(node);
+        let obstacle = input.placement.obstacle(node);
+        let eligibility = |revision: &str| {
             let known = revisions.known.get(revision);
-            known.map(|known| known.placement.fate(node))
+            known.map(|known| known.placement.eligibility(node))
         };
         let is_old = |pod: &&PodView| pod.revision != revisions.update;
         let mut old = self.old.iter().chain(&self.ended).chain(&self.leaving);
         let old = old.find(|pod| is_old(pod)).map(|pod| pod.revision.as_str());
         let has_new = self.new.is_some() || !self.ended.iter().all(is_old);
-        (self.fate, self.newest) = (newest, newest);
+        (self.eligibility, self.newest) = (newest, newest);
         if let Some(old) = old {
-            // Without its revision, nothing says that the node is the reason, so the limits apply.
-            let own = fate(old).unwrap_or(match newest {
+            // Without its revision nothing proves that the node is the reason, so the limits apply.
+            let own = eligibility(old).unwrap_or(match newest {
                 Eligibility::Leave => Eligibility::Run,
                 newest => newest,
             });
             self.excluded = obstacle.filter(|_| own != Eligibility::Leave);
-            let in_place = |fate| {
+            let in_place = |eligibility| {
                 matches!(
-                    fate,
+                    eligibility,
                     Eligibility::Run | Eligibility::Down | Eligibility::Cordoned
                 )
             };
@@ -296,41 +296,43 @@ impl<'a> NodeState<'a> {
             self.behind = !has_new && counts;
             let stays = self.stance.held && self.behind;
             if self.excluded.is_some() || stays {
-                self.fate = own;
+                self.eligibility = own;
             }
-            if stays && !terms.strategy.on_delete {
+            if stays && !input.strategy.on_delete {
                 self.keeps = Some(old).filter(|old| revisions.known.contains_key(old));
             }
         } else if !self.has_pods()
-            && let Some(kept) = self.kept(node, newest, terms)
-            && fate(kept) == Some(Eligibility::Run)
+            && let Some(kept) = self.kept(node, newest, input)
+            && eligibility(kept) == Some(Eligibility::Run)
         {
-            self.behind = !self.joined(node, terms);
-            if self.stance.held && !terms.strategy.on_delete {
-                self.fate = Eligibility::Run;
+            self.behind = !self.joined(node, input);
+            if self.stance.held && !input.strategy.on_delete {
+                self.eligibility = Eligibility::Run;
                 self.keeps = Some(kept);
             }
         }
     }
 
-    /// Whether the node joined after the newest revision came. It never had a pod of another then. Both times are cut
-    /// to whole seconds: of those that are equal, a node that is known to have had a pod of another was there before.
-    fn joined(&self, node: &NodeView, terms: &RolloutInput<'_>) -> bool {
-        let since = terms.revisions.update_since;
-        let had_another = |last: &Last| last.revision != terms.revisions.update;
+    /// Whether the node joined after the newest revision came, and so never had a pod of another
+    /// one. Both times are truncated to whole seconds: if they are equal, a node that is known to
+    /// have had a pod of another revision was there before.
+    fn joined(&self, node: &NodeView, input: &RolloutInput<'_>) -> bool {
+        let since = input.revisions.update_since;
+        let had_another = |last: &Last| last.revision != input.revisions.update;
         node.created > since || (node.created == since && !self.last.is_some_and(had_another))
     }
 
-    /// The older revision that a node without a pod gets while it is held: the one that it had. Under an auto-pause, a
-    /// node that joins gets the one before, since the newest was just found bad.
+    /// The older revision that a node without a pod gets while it is held: the one that it had.
+    /// Under an auto-pause, a node that joins gets the previous one, since the newest was just
+    /// found bad.
     fn kept(
         &self,
         node: &NodeView,
         newest: Eligibility,
-        terms: &RolloutInput<'a>,
+        input: &RolloutInput<'a>,
     ) -> Option<&'a str> {
-        let revisions = &terms.revisions;
-        let joins = self.joined(node, terms);
+        let revisions = &input.revisions;
+        let joins = self.joined(node, input);
         if joins && !(self.stance.auto_paused && newest == Eligibility::Run) {
             return None;
         }
@@ -349,7 +351,7 @@ impl<'a> NodeState<'a> {
         self.stays() || !self.leaving.is_empty()
     }
 
-    /// Whether there is a pod that is not being deleted yet.
+    /// Whether there is a pod that is not being deleted.
     fn stays(&self) -> bool {
         self.new.is_some()
             || self.old.is_some()
@@ -357,13 +359,13 @@ impl<'a> NodeState<'a> {
             || !self.foreign.is_empty()
     }
 
-    /// Whether the node should have a pod. One that takes no new pods counts while it has one.
+    /// Whether the node should have a pod. A node that takes no new pods counts while it has one.
     fn desired(&self) -> bool {
-        self.counts(self.fate)
+        self.counts(self.eligibility)
     }
 
-    fn counts(&self, fate: Eligibility) -> bool {
-        match fate {
+    fn counts(&self, eligibility: Eligibility) -> bool {
+        match eligibility {
             Eligibility::Run => true,
             Eligibility::Down | Eligibility::Cordoned => self.has_pods(),
             Eligibility::Keep | Eligibility::Leave => false,
@@ -372,25 +374,26 @@ impl<'a> NodeState<'a> {
 
     /// Whether the roll-out may touch the node at all.
     fn reachable(&self) -> bool {
-        matches!(self.fate, Eligibility::Run | Eligibility::Down)
+        matches!(self.eligibility, Eligibility::Run | Eligibility::Down)
     }
 
-    /// Whether the limits of the roll-out see the node as served. Of an old pod no more is asked
-    /// than that it is Ready: were its age asked for, a change soon after a change would find all
-    /// old pods unavailable and replace every one of them at once.
-    fn served(&self, terms: &RolloutInput<'_>) -> bool {
-        self.new.is_some_and(|new| is_available(new, terms))
+    /// Whether the limits of the roll-out count the node as served. An old pod only has to be
+    /// Ready: if its age counted, a change soon after a change would find all old pods unavailable
+    /// and replace all of them at once.
+    fn served(&self, input: &RolloutInput<'_>) -> bool {
+        self.new.is_some_and(|new| is_available(new, input))
             || self.old.is_some_and(PodView::is_ready)
     }
 
-    /// Whether the new pod can be made beside the old one: two at most during a surge.
-    fn is_alone(&self, terms: &RolloutInput<'_>) -> bool {
+    /// Whether the new pod can be created next to the old one: two at most during a surge.
+    fn is_alone(&self, input: &RolloutInput<'_>) -> bool {
         let others = self.ended.len() + self.foreign.len() + self.surplus.len();
-        others == 0 && self.new.is_none() && !self.is_in_the_way(terms.revisions.update)
+        others == 0 && self.new.is_none() && !self.is_in_the_way(input.revisions.update)
     }
 
-    /// Whether a pod that is being deleted keeps another from being made. One that has ended and stays because of a
-    /// finalizer does not, as for a `DaemonSet`; but a pod of the same revision would have the same name.
+    /// Whether a pod that is being deleted blocks the creation of another. One that has ended and
+    /// is kept by a finalizer does not, as for a `DaemonSet`; but a pod of the same revision would
+    /// have the same name.
     fn is_in_the_way(&self, revision: &str) -> bool {
         let is_in_the_way = |pod: &&PodView| pod.ended.is_none() || pod.revision == revision;
         self.leaving.iter().any(is_in_the_way)
@@ -404,67 +407,67 @@ impl<'a> NodeState<'a> {
         self.desired() && self.new.is_none() && self.old.is_some()
     }
 
-    /// Whether the newest revision is available on the node and nothing of another is left.
-    fn is_done(&self, terms: &RolloutInput<'_>) -> bool {
-        let runs = |pod: &&PodView| pod.ended.is_none() && pod.revision != terms.revisions.update;
-        let is_new = self.new.is_some_and(|new| is_available(new, terms));
+    /// Whether the newest revision is available on the node and no pod of another is left.
+    fn is_done(&self, input: &RolloutInput<'_>) -> bool {
+        let runs = |pod: &&PodView| pod.ended.is_none() && pod.revision != input.revisions.update;
+        let is_new = self.new.is_some_and(|new| is_available(new, input));
         // Pods of another node are about to be deleted.
         let mut going = self.leaving.iter().chain(&self.foreign);
         is_new && self.old.is_none() && !going.any(runs)
     }
 
-    /// Whether a new pod is there or on its way beside the old one.
-    fn is_surging(&self, terms: &RolloutInput<'_>) -> bool {
-        let is_new = |pod: &&&PodView| pod.revision == terms.revisions.update;
+    /// Whether a new pod exists or is about to exist next to the old one.
+    fn is_surging(&self, input: &RolloutInput<'_>) -> bool {
+        let is_new = |pod: &&&PodView| pod.revision == input.revisions.update;
         let others = self.ended.iter().chain(&self.leaving);
         self.old.is_some() && (self.new.is_some() || others.filter(is_new).count() > 0)
     }
 
-    /// Whether the roll-out leaves the node as it is. An excluded node only loses its pod, so a cordon or a taint that
-    /// would keep a successor away is no reason to.
+    /// Whether the roll-out leaves the node as it is. An excluded node only loses its pod, so a
+    /// cordon or a taint against a successor is not a reason.
     fn is_held(&self) -> bool {
         self.stance.held || !(self.reachable() || self.excluded.is_some())
     }
 
-    /// Whether the roll-out leaves the old pod where it is.
-    fn holds_old(&self, terms: &RolloutInput<'_>) -> bool {
-        self.is_held() || terms.strategy.on_delete
+    /// Whether the roll-out leaves the old pod in place.
+    fn holds_old(&self, input: &RolloutInput<'_>) -> bool {
+        self.is_held() || input.strategy.on_delete
     }
 
-    /// The old pod, where the roll-out may replace it as soon as the limits allow. On a node that is
-    /// down it stays: nothing could be made in its place.
-    fn replaceable(&self, terms: &RolloutInput<'_>) -> Option<&'a PodView> {
-        let is_fit = self.fate == Eligibility::Run && self.excluded.is_none();
-        self.expendable(terms).filter(|_| is_fit)
+    /// The old pod, if the roll-out may replace it as soon as the limits allow. On a node that is
+    /// down it stays: no successor could be created.
+    fn replaceable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
+        let is_fit = self.eligibility == Eligibility::Run && self.excluded.is_none();
+        self.expendable(input).filter(|_| is_fit)
     }
 
-    /// The old pod, where the newest revision excludes the node and the limits decide when it goes.
-    fn removable(&self, terms: &RolloutInput<'_>) -> Option<&'a PodView> {
-        self.expendable(terms).filter(|_| self.excluded.is_some())
+    /// The old pod, if the newest revision excludes the node and the limits decide when it goes.
+    fn removable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
+        self.expendable(input).filter(|_| self.excluded.is_some())
     }
 
-    fn expendable(&self, terms: &RolloutInput<'_>) -> Option<&'a PodView> {
+    fn expendable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
         let old = self.old.filter(|_| self.claims.is_empty())?;
-        (!self.holds_old(terms) && !self.goes_freely(old, terms)).then_some(old)
+        (!self.holds_old(input) && !self.goes_freely(old, input)).then_some(old)
     }
 
-    /// Whether the limits have no say in the end of the old pod.
-    fn goes_freely(&self, old: &PodView, terms: &RolloutInput<'_>) -> bool {
-        // The end of a surge, also of one that was paused or whose limit was taken away meanwhile.
-        let outlived = self.new.is_some_and(|new| is_available(new, terms));
+    /// Whether the old pod may be deleted regardless of the limits.
+    fn goes_freely(&self, old: &PodView, input: &RolloutInput<'_>) -> bool {
+        // The end of a surge, including one that was paused or whose limit was removed meanwhile.
+        let outlived = self.new.is_some_and(|new| is_available(new, input));
         let outlived = outlived && self.excluded.is_none();
         let serves_nobody = !old.is_ready() || self.lost;
-        outlived || (serves_nobody && !self.holds_old(terms))
+        outlived || (serves_nobody && !self.holds_old(input))
     }
 
     /// The deletion of the old pod that the limits allow.
-    pub(super) fn replace(&self, terms: &RolloutInput<'_>) -> Option<Delete> {
-        let old = self.expendable(terms)?;
-        Some(self.delete(old, self.why_old()))
+    pub(super) fn replace(&self, input: &RolloutInput<'_>) -> Option<Delete> {
+        let old = self.expendable(input)?;
+        Some(self.delete(old, self.delete_reason()))
     }
 
-    /// Why an old pod goes.
-    fn why_old(&self) -> DeleteReason {
+    /// Why an old pod is deleted.
+    fn delete_reason(&self) -> DeleteReason {
         match self.excluded {
             Some(_) => DeleteReason::Excluded,
             None => DeleteReason::Outdated,
@@ -472,162 +475,163 @@ impl<'a> NodeState<'a> {
     }
 
     /// The pod of the newest revision on this node.
-    pub(super) fn updated(&self, terms: &RolloutInput<'_>) -> Create {
-        self.create(terms.revisions.update)
+    pub(super) fn updated(&self, input: &RolloutInput<'_>) -> Create {
+        self.create(input.revisions.update)
     }
 
-    /// What is the case.
-    pub(super) fn judge(&self, terms: &RolloutInput<'_>) -> Verdict {
+    /// The verdict on this node.
+    pub(super) fn judge(&self, input: &RolloutInput<'_>) -> Verdict {
         let mut needs = Decision::default();
-        self.settle(terms, &mut needs);
-        let mut marks = NodeFlags::default();
+        self.plan(input, &mut needs);
+        let mut flags = NodeFlags::default();
         let claimed = !needs.claim.is_empty();
         let acts = !needs.create.is_empty() || !needs.delete.is_empty() || claimed;
-        marks.set(NodeFlag::Acting, acts);
-        let replaceable = self.replaceable(terms).is_some();
-        marks.set(NodeFlag::Replaceable, replaceable);
-        marks.set(NodeFlag::Surgeable, replaceable && self.is_alone(terms));
-        marks.set(NodeFlag::Removable, self.removable(terms).is_some());
-        marks.set(NodeFlag::Behind, self.behind);
+        flags.set(NodeFlag::Acting, acts);
+        let replaceable = self.replaceable(input).is_some();
+        flags.set(NodeFlag::Replaceable, replaceable);
+        flags.set(NodeFlag::Surgeable, replaceable && self.is_alone(input));
+        flags.set(NodeFlag::Removable, self.removable(input).is_some());
+        flags.set(NodeFlag::Behind, self.behind);
         let base = self.excluded.is_some() || self.counts(self.newest);
-        marks.set(NodeFlag::Base, base);
-        // A surge that stands still because of its node leaves its place to another one.
-        let surging = self.reachable() && self.is_surging(terms);
-        marks.set(NodeFlag::Surging, surging);
+        flags.set(NodeFlag::Base, base);
+        // A surge that is stuck because of its node frees its place for another one.
+        let surging = self.reachable() && self.is_surging(input);
+        flags.set(NodeFlag::Surging, surging);
         let excluded = self.excluded.filter(|_| self.old.is_some());
         let by = |obstacle| excluded == Some(obstacle);
-        marks.set(NodeFlag::ExcludedBySelector, by(Obstacle::NodeSelector));
-        marks.set(NodeFlag::ExcludedByAffinity, by(Obstacle::NodeAffinity));
-        marks.set(NodeFlag::ExcludedByTaint, by(Obstacle::Taint));
-        marks.set(
-            NodeFlag::Culprit,
-            self.reachable() && self.is_culprit(terms),
+        flags.set(NodeFlag::ExcludedBySelector, by(Obstacle::NodeSelector));
+        flags.set(NodeFlag::ExcludedByAffinity, by(Obstacle::NodeAffinity));
+        flags.set(NodeFlag::ExcludedByTaint, by(Obstacle::Taint));
+        flags.set(
+            NodeFlag::FailedCanary,
+            self.reachable() && self.is_failed_canary(input),
         );
-        // A node that went down still counts when it has lost its pod: else each that goes down for a
-        // moment would let the roll-out take one more.
-        let counts = !self.lost && (self.desired() || self.fate == Eligibility::Down);
-        let dark = counts && !self.served(terms);
-        marks.set(NodeFlag::Dark, dark);
-        marks.set(NodeFlag::Unserved, dark && !self.forgiven);
+        // A node that went down still counts when it has lost its pod: otherwise each node that
+        // goes down for a moment would let the roll-out take one more.
+        let counts = !self.lost && (self.desired() || self.eligibility == Eligibility::Down);
+        let dark = counts && !self.served(input);
+        flags.set(NodeFlag::Dark, dark);
+        flags.set(NodeFlag::Unserved, dark && !self.forgiven);
         let left_out = self.lost || (dark && self.forgiven);
         let touched = self.reachable() || self.excluded.is_some();
         let waited_for = touched && !left_out;
-        let done = self.is_done(terms);
+        let done = self.is_done(input);
         let desired = self.desired() || self.excluded.is_some();
-        marks.set(NodeFlag::Done, waited_for && desired && done);
-        marks.set(
+        flags.set(NodeFlag::Done, waited_for && desired && done);
+        flags.set(
             NodeFlag::Left,
-            (desired || self.fate == Eligibility::Down) && !done,
+            (desired || self.eligibility == Eligibility::Down) && !done,
         );
-        marks.set(NodeFlag::LeftOut, desired && touched && left_out && !done);
-        marks.set(NodeFlag::Incomplete, desired && waited_for && !done);
+        flags.set(NodeFlag::LeftOut, desired && touched && left_out && !done);
+        flags.set(NodeFlag::Incomplete, desired && waited_for && !done);
         let mut trouble = None;
         if self.desired() {
-            let available = self.running().any(|pod| is_available(pod, terms));
-            let update = terms.revisions.update;
+            let available = self.running().any(|pod| is_available(pod, input));
+            let update = input.revisions.update;
             let ended_new = self.ended.iter().any(|p| p.revision == update);
             let outdated = self.is_outdated();
-            let held = self.is_held() || (terms.strategy.on_delete && self.old.is_some());
-            marks.set(NodeFlag::Desired, true);
-            marks.set(NodeFlag::Current, self.stays());
-            marks.set(NodeFlag::Ready, self.running().any(PodView::is_ready));
-            marks.set(NodeFlag::Updated, self.new.is_some() || ended_new);
-            marks.set(NodeFlag::Available, available);
-            marks.set(NodeFlag::Unavailable, !available);
-            marks.set(NodeFlag::Outdated, outdated);
-            marks.set(NodeFlag::HeldBack, outdated && held);
+            let held = self.is_held() || (input.strategy.on_delete && self.old.is_some());
+            flags.set(NodeFlag::Desired, true);
+            flags.set(NodeFlag::Current, self.stays());
+            flags.set(NodeFlag::Ready, self.running().any(PodView::is_ready));
+            flags.set(NodeFlag::Updated, self.new.is_some() || ended_new);
+            flags.set(NodeFlag::Available, available);
+            flags.set(NodeFlag::Unavailable, !available);
+            flags.set(NodeFlag::Outdated, outdated);
+            flags.set(NodeFlag::HeldBack, outdated && held);
             if waited_for && !done {
-                let begun = self.new.is_some() || ended_new || !self.served(terms);
-                // A surge that has begun goes on to its end, also where the node is held.
+                let begun = self.new.is_some() || ended_new || !self.served(input);
+                // A surge that has begun continues to its end, also where the node is held.
                 let surging =
                     self.new.is_some() && (self.old.is_some() || !self.leaving.is_empty());
-                marks.set(NodeFlag::Waiting, surging || (!held && begun));
+                flags.set(NodeFlag::Waiting, surging || (!held && begun));
             }
             let mut ailing = self.running().chain(self.ended.iter().copied());
             trouble = ailing.find_map(|pod| pod.trouble.clone());
-            marks.set(NodeFlag::Failing, trouble.is_some());
+            flags.set(NodeFlag::Failing, trouble.is_some());
         } else {
-            marks.set(NodeFlag::Misscheduled, self.node.is_some() && self.stays());
+            flags.set(NodeFlag::Misscheduled, self.node.is_some() && self.stays());
         }
         Verdict {
-            marks,
+            flags,
             trouble,
-            until: self.until(dark, terms).chain(needs.next).min(),
+            until: self.until(dark, input).chain(needs.next).min(),
         }
     }
 
-    /// The instants to come at which time alone changes something.
-    fn until(&self, dark: bool, terms: &RolloutInput<'_>) -> impl Iterator<Item = DateTime<Utc>> {
+    /// Future instants at which time alone changes the verdict.
+    fn until(&self, dark: bool, input: &RolloutInput<'_>) -> impl Iterator<Item = DateTime<Utc>> {
         let available = self
             .running()
-            .filter_map(|pod| available_at(pod, terms.strategy.min_ready));
+            .filter_map(|pod| available_at(pod, input.strategy.min_ready));
         let lost = self
             .node
             .and_then(|node| node.not_ready_since)
-            .map(|since| since + terms.grace);
-        // The trial's last instant still is one of it.
+            .map(|since| since + input.grace);
+        // The last instant of the trial is part of it.
         let trial = self
             .new
             .filter(|pod| is_crashing(pod))
             .map(|pod| pod.created + TRIAL + TimeDelta::milliseconds(1));
-        let patience = terms.revisions.update_since + UNSERVED_GRACE;
+        let patience = input.revisions.update_since + UNSERVED_GRACE;
         let patience = (dark && self.stance.was_dark).then_some(patience);
-        let now = terms.now;
+        let now = input.now;
         let times: Vec<_> = available.chain(lost).chain(trial).chain(patience).collect();
         times.into_iter().filter(move |at| *at > now)
     }
 
-    /// Whether the node failed soon after it got the newest revision. A node that has not been Ready before it got its
-    /// pod says nothing about the revision: a node that joins is NotReady, and its first pods may well crash.
-    fn is_culprit(&self, terms: &RolloutInput<'_>) -> bool {
+    /// Whether the node failed soon after it got the newest revision. A node that was not Ready
+    /// before it got its pod says nothing about the revision: a node that joins is NotReady, and
+    /// its first pods may well crash.
+    fn is_failed_canary(&self, input: &RolloutInput<'_>) -> bool {
         let Some(node) = self.node else {
             return false;
         };
         let new = self.ended.iter().copied().chain(self.new);
-        let mut new = new.filter(|pod| pod.revision == terms.revisions.update);
+        let mut new = new.filter(|pod| pod.revision == input.revisions.update);
         new.any(|pod| {
             let trial = |at: DateTime<Utc>| at <= pod.created + TRIAL;
-            // The API server cuts the time of creation to a whole second: within that second, the node may have gone
-            // NotReady before the pod was there.
+            // The API server truncates the creation time to a whole second: within that second, the
+            // node may have gone NotReady before the pod existed.
             let went_down = |since| since >= pod.created + WHOLE_SECOND && trial(since);
             let fails = pod.ended.is_some_and(trial)
-                || (is_crashing(pod) && trial(terms.now))
+                || (is_crashing(pod) && trial(input.now))
                 || node.not_ready_since.is_some_and(went_down);
             fails && node.ready_from.is_some_and(|from| from <= pod.created)
         })
     }
 
-    /// What the node needs whatever the limits of the roll-out: pods that must not be there go, a
-    /// missing one is made, a failed one is made again after its pause.
-    pub(super) fn settle(&self, terms: &RolloutInput<'_>, decision: &mut Decision) {
+    /// Plans what the node needs regardless of the limits of the roll-out: pods that must not exist
+    /// are deleted, a missing one is created, a failed one is replaced after its backoff.
+    pub(super) fn plan(&self, input: &RolloutInput<'_>, decision: &mut Decision) {
         if !self.claims.is_empty() {
-            // Nothing is done with a pod before it is known whose it is.
+            // Nothing is done with a pod before its owner is known.
             decision.claim.extend(self.claims.iter().cloned());
             return;
         }
-        match self.fate {
+        match self.eligibility {
             Eligibility::Leave => {
-                let why = if self.node.is_some() {
+                let reason = if self.node.is_some() {
                     DeleteReason::NotEligible
                 } else {
                     DeleteReason::NodeGone
                 };
                 let due = self.gone_since.map(|since| since + QUARANTINE);
-                if let Some(due) = due.filter(|due| *due > terms.now) {
-                    decision.look_again(due);
+                if let Some(due) = due.filter(|due| *due > input.now) {
+                    decision.requeue_at(due);
                     return;
                 }
                 let others = self.surplus.iter().chain(&self.ended);
                 let pods = self.running().chain(others.copied());
-                let pods = pods.filter(|pod| !self.may_stay(pod, terms));
+                let pods = pods.filter(|pod| !self.may_stay(pod, input));
                 for pod in pods.chain(self.foreign.iter().copied()) {
-                    decision.delete.push(self.delete(pod, why));
+                    decision.delete.push(self.delete(pod, reason));
                 }
                 return;
             }
-            // Nothing could take the place of a pod that goes.
+            // A pod that is deleted could not be replaced.
             Eligibility::Keep | Eligibility::Cordoned
-                if self.excluded.is_none() || self.holds_old(terms) =>
+                if self.excluded.is_none() || self.holds_old(input) =>
             {
                 return;
             }
@@ -643,9 +647,9 @@ impl<'a> NodeState<'a> {
                 .delete
                 .push(self.delete(pod, DeleteReason::Surplus));
         }
-        // A pod of the newest revision was made here, so the node has changed since.
+        // A pod of the newest revision was created here, so the node has changed since.
         let excludes =
-            |pod: &PodView| self.excluded.is_some() && pod.revision == terms.revisions.update;
+            |pod: &PodView| self.excluded.is_some() && pod.revision == input.revisions.update;
         if let Some(new) = self.new.filter(|new| excludes(new)) {
             decision
                 .delete
@@ -657,59 +661,59 @@ impl<'a> NodeState<'a> {
                     .delete
                     .push(self.delete(pod, DeleteReason::NotEligible));
             } else {
-                self.settle_ended(pod, terms, decision);
+                self.plan_ended(pod, input, decision);
             }
         }
-        if let Some(old) = self.old.filter(|old| self.goes_freely(old, terms)) {
-            decision.delete.push(self.delete(old, self.why_old()));
+        if let Some(old) = self.old.filter(|old| self.goes_freely(old, input)) {
+            decision.delete.push(self.delete(old, self.delete_reason()));
         }
-        let (missing, fate) = match self.keeps {
-            Some(kept) => (kept, self.fate),
-            None => (terms.revisions.update, self.newest),
+        let (missing, eligibility) = match self.keeps {
+            Some(kept) => (kept, self.eligibility),
+            None => (input.revisions.update, self.newest),
         };
         let is_free = !self.stays() && !self.is_in_the_way(missing);
-        if is_free && fate == Eligibility::Run {
+        if is_free && eligibility == Eligibility::Run {
             decision.create.push(self.create(missing));
         }
     }
 
-    /// Whether the revision of an old pod lets it run here, though that of a better one, which is to go, does not.
-    fn may_stay(&self, pod: &PodView, terms: &RolloutInput<'_>) -> bool {
-        let known = terms.revisions.known.get(pod.revision.as_str());
-        let fate = self.node.zip(known);
-        let fate = fate.map(|(node, known)| known.placement.fate(node));
-        pod.revision != terms.revisions.update
-            && fate.is_some_and(|fate| fate != Eligibility::Leave)
+    /// Whether the revision of an old pod allows it here, though that of a better one, which is to go, does not.
+    fn may_stay(&self, pod: &PodView, input: &RolloutInput<'_>) -> bool {
+        let known = input.revisions.known.get(pod.revision.as_str());
+        let eligibility = self.node.zip(known);
+        let eligibility = eligibility.map(|(node, known)| known.placement.eligibility(node));
+        pod.revision != input.revisions.update
+            && eligibility.is_some_and(|eligibility| eligibility != Eligibility::Leave)
     }
 
-    /// A pod that has ended stays until its pause is over: its status is what people look for, and
-    /// the memory of the failure. One that the roll-out would replace anyway goes at once.
-    fn settle_ended(&self, pod: &PodView, terms: &RolloutInput<'_>, decision: &mut Decision) {
+    /// A pod that has ended stays until its backoff is over: users look at its status, and it
+    /// records the failure. One that the roll-out would replace anyway is deleted at once.
+    fn plan_ended(&self, pod: &PodView, input: &RolloutInput<'_>, decision: &mut Decision) {
         let Some(ended) = pod.ended else {
             return;
         };
-        let update = terms.revisions.update;
+        let update = input.revisions.update;
         let outlived = self.new.is_some() || (self.old.is_some() && pod.revision != update);
-        let replaced = pod.revision != update && !self.holds_old(terms);
+        let replaced = pod.revision != update && !self.holds_old(input);
         if outlived || replaced {
-            let why = if outlived {
+            let reason = if outlived {
                 DeleteReason::Surplus
             } else {
-                self.why_old()
+                self.delete_reason()
             };
-            decision.delete.push(self.delete(pod, why));
+            decision.delete.push(self.delete(pod, reason));
             return;
         }
-        // A pod that did its work for long and then failed is no part of a row of failures.
+        // A pod that ran for long and then failed starts a new count of failures.
         let attempt = if ended - pod.created >= STEADY {
             0
         } else {
             pod.attempt
         };
         let due = ended + pause(attempt);
-        // An end still to come tells of a clock that was set back: nothing waits for it.
-        if due > terms.now && ended <= terms.now {
-            decision.look_again(due);
+        // An end in the future means that a clock was set back: nothing waits for it.
+        if due > input.now && ended <= input.now {
+            decision.requeue_at(due);
             return;
         }
         let mut delete = self.delete(pod, DeleteReason::Failed);
@@ -729,34 +733,34 @@ impl<'a> NodeState<'a> {
         }
     }
 
-    fn delete(&self, pod: &PodView, why: DeleteReason) -> Delete {
+    fn delete(&self, pod: &PodView, reason: DeleteReason) -> Delete {
         Delete {
             pod: pod.name.clone(),
             uid: pod.uid.clone(),
             node: self.name.to_owned(),
-            why,
+            reason,
             last: Last {
                 revision: pod.revision.clone(),
                 attempt: pod.attempt,
-                excluded: why == DeleteReason::Excluded,
+                excluded: reason == DeleteReason::Excluded,
             },
             version: pod
                 .version
                 .as_deref()
-                .filter(|_| why.is_due_to_revision())
+                .filter(|_| reason.is_due_to_revision())
                 .map(str::to_owned),
         }
     }
 }
 
-/// Whether the pod was made for a node that is gone, and whose name another one has taken since. An adopted pod has a
-/// name that was made with the UID of another object, so the name alone does not say.
+/// Whether the pod was created for a node that is gone and whose name another node has now. The
+/// name of an adopted pod was built with the UID of another object, so the name alone does not say.
 fn is_foreign(pod: &PodView, node: &NodeView) -> bool {
     let name = || pod::name(&node.name, &node.uid, &pod.owner_uid, &pod.revision);
     pod.created < node.created && pod.name != name()
 }
 
-/// Whether it ails in a way that the revision is to blame for.
+/// Whether the pod is failing in a way that points at its revision.
 fn is_crashing(pod: &PodView) -> bool {
     pod.trouble.as_deref().is_some_and(|t| FATAL.contains(&t)) || pod.restarts >= CRASH_RESTARTS
 }
@@ -768,9 +772,9 @@ fn available_at(pod: &PodView, min_ready: TimeDelta) -> Option<DateTime<Utc>> {
         .map(|since| since + min_ready)
 }
 
-fn is_available(pod: &PodView, terms: &RolloutInput<'_>) -> bool {
-    // An instant still to come tells of a clock that was set back: nothing waits for it.
-    let was_set_back = pod.ready_since.is_some_and(|since| since > terms.now);
-    let at = available_at(pod, terms.strategy.min_ready);
-    at.is_some_and(|at| at <= terms.now || was_set_back)
+fn is_available(pod: &PodView, input: &RolloutInput<'_>) -> bool {
+    // A time in the future means that a clock was set back: nothing waits for it.
+    let was_set_back = pod.ready_since.is_some_and(|since| since > input.now);
+    let at = available_at(pod, input.strategy.min_ready);
+    at.is_some_and(|at| at <= input.now || was_set_back)
 }

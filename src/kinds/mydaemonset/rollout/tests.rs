@@ -15,7 +15,7 @@ mod builtin;
 mod model;
 mod promises;
 
-use super::board::RolloutState;
+use super::state::RolloutState;
 use super::*;
 use crate::kinds::mydaemonset::views::{NodeView, Taint};
 use crate::kinds::template::PodTemplate;
@@ -90,7 +90,7 @@ fn deleting(node: &str, revision: &str) -> PodView {
     }
 }
 
-/// A pod that ended so many seconds ago.
+/// A pod that ended that many seconds ago.
 fn failed(node: &str, revision: &str, ago: i64, attempt: u32) -> PodView {
     PodView {
         created: at(NOW - ago - 2),
@@ -106,9 +106,9 @@ struct World {
     nodes: Vec<NodeView>,
     pods: Vec<PodView>,
     template: PodTemplate,
-    /// That of the older revisions, where it is another one.
+    /// The template of the older revisions, if it differs.
     old_template: Option<PodTemplate>,
-    /// That of the revision in the middle, where it is still another one.
+    /// The template of the revision in the middle, if it differs too.
     middle_template: Option<PodTemplate>,
     strategy: Strategy,
     update: &'static str,
@@ -116,31 +116,31 @@ struct World {
     update_since: i64,
     memory: BTreeMap<String, Last>,
     gone: BTreeMap<String, DateTime<Utc>>,
-    in_vain: usize,
-    proven: bool,
+    failures: usize,
+    validated: bool,
     auto_paused: bool,
     resumed: bool,
 }
 
-/// What a board decides that is given all of it.
-fn look(
-    board: &mut RolloutState,
+/// Puts every node and decides.
+fn put_and_decide(
+    state: &mut RolloutState,
     nodes: &[NodeView],
     pods: &[PodView],
     memory: &BTreeMap<String, Last>,
     gone: &BTreeMap<String, DateTime<Utc>>,
-    terms: &RolloutInput<'_>,
+    input: &RolloutInput<'_>,
 ) -> Decision {
     let on_nodes = nodes.iter().map(|node| &node.name);
     let names: BTreeSet<&String> = on_nodes.chain(pods.iter().map(|pod| &pod.node)).collect();
     for name in names {
-        put(board, name, nodes, pods, memory, gone);
+        put(state, name, nodes, pods, memory, gone);
     }
-    board.decide(terms)
+    state.decide(input)
 }
 
 fn put(
-    board: &mut RolloutState,
+    state: &mut RolloutState,
     name: &str,
     nodes: &[NodeView],
     pods: &[PodView],
@@ -149,7 +149,7 @@ fn put(
 ) {
     let node = nodes.iter().find(|node| node.name == name);
     let pods = pods.iter().filter(|pod| pod.node == name);
-    board.put(
+    state.put(
         name,
         node.cloned().map(Arc::new),
         pods.cloned().map(Arc::new).collect(),
@@ -178,8 +178,8 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         update_since: NOW - 100,
         memory: BTreeMap::new(),
         gone: BTreeMap::new(),
-        in_vain: 0,
-        proven: true,
+        failures: 0,
+        validated: true,
         auto_paused: false,
         resumed: false,
     }
@@ -190,7 +190,7 @@ impl World {
         self.decide_on(&mut RolloutState::new(self.update, None))
     }
 
-    fn decide_on(&self, board: &mut RolloutState) -> Decision {
+    fn decide_on(&self, state: &mut RolloutState) -> Decision {
         let newest = Placement::of(Some(&self.template));
         let older = self.old_template.as_ref().unwrap_or(&self.template);
         let middle = self.middle_template.as_ref().unwrap_or(older);
@@ -202,7 +202,7 @@ impl World {
             ("middle", known(2, middle)),
             ("new", known(3, Arc::new(newest.clone()))),
         ]);
-        let terms = RolloutInput {
+        let input = RolloutInput {
             placement: &newest,
             strategy: self.strategy,
             revisions: Revisions {
@@ -212,14 +212,14 @@ impl World {
                 known: &known,
             },
             grace: GRACE,
-            in_vain: self.in_vain,
-            proven: self.proven,
+            failures: self.failures,
+            validated: self.validated,
             auto_paused: self.auto_paused,
             resumed: self.resumed,
             now: at(NOW),
         };
         let gone = &self.gone;
-        look(board, &self.nodes, &self.pods, &self.memory, gone, &terms)
+        put_and_decide(state, &self.nodes, &self.pods, &self.memory, gone, &input)
     }
 }
 
@@ -231,7 +231,7 @@ fn created(decision: &Decision) -> Vec<String> {
 
 /// Deletes as `pod reason`.
 fn deleted(decision: &Decision) -> Vec<String> {
-    let text = |d: &Delete| format!("{} {}", d.pod, d.why.text());
+    let text = |d: &Delete| format!("{} {}", d.pod, d.reason.text());
     decision.delete.iter().map(text).collect()
 }
 
@@ -251,7 +251,10 @@ fn a_missing_pod_is_made_on_every_eligible_node() {
     let decision = world(all, vec![]).decide();
     assert_eq!(created(&decision), ["a/new", "b/new"]);
     assert_eq!(deleted(&decision), NOTHING);
-    assert_eq!((decision.facts.desired, decision.facts.current), (2, 0));
+    assert_eq!(
+        (decision.observed.desired, decision.observed.current),
+        (2, 0)
+    );
 }
 
 #[test]
@@ -284,9 +287,9 @@ fn misplaced_surplus_and_stray_pods_go() {
         ]
     );
     assert_eq!(created(&decision), NOTHING);
-    let facts = decision.facts;
-    // A pod of a node that is gone is on no node at all.
-    assert_eq!((facts.desired, facts.misscheduled), (2, 2));
+    let observed = decision.observed;
+    // The pod of a gone node is on no node at all.
+    assert_eq!((observed.desired, observed.misscheduled), (2, 2));
 }
 
 #[test]
@@ -383,7 +386,7 @@ fn nodes_that_are_unavailable_for_any_reason_use_up_the_limit() {
 
 #[test]
 fn old_pods_that_serve_nobody_go_first_and_ask_nobody() {
-    // kubernetes/kubernetes#123232: not to count them leads to no ready pod at all.
+    // kubernetes/kubernetes#123232: not counting them leaves no ready pod at all.
     let pods = vec![
         ready("a", "old"),
         pod("b", "old"),
@@ -399,7 +402,7 @@ fn old_pods_that_serve_nobody_go_first_and_ask_nobody() {
 }
 
 #[test]
-fn young_old_pods_are_as_dear_as_others() {
+fn recently_ready_old_pods_count_against_max_unavailable() {
     // A change soon after a change must not replace every pod at once.
     let mut pods: Vec<_> = ["a", "b", "c"].map(|n| ready(n, "old")).into();
     for pod in &mut pods {
@@ -422,7 +425,7 @@ fn a_node_that_is_lost_for_a_minute_is_left_out() {
         deleted(&world.decide()),
         ["a-old outdated", "b-old outdated"]
     );
-    // Also when its pod is still said to be ready.
+    // Also when its pod is still reported as ready.
     world.pods[0] = ready("a", "old");
     assert_eq!(
         deleted(&world.decide()),
@@ -435,7 +438,7 @@ fn a_node_that_is_lost_for_a_minute_is_left_out() {
     world.pods[0] = pod("a", "new");
     let decision = world.decide();
     assert_eq!(deleted(&decision), NOTHING);
-    assert_eq!(decision.facts.desired, 3);
+    assert_eq!(decision.observed.desired, 3);
 }
 
 #[test]
@@ -449,7 +452,7 @@ fn a_node_that_is_down_keeps_its_ready_pod_and_counts_without_one() {
     let decision = world.decide();
     assert_eq!(deleted(&decision), NOTHING);
     assert_eq!(created(&decision), NOTHING);
-    assert_eq!(decision.facts.desired, 2);
+    assert_eq!(decision.observed.desired, 2);
     // Until it is lost.
     world.nodes[0].not_ready_since = Some(at(NOW - 60));
     assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
@@ -465,12 +468,12 @@ fn a_cordoned_node_is_left_alone_and_counts_while_it_has_a_pod() {
         let decision = world(vec![cordoned("a")], vec![pod.clone()]).decide();
         assert_eq!(deleted(&decision), NOTHING, "{pod:?}");
         assert_eq!(created(&decision), NOTHING, "{pod:?}");
-        assert_eq!(decision.facts.desired, 1);
+        assert_eq!(decision.observed.desired, 1);
     }
     let decision = world(vec![cordoned("a")], vec![]).decide();
     assert_eq!(created(&decision), NOTHING);
-    assert_eq!(decision.facts.desired, 0);
-    assert!(decision.facts.complete);
+    assert_eq!(decision.observed.desired, 0);
+    assert!(decision.observed.complete);
 }
 
 #[test]
@@ -494,7 +497,7 @@ fn a_failed_pod_is_made_again_after_a_pause_that_grows() {
         assert_eq!(created(&decision), NOTHING, "its name is still taken");
         assert_eq!(decision.delete[0].last.attempt, attempt + 1);
     }
-    // The pause begins anew when the pod had been well for long.
+    // The pause starts again from the beginning if the pod had been healthy for long.
     let mut old_age = failed("a", "new", 10, 7);
     old_age.created = at(NOW - 10 - 900);
     let decision = world(nodes(&["a"]), vec![old_age]).decide();
@@ -516,7 +519,7 @@ fn the_successor_of_a_failed_pod_carries_the_count_of_its_revision() {
 }
 
 #[test]
-fn on_delete_waits_for_people() {
+fn on_delete_waits_for_users() {
     let mut world = world(
         nodes(&["a", "b", "c"]),
         vec![ready("a", "old"), pod("b", "old")],
@@ -525,7 +528,7 @@ fn on_delete_waits_for_people() {
     let decision = world.decide();
     assert_eq!(deleted(&decision), NOTHING);
     assert_eq!(created(&decision), ["c/new"]);
-    assert_eq!((decision.facts.outdated, decision.facts.held), (2, 2));
+    assert_eq!((decision.observed.outdated, decision.observed.held), (2, 2));
 }
 
 #[test]
@@ -545,7 +548,7 @@ fn a_partition_holds_the_last_nodes_by_name() {
     world.strategy.partition = 3;
     let decision = world.decide();
     assert_eq!(deleted(&decision), ["a-old outdated"]);
-    assert_eq!((decision.facts.outdated, decision.facts.held), (4, 3));
+    assert_eq!((decision.observed.outdated, decision.observed.held), (4, 3));
     world.strategy.partition = 9;
     assert_eq!(deleted(&world.decide()), NOTHING);
 }
@@ -567,7 +570,7 @@ fn a_held_node_gets_its_own_revision_again_and_a_new_node_the_newest() {
         },
     );
     assert_eq!(created(&world.decide()), ["b/old", "c/middle", "d/new"]);
-    // What is not known any more cannot be made.
+    // An unknown revision cannot be created.
     world.current = "forgotten";
     world.memory.clear();
     assert_eq!(created(&world.decide()), ["b/new", "c/new", "d/new"]);
@@ -604,13 +607,13 @@ fn a_revision_that_excludes_nodes_takes_their_pods_within_the_limits() {
     let excluded = |pod: &str| format!("{pod}-old excluded by the new revision");
     assert_eq!(deleted(&decision), [excluded("a"), excluded("b")]);
     assert!(decision.delete[0].last.excluded);
-    let facts = decision.facts;
+    let observed = decision.observed;
     assert_eq!(
-        (facts.desired, facts.outdated, facts.misscheduled),
+        (observed.desired, observed.outdated, observed.misscheduled),
         (3, 3, 0)
     );
-    assert_eq!(facts.excluded.by_selector, 3);
-    assert!(!facts.complete);
+    assert_eq!(observed.excluded.by_selector, 3);
+    assert!(!observed.complete);
     // A percentage is one of the nodes that still have their pods.
     world.strategy.max_unavailable = Amount::Percent(34);
     assert_eq!(deleted(&world.decide()).len(), 2);
@@ -618,13 +621,13 @@ fn a_revision_that_excludes_nodes_takes_their_pods_within_the_limits() {
     assert_eq!(deleted(&world.decide()), [excluded("b")]);
     world.strategy.max_unavailable = Amount::Nodes(1);
     assert_eq!(deleted(&world.decide()), NOTHING, "one is on its way");
-    // Without the revision of a pod, nothing says that the node is the reason.
+    // Without the revision of a pod nothing proves that the node is the reason.
     world.pods[0] = ready("a", "forgotten");
     world.strategy.max_unavailable = Amount::Nodes(1);
     assert_eq!(deleted(&world.decide()).len(), 1);
     world.pods.clear();
     assert_eq!(created(&world.decide()), NOTHING);
-    assert!(world.decide().facts.complete);
+    assert!(world.decide().observed.complete);
 }
 
 #[test]
@@ -633,7 +636,7 @@ fn a_node_that_changes_loses_its_pod_at_once() {
     world.nodes[0] = with_disk("a", "none");
     world.strategy.paused = true;
     assert_eq!(deleted(&world.decide()), ["a-old no longer eligible"]);
-    // Also one with a pod of the newest revision, which was made there.
+    // Also one with a pod of the newest revision, which was created there.
     world.nodes[0] = with_disk("a", "ssd");
     world.pods[0] = ready("a", "new");
     assert_eq!(deleted(&world.decide()), ["a-new no longer eligible"]);
@@ -643,7 +646,7 @@ fn a_node_that_changes_loses_its_pod_at_once() {
 
 #[test]
 fn each_old_pod_is_judged_by_its_own_revision() {
-    // A surge was overtaken by another change: two old pods, one of which tolerates what the node got since.
+    // A surge was overtaken by another change: two old pods, one of which tolerates the node's new taint.
     let mut world = world(
         vec![tainted("a", "k", "NoExecute")],
         vec![ready("a", "old"), pod("a", "middle")],
@@ -664,7 +667,7 @@ fn nodes_are_replaced_before_others_lose_their_pods() {
     world.strategy.max_unavailable = Amount::Nodes(2);
     let gone = ["y-old outdated", "a-old excluded by the new revision"];
     assert_eq!(deleted(&world.decide()), gone);
-    // With a surge alone, nothing takes the place of such a pod: one node at a time.
+    // With a surge alone nothing replaces such a pod: one node at a time.
     world.strategy.max_unavailable = Amount::Nodes(0);
     world.strategy.max_surge = Amount::Nodes(1);
     let decision = world.decide();
@@ -679,15 +682,15 @@ fn whatever_holds_a_roll_out_holds_pods_on_excluded_nodes() {
         world.strategy.max_unavailable = Amount::Percent(100);
         change(&mut world);
         let decision = world.decide();
-        assert_eq!(decision.facts.outdated, 3);
-        (deleted(&decision).len(), decision.facts.held)
+        assert_eq!(decision.observed.outdated, 3);
+        (deleted(&decision).len(), decision.observed.held)
     };
     assert_eq!(held(&|w| w.strategy.paused = true), (0, 3));
     assert_eq!(held(&|w| w.auto_paused = true), (0, 3));
     assert_eq!(held(&|w| w.strategy.on_delete = true), (0, 3));
     assert_eq!(held(&|w| w.strategy.partition = 2), (1, 2));
     assert_eq!(held(&|w| w.strategy.partition = 3), (0, 3));
-    // What serves nobody does not ask the limits, but obeys a pause.
+    // Pods that do not serve are deleted regardless of the limits, but not during a pause.
     let unready = |w: &mut World| w.pods[1] = pod("b", "old");
     let limited = |w: &mut World| {
         unready(w);
@@ -704,10 +707,10 @@ fn whatever_holds_a_roll_out_holds_pods_on_excluded_nodes() {
 #[test]
 fn no_pod_goes_because_of_a_revision_that_the_api_server_has_not_accepted() {
     let mut world = moved(&["a", "b"], &[]);
-    world.proven = false;
+    world.validated = false;
     let decision = world.decide();
     assert_eq!(deleted(&decision), NOTHING);
-    let asked = decision.prove.unwrap();
+    let asked = decision.dry_run.unwrap();
     assert_eq!((asked.node.as_str(), asked.revision.as_str()), ("a", "new"));
 }
 
@@ -721,7 +724,7 @@ fn the_reason_why_nodes_are_excluded_is_counted() {
             json!({"spec": {"tolerations": [{"operator": "Exists"}]}}),
         ));
         world.template = PodTemplate(json!({"spec": template}));
-        let excluded = world.decide().facts.excluded;
+        let excluded = world.decide().observed.excluded;
         [
             excluded.by_selector,
             excluded.by_affinity,
@@ -729,9 +732,9 @@ fn the_reason_why_nodes_are_excluded_is_counted() {
         ]
     };
     assert_eq!(by(json!({"nodeSelector": {"a": "b"}})), [1, 0, 0]);
-    let terms = json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]);
+    let input = json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]);
     let required =
-        json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": input}});
     assert_eq!(
         by(json!({"affinity": {"nodeAffinity": required}})),
         [0, 1, 0]
@@ -764,7 +767,7 @@ fn a_held_node_gets_a_pod_that_can_run_there() {
     let decision = world.decide();
     assert_eq!(created(&decision), ["z/new"]);
     assert_eq!(deleted(&decision), NOTHING);
-    // Eligible for its own alone: it gets that again, also when its pod fails.
+    // Eligible for its own revision alone: it gets that again, also when its pod fails.
     world.pods = vec![failed("a", "old", 10, 0)];
     assert_eq!(deleted(&world.decide()), ["a-old failed"]);
     world.pods.clear();
@@ -775,7 +778,7 @@ fn a_held_node_gets_a_pod_that_can_run_there() {
     };
     world.memory.insert("a".into(), last("old", false));
     assert_eq!(created(&world.decide()), ["a/old", "z/new"]);
-    assert_eq!(world.decide().facts.desired, 2);
+    assert_eq!(world.decide().observed.desired, 2);
     // Unless it lost its pod to the newest revision before the pause.
     world.memory.insert("a".into(), last("old", true));
     assert_eq!(created(&world.decide()), ["z/new"]);
@@ -827,7 +830,11 @@ fn a_partition_is_a_number_of_nodes_that_stay_behind() {
     all.push(joined);
     let held = |world: &World| {
         let decision = world.decide();
-        (deleted(&decision), created(&decision), decision.facts.held)
+        (
+            deleted(&decision),
+            created(&decision),
+            decision.observed.held,
+        )
     };
     let mut world = world(all, names.map(|n| ready(n, "old")).into());
     world.strategy.max_unavailable = Amount::Percent(100);
@@ -902,7 +909,7 @@ fn a_pod_of_another_node_of_the_same_name_goes() {
     let decision = world.decide();
     assert_eq!(deleted(&decision), ["a-new node replaced"]);
     assert_eq!(created(&decision), NOTHING, "it still runs");
-    assert_eq!(decision.facts.ready, 0);
+    assert_eq!(decision.observed.ready, 0);
     // A pod with the name that it has on this node is this node's, whatever the clocks of the API servers say.
     let name = crate::kinds::mydaemonset::pod::name("a", "another", "owner", "new");
     world.pods[0].name = name;
@@ -938,53 +945,53 @@ fn a_node_that_was_unserved_before_the_roll_out_holds_it_up_for_ten_minutes() {
     let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
     world.pods[0] = pod("a", "old");
     world.update = "old";
-    let decide = |world: &mut World, board: RolloutState, since: i64| {
+    let decide = |world: &mut World, state: RolloutState, since: i64| {
         world.update = "new";
         world.update_since = NOW - since;
         world.pods[0] = pod("a", "new");
-        let mut board = RolloutState::new("new", Some(board));
-        let decision = world.decide_on(&mut board);
-        (decision, board)
+        let mut state = RolloutState::new("new", Some(state));
+        let decision = world.decide_on(&mut state);
+        (decision, state)
     };
     let at_rest = |world: &mut World| {
         world.update = "old";
         world.pods[0] = pod("a", "old");
-        let mut board = RolloutState::new("old", None);
-        world.decide_on(&mut board);
-        board
+        let mut state = RolloutState::new("old", None);
+        world.decide_on(&mut state);
+        state
     };
-    let board = at_rest(&mut world);
-    let (decision, _) = decide(&mut world, board, 599);
+    let state = at_rest(&mut world);
+    let (decision, _) = decide(&mut world, state, 599);
     assert_eq!(deleted(&decision), NOTHING);
     assert_eq!(decision.next, Some(at(NOW + 1)));
-    let board = at_rest(&mut world);
-    let (decision, mut board) = decide(&mut world, board, 600);
+    let state = at_rest(&mut world);
+    let (decision, mut state) = decide(&mut world, state, 600);
     assert_eq!(deleted(&decision), ["b-old outdated"]);
-    assert_eq!(decision.facts.left_out, named(&["a (no available pod)"]));
+    assert_eq!(decision.observed.left_out, named(&["a (no available pod)"]));
     // The roll-out ends without it.
     world.pods = vec![pod("a", "new"), ready("b", "new"), ready("c", "new")];
-    let facts = world.decide_on(&mut board).facts;
-    assert!(facts.complete);
-    assert_eq!(facts.left_out.count, 1);
+    let observed = world.decide_on(&mut state).observed;
+    assert!(observed.complete);
+    assert_eq!(observed.left_out.count, 1);
     // An old pod serves there again: the roll-out waits for it.
     world.pods[0] = ready("a", "old");
-    let facts = world.decide_on(&mut board).facts;
-    assert_eq!((facts.complete, facts.left_out.count), (false, 0));
+    let observed = world.decide_on(&mut state).observed;
+    assert_eq!((observed.complete, observed.left_out.count), (false, 0));
     // Once it has served, it counts like any other.
     world.pods = vec![ready("a", "new"), ready("b", "old"), ready("c", "old")];
-    world.decide_on(&mut board);
+    world.decide_on(&mut state);
     world.pods[0] = pod("a", "new");
-    assert_eq!(deleted(&world.decide_on(&mut board)), NOTHING);
+    assert_eq!(deleted(&world.decide_on(&mut state)), NOTHING);
     // A node that became unserved during a roll-out may be so because of it: it counts in the next one too.
-    let board = at_rest(&mut world);
+    let state = at_rest(&mut world);
     world.pods[1] = pod("b", "new");
-    let (_, board) = decide(&mut world, board, 600);
+    let (_, state) = decide(&mut world, state, 600);
     world.pods[0] = pod("a", "new");
     world.current = "middle";
-    let mut board = RolloutState::new("new", Some(board));
-    let decision = world.decide_on(&mut board);
+    let mut state = RolloutState::new("new", Some(state));
+    let decision = world.decide_on(&mut state);
     assert_eq!(deleted(&decision), NOTHING);
-    assert_eq!(decision.facts.left_out, named(&["a (no available pod)"]));
+    assert_eq!(decision.observed.left_out, named(&["a (no available pod)"]));
 }
 
 #[test]
@@ -1009,8 +1016,8 @@ fn a_pause_stops_the_roll_out_and_nothing_else() {
 fn a_node_that_cannot_be_changed_holds_up_no_other() {
     let names = ["a", "b", "c"];
     let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
-    for (in_vain, node) in [(0, "a"), (1, "b"), (2, "c"), (3, "a")] {
-        world.in_vain = in_vain;
+    for (failures, node) in [(0, "a"), (1, "b"), (2, "c"), (3, "a")] {
+        world.failures = failures;
         world.strategy.max_surge = Amount::Nodes(0);
         assert_eq!(deleted(&world.decide()), [format!("{node}-old outdated")]);
         world.strategy.max_surge = Amount::Nodes(1);
@@ -1027,7 +1034,7 @@ fn nothing_waits_for_an_old_time_after_the_clock_was_set_back() {
     let mut ended = failed("b", "new", 0, 3);
     ended.ended = Some(at(NOW + 5_000));
     let decision = world(nodes(&["a", "b"]), vec![new, ended]).decide();
-    assert_eq!(decision.facts.available, 1);
+    assert_eq!(decision.observed.available, 1);
     assert_eq!(deleted(&decision), ["b-new failed"]);
 }
 
@@ -1041,7 +1048,7 @@ fn a_surge_makes_the_new_pod_first() {
     let decision = world.decide();
     assert_eq!(created(&decision), ["a/new", "b/new"]);
     assert_eq!(deleted(&decision), NOTHING);
-    // While they come up, no more.
+    // While they start, no more.
     world.pods.extend([pod("a", "new"), pod("b", "new")]);
     let decision = world.decide();
     assert_eq!((created(&decision).len(), deleted(&decision).len()), (0, 0));
@@ -1049,7 +1056,7 @@ fn a_surge_makes_the_new_pod_first() {
     world.pods[3].ready_since = Some(at(NOW - 9));
     assert_eq!(deleted(&world.decide()), NOTHING);
     assert_eq!(world.decide().next, Some(at(NOW + 1)));
-    // Available: the old one goes, and is a surge no more once it is on its way.
+    // Available: the old pod is deleted, and no longer counts as a surge once that has begun.
     world.pods[3].ready_since = Some(at(NOW - 10));
     assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
     world.pods[0].deleting = true;
@@ -1057,7 +1064,7 @@ fn a_surge_makes_the_new_pod_first() {
     // A pause does not leave a node with two good pods, and is not over before.
     world.strategy.paused = true;
     world.pods[0].deleting = false;
-    assert_eq!(world.decide().facts.waiting, named(&["a", "b"]));
+    assert_eq!(world.decide().observed.waiting, named(&["a", "b"]));
     assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
 }
 
@@ -1069,7 +1076,7 @@ fn a_surge_replaces_at_once_what_serves_nobody() {
     let decision = world.decide();
     assert_eq!(deleted(&decision), ["a-old outdated"]);
     assert_eq!(created(&decision), ["b/new"]);
-    // A surge pod that failed waits for its pause, and keeps its place among the surges.
+    // A failed surge pod waits for its pause, and keeps its place among the surges.
     world.pods = vec![
         ready("a", "old"),
         failed("a", "new", 5, 0),
@@ -1112,7 +1119,7 @@ fn a_revision_that_fails_on_its_first_nodes_stops() {
         let mut world = world(nodes(&names), pods);
         world.strategy.max_unavailable = Amount::Nodes(2);
         change(&mut world);
-        world.decide().facts.auto_paused
+        world.decide().observed.auto_paused
     };
     let no_change = |_: &mut World| {};
     assert!(stopped(crash("a", 60), crash("b", 60), &no_change));
@@ -1173,7 +1180,7 @@ fn a_node_that_joins_stops_no_roll_out() {
         let pods = vec![ready("a", "old"), created];
         world(vec![node("a"), joined], pods)
             .decide()
-            .facts
+            .observed
             .auto_paused
     };
     let new = || pod("z", "new");
@@ -1203,7 +1210,7 @@ fn a_stopped_roll_out_stays_so_while_its_last_old_pod_is_away() {
     let mut world = world(nodes(&["a", "b"]), vec![pod("a", "new")]);
     world.auto_paused = true;
     let decision = world.decide();
-    assert!(decision.facts.auto_paused);
+    assert!(decision.observed.auto_paused);
     assert_eq!(created(&decision), ["b/old"]);
 }
 
@@ -1213,9 +1220,9 @@ fn only_a_new_revision_or_a_resumption_ends_an_auto_pause() {
         let mut world = world(nodes, pods);
         world.auto_paused = true;
         world.strategy.on_delete = on_delete;
-        let facts = world.decide().facts;
-        assert!(!facts.auto_paused || !facts.complete);
-        facts.auto_paused
+        let observed = world.decide().observed;
+        assert!(!observed.auto_paused || !observed.complete);
+        observed.auto_paused
     };
     let both = || vec![ready("a", "new"), ready("b", "old")];
     // The node with the old pod is cordoned, drained, tainted, lost, or away.
@@ -1235,10 +1242,10 @@ fn only_a_new_revision_or_a_resumption_ends_an_auto_pause() {
     let mut world = world(nodes(&["a", "b"]), both());
     world.auto_paused = true;
     world.resumed = true;
-    assert!(!world.decide().facts.auto_paused);
+    assert!(!world.decide().observed.auto_paused);
     world.resumed = false;
     world.current = "new";
-    assert!(!world.decide().facts.auto_paused);
+    assert!(!world.decide().observed.auto_paused);
 }
 
 #[test]
@@ -1247,10 +1254,10 @@ fn a_stopped_roll_out_stays_so_while_no_node_can_be_reached() {
     let lost = |name: &str| not_ready(name, 100);
     let mut world = world(both(cordoned), vec![ready("a", "old"), ready("b", "old")]);
     world.auto_paused = true;
-    assert!(world.decide().facts.auto_paused);
+    assert!(world.decide().observed.auto_paused);
     world.nodes = both(lost);
-    assert!(world.decide().facts.auto_paused);
-    // Nothing goes when they are back.
+    assert!(world.decide().observed.auto_paused);
+    // Nothing is deleted when they are back.
     world.nodes = both(node);
     assert_eq!(deleted(&world.decide()), NOTHING);
 }
@@ -1259,21 +1266,21 @@ fn a_stopped_roll_out_stays_so_while_no_node_can_be_reached() {
 fn a_roll_out_is_not_complete_because_no_node_can_be_reached() {
     let all = vec![not_ready("a", 100), not_ready("b", 100)];
     let mut world = world(all, vec![ready("a", "old"), ready("b", "old")]);
-    assert!(!world.decide().facts.complete);
+    assert!(!world.decide().observed.complete);
     // No kubelet confirms their deletion.
     world.pods = vec![deleting("a", "old"), deleting("b", "old")];
-    assert!(!world.decide().facts.complete);
+    assert!(!world.decide().observed.complete);
     world.pods = vec![deleting("a", "old"), pod("b", "new")];
-    assert!(!world.decide().facts.complete);
+    assert!(!world.decide().observed.complete);
     world.pods.clear();
     for node in &mut world.nodes {
         node.taints = tainted("x", "node.kubernetes.io/unreachable", "NoSchedule").taints;
     }
-    assert!(!world.decide().facts.complete);
+    assert!(!world.decide().observed.complete);
     world.nodes[0] = node("a");
     world.pods = vec![ready("a", "new"), deleting("b", "old")];
     assert!(
-        world.decide().facts.complete,
+        world.decide().observed.complete,
         "a lost node is not waited for"
     );
 }
@@ -1282,25 +1289,25 @@ fn a_roll_out_is_not_complete_because_no_node_can_be_reached() {
 fn a_cordoned_node_with_a_new_pod_completes_no_roll_out() {
     let pods = || vec![ready("a", "new"), ready("b", "old")];
     let mut world = world(vec![cordoned("a"), not_ready("b", 100)], pods());
-    assert!(!world.decide().facts.complete);
+    assert!(!world.decide().observed.complete);
     world.nodes.pop();
     world.pods.pop();
-    assert!(world.decide().facts.complete, "it is the only node");
+    assert!(world.decide().observed.complete, "it is the only node");
 }
 
 #[test]
 fn a_roll_out_waits_for_the_end_of_old_pods() {
     let pods = vec![ready("a", "new"), ready("b", "new"), deleting("b", "old")];
     let mut world = world(nodes(&["a", "b"]), pods);
-    let facts = world.decide().facts;
-    assert!(!facts.complete);
-    assert_eq!(facts.waiting.to_string(), "b (Terminating)");
-    // One that has ended and that a finalizer keeps runs no more.
+    let observed = world.decide().observed;
+    assert!(!observed.complete);
+    assert_eq!(observed.waiting.to_string(), "b (Terminating)");
+    // A pod that has ended and is kept by a finalizer no longer runs.
     world.pods[2] = PodView {
         deleting: true,
         ..failed("b", "old", 5, 0)
     };
-    assert!(world.decide().facts.complete);
+    assert!(world.decide().observed.complete);
 }
 
 #[test]
@@ -1316,7 +1323,7 @@ fn a_roll_out_waits_for_the_end_of_old_pods_of_a_node_that_registered_again() {
     let world = world(vec![again], vec![before, ready("a", "new")]);
     let decision = world.decide();
     assert_eq!(deleted(&decision), ["a-old node replaced"]);
-    assert!(!decision.facts.complete);
+    assert!(!decision.observed.complete);
 }
 
 #[test]
@@ -1337,31 +1344,31 @@ fn named(first: &[&str]) -> Named {
 #[test]
 fn the_first_nodes_are_named_and_the_others_counted() {
     let names = ["a", "b", "c", "d", "e", "f", "g"];
-    let facts = world(nodes(&names), vec![]).decide().facts;
-    assert_eq!(facts.unavailable.to_string(), "a, b, c, d, e and 2 more");
+    let observed = world(nodes(&names), vec![]).decide().observed;
+    assert_eq!(observed.unavailable.to_string(), "a, b, c, d, e and 2 more");
     assert_eq!(named(&["a", "b"]).to_string(), "a, b");
 }
 
 #[test]
-fn no_outdated_pod_goes_before_its_successor_is_known_to_be_let_in() {
+fn no_outdated_pod_is_deleted_before_its_successor_passes_a_dry_run() {
     let pods = vec![ready("a", "old"), pod("b", "old"), failed("c", "old", 1, 0)];
     let mut world = world(nodes(&["a", "b", "c"]), pods);
-    world.proven = false;
+    world.validated = false;
     let decision = world.decide();
     assert_eq!(deleted(&decision), NOTHING);
-    let asked = decision.prove.unwrap();
+    let asked = decision.dry_run.unwrap();
     assert_eq!((asked.node.as_str(), asked.revision.as_str()), ("b", "new"));
-    // A pod of the revision that is there is proof enough.
+    // An existing pod of the revision proves it.
     world.pods[1] = ready("b", "new");
     let decision = world.decide();
     assert_eq!(deleted(&decision), ["c-old outdated"]);
-    assert_eq!(decision.prove, None);
-    // What does not go for the sake of the new revision needs no proof.
+    assert_eq!(decision.dry_run, None);
+    // A deletion for another reason needs no proof.
     world.pods = vec![ready("a", "old"), ready("gone", "old")];
     let decision = world.decide();
     assert_eq!(deleted(&decision), ["gone-old node gone"]);
-    world.proven = true;
-    assert_eq!(world.decide().prove, None);
+    world.validated = true;
+    assert_eq!(world.decide().dry_run, None);
 }
 
 #[test]
@@ -1387,8 +1394,11 @@ fn a_pod_is_adopted_or_released_before_anything_else_is_done_with_it() {
     );
     assert_eq!(deleted(&decision), NOTHING);
     assert_eq!(created(&decision), ["c/new"]);
-    // An orphan counts as the node's pod, one that was taken does not.
-    assert_eq!((decision.facts.desired, decision.facts.current), (3, 1));
+    // An orphan counts as the node's pod, a released one does not.
+    assert_eq!(
+        (decision.observed.desired, decision.observed.current),
+        (3, 1)
+    );
 }
 
 #[test]
@@ -1408,9 +1418,9 @@ fn the_facts_are_counted() {
         ],
     );
     world.strategy.min_ready = TimeDelta::seconds(10);
-    let facts = world.decide().facts;
+    let observed = world.decide().observed;
     assert_eq!(
-        facts,
+        observed,
         Observed {
             desired: 6,
             current: 5,
@@ -1424,19 +1434,19 @@ fn the_facts_are_counted() {
             unavailable: named(&["b", "d", "e", "f"]),
             waiting: Named::default(),
             failing: named(&["d (CrashLoopBackOff)", "e (Error)"]),
-            culprits: named(&["e (Error)"]),
+            failed_canaries: named(&["e (Error)"]),
             excluded: Excluded::default(),
             left_out: Named::default(),
             auto_paused: true,
             complete: false,
         }
     );
-    // A roll-out that stands still waits for nobody.
+    // A stopped roll-out waits for no node.
     world.resumed = true;
-    let facts = world.decide().facts;
-    assert_eq!(facts.waiting, named(&["b", "d", "e", "f"]));
+    let observed = world.decide().observed;
+    assert_eq!(observed.waiting, named(&["b", "d", "e", "f"]));
     world.pods[4] = deleting("e", "old");
-    let waiting = world.decide().facts.waiting;
+    let waiting = world.decide().observed.waiting;
     assert_eq!(waiting.to_string(), "b, d, e (Terminating), f");
 }
 
@@ -1451,6 +1461,6 @@ fn a_settled_cluster_is_left_in_peace() {
         let decision = world.decide();
         assert!(decision.create.is_empty() && decision.delete.is_empty());
         assert_eq!(decision.next, None);
-        assert!(decision.facts.complete);
+        assert!(decision.observed.complete);
     }
 }

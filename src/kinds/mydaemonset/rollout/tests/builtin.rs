@@ -16,8 +16,8 @@ fn without_nodes_nothing_is_done() {
     let decision = world(vec![], vec![]).decide();
     assert_eq!(created(&decision), NOTHING);
     assert_eq!(deleted(&decision), NOTHING);
-    assert_eq!(decision.facts.desired, 0);
-    assert!(decision.facts.complete);
+    assert_eq!(decision.observed.desired, 0);
+    assert!(decision.observed.complete);
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn a_node_that_is_not_ready_gets_its_pod() {
     let all = vec![not_ready("a", 5), not_ready("b", 5_000)];
     let decision = world(all, vec![]).decide();
     assert_eq!(created(&decision), ["a/new", "b/new"]);
-    assert_eq!(decision.facts.desired, 2);
+    assert_eq!(decision.observed.desired, 2);
 }
 
 /// TestDaemonSetUpdatesSaveOldHealthyPods
@@ -43,7 +43,7 @@ fn changes_that_never_become_ready_touch_no_healthy_pod() {
         let decision = world.decide();
         let gone = decision.delete.iter().map(|delete| &delete.node);
         let gone: BTreeSet<&String> = gone.collect();
-        // Ten serve nobody and are replaced. That leaves room for a healthy one only below a limit of 11.
+        // Ten do not serve and are replaced. That allows for a healthy one only below a limit of 11.
         let expected = &names[..limit.max(10)];
         assert_eq!(gone, expected.iter().collect(), "{limit}");
     }
@@ -85,7 +85,7 @@ fn the_limits_are_those_of_the_built_in_daemon_set() {
         world.strategy.max_unavailable = unavailable;
         world.strategy.max_surge = surge;
         let decision = world.decide();
-        let found = (decision.facts.max_unavailable, decision.create.len());
+        let found = (decision.observed.max_unavailable, decision.create.len());
         assert_eq!(found, expected, "{nodes} nodes, {unavailable:?}, {surge:?}");
     }
 }
@@ -100,12 +100,12 @@ fn a_pod_stays_where_the_new_revision_tolerates_no_taint() {
         let decision = world.decide();
         assert!(decision.delete.iter().all(|delete| delete.node == "b"));
         assert!(decision.create.iter().all(|create| create.node == "b"));
-        let facts = decision.facts;
-        assert_eq!((facts.desired, facts.misscheduled), (1, 1));
+        let observed = decision.observed;
+        assert_eq!((observed.desired, observed.misscheduled), (1, 1));
         world.pods[1] = ready("b", "new");
         let decision = world.decide();
         assert_eq!(deleted(&decision), NOTHING);
-        assert!(decision.facts.complete, "it is not waited for");
+        assert!(decision.observed.complete, "it is not waited for");
     }
 }
 
@@ -118,7 +118,7 @@ fn of_several_pods_in_a_surge_the_newest_and_one_ready_old_one_stay() {
         ..pod
     };
     let cases = [
-        // (what is on the node, what goes)
+        // (what is on the node, what is deleted)
         (
             vec![
                 named(pod("a", "new"), "newest", 1),

@@ -1,7 +1,8 @@
-//! A model of a cluster, driven at random: spec changes that move pods to other nodes, failures, nodes that join, leave,
-//! register again, are cordoned, tainted and relabelled, calls that are refused, lost, carried out without an answer or
-//! carried out late, an operator that is started again, and watches that show pods late. Each decision is held against
-//! [`promises`](super::promises), and in the end the roll-out must come to its end.
+//! Drives a model of a cluster at random: spec changes that move pods to other nodes, failures,
+//! nodes that join, leave, register again, are cordoned, tainted and relabelled, calls that are
+//! rejected, lost, carried out without an answer or carried out late, an operator that restarts,
+//! and watches that show pods late. Each decision is checked against [`promises`](super::promises),
+//! and in the end the roll-out must finish.
 
 use std::collections::VecDeque;
 
@@ -11,9 +12,9 @@ use super::promises::{Case, Fault, ensure};
 use super::*;
 use crate::kinds::mydaemonset::memory::{Answer, Memory};
 
-/// No watch lags for longer, where one does.
+/// The maximum lag of a watch.
 const MAX_LAG: TimeDelta = TimeDelta::seconds(20);
-/// The API server carries out no request later.
+/// The API server carries out no request later than this.
 const LATEST: i64 = 60;
 const OWNER: &str = "owner";
 
@@ -21,20 +22,20 @@ fn one_in(random: &mut fastrand::Rng, n: u32) -> bool {
     random.u32(0..n) == 0
 }
 
-/// A fault of the decision, put into what it is made of. The judge must find each.
+/// A fault that is injected into the input of the decision. The judge must find each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mutant {
-    /// A call without a definite answer counts as refused.
+    /// A call without a definite answer counts as rejected.
     BeliefDroppedWithoutAnAnswer,
-    /// A pod that was deleted, or made, counts only when the watch shows it.
+    /// A deleted or created pod counts only when the watch shows it.
     OnlyTheWatchIsBelieved,
-    /// What the watch does not show within 30 s is not believed any more.
+    /// What the watch does not show within 30 s is no longer believed.
     BeliefEndsByItself,
     /// Pods that are being deleted still serve.
     LeavingPodsServe,
-    /// A node that joins speaks against the revision.
+    /// A node that joins counts against the revision.
     JoiningNodesSpeak,
-    /// A node that went NotReady within the second in which its pod was made speaks against the revision.
+    /// A node that went NotReady within the second in which its pod was created counts against the revision.
     SameSecondSpeaks,
     /// A stop is forgotten.
     StopForgotten,
@@ -46,21 +47,21 @@ enum Mutant {
     LostNodesCount,
     /// Nodes that are NotReady do not count.
     NotReadyNodesDoNotCount,
-    /// A pod of an older revision is judged by the newest, so the limits do not apply.
+    /// A pod of an older revision is judged by the newest, so that the limits do not apply.
     ExcludedNodesLosePodsAtOnce,
     /// A held node gets the current revision, and not its own.
     OwnRevisionForgotten,
     /// Nodes that are unavailable before a roll-out never count in it.
     UnservedNodesForgiven,
-    /// They count for ever.
+    /// They count forever.
     UnservedNodesNeverForgiven,
     /// A pod counts as available as soon as it is Ready.
     MinReadyIgnored,
-    /// Pods of a node that registered again are taken for those of the new node.
+    /// Pods of a node that registered again count as those of the new node.
     ReplacedNodesKeepPods,
     /// One node more than maxUnavailable.
     OneMore,
-    /// A pod that was not Ready when it was seen goes, Ready or not.
+    /// A pod that was not Ready when it was observed is deleted, Ready or not.
     StaleDeletion,
 }
 
@@ -103,11 +104,11 @@ struct Model {
     current: String,
     auto_paused: bool,
     calm: bool,
-    /// Nothing goes wrong by itself: no pod fails or is deleted by others, and no node is lost or changes.
+    /// Nothing fails by itself: no pod fails or is deleted by others, and no node is lost or changes.
     quiet: bool,
-    /// By how much the watch of the pods lags at most.
+    /// The maximum lag of the watch of pods.
     lag: TimeDelta,
-    /// What the pods were, from what the watch has shown last to the present.
+    /// The states of the pods, from the one that the watch has shown last to the present.
     history: VecDeque<(DateTime<Utc>, Vec<PodView>)>,
     /// Calls that the API server carries out later.
     late: Vec<(DateTime<Utc>, Call)>,
@@ -117,11 +118,11 @@ struct Model {
     limits: Vec<(DateTime<Utc>, usize)>,
     /// What the operator remembers, as the controller keeps it.
     memory: Memory,
-    /// A board that is shown every change; none after a start.
-    board: Option<RolloutState>,
-    /// The nodes as the board has them.
+    /// A state that is given every change; `None` after a start.
+    state: Option<RolloutState>,
+    /// The nodes as the state has them.
     shown_nodes: Vec<NodeView>,
-    /// What was done and is not yet shown, kept by the model for itself.
+    /// What was done and is not yet shown, tracked by the model itself.
     own_creates: Vec<(DateTime<Utc>, PodView)>,
     own_deletes: Vec<(DateTime<Utc>, String)>,
     /// The UIDs of the pods that this operator has deleted.
@@ -129,7 +130,7 @@ struct Model {
     outages: Outages,
 }
 
-/// What the model notes of unserved nodes, by itself.
+/// What the model itself records of unserved nodes.
 #[derive(Default)]
 struct Outages {
     /// The revision of the last decision.
@@ -147,7 +148,7 @@ enum Call {
     Delete(Delete),
 }
 
-/// What becomes of a call.
+/// The fate of a call.
 #[derive(Clone, Copy, PartialEq)]
 enum Fortune {
     Done,
@@ -176,9 +177,9 @@ const NAMES: [&str; 4] = ["r1", "r2", "r3", "r4"];
 /// Templates with different demands on nodes.
 fn template(random: &mut fastrand::Rng) -> PodTemplate {
     let affinity = |key: &str| {
-        let terms =
+        let input =
             json!([{"matchExpressions": [{"key": key, "operator": "In", "values": ["ssd"]}]}]);
-        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}})
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": input}}})
     };
     PodTemplate(match random.u32(0..8) {
         0..=3 => json!({}),
@@ -223,8 +224,8 @@ impl Model {
             late: Vec::new(),
             taken: BTreeSet::new(),
             limits: Vec::new(),
-            memory: Memory::of(OWNER),
-            board: None,
+            memory: Memory::new(OWNER),
+            state: None,
             shown_nodes: Vec::new(),
             own_creates: Vec::new(),
             own_deletes: Vec::new(),
@@ -307,16 +308,16 @@ impl Model {
         self.auto_paused = false;
     }
 
-    /// The operator starts: it remembers nothing, and lists all pods. It takes a while, in which late calls are carried
-    /// out: no operator can know of those of another.
+    /// The operator starts: it remembers nothing, and lists all pods. That takes a while, in which
+    /// late calls are carried out: no operator can know of those of another.
     fn start(&mut self) {
         for (_, call) in std::mem::take(&mut self.late) {
             self.carry_out(&call);
         }
         self.update_pods();
         self.history = VecDeque::from([(self.now, self.pods.clone())]);
-        self.memory = Memory::of(OWNER);
-        self.board = None;
+        self.memory = Memory::new(OWNER);
+        self.state = None;
         self.own_creates.clear();
         self.own_deletes.clear();
         self.deleted.clear();
@@ -431,7 +432,7 @@ impl Model {
         self.pods.retain_mut(|pod| {
             let node = nodes.iter().find(|n| n.name == pod.node);
             let alive = node.is_some_and(|n| n.not_ready_since.is_none());
-            // The garbage collector of pods takes those of nodes that are gone.
+            // The pod garbage collector deletes those of gone nodes.
             if pod.deleting && (node.is_none() || (alive && (calm || !one_in(random, 3)))) {
                 return false;
             }
@@ -453,13 +454,13 @@ impl Model {
         }
     }
 
-    /// The pods are what they are from now on.
+    /// Records the pods as they are from now on.
     fn record(&mut self) {
         self.update_pods();
         self.history.push_back((self.now, self.pods.clone()));
     }
 
-    /// The watch shows some of what happened to the pods, and all that is old enough.
+    /// The watch shows some of what happened to the pods, and everything that is old enough.
     fn deliver(&mut self) {
         let due = self.now - self.lag;
         let is_due = |(_, (at, _)): (usize, &(DateTime<Utc>, Vec<PodView>))| *at <= due;
@@ -478,7 +479,7 @@ impl Model {
         }
     }
 
-    /// What the controller does at events of the watch.
+    /// What the controller does on events of the watch.
     fn show(&mut self, before: &[PodView], after: &[PodView]) {
         for pod in before.iter().chain(after) {
             let old = before.iter().find(|old| old.uid == pod.uid);
@@ -502,7 +503,7 @@ impl Model {
         &self.history.front().unwrap().1
     }
 
-    /// The pods as the operator must take them to be: those that the watch has shown, and what it did itself.
+    /// The pods as the operator must take them to be: those that the watch has shown, plus what it did itself.
     fn known(&self) -> Vec<PodView> {
         let mut known = self.shown().to_vec();
         for pod in &mut known {
@@ -540,15 +541,15 @@ impl Model {
         known.collect()
     }
 
-    /// What was last on each node, as far as the operator remembers it.
+    /// The last pod on each node, as far as the operator remembers it.
     fn last(&self) -> BTreeMap<String, Last> {
         let names = self.nodes.iter().map(|node| &node.name);
         let last = names.filter_map(|name| Some((name.clone(), self.memory.last(name)?.clone())));
         last.collect()
     }
 
-    /// The decision of a board that is shown what changed, which must be that of one that sees everything for the first
-    /// time.
+    /// The decision of a state that is given the changes, which must equal that of a new state that
+    /// is given everything.
     fn decide(&mut self) -> Result<Decision, Fault> {
         let known = self.known_revisions();
         let mut strategy = self.strategy;
@@ -561,7 +562,7 @@ impl Model {
                 known.placement = newest.clone();
             }
         }
-        let terms = RolloutInput {
+        let input = RolloutInput {
             placement: &newest,
             strategy,
             revisions: Revisions {
@@ -575,8 +576,8 @@ impl Model {
                 Some(Mutant::NotReadyNodesDoNotCount) => TimeDelta::zero(),
                 _ => GRACE,
             },
-            in_vain: 0,
-            proven: true,
+            failures: 0,
+            validated: true,
             auto_paused: self.auto_paused && !self.is(Mutant::StopForgotten),
             resumed: self.calm,
             now: self.now,
@@ -593,11 +594,11 @@ impl Model {
         let on_pods = shown.iter().map(|pod| pod.node.as_str());
         let every_node: BTreeSet<Box<str>> = on_nodes.chain(on_pods).map(Box::from).collect();
         let mut changed = self.memory.take_changed(self.now);
-        let mut board = match self.board.take() {
-            Some(board) if board.is_for(terms.revisions.update) => board,
+        let mut state = match self.state.take() {
+            Some(state) if state.is_for(input.revisions.update) => state,
             former => {
                 changed.clone_from(&every_node);
-                RolloutState::new(terms.revisions.update, former)
+                RolloutState::new(input.revisions.update, former)
             }
         };
         let mutant = self.mutant;
@@ -632,10 +633,10 @@ impl Model {
             let gone_since = self.memory.gone_since(&name, is_gone, self.now);
             let last = self.memory.last(&name).cloned();
             let last = last.filter(|_| mutant != Some(Mutant::OwnRevisionForgotten));
-            board.put(&name, node, pods, last, gone_since);
+            state.put(&name, node, pods, last, gone_since);
         }
-        let decision = board.decide(&terms);
-        // A new board does not know a node that went before the pod was shown that was just made there.
+        let decision = state.decide(&input);
+        // A new state does not know a node that was deleted before the pod that was just created there was shown.
         let mut unknown = self.own_creates.iter().map(|(_, pod)| pod.node.as_str());
         let comparable = mutant.is_none() && unknown.all(|name| every_node.contains(name));
         if comparable && self.random.u32(0..4) == 0 {
@@ -652,22 +653,22 @@ impl Model {
                 let known = self.memory.last(name);
                 last.extend(known.map(|known| (name.to_string(), known.clone())));
             }
-            let mut fresh = RolloutState::new(terms.revisions.update, None);
-            board.share_was_dark(&mut fresh);
-            let again = look(&mut fresh, &nodes, &pods, &last, &gone, &terms);
+            let mut fresh = RolloutState::new(input.revisions.update, None);
+            state.share_was_dark(&mut fresh);
+            let again = put_and_decide(&mut fresh, &nodes, &pods, &last, &gone, &input);
             ensure!(
                 decision == again,
                 "step by step {decision:#?}, at once {again:#?}"
             );
-            let revisions: BTreeSet<&str> = board.revisions().collect();
+            let revisions: BTreeSet<&str> = state.revisions().collect();
             let on_pods = pods.iter().map(|pod| pod.revision.as_str());
             ensure!(revisions == on_pods.collect(), "revisions of pods");
         }
-        self.board = Some(board);
+        self.state = Some(state);
         Ok(decision)
     }
 
-    /// Puts the mutants into the terms.
+    /// Injects the mutants into the input.
     fn mutate(&self, strategy: &mut Strategy, update_since: &mut DateTime<Utc>) {
         match self.mutant {
             Some(Mutant::PauseIgnored) => strategy.paused = false,
@@ -737,7 +738,7 @@ impl Model {
         }
     }
 
-    /// How many nodes are unavailable in truth.
+    /// How many nodes are really unavailable.
     fn unserved(&self) -> usize {
         let (known, last) = (self.known_revisions(), self.last());
         self.case(&self.pods, &known, &last)
@@ -750,7 +751,7 @@ impl Model {
         self.case(&self.pods, &known, &last).dark(self.auto_paused)
     }
 
-    /// Notes which nodes were unserved before the roll-out began.
+    /// Records which nodes were unserved before the roll-out began.
     fn note_dark(&mut self, pods: &[PodView], stopped: bool) {
         let update = self.update();
         let outages = &mut self.outages;
@@ -768,7 +769,7 @@ impl Model {
 
     fn apply(&mut self, decision: &Decision) -> Result<(), Fault> {
         let pods = self.known();
-        self.note_dark(&pods, decision.facts.auto_paused);
+        self.note_dark(&pods, decision.observed.auto_paused);
         let (known, last) = (self.known_revisions(), self.last());
         let case = self.case(&pods, &known, &last);
         case.check(decision).map_err(|Fault(fault)| {
@@ -778,14 +779,14 @@ impl Model {
             ))
         })?;
         let limit = case.limits().0.max(1);
-        self.auto_paused = decision.facts.auto_paused;
+        self.auto_paused = decision.observed.auto_paused;
         self.outages.at_rest =
-            self.update() == self.current && decision.facts.outdated == decision.facts.held;
+            self.update() == self.current && decision.observed.outdated == decision.observed.held;
         self.limits.push((self.now, limit));
         let before = self.unserved();
         let dark = self.dark();
         self.taken.retain(|node| dark.contains(node));
-        // A pod that was made and is not shown yet has no name for the API server.
+        // A created pod that is not shown yet has no UID for the API server.
         let has_uid = |delete: &&Delete| !delete.uid.is_empty();
         for delete in decision.delete.iter().filter(has_uid) {
             self.delete(delete)?;
@@ -797,7 +798,7 @@ impl Model {
         let moved = decision
             .delete
             .iter()
-            .filter(|d| d.why == DeleteReason::NotEligible);
+            .filter(|d| d.reason == DeleteReason::NotEligible);
         let moved = moved.count();
         let lose = |name: &&String| decision.delete.iter().any(|delete| delete.node == **name);
         let after = before + self.dark().difference(&dark).filter(lose).count();
@@ -810,7 +811,7 @@ impl Model {
         }
         let names: BTreeSet<&str> = self.pods.iter().map(|p| p.name.as_str()).collect();
         ensure!(names.len() == self.pods.len(), "two pods of a name");
-        if decision.facts.complete {
+        if decision.observed.complete {
             self.current = self.update().to_owned();
         }
         Ok(())
@@ -876,7 +877,7 @@ impl Model {
                 // The API server removes a pod that has ended at once, unless it has a finalizer.
                 let finalizer = one_in(&mut self.random, 6);
                 let at_once = |pod: &PodView| {
-                    (pod.ended.is_some() && !finalizer) || delete.why == DeleteReason::NodeGone
+                    (pod.ended.is_some() && !finalizer) || delete.reason == DeleteReason::NodeGone
                 };
                 self.pods
                     .retain(|pod| pod.uid != delete.uid || !at_once(pod));
@@ -905,7 +906,10 @@ impl Model {
             let before = self.taken.len();
             self.carry_out(&call);
             if let Call::Delete(delete) = &call
-                && matches!(delete.why, DeleteReason::Outdated | DeleteReason::Excluded)
+                && matches!(
+                    delete.reason,
+                    DeleteReason::Outdated | DeleteReason::Excluded
+                )
             {
                 self.note_taken(&dark);
             }
@@ -1028,7 +1032,7 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), Fault> {
     model.calm_down();
     for _ in 0..400 {
         let decision = model.step(10)?;
-        if decision.facts.complete && decision.create.is_empty() && decision.delete.is_empty() {
+        if decision.observed.complete && decision.create.is_empty() && decision.delete.is_empty() {
             break;
         }
     }
@@ -1055,7 +1059,10 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), Fault> {
         .collect();
     expected.sort_unstable();
     ensure!(on == expected, "{on:?} and not {expected:?}");
-    ensure!(decision.facts.available == expected.len(), "not available");
+    ensure!(
+        decision.observed.available == expected.len(),
+        "not available"
+    );
     ensure!(model.current == model.update(), "not the current revision");
     Ok(())
 }

@@ -46,9 +46,9 @@ fn is_live(pod: &PodView) -> bool {
 }
 
 /// Whether a pod that is there counts.
-fn is_in_place(fate: Eligibility) -> bool {
+fn is_in_place(eligibility: Eligibility) -> bool {
     matches!(
-        fate,
+        eligibility,
         Eligibility::Run | Eligibility::Down | Eligibility::Cordoned
     )
 }
@@ -57,21 +57,24 @@ impl Case<'_> {
     /// The first promise that a decision breaks.
     pub(super) fn check(&self, decision: &Decision) -> Result<(), Fault> {
         let (limit, surge) = self.limits();
-        let facts = &decision.facts;
-        ensure!(facts.max_unavailable == limit, "maxUnavailable is {limit}");
+        let observed = &decision.observed;
+        ensure!(
+            observed.max_unavailable == limit,
+            "maxUnavailable is {limit}"
+        );
         let must_stop = self.must_stop(limit);
         ensure!(
-            facts.auto_paused == must_stop,
+            observed.auto_paused == must_stop,
             "whether it stops: {must_stop}"
         );
-        let stopped = facts.auto_paused;
+        let stopped = observed.auto_paused;
         // Two old pods of one node may go at once: it counts once.
         let mut paid = BTreeSet::new();
         let mut removed = BTreeSet::new();
         for delete in &decision.delete {
             if self.check_delete(delete, decision, stopped, surge)? {
                 paid.insert(&delete.node);
-                removed.extend((delete.why == DeleteReason::Excluded).then_some(&delete.node));
+                removed.extend((delete.reason == DeleteReason::Excluded).then_some(&delete.node));
             }
         }
         let unserved = self.unserved(stopped);
@@ -103,7 +106,7 @@ impl Case<'_> {
             surges == 0 || surging + surges <= surge,
             "{surges} surges begin beside {surging}, limit {surge}"
         );
-        if facts.complete {
+        if observed.complete {
             self.check_complete(stopped)?;
         }
         Ok(())
@@ -125,7 +128,10 @@ impl Case<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == pod.node) else {
             return Ok(false);
         };
-        let (newest, own) = (self.fate(self.update, node), self.fate(&pod.revision, node));
+        let (newest, own) = (
+            self.eligibility(self.update, node),
+            self.eligibility(&pod.revision, node),
+        );
         let is_new = pod.revision == self.update;
         let held = self.is_held(node, stopped);
         // The node is the reason: neither this revision nor its own may run there.
@@ -133,8 +139,8 @@ impl Case<'_> {
             return Ok(false);
         }
         let excluded = newest == Eligibility::Leave && !is_new;
-        let fate = self.effective(node, stopped);
-        let is_left_alone = matches!(fate, Eligibility::Keep | Eligibility::Cordoned);
+        let eligibility = self.effective(node, stopped);
+        let is_left_alone = matches!(eligibility, Eligibility::Keep | Eligibility::Cordoned);
         ensure!(
             !is_left_alone || excluded,
             "{} is on a node that is left alone",
@@ -169,7 +175,7 @@ impl Case<'_> {
             return Ok(false);
         }
         ensure!(
-            excluded || fate == Eligibility::Run,
+            excluded || eligibility == Eligibility::Run,
             "{} is on a node that is down",
             pod.name
         );
@@ -189,7 +195,7 @@ impl Case<'_> {
         };
         ensure!(node.uid == create.node_uid, "{name} is another node");
         ensure!(
-            self.fate(&create.revision, node) == Eligibility::Run,
+            self.eligibility(&create.revision, node) == Eligibility::Run,
             "{name} takes no pods of this revision"
         );
         let is_new = create.revision == self.update;
@@ -231,7 +237,8 @@ impl Case<'_> {
                 .iter()
                 .any(|delete| delete.node == node.name);
             let may = self.is_behind(node) && !self.is_held(node, stopped);
-            let fit = self.fate(self.update, node) == Eligibility::Run && !self.is_lost(node);
+            let fit =
+                self.eligibility(self.update, node) == Eligibility::Run && !self.is_lost(node);
             serves && may && fit && !goes
         };
         !self.strategy.on_delete && self.nodes.iter().any(|node| waits(&node))
@@ -245,9 +252,9 @@ impl Case<'_> {
         };
         let desired = |node: &&NodeView| self.is_desired(node, stopped);
         let waited_for = |node: &&NodeView| {
-            let fate = self.effective(node, stopped);
-            let touched =
-                matches!(fate, Eligibility::Run | Eligibility::Down) || self.is_excluded(node);
+            let eligibility = self.effective(node, stopped);
+            let touched = matches!(eligibility, Eligibility::Run | Eligibility::Down)
+                || self.is_excluded(node);
             touched && !self.is_left_out(node)
         };
         let nodes = || self.nodes.iter().filter(desired);
@@ -263,9 +270,11 @@ impl Case<'_> {
         self.pods.iter().filter(|pod| pod.node == node.name)
     }
 
-    fn fate(&self, revision: &str, node: &NodeView) -> Eligibility {
+    fn eligibility(&self, revision: &str, node: &NodeView) -> Eligibility {
         let known = self.known.get(revision);
-        known.map_or(Eligibility::Leave, |known| known.placement.fate(node))
+        known.map_or(Eligibility::Leave, |known| {
+            known.placement.eligibility(node)
+        })
     }
 
     /// The older revision that a pod on the node has: of several, that of the pod that would stay.
@@ -300,8 +309,8 @@ impl Case<'_> {
 
     /// Whether the newest revision takes away a pod that its own would keep.
     fn is_excluded(&self, node: &NodeView) -> bool {
-        let own = self.older(node).map(|own| self.fate(own, node));
-        self.fate(self.update, node) == Eligibility::Leave
+        let own = self.older(node).map(|own| self.eligibility(own, node));
+        self.eligibility(self.update, node) == Eligibility::Leave
             && own.is_some_and(|own| own != Eligibility::Leave)
     }
 
@@ -318,7 +327,7 @@ impl Case<'_> {
 
     /// The older revision that a missing pod is made of while the node is held.
     fn kept(&self, node: &NodeView, stopped: bool) -> Option<&str> {
-        let newest = self.fate(self.update, node);
+        let newest = self.eligibility(self.update, node);
         if self.on(node).next().is_some()
             || (self.joined(node) && !(stopped && newest == Eligibility::Run))
         {
@@ -331,7 +340,7 @@ impl Case<'_> {
             None if newest == Eligibility::Leave => None,
             None => Some(self.current),
         };
-        kept.filter(|kept| *kept != self.update && self.fate(kept, node) == Eligibility::Run)
+        kept.filter(|kept| *kept != self.update && self.eligibility(kept, node) == Eligibility::Run)
     }
 
     /// Whether the node is still to get the newest revision, or to lose its pod to it.
@@ -344,8 +353,8 @@ impl Case<'_> {
         }
         match self.older(node) {
             Some(own) => {
-                let in_place = is_in_place(self.fate(self.update, node));
-                in_place || is_in_place(self.fate(own, node)) || self.is_excluded(node)
+                let in_place = is_in_place(self.eligibility(self.update, node));
+                in_place || is_in_place(self.eligibility(own, node)) || self.is_excluded(node)
             }
             None => !self.joined(node) && self.kept(node, false).is_some(),
         }
@@ -365,11 +374,11 @@ impl Case<'_> {
 
     /// What holds for a node: by the newest revision, or by the one that it keeps.
     fn effective(&self, node: &NodeView, stopped: bool) -> Eligibility {
-        let newest = self.fate(self.update, node);
+        let newest = self.eligibility(self.update, node);
         let held = self.is_kept_back(node, stopped);
         match self.older(node) {
             Some(own) if (held && self.is_behind(node)) || self.is_excluded(node) => {
-                self.fate(own, node)
+                self.eligibility(own, node)
             }
             None if held && !self.strategy.on_delete && self.kept(node, stopped).is_some() => {
                 Eligibility::Run
@@ -389,7 +398,7 @@ impl Case<'_> {
     /// Whether it is one of the nodes that a percentage is of.
     fn is_counted(&self, node: &NodeView) -> bool {
         let has_pods = self.on(node).next().is_some();
-        let newest = match self.fate(self.update, node) {
+        let newest = match self.eligibility(self.update, node) {
             Eligibility::Run => true,
             Eligibility::Down | Eligibility::Cordoned => has_pods,
             Eligibility::Keep | Eligibility::Leave => false,
@@ -489,10 +498,10 @@ impl Case<'_> {
         };
         let touched = |node: &&NodeView| {
             // A node with a pod of the newest revision keeps no other.
-            let newest = self.fate(self.update, node);
-            let own = self.older(node).map(|own| self.fate(own, node));
-            let fate = own.filter(|_| self.is_excluded(node)).unwrap_or(newest);
-            matches!(fate, Eligibility::Run | Eligibility::Down)
+            let newest = self.eligibility(self.update, node);
+            let own = self.older(node).map(|own| self.eligibility(own, node));
+            let eligibility = own.filter(|_| self.is_excluded(node)).unwrap_or(newest);
+            matches!(eligibility, Eligibility::Run | Eligibility::Down)
         };
         let failing = self.nodes.iter().filter(touched);
         let failing = failing.filter(|node| self.on(node).any(|pod| fails(node, pod)));

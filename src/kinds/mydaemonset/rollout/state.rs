@@ -1,7 +1,7 @@
 //! All nodes together: the verdicts on each, their sums, and the limits of the roll-out.
 //!
-//! What is kept follows from what was [put](RolloutState::put) and from the terms; a test holds every board
-//! that was changed step by step against one that was made anew.
+//! The state depends only on what was [put](RolloutState::put) and on the input: a test compares
+//! every state that was changed step by step with one that was built from scratch.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -17,36 +17,37 @@ use crate::kinds::mydaemonset::views::{NodeView, PodView};
 #[derive(Debug, Default)]
 pub struct RolloutState {
     entries: BTreeMap<Arc<str>, Entry>,
-    /// Nodes that changed since they were judged.
+    /// Nodes that changed since they were last judged.
     stale: BTreeSet<Arc<str>>,
-    /// When a verdict ends by itself.
+    /// When a verdict expires by time alone.
     timers: BTreeSet<(DateTime<Utc>, Arc<str>)>,
-    /// How many nodes have each mark.
+    /// How many nodes have each flag.
     counts: [usize; NodeFlag::COUNT],
-    /// The nodes with each of the first marks.
+    /// The nodes with each of the first flags.
     names: [BTreeSet<Arc<str>>; NodeFlag::NAMED],
     /// How many pods there are of each revision.
     revisions: HashMap<Box<str>, usize>,
-    /// What the verdicts were made with.
-    basis: InputKey,
-    hold: Hold,
-    /// None when it has to be sought.
+    /// The input that the verdicts depend on.
+    input_key: InputKey,
+    held: Held,
+    /// `None` if it has to be computed.
     boundary: Option<Boundary>,
-    /// Nodes that were unserved when the newest revision came, and have been ever since. Of a node that became so
-    /// during a roll-out, this roll-out or the one before may be the reason: it counts for as long as it takes.
+    /// Nodes that were unserved when the newest revision came, and have been ever since. A node
+    /// that became unserved during a roll-out counts as long as it is, since this roll-out or the
+    /// one before may be the reason.
     was_dark: BTreeSet<Arc<str>>,
-    /// Those of them that were found to be served, or not to count, since the last decision.
-    lit: Vec<Arc<str>>,
-    /// Whether no roll-out was under way when the board was last looked at.
+    /// Those of them that turned out to be served, or not to count, since the last decision.
+    no_longer_dark: Vec<Arc<str>>,
+    /// Whether no roll-out was under way at the last decision.
     at_rest: bool,
-    /// When the board was last looked at.
-    looked: DateTime<Utc>,
+    /// When the last decision was made.
+    decided_at: DateTime<Utc>,
 }
 
-/// A node with what there is on it.
+/// A node and what is on it.
 #[derive(Debug, Default)]
 struct Entry {
-    /// None when the node is gone.
+    /// `None` if the node is gone.
     node: Option<Arc<NodeView>>,
     pods: Vec<Arc<PodView>>,
     last: Option<Box<Last>>,
@@ -55,7 +56,7 @@ struct Entry {
     verdict: Verdict,
 }
 
-/// The part of the terms that every verdict depends on.
+/// The part of the input that every verdict depends on.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct InputKey {
     strategy: Option<Strategy>,
@@ -67,47 +68,47 @@ struct InputKey {
 }
 
 impl InputKey {
-    fn of(terms: &RolloutInput<'_>) -> Self {
-        let revisions = &terms.revisions;
+    fn of(input: &RolloutInput<'_>) -> Self {
+        let revisions = &input.revisions;
         let known = revisions.known.iter();
         Self {
-            strategy: Some(terms.strategy),
+            strategy: Some(input.strategy),
             update: revisions.update.to_owned(),
             update_since: revisions.update_since,
             current: revisions.current.to_owned(),
             known: known
                 .map(|(hash, known)| ((*hash).to_owned(), known.number))
                 .collect(),
-            grace: terms.grace,
+            grace: input.grace,
         }
     }
 }
 
 /// Which nodes stay on their revision.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Hold {
+struct Held {
     all: bool,
     /// All of them, because the newest revision failed.
     auto_paused: bool,
-    /// This one and those after it, by name.
+    /// This node and those after it, by name.
     from: Option<Arc<str>>,
 }
 
-impl Hold {
+impl Held {
     fn has(&self, node: &str) -> bool {
         self.all || self.from.as_deref().is_some_and(|from| node >= from)
     }
 }
 
-/// The partition: the last nodes by name of those that do not have the newest revision. A node that joins gets the
-/// newest, and so takes no place of another.
+/// The partition: the last nodes by name of those that do not have the newest revision. A node that
+/// joins gets the newest revision, and so releases none of them.
 #[derive(Debug)]
 struct Boundary {
-    /// Of how many nodes it is.
+    /// The size of the partition.
     partition: usize,
-    /// The first of them.
+    /// Its first node.
     from: Option<Arc<str>>,
-    /// Whether there are as many: if so, nodes before the first do not matter.
+    /// Whether that many nodes are behind: if so, nodes before the first do not matter.
     is_full: bool,
 }
 
@@ -122,7 +123,7 @@ impl Limits {
         let unavailable = strategy.max_unavailable.of(desired);
         let surge = strategy.max_surge.of(desired);
         Self {
-            // The rules refuse two zeros; a roll-out that can do nothing helps nobody.
+            // The rules reject two zeros: such a roll-out could do nothing.
             unavailable: if unavailable == 0 && surge == 0 {
                 1
             } else {
@@ -134,11 +135,11 @@ impl Limits {
 }
 
 impl Entry {
-    fn slot<'a>(
+    fn node_state<'a>(
         &'a self,
         name: &'a str,
         stance: Stance,
-        terms: &RolloutInput<'a>,
+        input: &RolloutInput<'a>,
     ) -> NodeState<'a> {
         NodeState::new(
             name,
@@ -147,15 +148,15 @@ impl Entry {
             self.pods.iter().map(AsRef::as_ref),
             self.last.as_deref(),
             stance,
-            terms,
+            input,
         )
     }
 }
 
 impl RolloutState {
-    /// An empty board for that revision, after the one for the revision before.
+    /// An empty state for that revision, following the state for the revision before.
     pub fn new(update: &str, before: Option<Self>) -> Self {
-        let basis = InputKey {
+        let input_key = InputKey {
             update: update.to_owned(),
             ..InputKey::default()
         };
@@ -167,20 +168,20 @@ impl RolloutState {
             }
         });
         Self {
-            basis,
+            input_key,
             was_dark: was_dark.unwrap_or_default(),
             ..Self::default()
         }
     }
 
-    /// Whether the board is for that revision. Each has a placement of its own, and nodes on which
-    /// there is neither a pod nor a place for one are not kept.
+    /// Whether the state is for that revision. Each revision has its own placement, and nodes
+    /// without a pod that must not have one are not kept.
     pub fn is_for(&self, update: &str) -> bool {
-        self.basis.update == update
+        self.input_key.update == update
     }
 
-    /// The node of that name (none when it is gone), the object's pods there, what was last on it
-    /// as far as it is remembered, and since when it is gone.
+    /// Sets a node (`None` if it is gone), the object's pods there, the last pod on it as far as it
+    /// is remembered, and since when it is gone.
     pub fn put(
         &mut self,
         name: &str,
@@ -226,81 +227,85 @@ impl RolloutState {
         }
     }
 
-    /// The nodes that were unserved before the roll-out began, to make an equal board.
+    /// Copies the nodes that were unserved before the roll-out began, to build an equal state.
     #[cfg(test)]
     pub(super) fn share_was_dark(&mut self, with: &mut Self) {
         with.was_dark.clone_from(&self.was_dark);
     }
 
-    /// The revisions that there are pods of.
+    /// The revisions of the existing pods.
     pub fn revisions(&self) -> impl Iterator<Item = &str> {
         self.revisions.keys().map(AsRef::as_ref)
     }
 
     /// Decides what to do next.
-    pub fn decide(&mut self, terms: &RolloutInput<'_>) -> Decision {
-        let basis = InputKey::of(terms);
-        // Verdicts tell of the time from their own look on.
-        if basis != self.basis || terms.now < self.looked {
-            self.basis = basis;
-            self.judge_all(terms);
+    pub fn decide(&mut self, input: &RolloutInput<'_>) -> Decision {
+        let input_key = InputKey::of(input);
+        // A verdict only looks forward in time from the decision that made it.
+        if input_key != self.input_key || input.now < self.decided_at {
+            self.input_key = input_key;
+            self.judge_all(input);
         } else {
-            self.judge_stale(terms);
+            self.judge_stale(input);
         }
-        self.looked = terms.now;
-        // None of these marks depends on what is held.
-        let limits = Limits::of(&terms.strategy, self.count(NodeFlag::Base));
-        let auto_paused = self.is_auto_paused(&limits, terms);
-        self.hold(auto_paused, terms);
-        for name in std::mem::take(&mut self.lit) {
+        self.decided_at = input.now;
+        // None of these flags depends on what is held.
+        let limits = Limits::of(&input.strategy, self.count(NodeFlag::Base));
+        let auto_paused = self.is_auto_paused(&limits, input);
+        self.update_held(auto_paused, input);
+        for name in std::mem::take(&mut self.no_longer_dark) {
             if !self.names[NodeFlag::Dark as usize].contains(&name) {
                 self.was_dark.remove(&name);
             }
         }
         let mut decision = Decision {
-            facts: self.facts(&limits, auto_paused),
+            observed: self.observe(&limits, auto_paused),
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
         for name in &self.names[NodeFlag::Acting as usize] {
-            if let Some(slot) = self.slot(name, terms) {
-                slot.settle(terms, &mut decision);
+            if let Some(node_state) = self.node_state(name, input) {
+                node_state.plan(input, &mut decision);
             }
         }
-        self.roll(&limits, terms, &mut decision);
-        self.prove(terms, &mut decision);
-        let revisions = &terms.revisions;
+        self.roll(&limits, input, &mut decision);
+        self.dry_run(input, &mut decision);
+        let revisions = &input.revisions;
         self.at_rest = revisions.update == revisions.current
             && self.count(NodeFlag::Outdated) == self.count(NodeFlag::HeldBack);
         decision
     }
 
-    fn count(&self, mark: NodeFlag) -> usize {
-        self.counts[mark as usize]
+    fn count(&self, flag: NodeFlag) -> usize {
+        self.counts[flag as usize]
     }
 
-    fn slot<'a>(&'a self, name: &'a Arc<str>, terms: &RolloutInput<'a>) -> Option<NodeState<'a>> {
+    fn node_state<'a>(
+        &'a self,
+        name: &'a Arc<str>,
+        input: &RolloutInput<'a>,
+    ) -> Option<NodeState<'a>> {
         let entry = self.entries.get(name)?;
-        Some(entry.slot(name, self.stance(name), terms))
+        Some(entry.node_state(name, self.stance(name), input))
     }
 
     fn stance(&self, name: &str) -> Stance {
         Stance {
-            held: self.hold.has(name),
-            auto_paused: self.hold.auto_paused,
+            held: self.held.has(name),
+            auto_paused: self.held.auto_paused,
             was_dark: self.was_dark.contains(name),
         }
     }
 
-    fn judge_all(&mut self, terms: &RolloutInput<'_>) {
+    fn judge_all(&mut self, input: &RolloutInput<'_>) {
         self.stale = self.entries.keys().cloned().collect();
-        self.judge_stale(terms);
+        self.judge_stale(input);
     }
 
-    /// Judges the nodes that changed, and those whose verdict has ended.
-    fn judge_stale(&mut self, terms: &RolloutInput<'_>) {
+    /// Judges the nodes that changed, and those whose verdict has expired.
+    fn judge_stale(&mut self, input: &RolloutInput<'_>) {
         while let Some((at, name)) = self.timers.first()
-            && *at <= terms.now
+            && *at <= input.now
         {
             self.stale.insert(name.clone());
             self.timers.pop_first();
@@ -310,14 +315,14 @@ impl RolloutState {
             let Some(entry) = self.entries.get_mut(&name) else {
                 continue;
             };
-            let verdict = entry.slot(&name, stance, terms).judge(terms);
-            let marks = verdict.marks;
-            if stance.was_dark && !marks.has(NodeFlag::Dark) {
-                self.lit.push(name.clone());
+            let verdict = entry.node_state(&name, stance, input).judge(input);
+            let flags = verdict.flags;
+            if stance.was_dark && !flags.has(NodeFlag::Dark) {
+                self.no_longer_dark.push(name.clone());
             }
             let before = std::mem::replace(&mut entry.verdict, verdict);
             let mut until = entry.verdict.until;
-            if marks.is_empty() && entry.pods.is_empty() {
+            if flags.is_empty() && entry.pods.is_empty() {
                 self.entries.remove(&name);
                 until = None;
             }
@@ -327,7 +332,7 @@ impl RolloutState {
                 }
                 self.timers.extend(until.map(|at| (at, name.clone())));
             }
-            self.recount(&name, before.marks, marks);
+            self.recount(&name, before.flags, flags);
         }
     }
 
@@ -354,29 +359,30 @@ impl RolloutState {
         }
     }
 
-    /// Whether the roll-out stands still because of failing nodes. Once it does, only a new revision or a resumption
-    /// ends that: cordons, taints, lost nodes and `OnDelete` hide the nodes that it was stopped for, and they come back.
-    fn is_auto_paused(&self, limits: &Limits, terms: &RolloutInput<'_>) -> bool {
-        let tripped = self.count(NodeFlag::Culprit) >= limits.unavailable.max(1)
+    /// Whether the roll-out is stopped because of failing nodes. Only a new revision or a
+    /// resumption ends that: cordons, taints, lost nodes and `OnDelete` hide the nodes that it was
+    /// stopped for, and they come back.
+    fn is_auto_paused(&self, limits: &Limits, input: &RolloutInput<'_>) -> bool {
+        let tripped = self.count(NodeFlag::FailedCanary) >= limits.unavailable.max(1)
             && self.count(NodeFlag::Behind) > 0
-            && !terms.strategy.on_delete;
-        let under_way = terms.revisions.update != terms.revisions.current;
-        under_way && !terms.resumed && (terms.auto_paused || tripped)
+            && !input.strategy.on_delete;
+        let under_way = input.revisions.update != input.revisions.current;
+        under_way && !input.resumed && (input.auto_paused || tripped)
     }
 
-    /// Marks the nodes that stay on their revision: all of them, or as many as the partition says, and judges again
-    /// those for which that changed.
-    fn hold(&mut self, auto_paused: bool, terms: &RolloutInput<'_>) {
-        let hold = Hold {
-            all: terms.strategy.paused || auto_paused,
+    /// Sets the nodes that stay on their revision: all of them, or as many as the partition says.
+    /// Judges again those for which that changed.
+    fn update_held(&mut self, auto_paused: bool, input: &RolloutInput<'_>) {
+        let held = Held {
+            all: input.strategy.paused || auto_paused,
             auto_paused,
-            from: self.boundary(terms.strategy.partition),
+            from: self.boundary(input.strategy.partition),
         };
-        if hold == self.hold {
+        if held == self.held {
             return;
         }
-        let before = std::mem::replace(&mut self.hold, hold);
-        let after = &self.hold;
+        let before = std::mem::replace(&mut self.held, held);
+        let after = &self.held;
         let is_same = (before.all, before.auto_paused) == (after.all, after.auto_paused);
         let between = match (&before.from, &after.from) {
             (Some(a), Some(b)) if is_same => (Bound::Included(a.min(b)), Bound::Excluded(a.max(b))),
@@ -384,7 +390,7 @@ impl RolloutState {
         };
         let changed = self.entries.range::<Arc<str>, _>(between);
         self.stale = changed.map(|(name, _)| name.clone()).collect();
-        self.judge_stale(terms);
+        self.judge_stale(input);
     }
 
     /// The first node of the partition. Whether a node is behind does not depend on what is held.
@@ -408,12 +414,12 @@ impl RolloutState {
         from
     }
 
-    fn facts(&self, limits: &Limits, auto_paused: bool) -> Observed {
-        let named = |mark: NodeFlag, text: &dyn Fn(&Arc<str>) -> String| {
-            Named::of(self.names[mark as usize].iter(), text)
+    fn observe(&self, limits: &Limits, auto_paused: bool) -> Observed {
+        let named = |flag: NodeFlag, text: &dyn Fn(&Arc<str>) -> String| {
+            Named::of(self.names[flag as usize].iter(), text)
         };
         let name = |name: &Arc<str>| name.to_string();
-        // What ails its pod or, where nothing does, the node, or the pod in between.
+        // What is wrong with its pod; otherwise with the node, or the state of the pod between two revisions.
         let with_cause = |name: &Arc<str>| {
             let entry = self.entries.get(name);
             let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
@@ -432,7 +438,7 @@ impl RolloutState {
             };
             format!("{name} ({cause})")
         };
-        // The word of kubectl for a pod that is on its way out.
+        // kubectl's word for a pod that is being deleted.
         let with_state = |name: &Arc<str>| {
             let entry = self.entries.get(name);
             let leaves = entry.is_some_and(|entry| entry.pods.iter().any(|pod| pod.deleting));
@@ -455,7 +461,7 @@ impl RolloutState {
             unavailable: named(NodeFlag::Unavailable, &name),
             waiting: named(NodeFlag::Waiting, &with_state),
             failing: named(NodeFlag::Failing, &with_cause),
-            culprits: named(NodeFlag::Culprit, &with_cause),
+            failed_canaries: named(NodeFlag::FailedCanary, &with_cause),
             excluded: Excluded {
                 by_selector: self.count(NodeFlag::ExcludedBySelector),
                 by_affinity: self.count(NodeFlag::ExcludedByAffinity),
@@ -467,61 +473,67 @@ impl RolloutState {
         }
     }
 
-    /// Whether every node that the roll-out waits for has an available pod of the newest revision and no other. If
-    /// there is none at all, because all are lost or cordoned, the others decide: else the roll-out would end without
-    /// one proof that the revision works, and all of them would get it at once when they are back.
+    /// Whether every node that the roll-out waits for has an available pod of the newest revision
+    /// and no other. If there is no such node, because all are lost or cordoned, the others decide:
+    /// otherwise the roll-out would end without any proof that the revision works, and all of them
+    /// would get it at once when they are back.
     fn is_complete(&self) -> bool {
         self.count(NodeFlag::Incomplete) == 0
             && (self.count(NodeFlag::Done) > 0 || self.count(NodeFlag::Left) == 0)
     }
 
-    /// Replaces old pods by new ones within the limits; then removes those whose nodes the newest revision excludes.
-    /// These go last: a revision that was tried on the nodes that get it is the one that is meant.
-    fn roll(&self, limits: &Limits, terms: &RolloutInput<'_>, decision: &mut Decision) {
-        // In the order of names; after failed attempts from another node on, so that a node that cannot be changed
-        // holds up no other.
-        let slots = |mark: NodeFlag, most: usize| {
-            let names = &self.names[mark as usize];
-            let skip = terms.in_vain % names.len().max(1);
+    /// Replaces old pods by new ones within the limits, then removes those whose nodes the newest
+    /// revision excludes. These go last: by then the revision has been tried on the nodes that get
+    /// it.
+    fn roll(&self, limits: &Limits, input: &RolloutInput<'_>, decision: &mut Decision) {
+        // In the order of names. After failed attempts the order starts at another node, so that a
+        // node that cannot be changed does not block the others.
+        let node_states = |flag: NodeFlag, most: usize| {
+            let names = &self.names[flag as usize];
+            let skip = input.failures % names.len().max(1);
             let turns = names.iter().cycle().skip(skip).take(most.min(names.len()));
-            turns.filter_map(|name| self.slot(name, terms))
+            turns.filter_map(|name| self.node_state(name, input))
         };
         let unserved = self.count(NodeFlag::Unserved);
         let mut replaced = 0;
         if limits.surge == 0 {
             let may_go = limits.unavailable.saturating_sub(unserved);
-            let gone = slots(NodeFlag::Replaceable, may_go);
-            let gone: Vec<_> = gone.filter_map(|slot| slot.replace(terms)).collect();
+            let gone = node_states(NodeFlag::Replaceable, may_go);
+            let gone: Vec<_> = gone
+                .filter_map(|node_state| node_state.replace(input))
+                .collect();
             replaced = gone.len();
             decision.delete.extend(gone);
         } else {
             let may_surge = limits.surge.saturating_sub(self.count(NodeFlag::Surging));
-            let surging = slots(NodeFlag::Surgeable, may_surge);
+            let surging = node_states(NodeFlag::Surgeable, may_surge);
             decision
                 .create
-                .extend(surging.map(|slot| slot.updated(terms)));
+                .extend(surging.map(|node_state| node_state.updated(input)));
         }
-        // No surge takes the place of a pod that is only removed, so maxUnavailable 0 cannot be kept.
+        // No surge replaces a pod that is only removed, so maxUnavailable 0 cannot be kept.
         let may_go = limits.unavailable.max(1);
         let may_go = may_go.saturating_sub(unserved + replaced);
-        let gone = slots(NodeFlag::Removable, may_go);
+        let gone = node_states(NodeFlag::Removable, may_go);
         decision
             .delete
-            .extend(gone.filter_map(|slot| slot.replace(terms)));
+            .extend(gone.filter_map(|node_state| node_state.replace(input)));
     }
 
-    /// No pod goes for the sake of the newest revision before the API server is known to accept a pod of it. For that,
-    /// a node that the revision excludes will do: the API server does not check where a pod may run.
-    fn prove(&self, terms: &RolloutInput<'_>, decision: &mut Decision) {
-        if terms.proven || self.count(NodeFlag::Updated) > 0 {
+    /// Asks for a dry run: no pod is deleted for the newest revision before the API server is known
+    /// to accept a pod of it. A node that the revision excludes will do, since the API server does
+    /// not check where a pod may run.
+    fn dry_run(&self, input: &RolloutInput<'_>, decision: &mut Decision) {
+        if input.validated || self.count(NodeFlag::Updated) > 0 {
             return;
         }
-        let is_due = |delete: &Delete| delete.why.is_due_to_revision();
+        let is_due = |delete: &Delete| delete.reason.is_due_to_revision();
         let Some(first) = decision.delete.iter().find(|delete| is_due(delete)) else {
             return;
         };
         let entry = self.entries.get_key_value(first.node.as_str());
-        decision.prove = entry.and_then(|(name, _)| Some(self.slot(name, terms)?.updated(terms)));
+        decision.dry_run =
+            entry.and_then(|(name, _)| Some(self.node_state(name, input)?.updated(input)));
         decision.delete.retain(|delete| !is_due(delete));
     }
 }

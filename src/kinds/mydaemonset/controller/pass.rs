@@ -1,4 +1,4 @@
-//! One look at one object: observe, decide, act, tell.
+//! One reconcile pass over one object: observe, decide, act, report.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,23 +11,23 @@ use serde_json::json;
 
 use super::pods::Done;
 use super::revisions::Ensured;
-use super::{Controller, ObjectView, Settled, of_owner, on_node};
+use super::{Controller, ObjectView, ParsedSpec, of_owner, on_node};
 use crate::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus, RawMyDaemonSet};
 use crate::kinds::mydaemonset::memory::{Memory, created_text, deleted_text};
 use crate::kinds::mydaemonset::placement::Eligibility;
 use crate::kinds::mydaemonset::pod::Owner;
 use crate::kinds::mydaemonset::revision::RevisionView;
-use crate::kinds::mydaemonset::rollout::board::RolloutState;
+use crate::kinds::mydaemonset::rollout::state::RolloutState;
 use crate::kinds::mydaemonset::rollout::{Decision, DeleteReason, Known, Revisions, RolloutInput};
 use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, StatusInput};
 use crate::kinds::mydaemonset::views::{NodeView, PodView};
 use crate::reconcile::event::{self, NewEvent, Severity};
 use crate::reconcile::{Action, Error, Key, call, condition, if_there, write};
 
-/// When to look again whether a stranger's object still is in the way.
+/// Retry interval while a foreign object blocks a name.
 const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(10);
 
-/// The status before a look, and the object's version that has it.
+/// The status before a pass, and the object's version that has it.
 pub(super) struct Before {
     status: MyDaemonSetStatus,
     version: String,
@@ -47,7 +47,7 @@ pub(super) struct Reconcile<'a> {
     pub(super) owner: Owner<'a>,
     pub(super) now: DateTime<Utc>,
     memory: Arc<Mutex<Memory>>,
-    /// The old revision that was read last for this pass, by its hash.
+    /// The old revision that was read last in this pass, by its hash.
     pub(super) old_content: tokio::sync::Mutex<Option<(String, Arc<str>)>>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Reconcile<'a> {
         object: &'a ObjectView,
         now: DateTime<Utc>,
     ) -> Self {
-        let look = Self {
+        let pass = Self {
             this,
             key,
             object,
@@ -71,24 +71,24 @@ impl<'a> Reconcile<'a> {
             memory: this.memory(key),
             old_content: tokio::sync::Mutex::default(),
         };
-        let mut memory = look.memory();
+        let mut memory = pass.memory();
         if memory.uid != object.uid {
-            *memory = Memory::of(&object.uid);
+            *memory = Memory::new(&object.uid);
         }
         drop(memory);
-        look
+        pass
     }
 
-    /// Takes the look.
-    pub(super) async fn take(self) -> Result<Action, Error> {
+    /// Runs the pass.
+    pub(super) async fn run(self) -> Result<Action, Error> {
         if self.is_behind() {
             return Ok(Action {
                 next: Some(self.now + CONFLICT_PAUSE),
                 did: None,
             });
         }
-        match &self.object.settled {
-            Ok(settled) => self.at(settled).await,
+        match &self.object.parsed {
+            Ok(parsed) => self.at(parsed).await,
             Err(faults) => {
                 let before = self.before();
                 let generation = self.object.generation;
@@ -101,34 +101,36 @@ impl<'a> Reconcile<'a> {
         }
     }
 
-    async fn at(&self, settled: &Settled) -> Result<Action, Error> {
+    async fn at(&self, parsed: &ParsedSpec) -> Result<Action, Error> {
         let mut done = Done::default();
-        let revisions = match self.revisions(settled, &mut done).await? {
+        let revisions = match self.revisions(parsed, &mut done).await? {
             Ensured::Known(revisions) => revisions,
             Ensured::Conflict(reason) => return self.conflict(&reason).await,
             Ensured::Waiting(revision) => return self.wait_for_deletion(&revision).await,
         };
         self.ask_about_doubts(&mut done).await;
         let before = self.before();
-        let (decision, mut current) = self.decide(settled, &revisions, &before.status);
-        self.act(settled, &revisions, &decision, &mut done).await;
-        if decision.facts.complete {
-            current.clone_from(&settled.hash);
+        let (decision, mut current) = self.decide(parsed, &revisions, &before.status);
+        self.act(parsed, &revisions, &decision, &mut done).await;
+        if decision.observed.complete {
+            current.clone_from(&parsed.hash);
         }
-        self.prune(settled, &revisions, &current, &mut done).await;
+        self.prune(parsed, &revisions, &current, &mut done).await;
         let refusal = self.memory().reported().cloned();
         let after = status::next(&StatusInput {
             previous: &before.status,
             generation: self.object.generation,
-            facts: &decision.facts,
-            strategy: settled.strategy,
-            update: &settled.hash,
+            observed: &decision.observed,
+            strategy: parsed.strategy,
+            update: &parsed.hash,
             current: &current,
             refusal: refusal.as_ref(),
             now: self.now,
         });
         self.this.metrics.status(self.key, &after);
-        let rests = self.memory().rests_until(decision.facts.desired, self.now);
+        let rests = self
+            .memory()
+            .status_not_before(decision.observed.desired, self.now);
         let is_pressing = || status::is_pressing(&before.status, &after);
         let rests = rests.filter(|_| before.status != after && !is_pressing());
         let written = match rests {
@@ -140,11 +142,11 @@ impl<'a> Reconcile<'a> {
         written.and(outcome)
     }
 
-    /// What is to be done, for which alone the nodes that changed since the last look are looked at;
-    /// and the revision of the last roll-out that reached every node.
+    /// What to do, from the nodes that changed since the last pass; and the revision of the last
+    /// roll-out that reached every node.
     fn decide(
         &self,
-        settled: &Settled,
+        parsed: &ParsedSpec,
         revisions: &[Arc<RevisionView>],
         before: &MyDaemonSetStatus,
     ) -> (Decision, String) {
@@ -156,20 +158,20 @@ impl<'a> Reconcile<'a> {
             (revision.hash.as_str(), known)
         });
         let known: BTreeMap<&str, Known> = known.collect();
-        let update = revisions.iter().find(|r| r.hash == settled.hash);
+        let update = revisions.iter().find(|r| r.hash == parsed.hash);
         let mut memory = self.memory();
         let mut changed = memory.take_changed(self.now);
-        let mut board = match memory.board.take() {
-            Some(board) if board.is_for(&settled.hash) => board,
+        let mut state = match memory.rollout_state.take() {
+            Some(state) if state.is_for(&parsed.hash) => state,
             former => {
                 changed = self.every_node();
-                RolloutState::new(&settled.hash, former)
+                RolloutState::new(&parsed.hash, former)
             }
         };
-        // Where no pod may be, by the present spec.
+        // Nodes that must not have a pod by the current spec.
         let mut idle = Vec::new();
-        // A pod without a node is left to the scheduler: all of ours are born on one, but a backup may bring back a copy
-        // without it.
+        // Pods without a node belong to the scheduler: ours are created with one, but a backup may
+        // restore a copy without it.
         for name in changed.into_iter().filter(|name| !name.is_empty()) {
             let node = self.this.nodes.get(&Key::new("", &name));
             let pods = memory.overlay(&name, self.pods_on(&name));
@@ -179,40 +181,42 @@ impl<'a> Reconcile<'a> {
             memory.forget_last(&name, &pods);
             let is_gone = node.is_none() && !pods.is_empty();
             let gone_since = memory.gone_since(&name, is_gone, self.now);
-            let may_run = |node: &NodeView| settled.placement.fate(node) != Eligibility::Leave;
+            let may_run =
+                |node: &NodeView| parsed.placement.eligibility(node) != Eligibility::Leave;
             if pods.is_empty() && !node.as_deref().is_some_and(may_run) {
                 idle.push(name.clone());
             }
             let last = memory.last(&name).cloned();
-            board.put(&name, node, pods, last, gone_since);
+            state.put(&name, node, pods, last, gone_since);
         }
         // An object without a status may have adopted pods.
         let adopted = || {
-            let others = board.revisions().filter(|hash| *hash != settled.hash);
+            let others = state.revisions().filter(|hash| *hash != parsed.hash);
             others.max_by_key(|hash| known.get(hash).map(|known| known.number))
         };
         let current = before.current_revision.as_deref().or_else(adopted);
-        let current = current.unwrap_or(&settled.hash).to_owned();
-        let decision = board.decide(&RolloutInput {
-            placement: &settled.placement,
-            strategy: settled.strategy,
+        let current = current.unwrap_or(&parsed.hash).to_owned();
+        let decision = state.decide(&RolloutInput {
+            placement: &parsed.placement,
+            strategy: parsed.strategy,
             revisions: Revisions {
-                update: &settled.hash,
+                update: &parsed.hash,
                 update_since: update.map(|r| r.since).unwrap_or_default(),
                 current: &current,
                 known: &known,
             },
             grace: self.this.context.node_not_ready_grace,
-            in_vain: memory.in_vain,
-            proven: memory.is_proven(&settled.hash),
-            auto_paused: was_stopped(before, &settled.hash),
-            resumed: self.object.resume.as_deref() == Some(&settled.hash),
+            failures: memory.failures,
+            validated: memory.is_validated(&parsed.hash),
+            auto_paused: was_stopped(before, &parsed.hash),
+            resumed: self.object.resume.as_deref() == Some(&parsed.hash),
             now: self.now,
         });
-        memory.board = Some(board);
-        // Where nothing is held, no node gets its own revision again: it would be kept as long as the node is there.
-        let strategy = &settled.strategy;
-        if !strategy.paused && strategy.partition == 0 && !decision.facts.auto_paused {
+        memory.rollout_state = Some(state);
+        // Where nothing is held, no node gets its own revision again. Without this, it would be
+        // remembered as long as the node exists.
+        let strategy = &parsed.strategy;
+        if !strategy.paused && strategy.partition == 0 && !decision.observed.auto_paused {
             for node in idle {
                 memory.clear_last(&node);
             }
@@ -220,7 +224,7 @@ impl<'a> Reconcile<'a> {
         (decision, current)
     }
 
-    /// The names of all nodes that are there, and of those that the object's pods are on.
+    /// The names of all nodes, and of those with pods of the object.
     fn every_node(&self) -> BTreeSet<Box<str>> {
         let nodes = self.this.nodes.all();
         let mut names: BTreeSet<Box<str>> = nodes.iter().map(|n| n.name.as_str().into()).collect();
@@ -246,7 +250,7 @@ impl<'a> Reconcile<'a> {
             .collect()
     }
 
-    /// The present spec's revision cannot be stored, so nothing is made of it.
+    /// Reports that the revision of the current spec cannot be stored, and does nothing else.
     async fn conflict(&self, reason: &str) -> Result<Action, Error> {
         let before = self.before();
         let generation = self.object.generation;
@@ -258,7 +262,7 @@ impl<'a> Reconcile<'a> {
         })
     }
 
-    /// The present spec's revision waits for the end of a namesake, whose watch will tell.
+    /// Reports that the current revision waits for the deletion of one with the same name, which the watch delivers.
     async fn wait_for_deletion(&self, revision: &str) -> Result<Action, Error> {
         let before = self.before();
         let generation = self.object.generation;
@@ -270,24 +274,24 @@ impl<'a> Reconcile<'a> {
         })
     }
 
-    /// Tells of what was done, and says when to look again. The status is not written before `held`.
+    /// Publishes what was done, and returns when to reconcile again. The status is not written before `held`.
     fn finish(
         &self,
         decision: &Decision,
         done: Done,
         held: Option<DateTime<Utc>>,
     ) -> Result<Action, Error> {
-        let (created, deleted, more_news, patience, refused) = {
+        let (created, deleted, more_events, next_check, refused) = {
             let mut memory = self.memory();
             memory.count(done.created, done.deleted.iter().copied());
             let failed = done
                 .deleted
                 .iter()
-                .filter(|why| **why == DeleteReason::Failed);
+                .filter(|reason| **reason == DeleteReason::Failed);
             self.this.metrics.pods_failed(failed.count());
-            let (created, deleted, next) = memory.tell(self.now);
-            let refused = memory.rest_ends(self.now);
-            (created, deleted, next, memory.patience_ends(), refused)
+            let (created, deleted, next) = memory.due_notes(self.now);
+            let refused = memory.backoff_ends(self.now);
+            (created, deleted, next, memory.next_check(), refused)
         };
         for (note, reason, action) in [
             (created, "PodsCreated", "CreatePods"),
@@ -307,8 +311,8 @@ impl<'a> Reconcile<'a> {
             return Err(error);
         }
         let mut deletions = BTreeMap::new();
-        for why in done.deleted {
-            *deletions.entry(why).or_default() += 1;
+        for reason in done.deleted {
+            *deletions.entry(reason).or_default() += 1;
         }
         let claimed = (done.claimed > 0).then(|| format!("changed the owner of {}", done.claimed));
         let did: Vec<String> = [
@@ -321,23 +325,31 @@ impl<'a> Reconcile<'a> {
         .collect();
         let at_once = done.more.then_some(self.now);
         Ok(Action {
-            next: [decision.next, more_news, patience, refused, at_once, held]
-                .into_iter()
-                .flatten()
-                .min(),
+            next: [
+                decision.next,
+                more_events,
+                next_check,
+                refused,
+                at_once,
+                held,
+            ]
+            .into_iter()
+            .flatten()
+            .min(),
             did: (!did.is_empty()).then(|| did.join(", ")),
         })
     }
 
-    /// Whether the cache shows an older spec than the one that the last status was about: the watch has just begun again
-    /// at an API server that lags. Written with the version of that status, a status of the older spec would replace it.
+    /// Whether the cache shows an older spec than the last status did: the watch has just restarted
+    /// at an API server that lags. A status for the older spec, written with the version of that
+    /// status, would replace it.
     fn is_behind(&self) -> bool {
         let before = self.before();
         before.version != self.object.version
             && before.status.observed_generation > self.object.generation
     }
 
-    /// The status before: what was written last, while the watch has not shown it.
+    /// The status before: the last one written, as long as the watch has not shown it.
     fn before(&self) -> Arc<Before> {
         let cached = Arc::new(Before {
             status: self.object.status.clone(),
@@ -348,7 +360,8 @@ impl<'a> Reconcile<'a> {
         newer.unwrap_or(cached)
     }
 
-    /// Writes the status if it changed, and tells of what the change means. Returns when it may be written, if not now.
+    /// Writes the status if it changed, and publishes the Events of the change. Returns when it may
+    /// be written, if not now.
     async fn write_status(
         &self,
         before: &Before,
@@ -371,7 +384,7 @@ impl<'a> Reconcile<'a> {
         let patch = Patch::Merge(&patch);
         let request = api.patch_status(&self.key.name, &params, &patch);
         let Some(written) = if_there(call("write the status", self.key, request).await)? else {
-            // The object is gone: nobody is left to read it.
+            // A deleted object needs no status.
             return Ok(None);
         };
         let version = written.metadata.resource_version.unwrap_or_default();
@@ -387,8 +400,8 @@ impl<'a> Reconcile<'a> {
         memory.statuses.wrote(generation, read, wrote, self.now);
         drop(memory);
         self.count(&before.status, after);
-        for news in status::news(&before.status, after) {
-            self.publish(news);
+        for event in status::events(&before.status, after) {
+            self.publish(event);
         }
         Ok(None)
     }
@@ -411,12 +424,12 @@ impl<'a> Reconcile<'a> {
         }
     }
 
-    fn publish(&self, news: NewEvent) {
+    fn publish(&self, event: NewEvent) {
         let about = event::about::<MyDaemonSet>(self.key, &self.object.uid);
-        self.this.context.events.publish(about, news);
+        self.this.context.events.publish(about, event);
     }
 
-    /// What is remembered of the object. Not to be held across a call.
+    /// What is remembered of the object. Must not be held across a call.
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
