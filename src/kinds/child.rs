@@ -1,5 +1,5 @@
-//! A reconciler for kinds whose objects each own one child, such as a Deployment, and keep it equal
-//! to what the spec says. It is written once. A kind implements [`Parent`] to say what the child is
+//! A reconciler for kinds whose objects each own one child, such as a Deployment, which it keeps
+//! equal to what the spec says. A kind implements [`Parent`] to say what the child is
 //! and what the status shows of it.
 //!
 //! Invariants for every kind:

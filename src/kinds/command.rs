@@ -1,12 +1,12 @@
-//! A command that people give as one text, for a shell to run.
+//! A command that users give as one text, for a shell to run.
 
 use crate::admission::faults::Fault;
 use crate::admission::rules::Findings;
 
-/// The longest text. Linux allows 128 KiB for one argument of a program, or one variable.
+/// The maximum length. Linux allows 128 KiB for one argument of a program, or one variable.
 const MAX_LEN: usize = 32_768;
 
-/// Judges the command in that field.
+/// Validates the command in that field.
 pub fn check(field: &str, command: &str, findings: &mut Findings) {
     if command.trim().is_empty() {
         findings.fault(Fault::required(field, "command is required"));
@@ -14,7 +14,7 @@ pub fn check(field: &str, command: &str, findings: &mut Findings) {
     check_text(field, command, findings);
 }
 
-/// Judges a text that a program is given as an argument or in its environment.
+/// Validates a text that a program gets as an argument or in its environment.
 pub fn check_text(field: &str, text: &str, findings: &mut Findings) {
     if text.len() > MAX_LEN {
         findings.fault(Fault::too_long(field, text, MAX_LEN));
@@ -28,7 +28,7 @@ pub fn check_text(field: &str, text: &str, findings: &mut Findings) {
     }
 }
 
-/// The text as a container's command or environment must hold it, so that it reaches the program
+/// The text as a container's command or environment must have it, so that it reaches the program
 /// unchanged. Kubernetes expands `$(NAME)` in both and reads `$$` as an escaped `$`.
 pub fn escape(text: &str) -> String {
     text.replace('$', "$$")

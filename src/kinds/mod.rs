@@ -31,7 +31,7 @@ pub struct Permission {
 }
 
 impl Permission {
-    /// To tell news.
+    /// To publish Events.
     pub const EVENTS: Self = Self {
         group: "events.k8s.io",
         resource: "events",
@@ -39,45 +39,45 @@ impl Permission {
     };
 }
 
-/// A manifest for people to try: its file name below `config/samples`, and its text.
+/// A sample manifest: its file name below `config/samples`, and its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// Such as `cnat_v1alpha1_at.yaml`; what the webhook must refuse lies in `bad/`.
+    /// Such as `cnat_v1alpha1_at.yaml`; what the webhook must reject is in `bad/`.
     pub file: &'static str,
     /// YAML.
     pub text: &'static str,
 }
 
-/// All that the rest of the program knows of a kind.
+/// Everything that the rest of the program knows of a kind.
 #[derive(Debug)]
 pub struct Kind {
     /// The value of `--kinds`, and the kind's folder.
     pub name: &'static str,
-    /// Whether it is installed, served and reconciled where nobody asks for it by name.
+    /// Whether it is installed, served and reconciled without being named in `--kinds`.
     pub by_default: bool,
     /// The CRD, built from the Rust types.
     pub crd: fn() -> CustomResourceDefinition,
     /// Defaulting and validation.
     pub admission: Admission,
-    /// All permissions that the reconciler needs in namespaces, those on the kind itself included.
+    /// All permissions that the reconciler needs in namespaces, including those on the kind itself.
     pub permissions: &'static [Permission],
-    /// Those that it needs on resources without namespace, such as nodes.
+    /// Those that it needs on cluster-scoped resources, such as nodes.
     pub cluster_permissions: &'static [Permission],
     /// Samples, good and bad.
     pub samples: &'static [Sample],
-    /// Runs the reconciler until the context says stop.
+    /// Runs the reconciler until the context is cancelled.
     pub start: fn(Context) -> BoxFuture<'static, anyhow::Result<()>>,
 }
 
 impl Kind {
-    /// Whether `kubectl scale` writes its spec, past the webhooks.
+    /// Whether `kubectl scale` writes its spec, bypassing the webhooks.
     pub fn scales(&self) -> bool {
         let mut versions = (self.crd)().spec.versions.into_iter();
         versions.any(|version| version.subresources.is_some_and(|all| all.scale.is_some()))
     }
 }
 
-/// Every kind: the one list from which all others are made.
+/// Every kind: the one list from which all others are derived.
 pub const REGISTRY: &[&Kind] = &[
     &mydaemonset::KIND,
     &at::KIND,
@@ -88,7 +88,7 @@ pub const REGISTRY: &[&Kind] = &[
     &foobar::KIND,
 ];
 
-/// The kinds that are installed, served and reconciled where nobody names any.
+/// The kinds that are installed, served and reconciled by default.
 pub fn by_default() -> Vec<&'static Kind> {
     let kinds = REGISTRY.iter().copied();
     kinds.filter(|kind| kind.by_default).collect()
@@ -107,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    /// The seconds at which a kind tried to write, an Event apart, while its object changes five times a second and the
-    /// API server answers each write so.
+    /// The seconds at which a kind tried to write, Events excluded, while its object changes five
+    /// times a second and the API server gives that answer to each write.
     async fn attempts(kind: &Kind, answer: Status) -> Vec<u64> {
         let server = Server::new(Options::default());
         let crd = (kind.crd)().spec;
@@ -151,7 +151,7 @@ mod tests {
             // In the last second of a pause some may be counted.
             assert!(pauses.min() >= Some(6), "{}: {tried:?}", kind.name);
             assert!(tried.len() >= 3, "{}: {tried:?}", kind.name);
-            // Without a word of the API server the pause doubles.
+            // Without an answer of the API server the pause doubles.
             let tried = attempts(kind, Status::internal_error("etcd")).await;
             assert!((5..=9).contains(&tried.len()), "{}: {tried:?}", kind.name);
         }

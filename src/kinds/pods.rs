@@ -1,8 +1,8 @@
-//! What kinds see of the pods that they count: slim, since a cluster may have 100,000 of them.
+//! The pods that kinds count: slim views, since a cluster may have 100,000 of them.
 //!
-//! A kind follows [`Pod`]s with [`selection`] and keeps [`PodView`]s. These have nothing of the pod but its
-//! namespace, the values of the labels that the kind asks for, and what it is worth; the name is in
-//! the key of the cache. A pod with two labels costs 0.6 kB, cache and index included.
+//! A kind watches [`Pod`]s with [`selection`] and caches [`PodView`]s. These have only the pod's
+//! namespace, the values of the labels that the kind asks for, and its state; the name is in the
+//! key of the cache. A pod with two labels costs 0.6 kB, cache and index included.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use crate::reconcile::raw::{self, Raw};
 use crate::reconcile::watch::Selection;
 
-/// So many pods come in one page of a list: they are long texts of which little is kept.
+/// Page size of a list: pods are long texts of which little is kept.
 const PAGE: u32 = 100;
 
 /// Which pods are watched, and how.
@@ -25,7 +25,7 @@ pub struct Pod {
     /// The pod's metadata, as far as it is used.
     #[serde(deserialize_with = "raw::metadata")]
     pub metadata: ObjectMeta,
-    /// What its kubelet says of it.
+    /// What its kubelet reports.
     #[serde(default, deserialize_with = "lenient")]
     pub status: PodStatus,
 }
@@ -43,15 +43,15 @@ pub struct PodStatus {
     pub containers: Vec<ContainerStatus>,
 }
 
-/// What is used of the status of a container.
+/// The fields of a container's status that are read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerStatus {
-    /// What it does.
+    /// Its state.
     pub state: ContainerState,
 }
 
-/// What a container does.
+/// The state of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ContainerState {
@@ -78,32 +78,31 @@ pub struct PodCondition {
     pub status: String,
 }
 
-/// A status that cannot be read is that of a pod that is not ready. It holds up no watch.
+/// A pod with a malformed status is not ready. It must not block the watch.
 fn lenient<'de, D: Deserializer<'de>>(reader: D) -> Result<PodStatus, D::Error> {
     let raw = Raw::deserialize(reader)?;
     Ok(serde_json::from_str(raw.text()).unwrap_or_default())
 }
 
-/// What is kept of a pod.
+/// What the cache holds of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
-    /// `metadata.namespace`: labels are looked for in one namespace.
+    /// `metadata.namespace`: pods are looked up in one namespace.
     pub namespace: Box<str>,
-    /// The values of the labels that were asked for, in their order; empty when it has none of them.
+    /// The values of the requested labels, in their order; empty if it has none of them.
     labels: Box<[Option<Box<str>>]>,
-    /// Whether the pod counts as ready, as for a Service: it is Running and Ready, and not being
-    /// deleted.
+    /// Whether the pod counts as ready, as for a Service: it is Running and Ready, and not being deleted.
     pub ready: bool,
     /// Whether the pod is being deleted.
     pub deleting: bool,
-    /// Whether all its containers are over, for good: it has Succeeded or Failed.
+    /// Whether all its containers have ended for good: it has Succeeded or Failed.
     pub ended: bool,
     /// The exit code of the first container that ended.
     pub exit_code: Option<i32>,
 }
 
 impl PodView {
-    /// Under which text a pod is found by a label's value in its namespace.
+    /// Index key of a pod by a label's value in its namespace.
     pub fn index(namespace: &str, value: &str) -> String {
         format!("{namespace}/{value}")
     }
@@ -131,7 +130,7 @@ impl PodView {
         }
     }
 
-    /// The value of the label that was asked for in this place, counted from 0.
+    /// The value of the requested label at this position, counted from 0.
     pub fn label(&self, place: usize) -> Option<&str> {
         self.labels.get(place)?.as_deref()
     }
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn of_labels_those_asked_for_are_kept() {
+    fn only_the_requested_labels_are_kept() {
         let seen = view(&pod("Running", "True"));
         assert_eq!(seen.label(0), Some("nginx"));
         assert_eq!(seen.label(1), None);

@@ -1,4 +1,4 @@
-//! What every kind's generated CRD needs done to it.
+//! Adjustments that every kind's generated CRD needs.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +6,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
 
-/// Makes a derived CRD what this project wants: no `spec` that the schema requires (the webhook
-/// refuses its absence, with its complete list), conditions that are told apart by their type,
-/// descriptions in one piece, our label.
+/// Adjusts a derived CRD: no `spec` that the schema requires (the webhook rejects its absence, with
+/// its complete list of errors), conditions keyed by their type, descriptions in one piece, our
+/// label.
 pub fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut();
@@ -25,8 +25,7 @@ pub fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     crd
 }
 
-/// Has `status.conditions` be what it is in Kubernetes' own kinds: at most one of each type, and merged by
-/// it.
+/// Makes `status.conditions` what it is in Kubernetes' own kinds: at most one of each type, and merged by it.
 fn key_conditions(root: &mut JSONSchemaProps) {
     let mut at = root;
     for name in ["status", "conditions"] {
@@ -38,7 +37,7 @@ fn key_conditions(root: &mut JSONSchemaProps) {
     at.x_kubernetes_list_map_keys = Some(vec!["type".to_owned()]);
 }
 
-/// Joins the lines of every description: where the source wraps is nothing to readers of
+/// Joins the lines of every description: the source's line breaks mean nothing to readers of
 /// `kubectl explain`, which wraps by itself.
 fn unwrap_lines(schema: &mut JSONSchemaProps) {
     if let Some(text) = &mut schema.description {

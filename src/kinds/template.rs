@@ -1,8 +1,8 @@
-//! The raw pod template that several kinds carry, and the rules that are common to it.
+//! The raw pod template that several kinds have, and its common rules.
 //!
-//! A template goes from the object to the pod as it was written, never through a typed struct: such
-//! a struct drops every field that it does not know, silently. So the template is JSON here, and the
-//! helpers of this module read from it only what they judge; the rest is the API server's to judge.
+//! A template goes from the object to the pod as written, never through a typed struct: such a
+//! struct silently drops every field that it does not know. So the template is JSON here, and the
+//! helpers of this module read only what they validate. The API server validates the rest.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -16,58 +16,56 @@ use crate::admission::faults::{Fault, cut};
 use crate::admission::image;
 use crate::admission::rules::Findings;
 
-/// A pod template as it was written: `metadata` (labels and annotations) and `spec`.
+/// A pod template as written: `metadata` (labels and annotations) and `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct PodTemplate(pub Value);
 
-/// A container of a template, and where it stands.
+/// A container of a template, and its position.
 #[derive(Clone, Debug)]
 pub struct Container<'a> {
-    /// Its place in its list.
+    /// Its index in its list.
     pub index: usize,
     /// One of `initContainers`.
     pub init: bool,
-    /// The container as it was written.
+    /// The container as written.
     pub fields: &'a Map<String, Value>,
 }
 
 impl<'a> Container<'a> {
-    /// The path of the container, such as `spec.template.spec.containers[0]`, `at` being that of the
-    /// template.
+    /// The path of the container, such as `spec.template.spec.containers[0]`; `at` is that of the template.
     pub fn field(&self, at: &str) -> String {
         format!("{at}.spec.{}[{}]", list_of(self.init), self.index)
     }
 
-    /// The container's name; empty when it has none.
+    /// The container's name; empty if it has none.
     pub fn name(&self) -> &'a str {
         text(self.fields, "name")
     }
 
-    /// The container's image; empty when it has none.
+    /// The container's image; empty if it has none.
     pub fn image(&self) -> &'a str {
         text(self.fields, "image")
     }
 }
 
 impl PodTemplate {
-    /// The fields of the pod's spec; none when the template has no (well-formed) spec.
+    /// The fields of the pod's spec; `None` if the template has no well-formed spec.
     pub fn spec(&self) -> Option<&Map<String, Value>> {
         self.0.get("spec")?.as_object()
     }
 
-    /// The pod's labels as they were written.
+    /// The pod's labels as written.
     pub fn labels(&self) -> Option<&Map<String, Value>> {
         self.0.get("metadata")?.get("labels")?.as_object()
     }
 
-    /// The pod's annotations as they were written.
+    /// The pod's annotations as written.
     pub fn annotations(&self) -> Option<&Map<String, Value>> {
         self.0.get("metadata")?.get("annotations")?.as_object()
     }
 
-    /// Every well-formed container, the ordinary ones first. What is not well-formed is a fault that
-    /// [`check`] reports.
+    /// Every well-formed container, the ordinary ones first. [`check`] reports the malformed ones.
     pub fn containers(&self) -> impl Iterator<Item = Container<'_>> {
         let list = |init: bool| {
             let entries = self
@@ -139,9 +137,9 @@ impl JsonSchema for PodTemplate {
     }
 }
 
-/// The rules that hold for every kind's template, `at` being its path: the JSON types of what is
-/// read here, names, images, and what only the operator may set. The container `main` is the kind's
-/// own: its image may be absent (the kind's rules say when).
+/// The rules for every kind's template, `at` being its path: the JSON types of what is read here,
+/// names, images, and what only the operator may set. The container `main` is the kind's own: its
+/// image may be absent (the kind's rules say when).
 pub fn check(at: &str, template: &PodTemplate, main: &str) -> Findings {
     let mut findings = Findings::default();
     let Some(root) = object(at, &template.0, &mut findings) else {
@@ -177,8 +175,8 @@ pub fn check(at: &str, template: &PodTemplate, main: &str) -> Findings {
     findings
 }
 
-/// What the operator itself reads, or what a slip of the pen makes of it: the API server would say
-/// so only when the pod is made, which for some kinds is much later.
+/// Checks the types of what the operator itself reads and of common mistakes: the API server would
+/// only report them when the pod is created, which for some kinds is much later.
 fn check_types(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
     for key in ["nodeSelector", "affinity", "securityContext"] {
         member(at, spec, key, findings);
@@ -294,7 +292,7 @@ fn check_name<'a>(
     }
 }
 
-/// The API server's sentence (`k8s.io/apimachinery/pkg/util/validation`), with the length in it.
+/// The API server's message (`k8s.io/apimachinery/pkg/util/validation`), with the length in it.
 const NOT_A_LABEL: &str = "a lowercase RFC 1123 label must consist of at most 63 lower case \
      alphanumeric characters or '-', and must start and end with an alphanumeric character \
      (e.g. 'my-name', or '123-abc')";
@@ -304,7 +302,7 @@ pub fn is_label(text: &str) -> bool {
     text.len() <= 63 && has_form_of_label(text)
 }
 
-/// Whether the text is such a label but for its length, as each part of an object's name is.
+/// Whether the text is such a label apart from its length, as each part of an object's name is.
 pub fn has_form_of_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -338,8 +336,7 @@ pub fn check_restart_policy(
     findings.fault(fault);
 }
 
-/// Judges an image reference: required, well-formed, and with a warning when it has neither tag nor
-/// digest.
+/// Validates an image reference: required, well-formed, and with a warning if it has neither tag nor digest.
 pub fn check_image(field: impl Display, value: &str, findings: &mut Findings) {
     if value.is_empty() {
         findings.fault(Fault::required(field.to_string(), "image is required"));
@@ -357,12 +354,12 @@ pub fn check_image(field: impl Display, value: &str, findings: &mut Findings) {
     }
 }
 
-/// Whether a field is there and not `null`, which means absent.
+/// Whether a field is present and not `null`, which means absent.
 pub fn given(fields: &Map<String, Value>, key: &str) -> bool {
     fields.get(key).is_some_and(|value| !value.is_null())
 }
 
-/// The member as an object; a fault when it is of another type, nothing when it is absent.
+/// The member as an object; an error if it is of another type, `None` if it is absent.
 pub fn member<'a>(
     at: &str,
     fields: &'a Map<String, Value>,
@@ -373,7 +370,7 @@ pub fn member<'a>(
     object(format_args!("{at}.{key}"), value, findings)
 }
 
-/// The value as an object; a fault when it is of another type. `at` is written out only then.
+/// The value as an object; an error if it is of another type. `at` is only formatted then.
 pub fn object<'a>(
     at: impl Display,
     value: &'a Value,

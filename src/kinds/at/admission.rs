@@ -643,7 +643,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leaves_room_for_that_of_the_pod() {
+    fn a_name_is_short_enough_for_that_of_the_pod() {
         let good = spec(json!({}));
         assert_eq!(check(&"a".repeat(249), &good).faults, []);
         let found = check(&"a".repeat(250), &good).faults;
@@ -652,7 +652,7 @@ mod tests {
     }
 
     #[test]
-    fn warnings_tell_of_what_may_surprise() {
+    fn surprising_specs_cause_warnings() {
         let first = |fields: Value| warnings(fields).concat();
         assert_eq!(warnings(json!({})), Vec::<String>::new());
         assert!(first(json!({"schedule": "2026-04-12T09:59:59Z"})).contains("starts at once"));
@@ -831,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_specs_of_any_shape_are_settled_without_a_panic() {
+    fn raw_specs_of_any_shape_are_validated_without_a_panic() {
         for raw in [
             json!(null),
             json!([]),

@@ -929,7 +929,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_that_only_our_own_answer_knows_is_looked_for_again() {
+    async fn a_pod_known_only_from_our_own_answer_is_read_again() {
         // The watch showed the deletion of the released pod before the answer was remembered.
         let world = World::committed();
         let pod = world.remove_gate();
@@ -967,7 +967,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_is_older_than_what_the_watch_saw_undoes_nothing() {
+    async fn an_answer_older_than_the_watch_changes_nothing() {
         let world = World::committed();
         let (gated, released, ended) = (world.pod(), world.remove_gate(), world.end_pod());
         world.touch(None, Some(&gated));
@@ -1022,7 +1022,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stray_that_was_deleted_is_followed_by_its_pause() {
+    async fn the_deletion_of_a_stray_pod_is_followed_by_a_pause() {
         let world = World::committed();
         let (reconciler, at) = (&world.reconciler, world.at());
         reconciler.record_failure(&at);

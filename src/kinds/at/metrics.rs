@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_tells_what_waits_how_late_and_with_what_result() {
+    fn the_metrics_cover_phases_lateness_and_results() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         metrics.changed(None, Some(Phase::Pending));

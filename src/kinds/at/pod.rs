@@ -847,7 +847,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_no_parser_takes_holds_up_no_watch() {
+    fn a_malformed_time_does_not_block_the_watch() {
         // As the API server returns 9999-12-31T23:59:59-01:00.
         let far = "10000-01-01T00:59:59Z";
         let view = view(json!({
@@ -931,7 +931,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_of_others_are_what_a_released_pod_waits_for() {
+    fn a_released_pod_waits_for_the_gates_of_others() {
         let waiting = |gates: &[&str]| {
             let gates: Vec<Value> = gates.iter().map(|name| json!({"name": name})).collect();
             let conditions =

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_tells_the_exit_code_the_signal_and_the_last_words() {
+    fn a_failure_reports_exit_code_signal_and_last_words() {
         for (code, reason, signal) in [
             (1, "Error", None),
             (137, "OOMKilled", Some(9)),

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_character() {
+    fn an_error_names_its_character() {
         for (text, character) in [
             ("", 1),
             (" 2026-04-12T10:12:00Z", 1),
@@ -447,7 +447,7 @@ mod tests {
             if let Ok(schedule) = parse(&text) {
                 prop_assert_eq!(schedule, utc(&text));
             } else if let Ok(theirs) = DateTime::parse_from_rfc3339(&text) {
-                // What we refuse and chrono reads is refused for a stated reason.
+                // What only chrono accepts is rejected for a stated reason.
                 let strict = text.contains(['t', 'z', ' '])
                     || text[17..19] == *"60"
                     || text.len() > "2026-04-12T10:12:00.123456789Z".len()

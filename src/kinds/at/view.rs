@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_status_is_never_taken_for_an_empty_one() {
+    fn a_malformed_status_is_never_treated_as_empty() {
         for status in [
             json!({"phase": "STARTED"}),
             json!("x"),

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_it_from_its_pods_is_told_in_its_words() {
+    fn what_blocks_its_pods_is_reported_in_its_words() {
         let quota = json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
                 "message": "exceeded quota: q"});
         let slow = json!({"type": "Progressing", "status": "False", "reason": DEADLINE,

@@ -1,4 +1,4 @@
-//! The rules of the kind, for the webhook and the reconciler alike.
+//! The rules of the kind, shared by the webhook and the reconciler.
 
 use chrono::{DateTime, Utc};
 
@@ -6,7 +6,7 @@ use super::crd::{Count, CountSpec, CountStatus};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
 
-/// The most characters that a label value may have.
+/// The maximum length of a label value, in characters.
 const MAX_VALUE_LEN: usize = 63;
 /// The API server's own words about label values (k8s.io/apimachinery, util/validation).
 const TOO_LONG: &str = "must be no more than 63 characters";
@@ -26,7 +26,7 @@ impl Rules for CountRules {
     type Spec = CountSpec;
     type Status = CountStatus;
 
-    /// Both fields have to be given: nothing is filled in.
+    /// Both fields are required: nothing is defaulted.
     fn default(_spec: &mut CountSpec) {}
 
     fn check(subject: &Subject<'_, CountSpec>, _now: DateTime<Utc>) -> Findings {
@@ -60,7 +60,7 @@ fn check_count(count: Option<i64>, findings: &mut Findings) {
     findings.check_number(field, count, 0..=MAX_PODS);
 }
 
-/// Whether a text that is not empty is a label value but for its length.
+/// Whether a non-empty text is a label value, apart from its length.
 fn has_form_of_value(text: &str) -> bool {
     let mut bytes = text.bytes();
     let ends = [text.bytes().next(), text.bytes().next_back()];

@@ -1,4 +1,4 @@
-//! The edge: what is watched, whom a change of a pod concerns, and the one call: the status.
+//! The I/O edge: the watches, which Counts a change of a pod requeues, and the one call: the status.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,13 +20,12 @@ use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, runner, write};
 
-/// The name of this controller in logs and figures.
+/// The name of this controller in logs and metrics.
 const NAME: &str = "count";
-/// The labels that name the application of a pod: the one in use everywhere, and Kubernetes'
-/// recommended one.
+/// The labels that name the application of a pod: the common one, and Kubernetes' recommended one.
 const LABELS: &[&str] = &["app", "app.kubernetes.io/name"];
 
-/// What is kept of a Count.
+/// What the cache holds of a Count.
 #[derive(Debug)]
 struct CountView {
     namespace: Box<str>,
@@ -55,7 +54,7 @@ impl CountView {
     }
 }
 
-/// Under which texts a pod is found: none while it is not ready.
+/// Index keys of a pod; none while it is not ready.
 fn apps(pod: &PodView) -> Vec<String> {
     let labels = 0..LABELS.len();
     let values = labels.filter_map(|place| pod.label(place));
@@ -63,7 +62,7 @@ fn apps(pod: &PodView) -> Vec<String> {
     texts.filter(|_| pod.ready).collect()
 }
 
-/// Runs the reconciler until the context says stop.
+/// Runs the reconciler until the context is cancelled.
 ///
 /// # Errors
 /// When a watch or a worker dies, which is a bug.
@@ -118,7 +117,7 @@ struct Controller {
 }
 
 impl Controller {
-    /// Wakes the Counts of which the pod was or is one.
+    /// Requeues the Counts that the pod counts for, or did.
     fn pod_touched(&self, touched: &CacheEvent<'_, PodView>) {
         let texts = |pod: Option<&PodView>| pod.map(apps).unwrap_or_default().into_iter().collect();
         let (before, after): (HashSet<_>, HashSet<_>) = (texts(touched.old), texts(touched.new));
@@ -169,10 +168,10 @@ impl Reconciler for Controller {
         let (uid, version) = (&count.uid, &count.version);
         let request = write::status::<CountObject, _>(&self.client, key, uid, version, &after);
         if if_there(call("write the status", key, request).await)?.is_none() {
-            // It is gone: nobody is left to read it.
+            // The Count is gone.
             return Ok(Action::default());
         }
-        // Not before: what could not be written has rested already.
+        // Not earlier: a write that failed is retried without another delay.
         self.unsettled().remove(key);
         for event in status::events(&count.status, &after) {
             let about = event::about::<Count>(key, &count.uid);
@@ -215,8 +214,8 @@ mod tests {
         Key::new("ns", "a")
     }
 
-    /// The controller of a Count of 3 pods that has them, and its API server. No watch runs: the caches hold what a test
-    /// puts into them, and the Count as the last reconcile left it.
+    /// The controller of a Count of 3 pods that has them, and its API server. No watch runs: the
+    /// caches hold what a test puts into them, and the Count as the last reconcile left it.
     struct World {
         server: Server,
         controller: Controller,
@@ -263,7 +262,7 @@ mod tests {
             world
         }
 
-        /// A pod as its watch brings it.
+        /// A pod as its watch delivers it.
         fn put(&self, name: &str, ready: &str) {
             let pod = Arc::new(pod(&json!({"app": "nginx"}), ready));
             let pods = &self.controller.pods;
@@ -278,7 +277,7 @@ mod tests {
             self.controller.counts.insert(&key(), &view);
         }
 
-        /// Reconciles at so many milliseconds; when to do it again, in milliseconds.
+        /// Reconciles at that time in milliseconds. Returns when to reconcile again, in milliseconds.
         async fn reconcile(&self, at: i64) -> Result<Option<i64>, Error> {
             let time = self.start + TimeDelta::milliseconds(at);
             let outcome = self.controller.reconcile(&key(), time).await;
@@ -316,7 +315,7 @@ mod tests {
         assert_eq!(world.reconcile(1_010).await.unwrap(), None);
         assert_eq!((world.writes(), world.observed()), (2, Some(0)));
 
-        // The rest begins again with each change.
+        // The delay begins again with each change.
         world.put("1", "True");
         assert_eq!(world.reconcile(5_000).await.unwrap(), Some(6_000));
         world.put("1", "False");
@@ -327,7 +326,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_failed_is_tried_again_without_another_rest() {
+    async fn a_failed_write_is_retried_without_another_delay() {
         let world = World::new();
         world.reconcile(0).await.unwrap();
         world.put("1", "False");
@@ -342,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_all_that_happens_to_pods_only_readiness_wakes_a_count() {
+    async fn only_a_change_of_readiness_requeues_a_count() {
         let world = World::new();
         let label = json!({"app": "nginx"});
         let other = json!({"app": "other"});

@@ -1,6 +1,6 @@
-//! The types of the kind, and the CRD that is made from them.
+//! The types of the kind, and the CRD generated from them.
 
-// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+// Each printer column is an attribute of the same name, which clippy takes for duplicates.
 #![allow(clippy::duplicated_attributes)]
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -91,10 +91,10 @@ pub struct CountStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A Count as it is stored.
+/// A Count as stored.
 pub type CountObject = raw::Object<Count>;
 
-/// The CRD. Its schema has the types alone: a rule in it would hide the webhook's complete list.
+/// The CRD. Its schema has only the types: a rule in it would hide the webhook's complete list of errors.
 pub fn crd() -> CustomResourceDefinition {
     schema::finish(Count::crd())
 }

@@ -1,14 +1,14 @@
-//! Count: an assertion that so many ready pods of an application exist in the namespace.
+//! Count: an assertion that exactly that many ready pods of an application exist in the namespace.
 //!
-//! A Count makes and deletes nothing. It says how many ready pods there should be ([`crd`]), and its
-//! status says whether it is so: exactly so many, neither fewer nor more. [`admission`] refuses what
-//! cannot be meant; the reconciler applies the same rules to what came in past the webhook.
+//! A Count creates and deletes nothing. It says how many ready pods there should be ([`crd`]), and
+//! its status says whether there are exactly that many. [`admission`] rejects invalid specs; the
+//! reconciler applies the same rules to objects that bypassed the webhook.
 //!
-//! [`controller`] is the edge. It follows every pod once for all Counts, as a slim view of which only
-//! the ready ones are indexed, by namespace and label. So a pod that becomes ready, or ceases to be,
-//! wakes the Counts that name it and no others, and everything else that happens to pods wakes none.
+//! [`controller`] is the I/O edge. It watches every pod once for all Counts, as a slim view of
+//! which only the ready ones are indexed, by namespace and label. So a pod that becomes ready, or
+//! ceases to be, requeues only the Counts that name it, and no other change of a pod requeues any.
 //!
-//! [`status`] decides, as pure functions: what the status is, what is told of a change, and for how
+//! [`status`] decides, as pure functions: what the status is, which Events a change causes, and how
 //! long a change waits, so that a roll-out of hundreds of pods is written a few times.
 
 pub mod admission;

@@ -1,4 +1,4 @@
-//! The decision: what the status is, what is told of a change of it, and for how long a change waits.
+//! The decision: what the status is, which Events a change of it causes, and how long a change waits.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -8,9 +8,9 @@ use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{NewEvent, Severity};
 use crate::reconcile::raw::Raw;
 
-/// There are exactly as many ready pods as there should be.
+/// The number of ready pods is exactly the desired one.
 const HEALTHY: &str = "Healthy";
-/// A change of the pods is written after this time, and what changes meanwhile with it.
+/// A change of the pods is written after this time, together with the changes in between.
 const SETTLE: TimeDelta = TimeDelta::seconds(1);
 
 /// What a Count asserts.
@@ -23,7 +23,7 @@ pub struct Assertion {
 }
 
 impl From<CountSpec> for Assertion {
-    /// Of a spec that obeys the rules, so that both fields are there.
+    /// From a valid spec, so that both fields are set.
     fn from(spec: CountSpec) -> Self {
         Self {
             name: spec.name.unwrap_or_default(),
@@ -32,12 +32,12 @@ impl From<CountSpec> for Assertion {
     }
 }
 
-/// Reads a stored status. One that cannot be read is taken for none, and will be replaced.
+/// Decodes a stored status. A malformed one is treated as empty and will be replaced.
 pub fn read(raw: &Raw) -> CountStatus {
     serde_json::from_str(raw.text()).unwrap_or_default()
 }
 
-/// The status of a Count of which `observed` pods are ready.
+/// The status of a Count with that many ready pods.
 pub fn observed(
     previous: &CountStatus,
     generation: Option<i64>,
@@ -71,7 +71,7 @@ pub fn observed(
     status
 }
 
-/// The status of a Count whose spec may not be acted on.
+/// The status of a Count with an invalid spec.
 pub fn rejected(
     previous: &CountStatus,
     generation: Option<i64>,
@@ -96,8 +96,8 @@ pub fn rejected(
     status
 }
 
-/// When a new status is to be written, if it is not to be now. What people did to the Count shows at
-/// once; what became of the pods since the instant `since` settles first.
+/// When a new status is to be written, if not now. A change of the Count itself shows at once; a
+/// change of the pods since the instant `since` is debounced.
 pub fn waits_until(
     before: &CountStatus,
     after: &CountStatus,
@@ -108,11 +108,11 @@ pub fn waits_until(
         && before.observed.is_some()
         && after.observed.is_some();
     let due = since + SETTLE;
-    // A clock that was set back must not hold it up.
+    // A clock that was set back must not delay it.
     (is_pods && now < due && since <= now).then_some(due)
 }
 
-/// What a change of the status is worth telling. A new Count that is not healthy yet has not turned
+/// The Events for a change of the status. A new Count that is not healthy yet has not turned
 /// unhealthy: its pods may come with it.
 pub fn events(before: &CountStatus, after: &CountStatus) -> Vec<NewEvent> {
     let became = |type_, status: &str| {
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn each_generation_and_each_turn_is_told_once() {
+    fn each_generation_and_each_change_causes_one_event() {
         let none = CountStatus::default();
         let synced = ("Synced", "Count synced successfully".to_owned());
         let few = (
             "Unhealthy",
             "2 of 3 ready pods labelled app=nginx".to_owned(),
         );
-        // (before, after, what is told)
+        // (before, after, the expected Events)
         let fresh = of(&none, 1, 3, 0);
         let partly = of(&fresh, 1, 3, 2);
         let whole = of(&partly, 1, 3, 3);
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_settle_before_their_change_is_written() {
+    fn a_change_of_pods_is_debounced_before_it_is_written() {
         let none = CountStatus::default();
         let (whole, fewer) = (of(&none, 1, 3, 3), of(&of(&none, 1, 3, 3), 1, 3, 2));
         let due = Some(at(1_000));
@@ -315,7 +315,7 @@ mod tests {
         assert_eq!(waits_until(&whole, &fewer, at(0), at(1_000)), None);
         // A clock that was set back.
         assert_eq!(waits_until(&whole, &fewer, at(0), at(-1)), None);
-        // What people did.
+        // A change by the user.
         assert_eq!(waits_until(&none, &whole, at(0), at(0)), None);
         assert_eq!(
             waits_until(&whole, &of(&whole, 2, 3, 2), at(0), at(0)),

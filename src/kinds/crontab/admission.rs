@@ -1,4 +1,4 @@
-//! The defaults and rules of a `CronTab`, the same for the webhook and the reconciler.
+//! The defaults and rules of a `CronTab`, shared by the webhook and the reconciler.
 
 use std::ops::RangeInclusive;
 
@@ -11,10 +11,10 @@ use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
 use crate::kinds::{command, template};
 
-/// The schedule of whom gives none: five past midnight.
+/// The default schedule: five past midnight.
 pub const CRON_SPEC: &str = "5 0 * * *";
-/// The time zone of whom gives none. A CronJob without one goes by the clock of whatever machine its
-/// controller runs on, and nobody could tell when it comes next.
+/// The default time zone. A CronJob without one follows the clock of whatever machine its
+/// controller runs on, so that its next run would be unknown.
 pub const TIME_ZONE: &str = "Etc/UTC";
 
 /// A CronJob's own limit: its Jobs have names of at most 63 characters, 11 of which are the time.
@@ -81,7 +81,7 @@ fn check_time_zone(name: &str, findings: &mut Findings) {
     if Zone::named(name).is_some() {
         return;
     }
-    // The API server's words for CronJobs, and what to do.
+    // The API server's words for CronJobs, and how to fix it.
     let detail = if name.eq_ignore_ascii_case("Local") {
         "must be an explicit time zone as defined in https://www.iana.org/time-zones"
     } else {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::admission::rules::settle;
 
-    /// A good spec with some fields changed.
+    /// Validates a good spec with some fields changed.
     fn judge(name: &str, fields: &Value) -> Findings {
         let mut spec = json!({"cronSpec": "* * * * */5", "image": "busybox:1.37"});
         for (key, value) in fields.as_object().unwrap() {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_leaves_room_for_those_of_the_jobs() {
+    fn a_name_is_short_enough_for_those_of_the_jobs() {
         assert!(judge(&"a".repeat(52), &json!({})).faults.is_empty());
         let found = judge(&"a".repeat(53), &json!({})).faults;
         let found: Vec<_> = found.iter().map(ToString::to_string).collect();
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_specs_of_any_shape_are_settled_without_a_panic() {
+    fn raw_specs_of_any_shape_are_validated_without_a_panic() {
         for raw in [
             json!(null),
             json!([]),

@@ -75,7 +75,7 @@ mod tests {
             pod.containers[0].command,
             Some(vec!["date".to_owned(), "-u".to_owned()])
         );
-        // Nothing is lost on the way through the types: every field is one that there is.
+        // The typed struct loses nothing: every field exists in it.
         let again =
             serde_json::to_value(serde_json::from_value::<CronJob>(cronjob.clone()).unwrap());
         assert_eq!(again.unwrap()["spec"], cronjob["spec"]);

@@ -3,10 +3,9 @@
 //! 1. [`crd`] has the types. `spec.replicas` is also what `kubectl scale` writes.
 //! 2. [`admission`] has the defaults and rules; [`schedule`] reads `spec.cronSpec` and [`zone`]
 //!    `spec.timeZone` as Kubernetes does.
-//! 3. [`cronjob`] says what the CronJob shall be. That it stays so, and whose it is, is seen to in
-//!    [`super::child`].
-//! 4. [`status`] says of the CronJob what people want to know, and when it comes next: Kubernetes
-//!    itself does not tell (kubernetes/kubernetes#78564).
+//! 3. [`cronjob`] builds the desired CronJob. [`super::child`] keeps the CronJob equal to it.
+//! 4. [`status`] reports on the CronJob, including the time of its next run, which Kubernetes
+//!    itself does not report (kubernetes/kubernetes#78564).
 
 pub mod admission;
 pub mod crd;
@@ -23,7 +22,7 @@ use crate::admission::judge::Admission;
 use crate::reconcile::condition::Condition;
 use crd::CronTabStatus;
 
-/// The kind, for the room that keeps the CronJob.
+/// The kind, for the reconciler of children.
 #[derive(Debug)]
 pub struct CronTabs;
 
@@ -61,8 +60,7 @@ impl Parent for CronTabs {
         }
     }
 
-    /// The CronJob runs on as it was, but nobody looks at when: the next time would soon be one that
-    /// has passed.
+    /// The CronJob runs on unchanged, but the next run is no longer computed: it would soon be in the past.
     fn rejected(status: &mut CronTabStatus) {
         status.next_schedule_time = None;
     }
@@ -74,7 +72,7 @@ impl Observed for CronTabStatus {
     }
 }
 
-/// What the rest of the program knows of the kind.
+/// The kind, for the registry.
 pub const KIND: Kind = Kind {
     name: "crontab",
     by_default: false,
@@ -125,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_spec_that_is_not_acted_on_no_next_time_is_told() {
+    fn a_rejected_spec_clears_the_next_schedule_time() {
         let mut status = CronTabStatus {
             replicas: Some(2),
             next_schedule_time: Some(DateTime::UNIX_EPOCH),

@@ -1,8 +1,8 @@
-//! What `spec.cronSpec` may say, and when it comes next: as Kubernetes' own CronJob has it.
+//! What `spec.cronSpec` may say, and when it is next due, with the semantics of Kubernetes' own CronJob.
 //!
 //! The API server and the CronJob controller read a schedule with `ParseStandard` of the Go module
 //! `github.com/robfig/cron/v3`. What that accepts is accepted here and means the same, so this
-//! parser and the search in [`next`] follow its source; `tests/oracle/cron.rs` holds both against it. Crates
+//! parser and the search in [`next`] follow its source; `tests/oracle/cron.rs` tests both against it. Crates
 //! that read cron differ from it in what they take and in what becomes of the hour that a change of
 //! the clocks skips or repeats, and a NEXT that differs from what the controller does is worse than
 //! none.
@@ -16,9 +16,9 @@
 //! part     = ("*" | "?" | value ["-" value]) ["/" step]
 //! ```
 //!
-//! `N/step` means from N to the end. When both days are restricted, a day that fits either will do.
+//! `N/step` means from N to the end. When both days are restricted, a day that matches either one will do.
 //!
-//! Refused here and not there: a text of more than [`MAX_LEN`] bytes; a field that names nothing (a
+//! Rejected only here: a text of more than [`MAX_LEN`] bytes; a field that names nothing (a
 //! lone comma); days that no month has (30 February), with which the controller would never start
 //! anything; the Turkish capital that Go takes for the `i` of `fri`.
 
@@ -32,10 +32,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::zone::Zone;
 use crate::admission::faults::cut;
 
-/// The longest text, in bytes. Every minute, hour, day, month and weekday by its number fit twice.
+/// The maximum length in bytes. Every minute, hour, day, month and weekday by its number fit twice.
 pub const MAX_LEN: usize = 1024;
 
-/// What a `*` or `?` leaves in a field's bits, besides all values: the day rules ask for it.
+/// The bit that a `*` or `?` sets in a field besides all values, for the day rules.
 const STAR: u64 = 1 << 63;
 
 /// When to run.
@@ -60,9 +60,9 @@ pub struct Fields {
 /// What is wrong with a schedule, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScheduleFault {
-    /// The place, in characters, the first one being 1.
+    /// The position in characters, starting at 1.
     pub character: usize,
-    /// The field, when the fault is in one.
+    /// The field, if the error is in one.
     pub field: Option<&'static str>,
     /// What is wrong there.
     pub problem: String,
@@ -78,14 +78,14 @@ impl fmt::Display for ScheduleFault {
     }
 }
 
-/// What a field may hold.
+/// The bounds of a field.
 struct Bounds {
     name: &'static str,
     least: u64,
     most: u64,
-    /// The names of its values from the least on.
+    /// The names of its values, from the lowest on.
     names: &'static [&'static str],
-    /// What else to say when a value is out of bounds.
+    /// A hint for a value that is out of bounds.
     hint: &'static str,
 }
 
@@ -132,7 +132,7 @@ const BOUNDS: [Bounds; 5] = [
 /// The days of each month in a leap year.
 const DAYS: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
-/// Reads a schedule of at most [`MAX_LEN`] bytes.
+/// Parses a schedule of at most [`MAX_LEN`] bytes.
 ///
 /// # Errors
 /// The first thing that is wrong in each field, or the one that is wrong with the whole.
@@ -217,7 +217,7 @@ pub fn parse(text: &str) -> Result<Schedule, Vec<ScheduleFault>> {
     }
 }
 
-/// What stands between blanks, and at which character each begins.
+/// The texts between blanks, and the position of each in characters.
 fn fields(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let (mut character, mut start) = (0, None);
@@ -238,7 +238,7 @@ fn fields(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Where a fault is, counted in characters from the beginning of what is read, and what it is.
+/// The position of an error, in characters from the start of the parsed text, and the error.
 type Wrong = (usize, String);
 
 /// The values of a field.
@@ -268,7 +268,7 @@ fn range(part: &str, bounds: &Bounds) -> Result<u64, Wrong> {
     let mut ends = values.split('-');
     let first = ends.next().unwrap_or_default();
     let second = ends.next();
-    // What stands behind the hyphen of `*-5` has no effect.
+    // What follows the hyphen of `*-5` has no effect.
     let star = matches!(first, "*" | "?");
     let (start, mut end) = if star {
         (bounds.least, bounds.most)
@@ -335,7 +335,7 @@ fn value(text: &str, bounds: &Bounds) -> Result<u64, String> {
         })
 }
 
-/// A number as Go's `Atoi` reads it, but for negative ones.
+/// A number as Go's `Atoi` parses it, except for negative ones.
 fn number(text: &str) -> Option<u64> {
     let digits = text.strip_prefix('+').unwrap_or(text);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -379,9 +379,9 @@ fn descriptor(text: &str) -> Result<Schedule, Wrong> {
 }
 
 impl Fields {
-    /// Whether there is a day that fits: it takes only a look at the calendar of a leap year.
+    /// Whether any day matches: the calendar of a leap year is enough to find out.
     fn has_a_day(&self) -> bool {
-        // A day of the week that fits comes in every month.
+        // A matching day of the week comes in every month.
         let any_day_of_month = self.day_of_month & STAR != 0;
         let any_weekday = self.day_of_week & STAR != 0;
         any_day_of_month
@@ -394,11 +394,11 @@ impl Fields {
 }
 
 impl Schedule {
-    /// The first instant after `now` at which it is to run, by the clocks of that zone; none when
-    /// there is none within five years, which only 29 February can be, around a year such as 2100.
+    /// The first instant after `now` at which it is due, by the clocks of that zone; `None` if
+    /// there is none within five years, which only happens to 29 February, around a year such as
+    /// 2100.
     ///
-    /// Spans of time are counted from `since`: when it was last started, or else when the CronJob
-    /// was made.
+    /// Durations count from `since`: the last start, or the creation of the CronJob.
     pub fn next(
         &self,
         zone: &Zone,

@@ -1,4 +1,4 @@
-//! What people see of a CronTab, as a pure function of its spec and its CronJob.
+//! The status of a CronTab, as a pure function of its spec and its CronJob.
 
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -10,10 +10,10 @@ use super::schedule::{self, Schedule};
 use super::zone::Zone;
 use crate::reconcile::condition;
 
-/// A next run is due, by a CronJob that is as the spec says.
+/// A next run is due, by a CronJob that is as desired.
 pub const READY: &str = "Ready";
 
-/// What is read of a CronJob's status.
+/// The fields of a CronJob's status that are read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CronJobStatus {
@@ -21,41 +21,40 @@ pub struct CronJobStatus {
     active: Vec<IgnoredAny>,
 }
 
-/// The CronJob as it is seen.
+/// The observed CronJob.
 #[derive(Debug)]
 pub struct CronJob {
-    /// When it was made.
+    /// `metadata.creationTimestamp`.
     pub created: Option<DateTime<Utc>>,
     /// Its status.
     pub status: CronJobStatus,
 }
 
-/// What the status hangs on.
+/// Input of the status.
 #[derive(Debug)]
 pub struct Observed<'a> {
-    /// The spec with its defaults; it obeys the rules.
+    /// The spec, valid and defaulted.
     pub spec: &'a CronTabSpec,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// The CronJob, if it is there and the CronTab's own.
+    /// The CronJob, if it exists and is the CronTab's own.
     pub cronjob: Option<CronJob>,
-    /// Why it is not as it should be: a word and a sentence.
+    /// Why it is not as desired: reason and message.
     pub trouble: Option<(&'a str, &'a str)>,
     /// The time.
     pub now: DateTime<Utc>,
 }
 
-/// Writes what is seen into the status. Returns when it is to be looked at again: when the next run
-/// is due.
+/// Writes what is observed into the status. Returns when to reconcile again: when the next run is due.
 pub fn report(observed: &Observed<'_>, status: &mut CronTabStatus) -> Option<DateTime<Utc>> {
     let spec = observed.spec;
     if let Some(cronjob) = &observed.cronjob {
-        // A CronJob that was made anew knows of no last run, and there was one.
+        // A CronJob that was created again has no last run, but there was one.
         if let Some(last) = cronjob.status.last_schedule_time {
             status.last_schedule_time = Some(last);
         }
         status.active = Some(i32::try_from(cronjob.status.active.len()).unwrap_or(i32::MAX));
-        // One that could not be put right has the number that it had.
+        // A CronJob that could not be corrected keeps the number that it had.
         if observed.trouble.is_none() {
             status.replicas = spec.replicas;
         }
@@ -96,9 +95,9 @@ pub fn report(observed: &Observed<'_>, status: &mut CronTabStatus) -> Option<Dat
     next
 }
 
-/// When the CronJob comes next. Of runs that are less than a minute apart, it is the first of the
-/// next minute: the controller names Jobs by the minute, so it does not start them all, and a status
-/// written for each would be one a second.
+/// The next run of the CronJob. Of runs less than a minute apart, it is the first of the next
+/// minute: the controller names Jobs by the minute, so it does not start them all, and a status
+/// write for each would be one a second.
 fn next(spec: &CronTabSpec, cronjob: &CronJob, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let schedule = schedule::parse(spec.cron_spec.as_deref().unwrap_or(CRON_SPEC)).ok()?;
     let zone = Zone::named(spec.time_zone.as_deref().unwrap_or(TIME_ZONE))?;
@@ -131,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Looks at noon, on top of that status.
+    /// Reports at noon, starting from that status.
     fn reconcile(
         spec: Value,
         cronjob: Option<CronJob>,
@@ -155,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_run_is_told_in_the_zone_of_the_spec_and_looked_at_again_when_it_is_due() {
+    fn the_next_run_is_reported_in_the_time_zone_of_the_spec_and_requeued_when_due() {
         let mut status = CronTabStatus::default();
         let spec = json!({"cronSpec": "0 9 * * *", "timeZone": "Asia/Tokyo", "replicas": 2});
         let next = reconcile(spec, Some(cronjob(json!({}))), None, &mut status);
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_cronjob_says_is_told() {
+    fn the_status_of_the_cronjob_is_reported() {
         let mut status = CronTabStatus::default();
         let seen = json!({"lastScheduleTime": "2026-11-22T11:59:00Z", "active": [{"name": "a"}, {}],
             "lastSuccessfulTime": "2026-11-22T11:59:30Z"});
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_counted_from_the_making_of_the_cronjob_until_it_was_started() {
+    fn before_the_first_run_a_duration_counts_from_the_creation_of_the_cronjob() {
         let mut status = CronTabStatus::default();
         let spec = json!({"cronSpec": "@every 1h"});
         let next = reconcile(spec, Some(cronjob(json!({}))), None, &mut status);
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn of_runs_closer_than_a_minute_the_first_of_the_next_minute_is_told() {
+    fn runs_less_than_a_minute_apart_are_reported_by_the_minute() {
         for (span, last, next) in [
             ("1s", "11:59:59", "12:01:00"),
             ("7s", "11:59:59", "12:01:02"),
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_suspended_is_not_due() {
+    fn a_suspended_cronjob_is_not_due() {
         let mut status = CronTabStatus::default();
         reconcile(json!({}), Some(cronjob(json!({}))), None, &mut status);
         assert!(status.next_schedule_time.is_some());
@@ -223,7 +222,7 @@ mod tests {
     #[test]
     fn without_its_cronjob_nothing_is_due() {
         let mut status = CronTabStatus::default();
-        let trouble = Some(("CronJobExists", "it is somebody else's"));
+        let trouble = Some(("CronJobExists", "it is another object's"));
         assert_eq!(reconcile(json!({}), None, trouble, &mut status), None);
         assert_eq!((status.replicas, status.active), (Some(0), Some(0)));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Time zones by the names of the IANA database, from a copy of it that is compiled in: the image
-//! holds none, and what a name means must not depend on the node.
+//! Time zones by the names of the IANA database, from a compiled-in copy: the image has none, and
+//! what a name means must not depend on the node.
 
 use std::sync::LazyLock;
 
@@ -23,11 +23,11 @@ pub struct Moment {
 }
 
 impl Zone {
-    /// The zone of exactly that name, as a CronJob takes it; none when there is none. Large and
-    /// small letters differ, as they do for the API server, which looks for a file.
+    /// The zone of exactly that name, as a CronJob takes it. Upper and lower case differ, as they
+    /// do for the API server, which looks for a file.
     pub fn named(name: &str) -> Option<Self> {
         let zone = DATABASE.get(name).ok()?;
-        // jiff also knows a zone of which nothing is known.
+        // jiff also has a zone of which nothing is known.
         (zone.iana_name() == Some(name) && !zone.is_unknown()).then_some(Self(zone))
     }
 
@@ -36,7 +36,7 @@ impl Zone {
         DATABASE.available().map(|name| name.as_str().to_owned())
     }
 
-    /// The moment at `utc` seconds since 1970; none beyond the years of any calendar.
+    /// The moment at `utc` seconds since 1970; `None` beyond the years of any calendar.
     pub fn at(&self, utc: i64) -> Option<Moment> {
         let offset = self.0.to_offset(Timestamp::from_second(utc).ok()?);
         let local = utc.checked_add(offset.seconds().into())?;
@@ -44,8 +44,9 @@ impl Zone {
         Some(Moment { utc, local })
     }
 
-    /// The moment at which clocks show `local`. Where clocks are set, one of two moments, or one
-    /// that is near for lack of any: that of Go's `time.Date`, by the same two looks at the offset.
+    /// The moment at which clocks show `local`. Where clocks change, this may be one of two
+    /// moments, or a near one if there is none: the one of Go's `time.Date`, by the same two
+    /// look-ups of the offset.
     pub fn showing(&self, local: NaiveDateTime) -> Option<Moment> {
         let seconds = local.and_utc().timestamp();
         let offset = |utc| {

@@ -1,6 +1,6 @@
-//! The types of the kind, and the CRD that is made from them.
+//! The types of the kind, and the CRD generated from them.
 
-// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+// Each printer column is an attribute of the same name, which clippy takes for duplicates.
 #![allow(clippy::duplicated_attributes)]
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::schema;
 use crate::reconcile::condition::Condition;
 
-/// Groups below k8s.io are the Kubernetes project's own: the API server takes a CRD of such a group
-/// only with this annotation, the address of its approval or a text that begins with "unapproved".
+/// Groups below k8s.io are the Kubernetes project's own: the API server accepts a CRD of such a
+/// group only with this annotation, the address of its approval or a text that begins with
+/// "unapproved".
 const APPROVAL: &str = "api-approved.kubernetes.io";
-/// Nobody has approved this kind: the example of Kubernetes says so of itself too.
+/// This kind has no approval: the example of Kubernetes says the same of itself.
 const UNAPPROVED: &str = "unapproved, experimental-only: this is the kind of kubernetes/sample-controller, for trying out";
 
 /// Which Deployment is to be there, and how large.
@@ -93,7 +94,7 @@ pub struct FooStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The CRD, saying of itself that nobody approved it.
+/// The CRD, marked as unapproved.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = schema::finish(Foo::crd());
     let annotations = crd.metadata.annotations.get_or_insert_default();
@@ -111,7 +112,7 @@ mod tests {
     #[test]
     fn the_crd_says_of_itself_that_it_is_not_approved() {
         let annotations = crd().metadata.annotations.unwrap();
-        // What the API server looks for.
+        // The annotation that the API server requires.
         assert!(annotations[APPROVAL].starts_with("unapproved"));
     }
 

@@ -1,4 +1,4 @@
-//! The Deployment that a Foo asks for, and what people are told of it.
+//! The desired Deployment of a Foo, and the Events about it.
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -26,8 +26,8 @@ impl Parent for Foos {
     type Rules = FooRules;
     type Child = Deployment;
 
-    /// As the original makes it. The selector holds the name of the Foo, which never changes: a
-    /// Deployment's selector could not.
+    /// As the original builds it. The selector has the name of the Foo, which never changes: a
+    /// Deployment's selector is immutable.
     fn child(owner: &Owner<'_, Self>) -> Child {
         let labels = json!({"app": "nginx", "controller": &*owner.key.name});
         Child {
@@ -72,7 +72,7 @@ impl Parent for Foos {
         }
     }
 
-    /// The sentence of the original, and what to do.
+    /// The original's message, and how to fix it.
     fn conflict(name: &str) -> String {
         format!(
             "Resource {name:?} already exists and is not managed by Foo: delete it, or name another in spec.deploymentName"
@@ -90,7 +90,7 @@ impl Observed for FooStatus {
     }
 }
 
-/// Writes into the status how many pods are available: of the Deployment, if it is there.
+/// Writes into the status how many pods of the Deployment are available.
 fn observe(
     deployment: Option<i32>,
     replicas: i32,

@@ -1,9 +1,9 @@
-//! Foo: the example of Kubernetes' own sample-controller, a Deployment of nginx kept as it says.
+//! Foo: the example of Kubernetes' own sample-controller, which manages a Deployment of nginx.
 //!
-//! [`crd`] has the types and the CRD, which says of itself that nobody approved it: its group is the
-//! Kubernetes project's. [`admission`] has the default and the rules, for the webhook and the
-//! reconciler alike. [`deployment`] says what the Deployment of a Foo is and what people are told of
-//! it; keeping it so is the work of [`super::child`].
+//! [`crd`] has the types and the CRD, which is marked as unapproved: its group is the Kubernetes
+//! project's. [`admission`] has the default and the rules, shared by the webhook and the
+//! reconciler. [`deployment`] builds the desired Deployment of a Foo and its Events;
+//! [`super::child`] keeps the Deployment equal to it.
 
 pub mod admission;
 pub mod crd;

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn raw_specs_of_any_shape_are_settled_without_a_panic() {
+    fn raw_specs_of_any_shape_are_validated_without_a_panic() {
         let settled = |raw: Value| {
             settle::<FooBarRules>(
                 "a",

@@ -1,6 +1,6 @@
-//! The types of the kind, and the CRD that is made from them.
+//! The types of the kind, and the CRD generated from them.
 
-// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+// Each printer column is an attribute of the same name, which clippy takes for duplicates.
 #![allow(clippy::duplicated_attributes)]
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::schema;
 use crate::reconcile::condition::Condition;
 
-/// What is to run, and what it is told.
+/// What is to run, and with what input.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "k8s.io",
@@ -22,7 +22,7 @@ use crate::reconcile::condition::Condition;
     status = "FooBarStatus",
     doc = "A FooBar runs a command once for every version of its spec, in a Job of its own; its status keeps the result.",
     // Groups of k8s.io are the Kubernetes project's own, and a CRD in one must say whether that
-    // project approved of it (KEP-1111).
+    // project approved it (KEP-1111).
     annotation(
         "api-approved.kubernetes.io",
         "unapproved, an example of custom controllers that is no part of Kubernetes"
@@ -57,14 +57,14 @@ use crate::reconcile::condition::Condition;
         type_ = "string",
         json_path = ".spec.foo",
         priority = 1,
-        description = "What the command is told as FOO"
+        description = "What the command gets as FOO"
     ),
     printcolumn(
         name = "BARZ",
         type_ = "string",
         json_path = ".spec.barz",
         priority = 1,
-        description = "What the command is told as BARZ"
+        description = "What the command gets as BARZ"
     ),
     printcolumn(
         name = "STATE",
@@ -119,7 +119,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Whether nothing more comes of this generation.
+    /// Whether the run of this generation is over.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
@@ -130,7 +130,7 @@ impl Phase {
 #[serde(rename_all = "camelCase")]
 pub struct FooBarStatus {
     /// Where the run of this generation stands: Pending (not begun), Running, Succeeded (exit code
-    /// 0) or Failed (any other end, also an end that nobody saw).
+    /// 0) or Failed (any other end, also an end that was not seen).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
 
@@ -162,8 +162,8 @@ pub struct FooBarStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// The CRD. Nothing in it is required: the API server checks a schema before it asks webhooks, so a
-/// rule here would hide the webhook's complete and better worded list.
+/// The CRD. Nothing in it is required: the API server validates the schema before it calls
+/// webhooks, so a rule here would hide the webhook's complete and better worded list.
 pub fn crd() -> CustomResourceDefinition {
     schema::finish(FooBar::crd())
 }

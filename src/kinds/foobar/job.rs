@@ -1,4 +1,4 @@
-//! The Job of one generation: how it is made, let go and looked at.
+//! The Job of one generation: how it is created, resumed and observed.
 
 use chrono::TimeDelta;
 use k8s_openapi::api::batch::v1;
@@ -19,13 +19,13 @@ use crate::reconcile::write::{MANAGED_BY, MANAGER};
 pub const CONTAINER: &str = "foobar";
 /// The label of Jobs and pods with the name of their object.
 pub const LABEL: &str = "foobar";
-/// The user that the command runs as: nobody in particular, and not root.
+/// The user that the command runs as: an arbitrary one that is not root.
 const USER: i64 = 65_532;
 
 /// The label that the Job controller puts on the pods of a Job, with its UID.
 const JOB_UID: &str = "batch.kubernetes.io/controller-uid";
 
-/// A run is looked at again after this time: of a Job whose labels somebody took away, no watch tells.
+/// Interval of reconciles during a run: no watch shows a Job whose labels were removed.
 const LOOK_AGAIN: TimeDelta = TimeDelta::minutes(1);
 
 /// See the module of the kind.
@@ -73,7 +73,7 @@ impl Parent for FooBars {
         let of_job = job.as_ref().and_then(|job| {
             let pods = seen.pods.iter().map(|(_, pod)| pod);
             let own = pods.filter(|pod| pod.label(1) == Some(&job.uid));
-            // There is more than one only where somebody suspended and resumed the Job.
+            // There is more than one only where the Job was suspended and resumed by hand.
             own.max_by_key(|pod| !pod.ended)
         });
         let observed = ObservedRun {
@@ -104,8 +104,9 @@ impl Parent for FooBars {
         }
     }
 
-    /// Only when the present one has succeeded: until then the earlier ones are all there is to debug. A Job whose
-    /// command may be running is kept until it ends, since its deletion would kill the pod.
+    /// Only when the current one has succeeded: until then the earlier ones are all there is to
+    /// debug. A Job whose command may be running is kept until it ends, since its deletion would
+    /// kill the pod.
     fn retires(present: &ChildView, other: &ChildView) -> bool {
         let never_started = other.suspended && other.generation == Some(1);
         run::has_succeeded(&present.status()) && (never_started || run::has_ended(&other.status()))
@@ -118,7 +119,7 @@ impl Observed for FooBarStatus {
     }
 }
 
-/// What people are told when a run has come to its end.
+/// The Event for the end of a run.
 fn finished_event(phase: Phase, status: &FooBarStatus) -> Option<NewEvent> {
     let (severity, reason) = match phase {
         Phase::Succeeded => (Severity::Normal, "Succeeded"),
@@ -146,8 +147,8 @@ pub fn name(foobar: &str, generation: i64) -> String {
     format!("{foobar}-{generation}")
 }
 
-/// Labels and spec of the Job of an object with that name and a settled spec. It waits, suspended, to be
-/// let go; then it makes one pod, and no other when that fails.
+/// Labels and spec of the Job of an object with that name and a defaulted spec. It is created
+/// suspended. Once resumed, it creates one pod, and no other if that fails.
 pub fn fields(foobar: &str, spec: &FooBarSpec) -> Value {
     let text = |text: &Option<String>| escape(text.as_deref().unwrap_or_default());
     let labels = json!({LABEL: foobar, MANAGED_BY: MANAGER});
@@ -158,14 +159,14 @@ pub fn fields(foobar: &str, spec: &FooBarSpec) -> Value {
             "parallelism": 1,
             "completions": 1,
             "backoffLimit": 0,
-            // Not while a deleted pod may still run: no two at a time.
+            // Not while a deleted pod may still run: never two at a time.
             "podReplacementPolicy": "Failed",
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
                     "restartPolicy": "Never",
                     "automountServiceAccountToken": false,
-                    // What Pod Security asks for where it enforces `restricted`.
+                    // What Pod Security requires where it enforces `restricted`.
                     "securityContext": {
                         "runAsNonRoot": true,
                         "runAsUser": USER,
@@ -179,7 +180,7 @@ pub fn fields(foobar: &str, spec: &FooBarSpec) -> Value {
                             {"name": "FOO", "value": text(&spec.foo)},
                             {"name": "BARZ", "value": text(&spec.barz)},
                         ],
-                        // Without a message of its own, the end of the output tells most of a failure.
+                        // Without a message of its own, the end of the output explains a failure best.
                         "terminationMessagePolicy": "FallbackToLogsOnError",
                         "securityContext": {
                             "allowPrivilegeEscalation": false,

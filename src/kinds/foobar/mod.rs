@@ -1,14 +1,15 @@
 //! FooBar: a command that runs once for every version of its spec.
 //!
-//! [`admission`] fills in the image and refuses what is wrong. For each `metadata.generation` there is
-//! one [`job`], whose name is made of both and so is a lock: there can be no two at a time. It is born
-//! suspended. Its UID goes into the status, a write that is refused unless the object is as it was looked
-//! at; only the Job of that UID is let go, and only while nobody has touched its spec. So a Job that is
-//! deleted by hand, by whatever operator it is missed, is not made again and run a second time: what is
-//! gone before its end is [`run`]'s `JobLost`.
+//! [`admission`] defaults the image and rejects what is invalid. For each `metadata.generation`
+//! there is one [`job`], whose name is made of both and so acts as a lock: two cannot exist at a
+//! time. It is created suspended. Its UID goes into the status, a write that the API server rejects
+//! unless the object has the version that was read. Only the Job with that UID is resumed, and only
+//! while its spec is unmodified. So a Job that is deleted by hand is not created again and run a
+//! second time, whichever operator misses it: a Job that is gone before its end is [`run`]'s
+//! `JobLost`.
 //!
-//! What the Job came to is read from its own status, and the exit code from that of its pod. Jobs of
-//! earlier generations that have ended are deleted when the present one has succeeded; until then they are
+//! The result is read from the Job's status, and the exit code from its pod's. Jobs of earlier
+//! generations that have ended are deleted when the current one has succeeded; until then they are
 //! kept for debugging. One whose command may be running is never deleted.
 
 pub mod admission;
@@ -40,7 +41,7 @@ pub const KIND: Kind = Kind {
         Permission {
             group: "k8s.io",
             resource: "foobars",
-            // Before a Job that lost its owner is taken back, the API server itself is asked.
+            // Before a Job that lost its owner is adopted, it is read live.
             verbs: &["get", "list", "watch"],
         },
         Permission {

@@ -1,4 +1,4 @@
-//! What is told of a run, as a pure function of what is seen.
+//! The status of a run, as a pure function of what is observed.
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
@@ -8,18 +8,18 @@ use crate::reconcile::condition;
 
 /// The command of this generation ended with exit code 0.
 pub const COMPLETE: &str = "Complete";
-/// It ended otherwise, or its end was not seen.
+/// It ended otherwise, or its end was not observed.
 pub const FAILED: &str = "Failed";
 
-/// The reason where somebody suspended the Job.
+/// The reason of a Job that was suspended by hand.
 pub const SUSPENDED: &str = "Suspended";
 
-/// A Job that is the object's own.
+/// A Job that the object controls.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
     /// `metadata.uid`.
     pub uid: String,
-    /// `metadata.generation`: above 1, when its spec was changed since it was made.
+    /// `metadata.generation`: above 1 if its spec was changed since its creation.
     pub generation: Option<i64>,
     /// `spec.suspend`.
     pub suspended: bool,
@@ -28,7 +28,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Whether somebody suspended it: it was let go before, or taken in hand by others.
+    /// Whether it was suspended by hand: it was resumed before, or others changed it.
     pub fn is_held(&self) -> bool {
         self.suspended && self.generation.is_some_and(|generation| generation > 1)
     }
@@ -39,26 +39,26 @@ impl Job {
 pub struct Pod {
     /// It runs.
     pub running: bool,
-    /// It can do nothing more.
+    /// It has ended for good.
     pub ended: bool,
-    /// The exit code of the command, when it has ended.
+    /// The exit code of the command, if it has ended.
     pub exit_code: Option<i32>,
 }
 
-/// What is seen of the run of the present generation.
+/// What is observed of the run of the current generation.
 #[derive(Clone, Debug, Default)]
 pub struct ObservedRun<'a> {
     /// The name that its Job has, or would have.
     pub job_name: String,
     /// `metadata.generation`.
     pub generation: Option<i64>,
-    /// The Job of that name, if it is there and the object's own.
+    /// The Job of that name, if it exists and is the object's own.
     pub job: Option<Job>,
     /// That Job is being deleted.
     pub leaving: bool,
     /// The pod of that Job.
     pub pod: Option<Pod>,
-    /// Why the Job cannot be made or let go, or is not looked for just now.
+    /// Why the Job cannot be created or resumed, or is not read just now.
     pub trouble: Option<&'a str>,
 }
 
@@ -68,8 +68,8 @@ pub fn recorded<'a>(status: &'a FooBarStatus, job_name: &str) -> Option<&'a str>
     (status.job_name.as_deref() == Some(job_name)).then_some(uid)
 }
 
-/// Whether a Job is let go: it is the recorded one, and as it was made. A Job whose spec was changed was
-/// let go before, or somebody else took it in hand: to let go what was suspended by hand would start
+/// Whether a Job is resumed: it is the recorded one, and unmodified. A Job whose spec was changed
+/// was resumed before, or changed by others: resuming a Job that was suspended by hand would start
 /// the command again.
 pub fn may_start(
     status: &FooBarStatus,
@@ -80,7 +80,7 @@ pub fn may_start(
     recorded(status, job_name) == Some(uid) && generation == Some(1)
 }
 
-/// What there is to say of the present generation.
+/// The state of the current generation's run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Outcome {
     phase: Phase,
@@ -100,7 +100,7 @@ impl Outcome {
     }
 }
 
-/// Writes what is seen into the status, and returns the phase if it is another than before.
+/// Writes what is observed into the status, and returns the phase if it changed.
 pub fn report(
     observed: &ObservedRun<'_>,
     status: &mut FooBarStatus,
@@ -108,7 +108,7 @@ pub fn report(
 ) -> Option<Phase> {
     let name = observed.job_name.as_str();
     if status.job_name.as_deref() != Some(name) {
-        // All this is of an earlier generation.
+        // All this belongs to an earlier generation.
         status.job_name = Some(name.to_owned());
         (status.job_uid, status.phase, status.exit_code) = (None, None, None);
     }
@@ -122,14 +122,14 @@ pub fn report(
         .filter(|job| status.job_uid.as_ref() == Some(&job.uid));
     let outcome = match own {
         Some(job) => of_job(observed, job, status.exit_code),
-        // What ended stays as it was reported.
+        // A finished run stays as it was reported.
         None if before.is_some_and(Phase::is_final) => return None,
         None if status.job_uid.is_none() => Outcome::new(
             Phase::Pending,
             "NoJob",
             observed.trouble.unwrap_or("the Job is not there yet"),
         ),
-        // It was not looked for.
+        // The Job was not read.
         None if observed.trouble.is_some() => return None,
         None if observed.leaving => Outcome::new(
             before.unwrap_or(Phase::Pending),
@@ -144,7 +144,7 @@ pub fn report(
             ),
         ),
     };
-    // It does so as well where a cache that lags behind has the Job as it was before. That of pods may only add an exit code.
+    // Nor does a lagging cache change it, which has the Job in an earlier state. The pod may only add an exit code.
     if before.is_some_and(|before| before.is_final() && before != outcome.phase) {
         return None;
     }
@@ -152,12 +152,12 @@ pub fn report(
     status.phase.filter(|phase| before != Some(*phase))
 }
 
-/// Whether the Job of that status has come to its good end.
+/// Whether the Job of that status has succeeded.
 pub fn has_succeeded(job: &JobStatus) -> bool {
     true_condition(job, COMPLETE).is_some()
 }
 
-/// Whether the Job of that status has come to any end: none of its pods runs any more.
+/// Whether the Job of that status has ended: none of its pods runs any more.
 pub fn has_ended(job: &JobStatus) -> bool {
     has_succeeded(job) || true_condition(job, FAILED).is_some()
 }
@@ -167,13 +167,13 @@ fn true_condition<'a>(job: &'a JobStatus, type_: &str) -> Option<&'a JobConditio
     all.find(|c| c.type_ == type_ && c.status == "True")
 }
 
-/// What a Job of ours tells.
+/// The outcome according to a Job of ours.
 fn of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Outcome {
     let name = &observed.job_name;
     let condition = |type_| true_condition(&job.status, type_);
     if has_succeeded(&job.status) {
         return Outcome {
-            // Its one pod succeeded, and pods do so with exit code 0 only.
+            // Its one pod succeeded, which takes exit code 0.
             exit_code: Some(0),
             ..Outcome::new(
                 Phase::Succeeded,
@@ -185,12 +185,12 @@ fn of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Outcome 
         };
     }
     let exit_code = match observed.pod {
-        // That of a pod that was suspended away.
+        // The pod was deleted because the Job was suspended.
         _ if job.is_held() => None,
         Some(pod) if !pod.ended => None,
         pod => pod.and_then(|pod| pod.exit_code).or(known),
     };
-    // A Job has failed after its pods have: what is seen of the pod is late.
+    // A Job fails after its pods: the observed pod is outdated.
     let late = exit_code.is_none() && observed.pod.is_some_and(|pod| !pod.ended);
     if let Some(failed) = condition("Failed").filter(|_| !late) {
         return match exit_code {
@@ -353,11 +353,11 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_as_its_job_and_pod_have_it() {
+    fn the_status_of_a_run_follows_its_job_and_pod() {
         let (pending, running) = (Phase::Pending, Phase::Running);
         let (good, bad) = (Phase::Succeeded, Phase::Failed);
         for (conditions, pod, phase, exit_code, reason) in [
-            // What the Job controller said before the Job was let go.
+            // What the Job controller reported before the Job was resumed.
             (&["Suspended"][..], None, pending, None, "Starting"),
             (&[], None, pending, None, "Starting"),
             (&[], Some(pod(false, None)), pending, None, "Starting"),
@@ -391,10 +391,10 @@ mod tests {
                 Some(3),
                 "CommandFailed",
             ),
-            // What is seen of the pod is late.
+            // The observed pod is outdated.
             (&["Failed"], Some(pod(true, None)), running, None, "Running"),
             (&["Failed"], Some(pod(false, None)), running, None, "Ending"),
-            // It never ran, or nobody saw its end.
+            // It never ran, or its end was not observed.
             (
                 &["Failed"],
                 Some(Pod {
@@ -472,9 +472,9 @@ mod tests {
         };
         let expected = (Phase::Running, None, "Terminating".to_owned());
         assert_eq!(reported(&leaving, going(Phase::Running)), expected);
-        // After a refused attempt it is not looked for at once.
+        // After a rejected attempt it is not read at once.
         let unseen = ObservedRun {
-            trouble: Some("no room"),
+            trouble: Some("no place"),
             ..observed(None, None)
         };
         let mut status = going(Phase::Pending);
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_way_of_the_job_is_said() {
+    fn what_blocks_the_job_is_reported() {
         let mut status = FooBarStatus::default();
         let observed = ObservedRun {
             trouble: Some("exceeded quota"),

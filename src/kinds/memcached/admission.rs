@@ -1,4 +1,4 @@
-//! The defaults and rules of a `Memcached`, the same for the webhook and the reconciler.
+//! The defaults and rules of a `Memcached`, shared by the webhook and the reconciler.
 
 use chrono::{DateTime, Utc};
 
@@ -7,13 +7,12 @@ use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
 use crate::kinds::template::check_image;
 
-/// The image of the operator-sdk's sample, which this kind was made after.
+/// The image of the operator-sdk's sample, which this kind is modelled on.
 pub const DEFAULT_IMAGE: &str = "memcached:1.4.36-alpine";
 
 /// The name becomes the value of a label.
 const MAX_NAME_LEN: usize = 63;
-/// A memcached of 1.5 or later does not start when an item, of 1 MiB at most, could take more than
-/// half of the memory.
+/// memcached 1.5 or later does not start if an item, of 1 MiB at most, could take more than half of the memory.
 const MIN_MEMORY: i64 = 2;
 /// 1 TiB: a mistyped number is more likely than a larger cache.
 const MAX_MEMORY: i64 = 1_048_576;
@@ -178,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_in_past_every_check_is_a_fault_and_no_panic() {
+    fn an_unvalidated_spec_is_an_error_and_no_panic() {
         for (spec, field) in [
             (r#"{"size": "3"}"#, "spec.size"),
             (r#"{"size": 2147483648}"#, "spec.size"),

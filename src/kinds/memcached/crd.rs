@@ -1,9 +1,9 @@
-//! The types of `Memcached`, and the CRD made from them.
+//! The types of `Memcached`, and the CRD generated from them.
 //!
-//! The schema bounds one field, `spec.size`: `kubectl scale` writes it past every webhook. All other
-//! bounds are the webhook's to word.
+//! The schema bounds one field, `spec.size`, because `kubectl scale` bypasses the webhooks. The
+//! webhook words all other bounds.
 
-// Each printer column is an attribute of the same name; clippy takes their fields for one list.
+// Each printer column is an attribute of the same name, which clippy takes for duplicates.
 #![allow(clippy::duplicated_attributes)]
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::kinds::schema;
 use crate::reconcile::condition::Condition;
 
-/// How many memcached servers there shall be, and what they run.
+/// How many memcached servers to run, and what they run.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "cache.example.com",
@@ -33,7 +33,7 @@ use crate::reconcile::condition::Condition;
         name = "SIZE",
         type_ = "integer",
         json_path = ".spec.size",
-        description = "How many servers there shall be"
+        description = "How many servers to run"
     ),
     printcolumn(
         name = "READY",
@@ -76,7 +76,7 @@ use crate::reconcile::condition::Condition;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MemcachedSpec {
-    /// How many servers there shall be, 0 to 2147483647. Required. kubectl scale sets it too.
+    /// How many servers to run, 0 to 2147483647. Required. kubectl scale sets it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub size: Option<i32>,
@@ -127,10 +127,10 @@ pub struct MemcachedStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Vec<String>>,
 
-    /// Accepted: the spec obeys the rules. Available: as many servers are available as the Deployment
-    /// promises during a change. Progressing: a change has not reached every server. Degraded: a
-    /// Deployment of that name is somebody else's, or the API server refuses the Deployment or its
-    /// pods, or a change does not get on.
+    /// Accepted: the spec obeys the rules. Available: as many servers are available as the
+    /// Deployment promises during a change. Progressing: a change has not reached every server.
+    /// Degraded: a Deployment of that name is another object's, or the API server refuses the
+    /// Deployment or its pods, or a change does not get on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }

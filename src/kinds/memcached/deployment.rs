@@ -1,4 +1,4 @@
-//! The Deployment of a `Memcached`.
+//! The desired Deployment of a `Memcached`.
 
 use serde_json::{Value, json};
 
@@ -12,10 +12,10 @@ pub const APP_LABEL: &str = "app";
 /// The same, with the object's name as value.
 pub const OWN_LABEL: &str = "memcached_cr";
 const PORT: u16 = 11211;
-/// What a server gets where nobody says how much, in MiB: memcached's own default.
+/// The default memory of a server in MiB: memcached's own default.
 const DEFAULT_MEMORY: i64 = 64;
 
-/// The labels by which the Deployment finds its pods.
+/// The labels that the Deployment selects its pods by.
 pub fn labels(name: &str) -> Value {
     json!({APP_LABEL: MEMCACHED, OWN_LABEL: name})
 }
@@ -25,8 +25,8 @@ pub fn selector(name: &str) -> String {
     format!("{APP_LABEL}={MEMCACHED},{OWN_LABEL}={name}")
 }
 
-/// What the operator wants of the Deployment: these fields are ours, and every other one is whose who
-/// sets it. The pods pass Pod Security `restricted`.
+/// The fields of the Deployment that the operator owns. Every other field belongs to whichever
+/// client sets it. The pods pass Pod Security `restricted`.
 pub fn desired(name: &str, spec: &MemcachedSpec) -> Value {
     let labels = labels(name);
     json!({
@@ -48,8 +48,7 @@ pub fn desired(name: &str, spec: &MemcachedSpec) -> Value {
                         "ports": [port()],
                         "securityContext": {
                             "runAsNonRoot": true,
-                            // The image names its user, and a kubelet takes no name for proof that it
-                            // is not root.
+                            // The image names its user, and to a kubelet a name does not prove that it is not root.
                             "runAsUser": 1001,
                             "allowPrivilegeEscalation": false,
                             "capabilities": {"drop": ["ALL"]},
@@ -65,18 +64,19 @@ fn port() -> Value {
     json!({"name": MEMCACHED, "containerPort": PORT, "protocol": "TCP"})
 }
 
-/// The strategic merge patch that leaves the container with our port alone. To server-side apply a port
-/// with another number is another port, somebody else's, and it has the name of ours.
+/// The strategic merge patch that leaves the container with our port alone. To server-side apply a
+/// port with another number is another port, which belongs to another client and has the name of
+/// ours.
 pub fn only_port() -> Value {
     json!({"spec": {"template": {"spec": {"containers": [
         {"name": MEMCACHED, "ports": [{"$patch": "replace"}, port()]},
     ]}}}})
 }
 
-/// The command line. The original's stands as it was, `-m=64` included, which is not what it looks
-/// like: a short option takes what follows it, here `=64`, which reads as 0. The original's image takes 0
-/// for no limit. Newer ones do not start with it, so whoever has another image, or says how much
-/// memory there is to be, gets the option as memcached reads it.
+/// The command line. The original's is unchanged, including `-m=64`, which is not what it looks
+/// like: a short option takes what follows it, here `=64`, which reads as 0. The original's image
+/// takes 0 for no limit. Newer images do not start with it, so a spec with another image, or with a
+/// memory size, gets the option as memcached reads it.
 fn command(spec: &MemcachedSpec) -> Vec<String> {
     let memory = match spec.memory {
         None if spec.image.as_deref() == Some(DEFAULT_IMAGE) => vec!["-m=64".to_owned()],

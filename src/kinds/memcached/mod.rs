@@ -1,10 +1,9 @@
-//! Memcached: servers of a number, an image and a memory, in a Deployment of the same name.
+//! Memcached: a number of servers with an image and a memory size, in a Deployment of the same name.
 //!
 //! 1. [`crd`] has the types. `spec.size` is also what `kubectl scale` writes.
 //! 2. [`admission`] has the defaults and rules.
-//! 3. [`deployment`] says what the Deployment shall be. That it stays so, and whose it is, is seen to in
-//!    [`super::child`].
-//! 4. [`status`] says of the Deployment and its pods what people want to know.
+//! 3. [`deployment`] builds the desired Deployment. [`super::child`] keeps the Deployment equal to it.
+//! 4. [`status`] reports on the Deployment and its pods.
 
 pub mod admission;
 pub mod crd;
@@ -21,7 +20,7 @@ use crate::admission::judge::Admission;
 use crate::reconcile::condition::Condition;
 use crd::MemcachedStatus;
 
-/// The kind, for the room that keeps the Deployment.
+/// The kind, for the reconciler of children.
 #[derive(Debug)]
 pub struct Memcacheds;
 
@@ -77,7 +76,7 @@ impl Observed for MemcachedStatus {
     }
 }
 
-/// What the rest of the program knows of the kind.
+/// The kind, for the registry.
 pub const KIND: Kind = Kind {
     name: "memcached",
     by_default: false,

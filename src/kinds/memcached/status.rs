@@ -1,4 +1,4 @@
-//! The status of a `Memcached`: what its Deployment and its pods come to.
+//! The status of a `Memcached`, from its Deployment and its pods.
 
 use chrono::{DateTime, Utc};
 
@@ -13,15 +13,15 @@ pub const AVAILABLE: &str = "Available";
 /// A change has not reached every server.
 pub const PROGRESSING: &str = "Progressing";
 
-/// As many pods are named. 1,000 names of 63 bytes are 66 kB: little for etcd, which takes 1.5 MB, and
-/// bearable for who watches while one pod comes after the other.
+/// How many pods are named. 1,000 names of 63 bytes are 66 kB: little for etcd, which takes 1.5 MB,
+/// and bearable for a watch while one pod comes after the other.
 pub const MAX_NODES: usize = 1_000;
 
 /// Reason of `Progressing=False`: every server is as the spec says.
 const COMPLETE: &str = "Complete";
 const EVERY_SERVER: &str = "every server is as the spec says";
 
-/// What a status is made from.
+/// Input of the status.
 #[derive(Debug)]
 pub struct Observed<'a> {
     /// `metadata.name`.
@@ -30,11 +30,11 @@ pub struct Observed<'a> {
     pub generation: Option<i64>,
     /// `spec.size`.
     pub size: i32,
-    /// The Deployment could not be made or put right.
+    /// The Deployment could not be created or corrected.
     pub blocked: bool,
-    /// The Deployment was changed just now, since the spec was.
+    /// The Deployment was just changed to a new spec.
     pub changed: bool,
-    /// The Deployment, if it is there and the object's own.
+    /// The Deployment, if it exists and is the object's own.
     pub deployment: Option<DeploymentView>,
     /// The names of its pods, in any order.
     pub pods: Vec<String>,
@@ -42,8 +42,8 @@ pub struct Observed<'a> {
     pub now: DateTime<Utc>,
 }
 
-/// Brings the status up to what is seen, and returns what of it people would look for. Where nothing
-/// changed, it stays as it is.
+/// Updates the status to what is observed, and returns the Events for it. If nothing changed, the
+/// status stays as it is.
 pub fn next(observed: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<NewEvent> {
     let before = status.clone();
     let absent = DeploymentView::default();
@@ -71,7 +71,7 @@ pub fn next(observed: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<NewEve
     events
 }
 
-/// The names, sorted, and no more than a status may hold.
+/// The sorted names, limited to what a status may hold.
 fn nodes(names: &[String]) -> Vec<String> {
     let mut names = names.to_vec();
     names.sort_unstable();
@@ -79,8 +79,8 @@ fn nodes(names: &[String]) -> Vec<String> {
     names
 }
 
-/// None while the Deployment's controller has not looked at its present spec: what was said before
-/// stays, with the generation that it was said of, which tells `kubectl wait` to go on waiting.
+/// `None` while the Deployment controller has not observed the current spec: the condition stays,
+/// with its old generation, so that `kubectl wait` keeps waiting.
 fn availability(observed: &Observed<'_>, before: &MemcachedStatus) -> Option<State> {
     let Some(deployment) = &observed.deployment else {
         let message = "the Deployment is not there";
@@ -95,7 +95,7 @@ fn availability(observed: &Observed<'_>, before: &MemcachedStatus) -> Option<Sta
     }
     let all = available >= observed.size;
     let enough = match deployment.says("Available") {
-        // It speaks of the size that it was given, which is not the spec's if it could not be changed.
+        // It refers to the Deployment's own size, which is not the spec's if it could not be changed.
         Some(said) if !observed.blocked => said.status == "True",
         _ => all,
     };
@@ -123,7 +123,7 @@ fn progress(observed: &Observed<'_>, before: &MemcachedStatus) -> State {
     if !deployment.is_observed() {
         return State::of(true, rolling, message);
     }
-    // A server that is unavailable for a while after a change has reached all does not begin it anew.
+    // A server that is unavailable for a while after a change has reached all does not start the change again.
     let was_complete = condition::get(&before.conditions, PROGRESSING)
         .is_some_and(|c| c.reason == COMPLETE && c.observed_generation == observed.generation);
     let all = counts.updated_replicas == size && counts.replicas == size;
@@ -142,7 +142,7 @@ fn progress(observed: &Observed<'_>, before: &MemcachedStatus) -> State {
     }
 }
 
-/// What a person would look for, besides what is told of every kind's child.
+/// The Events of this kind, in addition to those of every kind's child.
 fn events(observed: &Observed<'_>, before: &MemcachedStatus, progress: &State) -> Vec<NewEvent> {
     let mut events = Vec::new();
     let mut publish = |reason, action, note| {
@@ -165,7 +165,7 @@ fn events(observed: &Observed<'_>, before: &MemcachedStatus, progress: &State) -
     }
     let same = was_complete && last.is_some_and(|c| c.observed_generation == observed.generation);
     if progress.reason == COMPLETE && !same {
-        // Without a number: news that differ in numbers alone are counted as one.
+        // Without a number: Events that differ only in numbers are aggregated.
         publish("Complete", "RollOut", EVERY_SERVER.to_owned());
     }
     events
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// A Deployment of which all is well.
+    /// A healthy Deployment.
     fn well(generation: i64, size: i32) -> DeploymentView {
         deployment(
             generation,
@@ -269,7 +269,7 @@ mod tests {
             Some("app=memcached,memcached_cr=x")
         );
 
-        // The spec says five; the Deployment was given it, and its controller has not looked yet.
+        // The spec says five; the Deployment was changed to that, and its controller has not observed it yet.
         let mut stale = well(1, 3);
         stale.generation = Some(2);
         let mut scaled = observed(2, 5, Some(stale));
@@ -277,7 +277,7 @@ mod tests {
         let published = reconcile(&scaled, &mut status);
         assert_eq!(published, [("Scaled", "from 3 to 5 servers".to_owned())]);
         assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
-        // As it was said of the generation before: kubectl wait goes on waiting.
+        // Still for the generation before, so that kubectl wait keeps waiting.
         assert_eq!(
             state(&status, AVAILABLE),
             is("True", "EnoughServersAvailable")
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn no_server_is_a_size_as_any_other() {
+    fn size_zero_is_valid() {
         let mut status = MemcachedStatus::default();
         reconcile(&observed(1, 0, Some(well(1, 0))), &mut status);
         assert_eq!(
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_look_at_the_same_changes_nothing_and_tells_nothing() {
+    fn a_second_reconcile_changes_and_publishes_nothing() {
         let failing = deployment(
             1,
             &json!({"observedGeneration": 1, "replicas": 1, "conditions": [
@@ -327,7 +327,7 @@ mod tests {
         stale.generation = Some(2);
         reconcile(&observed(2, 3, Some(stale)), &mut status);
         assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
-        // An old pod beside three new ones.
+        // An old pod next to three new ones.
         let mut surplus = well(2, 3);
         surplus.status.replicas = 4;
         reconcile(&observed(2, 3, Some(surplus)), &mut status);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_away_for_a_while_begins_no_change_anew() {
+    fn a_briefly_unavailable_server_starts_no_new_change() {
         let mut status = MemcachedStatus::default();
         reconcile(&observed(1, 3, Some(well(1, 3))), &mut status);
         let mut away = well(1, 3);
@@ -350,14 +350,14 @@ mod tests {
             state(&status, AVAILABLE),
             is("False", "TooFewServersAvailable")
         );
-        // But one that has not been there yet is waited for.
+        // But one that was never available is waited for.
         let mut status = MemcachedStatus::default();
         reconcile(&observed(1, 3, Some(away)), &mut status);
         assert_eq!(state(&status, PROGRESSING), is("True", "RollingOut"));
     }
 
     #[test]
-    fn what_is_in_the_way_is_not_called_complete() {
+    fn a_blocked_change_is_not_complete() {
         let mut status = MemcachedStatus::default();
         reconcile(&observed(1, 3, Some(well(1, 3))), &mut status);
         let mut blocked = observed(2, 5, Some(well(1, 3)));

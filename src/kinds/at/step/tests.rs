@@ -161,7 +161,7 @@ fn the_tests_speak_of_second_0() {
 }
 
 #[test]
-fn what_waits_is_told_its_instant_once_and_then_costs_nothing() {
+fn a_waiting_at_gets_its_instant_once_and_then_costs_nothing() {
     let mut at = pending_at();
     let early = at_second(-50);
     let first = step(&at, cached(None), early);
@@ -576,7 +576,7 @@ fn a_pod_that_is_discarded_is_never_committed() {
 }
 
 #[test]
-fn a_pod_that_lost_its_owner_reference_makes_way() {
+fn a_pod_without_its_owner_reference_is_deleted() {
     let at = pending_at();
     let stray = |uid: &str| PodView {
         controller: None,
@@ -614,7 +614,7 @@ fn an_altered_pod_is_never_released() {
 }
 
 #[test]
-fn a_pod_that_somebody_else_released_is_taken_for_the_run() {
+fn a_pod_released_by_another_client_is_the_run() {
     let step = after_look(&pending_at(), Some(&freed("p-1")));
     assert_eq!(step.operation, Operation::Nothing);
     let status = step.status.clone().unwrap();
@@ -637,7 +637,7 @@ fn a_pod_that_somebody_else_released_is_taken_for_the_run() {
 }
 
 #[test]
-fn a_strangers_pod_is_left_alone_and_looked_at_again() {
+fn a_foreign_pod_is_left_alone_and_read_again() {
     let mut at = pending_at();
     for controller in [None, Some(("at-2".to_owned(), "a".to_owned()))] {
         let pod = PodView {
@@ -678,7 +678,7 @@ fn a_strangers_pod_is_left_alone_and_looked_at_again() {
 }
 
 #[test]
-fn a_release_that_is_refused_is_told_until_it_is_made() {
+fn a_rejected_release_is_reported_until_it_succeeds() {
     let mut at = running_at("p-1");
     let not_before = at_second(12);
     let step = call_failed(
@@ -887,7 +887,7 @@ fn a_missed_deadline_ends_it() {
 }
 
 #[test]
-fn what_kept_a_missed_at_from_starting_is_told_for_good() {
+fn a_missed_at_keeps_what_blocked_its_start() {
     let mut at = pending_at();
     at.status = *call_failed(
         &at,
@@ -1013,7 +1013,7 @@ fn a_pod_that_does_not_go_away_does_not_stop_the_deadline() {
 }
 
 #[test]
-fn suspending_holds_whatever_the_deadline_says() {
+fn suspend_applies_whatever_the_deadline() {
     let mut at = pending_at();
     let spec = at.spec.as_mut().unwrap();
     spec.suspend = Some(true);
@@ -1165,7 +1165,7 @@ fn a_pod_that_is_deleted_before_its_release_never_started() {
 }
 
 #[test]
-fn what_keeps_a_released_pod_from_running_is_told_once() {
+fn what_keeps_a_released_pod_from_running_is_published_once() {
     let waiting = |reason: &str, message: &str| PodView {
         waiting: Some(Box::new(Waiting {
             reason: reason.to_owned(),
@@ -1206,7 +1206,7 @@ fn what_keeps_a_released_pod_from_running_is_told_once() {
 }
 
 #[test]
-fn what_keeps_it_from_starting_stands_where_kubectl_get_shows_it() {
+fn what_blocks_the_start_is_shown_by_kubectl_get() {
     let mut at = pending_at();
     let shown = |status: &AtStatus| status.reason.clone();
     let message = "exceeded quota";
@@ -1362,7 +1362,7 @@ fn a_finished_object_is_deleted_after_its_ttl() {
 }
 
 #[test]
-fn a_refused_pod_is_told_and_tried_again_within_the_deadline() {
+fn a_rejected_pod_is_reported_and_retried_within_the_deadline() {
     let mut at = pending_at();
     let not_before = at_second(12);
     let step = call_failed(

@@ -1,10 +1,10 @@
-//! The time span behind `@every `, as Go's `time.ParseDuration` reads it.
+//! The duration after `@every `, as Go's `time.ParseDuration` parses it.
 
 use chrono::TimeDelta;
 
 use super::Wrong;
 
-/// Nanoseconds of each unit. The micro sign and the Greek letter both stand for millionths.
+/// Nanoseconds of each unit. The micro sign and the Greek letter both mean millionths.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -16,12 +16,12 @@ const UNITS: [(&str, u64); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Go's spans are nanoseconds in 64 bits.
+/// Go's durations are nanoseconds in 64 bits.
 const MAX_SPAN: u64 = i64::MAX as u64;
 const TOO_LONG: &str = "a time span may not be longer than 292 years";
 
-/// Reads a span such as `1h30m`, to whole seconds and at least one, as the module does it: even a
-/// negative one means a second.
+/// Parses a duration such as `1h30m`, truncated to whole seconds and at least one, as the module
+/// does it: even a negative one means a second.
 pub(super) fn read(text: &str) -> Result<TimeDelta, Wrong> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let mut rest = unsigned;
@@ -66,7 +66,7 @@ pub(super) fn read(text: &str) -> Result<TimeDelta, Wrong> {
     span.ok_or_else(|| (0, TOO_LONG.to_owned()))
 }
 
-/// Takes the digits at the beginning.
+/// Takes the leading digits.
 fn digits<'a>(rest: &mut &'a str) -> &'a str {
     let end = rest.bytes().take_while(u8::is_ascii_digit).count();
     let (taken, behind) = rest.split_at(end);
@@ -83,8 +83,8 @@ fn nanoseconds(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     whole.checked_mul(unit)?.checked_add(part(fraction, unit))
 }
 
-/// `0.fraction` units, in floating point with the digits that have room, as Go has it: what it rounds
-/// up to a whole unit is one here too.
+/// `0.fraction` units, in floating point with as many digits as fit, as in Go: what it rounds up to
+/// a whole unit is one here too.
 #[allow(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -134,7 +134,7 @@ mod tests {
             // Rounded up by Go's floating point.
             ("1.999999999999999999995h", 7_200),
             ("1.599999999999999999999h", 5_760),
-            // Digits for which there is no room have no effect, not even to be a digit less.
+            // Digits that do not fit have no effect, not even that of being one digit less.
             ("0.00000000000000000000000000000000001s", 1),
         ] {
             assert_eq!(seconds(text), Some(expected), "{text}");

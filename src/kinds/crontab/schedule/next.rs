@@ -1,5 +1,5 @@
-//! The search for the next instant: step by step as `SpecSchedule.Next` of the Go module does it, so
-//! that it finds the same ones where clocks are changed, odd ones included.
+//! The search for the next instant, step by step as `SpecSchedule.Next` of the Go module does it,
+//! so that it finds the same ones where clocks change, odd ones included.
 
 use chrono::{
     DateTime, Datelike, Days, Months, NaiveDate, NaiveDateTime, TimeDelta, Timelike, Utc,
@@ -8,7 +8,7 @@ use chrono::{
 use super::super::zone::{Moment, Zone};
 use super::{Fields, STAR};
 
-/// As many years are searched.
+/// How many years are searched.
 const YEARS: i32 = 5;
 
 /// The first instant after `now` at which clocks in `zone` show what the fields say.
@@ -20,7 +20,7 @@ pub(super) fn fields(fields: &Fields, zone: &Zone, now: DateTime<Utc>) -> Option
     };
     let last_year = search.local().year() + YEARS;
     let has = |bits: u64, value: u32| bits >> value & 1 == 1;
-    // Each field that was moved to its beginning has those above it looked at again.
+    // After a field was reset to its start, the fields above it are checked again.
     'again: while search.local().year() <= last_year {
         while !has(fields.month, search.local().month()) {
             let first = search.local().date().with_day(1)?;
@@ -61,8 +61,8 @@ pub(super) fn fields(fields: &Fields, zone: &Zone, now: DateTime<Utc>) -> Option
     None
 }
 
-/// The first instant after `now` that is a whole number of spans behind `since`, but not `since`
-/// itself, which has been.
+/// The first instant after `now` that is a whole number of durations after `since`, but not `since`
+/// itself, which has passed.
 pub(super) fn span(
     span: TimeDelta,
     since: DateTime<Utc>,
@@ -78,7 +78,7 @@ fn midnight(date: NaiveDate) -> Option<NaiveDateTime> {
     date.and_hms_opt(0, 0, 0)
 }
 
-/// When one of the days may be any, both must fit; else either will do.
+/// If one of the days is unrestricted, both must match; otherwise either will do.
 fn day_matches(fields: &Fields, date: NaiveDate) -> bool {
     let of_month = fields.day_of_month >> date.day() & 1 == 1;
     let of_week = fields.day_of_week >> date.weekday().num_days_from_sunday() & 1 == 1;
@@ -89,12 +89,11 @@ fn day_matches(fields: &Fields, date: NaiveDate) -> bool {
     }
 }
 
-/// Where the search has come to.
+/// Where the search has arrived.
 struct Search<'a> {
     zone: &'a Zone,
     moment: Moment,
-    /// It is not at the first instant any more, so what is below the field in hand is at its
-    /// beginning already.
+    /// It has left the first instant, so that the fields below the current one are already at their start.
     moved: bool,
 }
 
@@ -103,7 +102,7 @@ impl Search<'_> {
         self.moment.local
     }
 
-    /// Goes to the beginning of what is in hand, once.
+    /// Goes to the start of the current field, once.
     fn begin(&mut self, of: impl FnOnce(NaiveDateTime) -> Option<NaiveDateTime>) -> Option<()> {
         if !self.moved {
             self.moved = true;
@@ -112,7 +111,7 @@ impl Search<'_> {
         Some(())
     }
 
-    /// The same for a minute, which is cut off the instant and not off what clocks show.
+    /// The same for a minute, which is truncated from the instant and not from the local time.
     fn cut_seconds(&mut self) -> Option<()> {
         if !self.moved {
             self.moved = true;
@@ -138,7 +137,7 @@ impl Search<'_> {
         Some(())
     }
 
-    /// The next midnight, or what comes for it on a day that has none.
+    /// The next midnight, or what replaces it on a day that has none.
     fn next_day(&mut self) -> Option<()> {
         let local = self.local();
         let date = local.date().succ_opt()?;

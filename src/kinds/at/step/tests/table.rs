@@ -403,7 +403,7 @@ fn the_star_is_on_every_row_that_needs_a_live_read() {
 }
 
 #[test]
-fn row_names_are_told_once() {
+fn row_names_are_unique() {
     let rows = rows();
     for (place, row) in rows.iter().enumerate() {
         let first = rows.iter().position(|other| other.name == row.name);
