@@ -103,7 +103,7 @@ pub trait Parent: Sized + Send + Sync + 'static {
 
     /// Whether a child of an earlier name is deleted now that `present` has the name in the spec.
     /// Never where the name is always the object's own: another child is a copy that a user made.
-    fn retires(_present: &ChildView, _other: &ChildView) -> bool {
+    fn deletes_other(_present: &ChildView, _other: &ChildView) -> bool {
         false
     }
 

@@ -208,7 +208,7 @@ impl AtReconciler {
                 if let Some((uid, _)) = &pod.controller
                     && known.as_ref().is_none_or(|at| *at.uid == **uid)
                 {
-                    self.see(&at, uid, pod);
+                    self.record(&at, uid, pod);
                 }
             }
             (Some(old), None) => {
@@ -217,7 +217,7 @@ impl AtReconciler {
                 if let Some(known) = known.filter(|at| old.is_of(&at.uid)) {
                     let mut all = self.memory();
                     let memory = memory_entry(&mut all, &at, &known.uid);
-                    memory.sightings.miss(old, !event.gap);
+                    memory.sightings.record_deletion(old, !event.gap);
                 } else if let Some(memory) = self.memory().get_mut(&at).filter(|_| !is_stray) {
                     // The pod of an earlier At of this name blocked the name. The pause stays where
                     // we deleted the pod because a webhook removes its owner reference.
@@ -237,7 +237,7 @@ impl AtReconciler {
     }
 
     /// Records an observed state of a pod of that At, from a watch or an API response.
-    fn see(&self, key: &Key, uid: &str, pod: &PodView) {
+    fn record(&self, key: &Key, uid: &str, pod: &PodView) {
         let now = (self.clock)();
         let mut all = self.memory();
         let known = all.get(key).is_some_and(|memory| memory.uid == uid);
@@ -247,7 +247,7 @@ impl AtReconciler {
         }
         let sightings = &mut memory_entry(&mut all, key, uid).sightings;
         let before = sightings.released.is_some();
-        sightings.see(pod, now);
+        sightings.record(pod, now);
         if !before && let Some(first) = &mut sightings.released {
             let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
             records.queue(first, now);
@@ -279,7 +279,7 @@ impl AtReconciler {
             if at.phase() != Phase::Done
                 && let Some(pod) = observed.pod.as_ref().filter(of_it)
             {
-                self.see(key, &at.uid, pod);
+                self.record(key, &at.uid, pod);
             }
             let memory = self.memory_of(&at);
             // Read the clock again: a first sight later than the time of the step would look like a
@@ -371,7 +371,7 @@ impl AtReconciler {
     ) -> Result<After, Failed> {
         // From here on, a pod without our gate may be our own release.
         let withheld = self.with_memory(at, |memory| memory.withheld.take());
-        match self.lift(at, uid, gate).await {
+        match self.remove_gate(at, uid, gate).await {
             // The answer may show a state that was never stored: an update of a pod whose deletion
             // is half done completes the deletion instead of being stored (ShouldDeleteDuringUpdate
             // in k8s.io/apiserver, registry/generic/registry/store.go).
@@ -648,7 +648,7 @@ impl AtReconciler {
     }
 
     /// Removes our gate from the pod with that UID.
-    async fn lift(&self, at: &AtView, uid: &str, gate: usize) -> Result<PodView, Error> {
+    async fn remove_gate(&self, at: &AtView, uid: &str, gate: usize) -> Result<PodView, Error> {
         let (api, name) = (self.pod_api(at), pod::name(&at.key.name));
         let place = format!("/spec/schedulingGates/{gate}");
         let patch = json!([
@@ -974,7 +974,7 @@ mod tests {
         world.touch(Some(&gated), Some(&released));
         world.touch(Some(&released), Some(&ended));
         world.touch(Some(&ended), None);
-        world.reconciler.see(&key(), &world.at().uid, &released);
+        world.reconciler.record(&key(), &world.at().uid, &released);
         let sightings = world.memory().unwrap().sightings;
         assert_eq!(sightings.last.map(|last| last.pod), Some(ended));
         assert_eq!(sightings.released.map(|first| first.at), Some(world.now()));
@@ -1004,7 +1004,7 @@ mod tests {
         let pods = world.server.direct();
         pods.patch("pods", "ns", "a-pod", &labels).unwrap();
         let reconciler = &world.reconciler;
-        reconciler.see(&key(), &world.at().uid, &world.pod());
+        reconciler.record(&key(), &world.at().uid, &world.pod());
         assert_eq!(world.memory().unwrap().sightings.last, None);
     }
 
@@ -1016,7 +1016,7 @@ mod tests {
         pods.patch("pods", "ns", "a-pod", &finalizers).unwrap();
         world.delete_pod();
         let reconciler = &world.reconciler;
-        reconciler.see(&key(), &world.at().uid, &world.pod());
+        reconciler.record(&key(), &world.at().uid, &world.pod());
         let last = world.memory().unwrap().sightings.last;
         assert!(last.is_some_and(|last| last.certain && last.pod.gate.is_some()));
     }

@@ -408,8 +408,8 @@ impl PodView {
         ] {
             for mut status in list.unwrap_or_default() {
                 let state = status.state.as_mut();
-                let held = state.and_then(|state| held_up(state.waiting.take()?));
-                waiting = waiting.or(held);
+                let blocked = state.and_then(|state| blocking_wait(state.waiting.take()?));
+                waiting = waiting.or(blocked);
                 if !(init && is_sidecar(&status.name)) {
                     ended.extend(ended_of(status, init));
                 }
@@ -511,7 +511,7 @@ fn node_not_ready() -> Waiting {
 }
 
 /// A container that may wait forever.
-fn held_up(waiting: RawWaiting) -> Option<Waiting> {
+fn blocking_wait(waiting: RawWaiting) -> Option<Waiting> {
     let reason = match waiting.reason?.as_str() {
         // Every container waits for these.
         "ContainerCreating" | "PodInitializing" | "" => return None,

@@ -165,7 +165,7 @@ pub struct Sightings {
 
 impl Sightings {
     /// Records the state of an existing pod.
-    pub fn see(&mut self, pod: &PodView, now: DateTime<Utc>) {
+    pub fn record(&mut self, pod: &PodView, now: DateTime<Utc>) {
         let outlives = |last: &mut Last| last.pod.uid == pod.uid && last.pod.is_older(pod);
         // To a watch with a label selector, a pod that loses its label is deleted.
         self.last.take_if(outlives);
@@ -181,7 +181,7 @@ impl Sightings {
     }
 
     /// Records the last state of a pod that is gone; `certain` if it was deleted in that state.
-    pub fn miss(&mut self, pod: &PodView, certain: bool) {
+    pub fn record_deletion(&mut self, pod: &PodView, certain: bool) {
         let pod = pod.clone();
         self.last = Some(Last { pod, certain });
     }
@@ -544,11 +544,11 @@ fn idle(mut draft: StatusBuilder<'_>, go: &Go) -> Step {
     let at = draft.at;
     draft.status.scheduled_time = at.instant();
     draft.unset(RECONCILING);
-    draft.unsay();
+    draft.clear_reason();
     match go {
         Go::Suspended => {
             let message = "spec.suspend holds the start back";
-            draft.say(SUSPENDED, message);
+            draft.set_reason(SUSPENDED, message);
             draft.set(STARTED, false, SUSPENDED, message);
             draft.wait(None)
         }
@@ -556,7 +556,7 @@ fn idle(mut draft: StatusBuilder<'_>, go: &Go) -> Step {
         Go::NotDue(instant) => {
             draft.unset(STARTED);
             if instant.is_none() {
-                draft.say(
+                draft.set_reason(
                     NEVER_DUE,
                     "the instant lies beyond the year 9999: the command never starts",
                 );
@@ -574,7 +574,7 @@ fn idle(mut draft: StatusBuilder<'_>, go: &Go) -> Step {
         }
         Go::Invalid | Go::Yes => {
             if let Err(faults) = &at.spec {
-                draft.say(INVALID, &join(faults));
+                draft.set_reason(INVALID, &join(faults));
             }
             draft.unset(STARTED);
             draft.wait(None)
@@ -913,7 +913,7 @@ impl<'a> StatusBuilder<'a> {
     /// so does the first message: schedulers and kubelets reword theirs at every attempt.
     fn report_waiting(&mut self, pod: &PodView) {
         let Some((event, reason, message)) = trouble(pod) else {
-            self.unsay();
+            self.clear_reason();
             let message = "the pod was released and has not ended";
             return self.set(RECONCILING, true, "Running", message);
         };
@@ -925,18 +925,18 @@ impl<'a> StatusBuilder<'a> {
             };
             let note = format!("the pod {what}: {reason}: {message}");
             self.publish(Severity::Warning, event, "WaitForPod", &note);
-            self.say(&reason, &message);
+            self.set_reason(&reason, &message);
             self.set(RECONCILING, true, &reason, &message);
         }
     }
 
     /// Sets the reason and message that `kubectl get` shows.
-    fn say(&mut self, reason: &str, message: &str) {
+    fn set_reason(&mut self, reason: &str, message: &str) {
         self.status.reason = Some(reason.to_owned());
         self.status.message = Some(result::head(message));
     }
 
-    fn unsay(&mut self) {
+    fn clear_reason(&mut self) {
         (self.status.reason, self.status.message) = (None, None);
     }
 
@@ -955,7 +955,7 @@ impl<'a> StatusBuilder<'a> {
         if self.changes(type_, reason, message) {
             self.publish(Severity::Warning, reason, "StartPod", message);
         }
-        self.say(reason, message);
+        self.set_reason(reason, message);
         if type_ == STARTED {
             self.set(STARTED, false, reason, message);
         }
@@ -981,7 +981,7 @@ impl<'a> StatusBuilder<'a> {
         self.status.pod_name = Some(pod::name(&self.at.key.name));
         self.status.scheduled_time = self.at.instant();
         self.status.discarded_pod_uid = None;
-        self.unsay();
+        self.clear_reason();
         self.unset(STALLED);
     }
 
@@ -1101,7 +1101,7 @@ impl<'a> StatusBuilder<'a> {
         let (reason, message) = (&verdict.reason, &verdict.message);
         self.set(FAILURE_TARGET, true, reason, message);
         self.set(RECONCILING, true, reason, message);
-        self.say(reason, message);
+        self.set_reason(reason, message);
         self.again()
     }
 

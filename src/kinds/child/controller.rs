@@ -117,7 +117,7 @@ struct Memory {
     pace: Backoff,
     trouble: Option<Trouble>,
     /// The same for the deletion of earlier children.
-    retiring: Backoff,
+    deletions: Backoff,
     leftover: Option<Trouble>,
     statuses: StatusWrites,
     /// What was done with the child and is not published yet: the status has not been written since.
@@ -229,7 +229,10 @@ impl<P: Parent> Reconciler for Controller<P> {
                     spec: &spec,
                     status: &before,
                 };
-                self.memories().entry(key.clone()).or_default().meet(&owner);
+                self.memories()
+                    .entry(key.clone())
+                    .or_default()
+                    .reset_if_changed(&owner);
                 Reconcile {
                     this: self,
                     parent: &parent,
@@ -249,7 +252,7 @@ impl<P: Parent> Reconciler for Controller<P> {
                 condition::set(
                     conditions, ACCEPTED, false, "Invalid", &message, generation, now,
                 );
-                let event = turned(&before, &after, ACCEPTED, "False").then_some(NewEvent {
+                let event = changed_to(&before, &after, ACCEPTED, "False").then_some(NewEvent {
                     severity: Severity::Warning,
                     reason: "Invalid",
                     action: "Validate",
@@ -276,7 +279,7 @@ impl Memory {
     }
 
     /// Resets what belongs to another object of the same name, and the failures of an earlier spec.
-    fn meet<P: Parent>(&mut self, owner: &Owner<'_, P>) {
+    fn reset_if_changed<P: Parent>(&mut self, owner: &Owner<'_, P>) {
         if self.uid != owner.uid {
             *self = Self {
                 uid: owner.uid.to_owned(),
@@ -285,14 +288,14 @@ impl Memory {
         }
         if self.generation != owner.generation {
             self.generation = owner.generation;
-            (self.pace, self.retiring) = (Backoff::default(), Backoff::default());
+            (self.pace, self.deletions) = (Backoff::default(), Backoff::default());
             (self.trouble, self.leftover) = (None, None);
         }
     }
 }
 
 /// Whether the condition has that status now, and had another status or reason before.
-fn turned<S: super::Observed>(before: &S, after: &S, type_: &str, status: &str) -> bool {
+fn changed_to<S: super::Observed>(before: &S, after: &S, type_: &str, status: &str) -> bool {
     let state = |of: &S| {
         let mut of = of.clone();
         let (_, conditions) = of.observed();
@@ -421,7 +424,7 @@ impl<P: Parent> Reconcile<'_, P> {
                     let own = child.filter(|child| self.is_own(child));
                     self.memory(|memory| memory.trouble = None);
                     if let Some(child) = &own {
-                        self.retire_others(child).await?;
+                        self.delete_others(child).await?;
                     }
                     return Ok(own);
                 }
@@ -740,13 +743,13 @@ impl<P: Parent> Reconcile<'_, P> {
     }
 
     /// Deletes the object's children of other names.
-    async fn retire_others(&mut self, present: &ChildView) -> Result<(), Error> {
+    async fn delete_others(&mut self, present: &ChildView) -> Result<(), Error> {
         let mut others = self.this.children.find(self.owner.uid);
         others.retain(|child| {
-            child.name != present.name && !child.deleting && P::retires(present, child)
+            child.name != present.name && !child.deleting && P::deletes_other(present, child)
         });
         let now = self.this.now();
-        let not_before = self.memory(|memory| memory.retiring.hold(now));
+        let not_before = self.memory(|memory| memory.deletions.hold(now));
         if let Some(until) = not_before.filter(|_| !others.is_empty()) {
             self.work.next = Some(until);
             return Ok(());
@@ -792,9 +795,9 @@ impl<P: Parent> Reconcile<'_, P> {
         self.work.next = self.memory(|memory| {
             memory.leftover = leftover;
             if memory.leftover.is_some() {
-                return Some(memory.retiring.failed(now));
+                return Some(memory.deletions.failed(now));
             }
-            memory.retiring = Backoff::default();
+            memory.deletions = Backoff::default();
             None
         });
         Ok(())
@@ -883,7 +886,7 @@ impl<P: Parent> Reconcile<'_, P> {
         });
         // A child that is being deleted is no reason for a warning.
         let warned = trouble.filter(|trouble| trouble.reason != TERMINATING);
-        let warning = warned.filter(|_| turned(before, &after, DEGRADED, "True"));
+        let warning = warned.filter(|_| changed_to(before, &after, DEGRADED, "True"));
         let warning = warning.map(|trouble| NewEvent {
             severity: Severity::Warning,
             reason: trouble.reason,

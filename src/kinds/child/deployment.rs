@@ -36,13 +36,13 @@ pub struct DeploymentStatus {
     /// Pods that have been ready for `minReadySeconds`.
     pub available_replicas: i32,
     /// Its conditions.
-    pub conditions: Vec<Said>,
+    pub conditions: Vec<Condition>,
 }
 
 /// A condition of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Said {
+pub struct Condition {
     /// `type`.
     #[serde(rename = "type")]
     pub type_: String,
@@ -64,7 +64,7 @@ impl DeploymentView {
     }
 
     /// The condition of that type.
-    pub fn says(&self, type_: &str) -> Option<&Said> {
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|said| said.type_ == type_)
     }
@@ -75,20 +75,20 @@ impl DeploymentView {
     }
 
     /// The `Progressing` condition, if the deadline was exceeded.
-    pub fn stuck(&self) -> Option<&Said> {
-        let said = self.says("Progressing")?;
+    pub fn stuck(&self) -> Option<&Condition> {
+        let said = self.condition("Progressing")?;
         (said.status == "False" && said.reason == DEADLINE).then_some(said)
     }
 
     /// Whether the Deployment is paused.
     pub fn is_paused(&self) -> bool {
-        let said = self.says("Progressing");
+        let said = self.condition("Progressing");
         said.is_some_and(|said| said.reason == "DeploymentPaused")
     }
 
     /// Why pods are missing although the Deployment is as desired.
     pub fn trouble(&self) -> Option<Trouble> {
-        let refused = self.says(REFUSED).filter(|said| said.status == "True");
+        let refused = self.condition(REFUSED).filter(|said| said.status == "True");
         let (reason, said) = match refused {
             Some(said) => (REFUSED, said),
             None => (DEADLINE, self.stuck()?),

@@ -79,25 +79,25 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
             texts.collect()
         })),
         pods: Arc::new(Cache::new(pods.len(), apps)),
-        unsettled: Mutex::default(),
+        changed_since: Mutex::default(),
     });
     let mut watches = JoinSet::new();
     for api in counts {
         let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
             let view = |object| CountView::of(object, (this.clock)());
-            let touched = |touched: &CacheEvent<'_, CountView>| touched.enqueue(&this.queue);
+            let on_event = |event: &CacheEvent<'_, CountView>| event.enqueue(&this.queue);
             let (selection, cache) = (Selection::default(), this.counts.clone());
-            follow(api, selection, cache, health, view, touched).await;
+            follow(api, selection, cache, health, view, on_event).await;
         });
     }
     for api in pods {
         let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
             let view = |pod| PodView::of(pod, LABELS);
-            let touched = |touched: &CacheEvent<'_, PodView>| this.pod_touched(touched);
+            let on_event = |event: &CacheEvent<'_, PodView>| this.on_pod_event(event);
             let (selection, cache) = (pods::selection(), this.pods.clone());
-            follow(api, selection, cache, health, view, touched).await;
+            follow(api, selection, cache, health, view, on_event).await;
         });
     }
     let sources: [&dyn Source; 2] = [&*this.counts, &*this.pods];
@@ -113,14 +113,14 @@ struct Controller {
     counts: Arc<Cache<CountView>>,
     pods: Arc<Cache<PodView>>,
     /// Counts whose pods changed, and since when that is not in their status.
-    unsettled: Mutex<HashMap<Key, DateTime<Utc>>>,
+    changed_since: Mutex<HashMap<Key, DateTime<Utc>>>,
 }
 
 impl Controller {
     /// Requeues the Counts that the pod counts for, or did.
-    fn pod_touched(&self, touched: &CacheEvent<'_, PodView>) {
+    fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
         let texts = |pod: Option<&PodView>| pod.map(apps).unwrap_or_default().into_iter().collect();
-        let (before, after): (HashSet<_>, HashSet<_>) = (texts(touched.old), texts(touched.new));
+        let (before, after): (HashSet<_>, HashSet<_>) = (texts(event.old), texts(event.new));
         for text in before.symmetric_difference(&after) {
             for (key, _) in self.counts.find_with_keys(text) {
                 self.queue.add(key);
@@ -128,8 +128,8 @@ impl Controller {
         }
     }
 
-    fn unsettled(&self) -> MutexGuard<'_, HashMap<Key, DateTime<Utc>>> {
-        self.unsettled
+    fn changed_since(&self) -> MutexGuard<'_, HashMap<Key, DateTime<Utc>>> {
+        self.changed_since
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -152,15 +152,15 @@ impl Reconciler for Controller {
     async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
         let count = self.counts.get(key).filter(|count| !count.deleting);
         let Some(count) = count else {
-            self.unsettled().remove(key);
+            self.changed_since().remove(key);
             return Ok(Action::default());
         };
         let after = self.desired_status(&count, now);
         if after == count.status {
-            self.unsettled().remove(key);
+            self.changed_since().remove(key);
             return Ok(Action::default());
         }
-        let since = *self.unsettled().entry(key.clone()).or_insert(now);
+        let since = *self.changed_since().entry(key.clone()).or_insert(now);
         if let Some(due) = status::waits_until(&count.status, &after, since, now) {
             let next = Some(due);
             return Ok(Action { next, did: None });
@@ -172,7 +172,7 @@ impl Reconciler for Controller {
             return Ok(Action::default());
         }
         // Not earlier: a write that failed is retried without another delay.
-        self.unsettled().remove(key);
+        self.changed_since().remove(key);
         for event in status::events(&count.status, &after) {
             let about = event::about::<Count>(key, &count.uid);
             self.events.publish(about, event);
@@ -250,7 +250,7 @@ mod tests {
                         vec![PodView::index(&count.namespace, "nginx")]
                     })),
                     pods: Arc::new(Cache::new(0, apps)),
-                    unsettled: Mutex::default(),
+                    changed_since: Mutex::default(),
                 },
                 server,
                 start,
@@ -356,7 +356,7 @@ mod tests {
             (Some(pod(&label, "True")), None, true),
         ] {
             let queue = &world.controller.queue;
-            world.controller.pod_touched(&CacheEvent {
+            world.controller.on_pod_event(&CacheEvent {
                 key: &Key::new("ns", "1"),
                 old: old.as_ref(),
                 new: new.as_ref(),

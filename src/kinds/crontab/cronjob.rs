@@ -6,15 +6,14 @@ use super::crd::CronTabSpec;
 
 /// The container.
 const CONTAINER: &str = "crontab";
-/// The label of the CronJob, its Jobs and their pods that has the CronTab's name: what to give to
-/// `kubectl logs -l`.
+/// The label with the CronTab's name on the CronJob, its Jobs and their pods: for `kubectl logs -l`.
 pub const CRONTAB: &str = "stable.example.com/crontab";
 
-/// The fields of the CronJob that are ours, as a defaulted spec has them.
+/// The fields of the CronJob that are ours, from a defaulted spec.
 pub fn desired(name: &str, spec: &CronTabSpec) -> Value {
     let labels = json!({CRONTAB: name});
     let mut container = json!({"name": CONTAINER, "image": spec.image});
-    // A command that is empty is none, to the API server too.
+    // An empty command counts as none, for the API server too.
     if let Some(command) = spec.command.as_ref().filter(|items| !items.is_empty()) {
         container["command"] = json!(command);
     }
@@ -32,8 +31,8 @@ pub fn desired(name: &str, spec: &CronTabSpec) -> Value {
                     "template": {
                         "metadata": {"labels": labels},
                         "spec": {
-                            // What fails is started again in its pod, with a growing pause. Under
-                            // `Never` each attempt would leave a pod behind, seven for each
+                            // A failed container restarts in its pod, with exponential backoff.
+                            // Under `Never` each attempt would leave a pod behind, seven for each
                             // replica of each run, and a run may come every minute.
                             "restartPolicy": "OnFailure",
                             "containers": [container],

@@ -79,7 +79,7 @@ impl Parent for Foos {
         )
     }
 
-    fn retires(_: &ChildView, _: &ChildView) -> bool {
+    fn deletes_other(_: &ChildView, _: &ChildView) -> bool {
         true
     }
 }

@@ -107,7 +107,7 @@ impl Parent for FooBars {
     /// Only when the current one has succeeded: until then the earlier ones are all there is to
     /// debug. A Job whose command may be running is kept until it ends, since its deletion would
     /// kill the pod.
-    fn retires(present: &ChildView, other: &ChildView) -> bool {
+    fn deletes_other(present: &ChildView, other: &ChildView) -> bool {
         let never_started = other.suspended && other.generation == Some(1);
         run::has_succeeded(&present.status()) && (never_started || run::has_ended(&other.status()))
     }
@@ -257,7 +257,11 @@ mod tests {
             (&job(2, false, "Failed"), job(2, false, "Complete"), false),
             (&job(2, false, ""), job(1, true, "Suspended"), false),
         ] {
-            assert_eq!(FooBars::retires(present, &other), retired, "{other:?}");
+            assert_eq!(
+                FooBars::deletes_other(present, &other),
+                retired,
+                "{other:?}"
+            );
         }
     }
 

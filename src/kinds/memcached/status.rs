@@ -94,7 +94,7 @@ fn availability(observed: &Observed<'_>, before: &MemcachedStatus) -> Option<Sta
         return first.then(|| State::of(false, too_few, message));
     }
     let all = available >= observed.size;
-    let enough = match deployment.says("Available") {
+    let enough = match deployment.condition("Available") {
         // It refers to the Deployment's own size, which is not the spec's if it could not be changed.
         Some(said) if !observed.blocked => said.status == "True",
         _ => all,

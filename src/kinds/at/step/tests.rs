@@ -138,7 +138,7 @@ fn decide(at: &AtView, seen: Seen<'_>) -> Step {
 }
 
 /// The live decision, after the cached one asked for a live read.
-fn after_look(at: &AtView, pod: Option<&PodView>) -> Step {
+fn after_live_read(at: &AtView, pod: Option<&PodView>) -> Step {
     assert_eq!(decide(at, cached(pod)).operation, Operation::GetLive);
     decide(at, live(pod))
 }
@@ -256,7 +256,7 @@ fn a_due_at_gets_a_gated_pod_and_no_status_before_the_commit() {
 
 #[test]
 fn the_commit_records_the_uid_and_claims_no_start() {
-    let step = after_look(&pending_at(), Some(&gated("p-1")));
+    let step = after_live_read(&pending_at(), Some(&gated("p-1")));
     assert_eq!(
         (step.operation.clone(), step.again),
         (Operation::Nothing, true)
@@ -404,7 +404,7 @@ fn a_start_that_another_process_made_is_the_time_that_the_pod_has() {
 fn a_start_that_was_recorded_of_a_gated_pod_is_taken_back() {
     let mut at = started_at("p-1");
     let pod = gated("p-1");
-    let step = after_look(&at, Some(&pod));
+    let step = after_live_read(&at, Some(&pod));
     assert_eq!((&step.operation, step.again), (&Operation::Nothing, true));
     at.status = *step.status.unwrap();
     assert_eq!(reason(&at.status, STARTED), Some(("False", "Committed")));
@@ -549,7 +549,7 @@ fn a_gated_pod_of_an_invalid_object_is_deleted() {
 
 /// The step after the one that records that the pod is not to be used.
 fn after_discard(at: &mut AtView, pod: &PodView) -> Step {
-    let step = after_look(at, Some(pod));
+    let step = after_live_read(at, Some(pod));
     assert_eq!((&step.operation, step.again), (&Operation::Nothing, true));
     at.status = *step.status.unwrap();
     assert_eq!(at.status.discarded_pod_uid.as_ref(), Some(&pod.uid));
@@ -564,8 +564,8 @@ fn a_pod_that_is_discarded_is_never_committed() {
     assert_eq!(after_discard(&mut at, &pod).operation, delete(&pod));
     // The deletion is lost, and the At resumed: it may still arrive.
     at.spec.as_mut().unwrap().suspend = Some(false);
-    assert_eq!(after_look(&at, Some(&pod)).operation, delete(&pod));
-    let status = after_look(&at, Some(&gated("p-2"))).status.unwrap();
+    assert_eq!(after_live_read(&at, Some(&pod)).operation, delete(&pod));
+    let status = after_live_read(&at, Some(&gated("p-2"))).status.unwrap();
     assert_eq!(
         (
             status.pod_uid.as_deref(),
@@ -584,20 +584,20 @@ fn a_pod_without_its_owner_reference_is_deleted() {
         ..gated("p-1")
     };
     let pod = stray(UID);
-    let step = after_look(&at, Some(&pod));
+    let step = after_live_read(&at, Some(&pod));
     assert_eq!(step.operation, delete(&pod));
     let status = step.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
     // One of an earlier At of this name, which was deleted with --cascade=orphan.
     let pod = stray("at-0");
-    assert_eq!(after_look(&at, Some(&pod)).operation, delete(&pod));
+    assert_eq!(after_live_read(&at, Some(&pod)).operation, delete(&pod));
     // Without its gate it is a pod like any other.
     let pod = PodView {
         stray_of: None,
         gate: None,
         ..stray(UID)
     };
-    let status = after_look(&at, Some(&pod)).status.unwrap();
+    let status = after_live_read(&at, Some(&pod)).status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "NameConflict")));
 }
 
@@ -605,7 +605,7 @@ fn a_pod_without_its_owner_reference_is_deleted() {
 fn an_altered_pod_is_never_released() {
     let mut pod = gated("p-1");
     pod.may_restart = Some("container at has restartPolicyRules".to_owned());
-    let step = after_look(&pending_at(), Some(&pod));
+    let step = after_live_read(&pending_at(), Some(&pod));
     assert_eq!(step.operation, delete(&pod));
     let status = step.status.clone().unwrap();
     assert_eq!(status.pod_uid, None);
@@ -615,7 +615,7 @@ fn an_altered_pod_is_never_released() {
 
 #[test]
 fn a_pod_released_by_another_client_is_the_run() {
-    let step = after_look(&pending_at(), Some(&freed("p-1")));
+    let step = after_live_read(&pending_at(), Some(&freed("p-1")));
     assert_eq!(step.operation, Operation::Nothing);
     let status = step.status.clone().unwrap();
     assert_eq!(
@@ -644,7 +644,7 @@ fn a_foreign_pod_is_left_alone_and_read_again() {
             controller,
             ..gated("p-9")
         };
-        let step = after_look(&at, Some(&pod));
+        let step = after_live_read(&at, Some(&pod));
         assert_eq!(
             (step.operation.clone(), step.next),
             (Operation::Nothing, Some(at_second(70)))
@@ -908,7 +908,7 @@ fn a_missed_at_keeps_what_blocked_its_start() {
 fn a_pod_without_our_annotation_was_altered() {
     let mut pod = gated("p-1");
     pod.hash = None;
-    let step = after_look(&pending_at(), Some(&pod));
+    let step = after_live_read(&pending_at(), Some(&pod));
     assert_eq!(step.operation, delete(&pod));
     let status = step.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
@@ -1002,7 +1002,7 @@ fn a_pod_that_does_not_go_away_does_not_stop_the_deadline() {
         deleting: true,
         ..gated("p-1")
     };
-    let waits = after_look(&at, Some(&held));
+    let waits = after_live_read(&at, Some(&held));
     let too_late = at_second(30) + TimeDelta::milliseconds(1);
     assert_eq!(
         (waits.operation, waits.next),
@@ -1104,7 +1104,7 @@ fn a_nodes_wrong_clock_does_not_end_a_run_before_its_start() {
 #[test]
 fn a_lost_pod_is_unknown_and_never_run_again() {
     let at = running_at("p-1");
-    let lost = after_look(&at, None);
+    let lost = after_live_read(&at, None);
     let status = lost.status.clone().unwrap();
     assert_eq!(
         (status.phase, status.result),
@@ -1114,7 +1114,7 @@ fn a_lost_pod_is_unknown_and_never_run_again() {
     assert_eq!(events(&lost), ["Failed"]);
     // Another pod under the name means the same.
     for other in [gated("p-2"), freed("p-2"), ended("p-2", 0)] {
-        let status = after_look(&at, Some(&other)).status.unwrap();
+        let status = after_live_read(&at, Some(&other)).status.unwrap();
         assert_eq!(status.result, Some(Ending::Unknown));
     }
 }
@@ -1156,7 +1156,9 @@ fn a_pod_that_is_deleted_before_its_release_never_started() {
         deleting: true,
         ..gated("p-1")
     };
-    let status = after_look(&running_at("p-1"), Some(&pod)).status.unwrap();
+    let status = after_live_read(&running_at("p-1"), Some(&pod))
+        .status
+        .unwrap();
     assert_eq!(
         (status.result, status.reason.as_deref()),
         (Some(Ending::Unknown), Some("NeverStarted"))
@@ -1222,7 +1224,7 @@ fn what_blocks_the_start_is_shown_by_kubectl_get() {
     assert_eq!(shown(&status), Some("Suspended".into()));
     let status = step(&at, cached(None), at_second(-5)).status.unwrap();
     assert_eq!((shown(&status), status.message), (None, None));
-    let started = after_look(&at, Some(&gated("p-1"))).status.unwrap();
+    let started = after_live_read(&at, Some(&gated("p-1"))).status.unwrap();
     assert_eq!(
         (started.phase, shown(&started)),
         (Some(Phase::Running), None)
@@ -1233,7 +1235,7 @@ fn what_blocks_the_start_is_shown_by_kubectl_get() {
 fn a_late_pod_that_somebody_released_is_told() {
     let mut at = running_at("p-1");
     at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
-    let step = after_look(&at, Some(&freed("p-2")));
+    let step = after_live_read(&at, Some(&freed("p-2")));
     let status = step.status.clone().unwrap();
     assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
     assert_eq!(status.pod_uid.as_deref(), Some("p-1"));

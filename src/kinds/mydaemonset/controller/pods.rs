@@ -137,7 +137,7 @@ impl Reconcile<'_> {
         self.delete_all(&deletes, done).await;
         self.claim_all(&decision.claim, done).await;
         // One failing call must not block all the others.
-        self.make(parsed, revisions, decision, done).await;
+        self.create_missing(parsed, revisions, decision, done).await;
         self.release_vanished(done).await;
         let mut memory = self.memory();
         if done.failed {
@@ -188,7 +188,7 @@ impl Reconcile<'_> {
             .take(MAX_PODS_PER_PASS)
             .map(|doubt| async move { (doubt, self.is_so(doubt).await) })
             .collect();
-        in_turns(calls, 1, |(doubt, is_so)| match is_so {
+        run_batched(calls, 1, |(doubt, is_so)| match is_so {
             Ok(is_so) => {
                 self.memory().resolve(doubt, is_so, self.clock());
                 Flow::Faster
@@ -303,7 +303,7 @@ impl Reconcile<'_> {
             .map(|delete| async move { (delete, self.delete(delete).await) })
             .collect();
         let mut failures = Failures::default();
-        in_turns(calls, 1, |(delete, deleted)| {
+        run_batched(calls, 1, |(delete, deleted)| {
             match deleted {
                 Ok(Deleted::Now) => done.deleted.push(delete.reason),
                 Ok(Deleted::Not) => {}
@@ -401,7 +401,7 @@ impl Reconcile<'_> {
             .collect();
         let mut failures = Failures::default();
         let mut claimed = 0;
-        in_turns(calls, 1, |(claim, result)| {
+        run_batched(calls, 1, |(claim, result)| {
             let Err(error) = result else {
                 claimed += 1;
                 return Flow::Faster;
@@ -432,7 +432,7 @@ impl Reconcile<'_> {
     /// Releases a pod: the object is no longer its controller.
     async fn release(&self, name: &str, uid: &str) -> Result<(), Error> {
         let references = json!([{"$patch": "delete", "uid": self.object.uid}]);
-        self.refer::<WatchedPod>("release a pod", name, uid, references)
+        self.set_owners::<WatchedPod>("release a pod", name, uid, references)
             .await
     }
 
@@ -445,12 +445,12 @@ impl Reconcile<'_> {
             + DeserializeOwned,
     {
         let references = json!([self.owner.reference()]);
-        self.refer::<K>("adopt an orphan", name, uid, references)
+        self.set_owners::<K>("adopt an orphan", name, uid, references)
             .await
     }
 
     /// Changes the owner references of that object. A strategic merge leaves those of others alone.
-    async fn refer<K>(
+    async fn set_owners<K>(
         &self,
         step: &'static str,
         name: &str,
@@ -472,7 +472,7 @@ impl Reconcile<'_> {
     }
 
     /// Creates the missing pods, and dry-runs one of the newest revision unless that was rejected just now.
-    async fn make(
+    async fn create_missing(
         &self,
         parsed: &ParsedSpec,
         revisions: &[Arc<RevisionView>],
@@ -491,7 +491,7 @@ impl Reconcile<'_> {
             && let Some(create) = creates.first()
         {
             // No pod is created only to be deleted again.
-            failure = self.try_create(parsed, create).await;
+            failure = self.dry_run_create(parsed, create).await;
         }
         if failure.is_none() {
             let made = self.create_all(parsed, revisions, &creates, window, done);
@@ -520,7 +520,7 @@ impl Reconcile<'_> {
         let calls = creates_in_turn.map(|create| self.create(parsed, revisions, create));
         let calls: Vec<_> = calls.collect();
         let mut failure = None;
-        in_turns(calls, window, |made| match made {
+        run_batched(calls, window, |made| match made {
             Made::Pod => {
                 done.created += 1;
                 Flow::Faster
@@ -611,7 +611,7 @@ impl Reconcile<'_> {
         let request = write::create::<WatchedPod, WatchedPod>(client, &self.key.namespace, body);
         let (answer, made) = match call("create a pod", self.key, request).await {
             Ok(pod) if self.is_shown(&pod.metadata) => (Answer::Done, Made::Pod),
-            Ok(pod) => self.take_back(create, &pod.metadata).await,
+            Ok(pod) => self.delete_unlabelled(create, &pod.metadata).await,
             Err(error) if is_already_there(&error) => {
                 self.already_there(create, &name, error).await
             }
@@ -634,7 +634,7 @@ impl Reconcile<'_> {
     }
 
     /// Deletes a pod whose labels an admission webhook replaced: no watch would show it, so it would stay unmanaged.
-    async fn take_back(&self, create: &Create, metadata: &ObjectMeta) -> (Answer, Made) {
+    async fn delete_unlabelled(&self, create: &Create, metadata: &ObjectMeta) -> (Answer, Made) {
         self.memory().relabelled = true;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let (name, uid) = (text(&metadata.name), text(&metadata.uid));
@@ -672,7 +672,7 @@ impl Reconcile<'_> {
                 let is_shown = self.is_shown(&pod.metadata);
                 if !is_shown && self.memory().may_be_made(create) {
                     // It never had our labels.
-                    return self.take_back(create, &pod.metadata).await;
+                    return self.delete_unlabelled(create, &pod.metadata).await;
                 }
                 match self.release_unlabelled(&pod).await {
                     Ok(true) => taken(name),
@@ -734,7 +734,7 @@ impl Reconcile<'_> {
             .collect();
         let mut failures = Failures::default();
         let mut some_done = false;
-        in_turns(calls, 1, |(claim, released)| match released {
+        run_batched(calls, 1, |(claim, released)| match released {
             Ok(released) => {
                 self.memory().vanished.remove(&claim.uid);
                 done.claimed += usize::from(released);
@@ -774,7 +774,7 @@ impl Reconcile<'_> {
         create: &Create,
         done: &mut Done,
     ) -> Option<Failure> {
-        let failure = self.try_create(parsed, create).await;
+        let failure = self.dry_run_create(parsed, create).await;
         if failure.is_none() {
             done.more = true;
         }
@@ -782,7 +782,7 @@ impl Reconcile<'_> {
     }
 
     /// Dry-runs the creation of a pod, and records if the API server accepts it.
-    async fn try_create(&self, parsed: &ParsedSpec, create: &Create) -> Option<Failure> {
+    async fn dry_run_create(&self, parsed: &ParsedSpec, create: &Create) -> Option<Failure> {
         let newest = Create {
             revision: parsed.hash.clone(),
             ..create.clone()
@@ -891,7 +891,7 @@ enum Flow {
 }
 
 /// Makes calls, starting with that many in parallel.
-async fn in_turns<C: Future>(
+async fn run_batched<C: Future>(
     calls: Vec<C>,
     mut window: usize,
     mut ended: impl FnMut(C::Output) -> Flow,

@@ -388,15 +388,15 @@ impl<'a> NodeState<'a> {
     /// Whether the new pod can be created next to the old one: two at most during a surge.
     fn is_alone(&self, input: &RolloutInput<'_>) -> bool {
         let others = self.ended.len() + self.foreign.len() + self.surplus.len();
-        others == 0 && self.new.is_none() && !self.is_in_the_way(input.revisions.update)
+        others == 0 && self.new.is_none() && !self.blocks_creation(input.revisions.update)
     }
 
     /// Whether a pod that is being deleted blocks the creation of another. One that has ended and
     /// is kept by a finalizer does not, as for a `DaemonSet`; but a pod of the same revision would
     /// have the same name.
-    fn is_in_the_way(&self, revision: &str) -> bool {
-        let is_in_the_way = |pod: &&PodView| pod.ended.is_none() || pod.revision == revision;
-        self.leaving.iter().any(is_in_the_way)
+    fn blocks_creation(&self, revision: &str) -> bool {
+        let blocks_creation = |pod: &&PodView| pod.ended.is_none() || pod.revision == revision;
+        self.leaving.iter().any(blocks_creation)
     }
 
     fn running(&self) -> impl Iterator<Item = &'a PodView> {
@@ -430,7 +430,7 @@ impl<'a> NodeState<'a> {
     }
 
     /// Whether the roll-out leaves the old pod in place.
-    fn holds_old(&self, input: &RolloutInput<'_>) -> bool {
+    fn keeps_old(&self, input: &RolloutInput<'_>) -> bool {
         self.is_held() || input.strategy.on_delete
     }
 
@@ -438,31 +438,31 @@ impl<'a> NodeState<'a> {
     /// down it stays: no successor could be created.
     fn replaceable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
         let is_fit = self.eligibility == Eligibility::Run && self.excluded.is_none();
-        self.expendable(input).filter(|_| is_fit)
+        self.limited_old(input).filter(|_| is_fit)
     }
 
     /// The old pod, if the newest revision excludes the node and the limits decide when it goes.
     fn removable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
-        self.expendable(input).filter(|_| self.excluded.is_some())
+        self.limited_old(input).filter(|_| self.excluded.is_some())
     }
 
-    fn expendable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
+    fn limited_old(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
         let old = self.old.filter(|_| self.claims.is_empty())?;
-        (!self.holds_old(input) && !self.goes_freely(old, input)).then_some(old)
+        (!self.keeps_old(input) && !self.ignores_limits(old, input)).then_some(old)
     }
 
     /// Whether the old pod may be deleted regardless of the limits.
-    fn goes_freely(&self, old: &PodView, input: &RolloutInput<'_>) -> bool {
+    fn ignores_limits(&self, old: &PodView, input: &RolloutInput<'_>) -> bool {
         // The end of a surge, including one that was paused or whose limit was removed meanwhile.
         let outlived = self.new.is_some_and(|new| is_available(new, input));
         let outlived = outlived && self.excluded.is_none();
-        let serves_nobody = !old.is_ready() || self.lost;
-        outlived || (serves_nobody && !self.holds_old(input))
+        let is_unserved = !old.is_ready() || self.lost;
+        outlived || (is_unserved && !self.keeps_old(input))
     }
 
     /// The deletion of the old pod that the limits allow.
     pub(super) fn replace(&self, input: &RolloutInput<'_>) -> Option<Delete> {
-        let old = self.expendable(input)?;
+        let old = self.limited_old(input)?;
         Some(self.delete(old, self.delete_reason()))
     }
 
@@ -631,7 +631,7 @@ impl<'a> NodeState<'a> {
             }
             // A pod that is deleted could not be replaced.
             Eligibility::Keep | Eligibility::Cordoned
-                if self.excluded.is_none() || self.holds_old(input) =>
+                if self.excluded.is_none() || self.keeps_old(input) =>
             {
                 return;
             }
@@ -664,14 +664,14 @@ impl<'a> NodeState<'a> {
                 self.plan_ended(pod, input, decision);
             }
         }
-        if let Some(old) = self.old.filter(|old| self.goes_freely(old, input)) {
+        if let Some(old) = self.old.filter(|old| self.ignores_limits(old, input)) {
             decision.delete.push(self.delete(old, self.delete_reason()));
         }
         let (missing, eligibility) = match self.keeps {
             Some(kept) => (kept, self.eligibility),
             None => (input.revisions.update, self.newest),
         };
-        let is_free = !self.stays() && !self.is_in_the_way(missing);
+        let is_free = !self.stays() && !self.blocks_creation(missing);
         if is_free && eligibility == Eligibility::Run {
             decision.create.push(self.create(missing));
         }
@@ -694,7 +694,7 @@ impl<'a> NodeState<'a> {
         };
         let update = input.revisions.update;
         let outlived = self.new.is_some() || (self.old.is_some() && pod.revision != update);
-        let replaced = pod.revision != update && !self.holds_old(input);
+        let replaced = pod.revision != update && !self.keeps_old(input);
         if outlived || replaced {
             let reason = if outlived {
                 DeleteReason::Surplus

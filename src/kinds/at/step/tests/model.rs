@@ -110,7 +110,7 @@ impl Server {
     }
 
     /// Another client removes the gate of a pod: of one that may be the run, not of a second one.
-    fn lift(&mut self) {
+    fn remove_gate(&mut self) {
         let status = self.at.as_ref().map(|at| &at.status);
         let recorded = status.and_then(|status| status.pod_uid.clone());
         let over = status.is_some_and(|status| status.phase == Some(Phase::Done));
@@ -296,10 +296,10 @@ impl World {
             let new = self.server.pods[operator.pod].as_ref();
             let same = |old: &&PodView| new.is_some_and(|new| new.uid == old.uid);
             if let Some(old) = old.as_ref().filter(|old| !same(old)) {
-                operator.sightings.miss(old, !gap);
+                operator.sightings.record_deletion(old, !gap);
             }
             if let Some(new) = new {
-                operator.sightings.see(new, self.now);
+                operator.sightings.record(new, self.now);
             }
         }
     }
@@ -336,7 +336,7 @@ impl World {
         match pick {
             0 | 1 if unknown => {}
             0 | 1 => server.pod = None,
-            6 => server.lift(),
+            6 => server.remove_gate(),
             2 => {
                 if let Some(at) = pending {
                     let spec = at.spec.as_mut().unwrap();
@@ -371,7 +371,7 @@ impl World {
             self.log.push(format!("{number} crashes"));
             let mut sightings = Sightings::default();
             if let Some(pod) = &self.server.pod {
-                sightings.see(pod, self.now);
+                sightings.record(pod, self.now);
             }
             self.operators[number] = Operator {
                 at: self.server.ats.len() - 1,
@@ -405,7 +405,7 @@ impl World {
             None => (server.pods[operator.pod].clone(), false),
         };
         if let Some(pod) = &pod {
-            operator.sightings.see(pod, self.now);
+            operator.sightings.record(pod, self.now);
         }
         let seen = Seen {
             pod: pod.as_ref(),

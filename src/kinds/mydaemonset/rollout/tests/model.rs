@@ -888,7 +888,7 @@ impl Model {
         }
     }
 
-    /// The late calls whose time has come.
+    /// Carries out the late calls that are due.
     fn carry_out_late(&mut self) -> Result<(), Fault> {
         let now = self.now;
         let (due, later) = std::mem::take(&mut self.late)
@@ -897,7 +897,7 @@ impl Model {
         self.late = later;
         let due: Vec<(DateTime<Utc>, Call)> = due;
         for (at, call) in due {
-            // The limit when the call was made, which was a minute before at most.
+            // The limit when the call was made, at most a minute before.
             let then = at - TimeDelta::seconds(LATEST);
             let later = self.limits.iter().filter(|(since, _)| *since >= then);
             let limit = later.map(|(_, limit)| *limit).max().unwrap_or_default();
@@ -922,14 +922,14 @@ impl Model {
         Ok(())
     }
 
-    /// Notes the nodes that are unavailable now and were not before.
+    /// Records the nodes that are unavailable now and were not before.
     fn note_taken(&mut self, before: &BTreeSet<String>) {
         let dark = self.dark();
         self.taken.extend(dark.difference(before).cloned());
     }
 
     fn create(&mut self, create: &Create) -> Result<(), Fault> {
-        // By the UID of the node and the revision, the name is known to be free.
+        // With the UID of the node and the revision in it, the name is known to be free.
         let name = format!("{}-{}-{}", create.node, create.node_uid, create.revision);
         let known = self.known();
         let here = || {
@@ -977,7 +977,7 @@ impl Model {
     }
 
     /// Ends beliefs by the clock alone.
-    fn lose_faith(&mut self) {
+    fn expire_beliefs(&mut self) {
         let ask = self.now + TimeDelta::seconds(35);
         for doubt in self.memory.doubts(ask) {
             self.memory.resolve(&doubt, false, self.now);
@@ -992,7 +992,7 @@ impl Model {
         self.deliver();
         self.resolve_doubts();
         if self.is(Mutant::BeliefEndsByItself) {
-            self.lose_faith();
+            self.expire_beliefs();
         }
         let decision = self.decide()?;
         self.apply(&decision)?;

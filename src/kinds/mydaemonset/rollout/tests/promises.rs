@@ -1,5 +1,6 @@
-//! What docs/mydaemonset/rollout.md promises of every decision, worked out from the page alone and not with the
-//! code that decides. `pods` are those that the operator knows of: there is no allowance for anything.
+//! Checks every decision against the promises of docs/mydaemonset/rollout.md, derived from the page
+//! alone and not from the code that decides. `pods` are those that the operator knows of: there is
+//! no allowance for anything.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -15,13 +16,13 @@ pub(super) struct Case<'a> {
     pub(super) update: &'a str,
     pub(super) update_since: DateTime<Utc>,
     pub(super) current: &'a str,
-    /// What was last on nodes without a pod.
+    /// The last pods of nodes without one.
     pub(super) last: &'a BTreeMap<String, Last>,
     /// Nodes that were unserved before the roll-out began, and have been ever since.
     pub(super) was_dark: &'a BTreeSet<String>,
     /// The roll-out was stopped because of failing nodes, before this decision.
     pub(super) was_stopped: bool,
-    /// It goes on in spite of them.
+    /// It was resumed in spite of them.
     pub(super) resumed: bool,
     pub(super) now: DateTime<Utc>,
 }
@@ -30,7 +31,7 @@ pub(super) struct Case<'a> {
 #[derive(Debug)]
 pub(super) struct Fault(pub(super) String);
 
-/// Returns a fault unless something holds.
+/// Returns a fault unless the condition holds.
 macro_rules! ensure {
     ($holds:expr, $($words:tt)+) => {
         if !$holds {
@@ -45,7 +46,7 @@ fn is_live(pod: &PodView) -> bool {
     !pod.deleting && pod.ended.is_none()
 }
 
-/// Whether a pod that is there counts.
+/// Whether an existing pod counts.
 fn is_in_place(eligibility: Eligibility) -> bool {
     matches!(
         eligibility,
@@ -79,7 +80,7 @@ impl Case<'_> {
         }
         let unserved = self.unserved(stopped);
         let total = unserved + paid.len();
-        // Nothing takes the place of a pod that is only removed.
+        // Nothing replaces a pod that is only removed.
         let most = if removed.is_empty() {
             limit
         } else {
@@ -112,7 +113,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Whether a deletion takes a serving pod away, which the limit has to allow.
+    /// Whether a deletion removes a serving pod, which the limit has to allow.
     fn check_delete(
         &self,
         delete: &Delete,
@@ -187,7 +188,7 @@ impl Case<'_> {
         Ok(true)
     }
 
-    /// Whether a pod is made beside an old one, which the limit has to allow.
+    /// Whether a pod is created next to an old one, which the limit has to allow.
     fn check_create(&self, create: &Create, stopped: bool, surge: usize) -> Result<bool, Fault> {
         let name = &create.node;
         let Some(node) = self.nodes.iter().find(|node| node.name == *name) else {
@@ -202,7 +203,7 @@ impl Case<'_> {
         let kept = self.kept(node, stopped);
         let keeps = kept.filter(|_| !self.strategy.on_delete && self.is_kept_back(node, stopped));
         let right = keeps.unwrap_or(self.update);
-        // A pod that has ended and that a finalizer keeps is in the way only of one with its name.
+        // A pod that has ended and is kept by a finalizer only blocks one of its name.
         let is_over =
             |pod: &&PodView| pod.deleting && pod.ended.is_some() && pod.revision != create.revision;
         let pods: Vec<&PodView> = self.on(node).filter(|pod| !is_over(pod)).collect();
@@ -307,15 +308,15 @@ impl Case<'_> {
         best.map(|pod| pod.revision.as_str())
     }
 
-    /// Whether the newest revision takes away a pod that its own would keep.
+    /// Whether the newest revision removes a pod that its own would keep.
     fn is_excluded(&self, node: &NodeView) -> bool {
         let own = self.older(node).map(|own| self.eligibility(own, node));
         self.eligibility(self.update, node) == Eligibility::Leave
             && own.is_some_and(|own| own != Eligibility::Leave)
     }
 
-    /// Whether the node came after the newest revision. Of one that came within the same second nothing is known, unless
-    /// it had a pod of another revision.
+    /// Whether the node came after the newest revision. If it came within the same second, nothing
+    /// is known unless it had a pod of another revision.
     fn joined(&self, node: &NodeView) -> bool {
         let last = self.last.get(&node.name);
         match node.created.cmp(&self.update_since) {
@@ -325,7 +326,7 @@ impl Case<'_> {
         }
     }
 
-    /// The older revision that a missing pod is made of while the node is held.
+    /// The older revision that a missing pod is created from while the node is held.
     fn kept(&self, node: &NodeView, stopped: bool) -> Option<&str> {
         let newest = self.eligibility(self.update, node);
         if self.on(node).next().is_some()
@@ -372,7 +373,7 @@ impl Case<'_> {
         self.is_kept_back(node, stopped)
     }
 
-    /// What holds for a node: by the newest revision, or by the one that it keeps.
+    /// The node's eligibility by the newest revision, or by the one that it keeps.
     fn effective(&self, node: &NodeView, stopped: bool) -> Eligibility {
         let newest = self.eligibility(self.update, node);
         let held = self.is_kept_back(node, stopped);
@@ -395,7 +396,7 @@ impl Case<'_> {
         }
     }
 
-    /// Whether it is one of the nodes that a percentage is of.
+    /// Whether a percentage refers to it.
     fn is_counted(&self, node: &NodeView) -> bool {
         let has_pods = self.on(node).next().is_some();
         let newest = match self.eligibility(self.update, node) {
@@ -444,7 +445,7 @@ impl Case<'_> {
                 .is_some_and(|since| self.now - since >= min_ready)
     }
 
-    /// The nodes that should serve and do not, whether the limit counts them or not.
+    /// The nodes that should serve and do not, whether or not the limit counts them.
     pub(super) fn dark(&self, stopped: bool) -> BTreeSet<String> {
         let serves = |node: &NodeView, pod: &PodView| {
             let is_old = is_live(pod) && pod.revision != self.update;
@@ -481,11 +482,11 @@ impl Case<'_> {
         touched && self.on(node).any(old) && self.on(node).any(new)
     }
 
-    /// Whether the roll-out must stand still: so many nodes speak against the newest revision, or it had stopped.
+    /// Whether the roll-out must stop: enough nodes count against the newest revision, or it was stopped before.
     fn must_stop(&self, limit: usize) -> bool {
         let soon = |pod: &PodView, at: DateTime<Utc>| at <= pod.created + TimeDelta::minutes(10);
         let fails = |node: &NodeView, pod: &PodView| {
-            // Times of creation are cut to whole seconds.
+            // Creation timestamps are truncated to whole seconds.
             let after = pod.created + TimeDelta::seconds(1);
             let lost = node.not_ready_since.filter(|since| *since >= after);
             let ended = pod.ended.is_some_and(|at| soon(pod, at));
