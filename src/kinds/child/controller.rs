@@ -229,10 +229,7 @@ impl<P: Parent> Reconciler for Controller<P> {
                     spec: &spec,
                     status: &before,
                 };
-                self.memories()
-                    .entry(key.clone())
-                    .or_default()
-                    .reset_if_changed(&owner);
+                self.memories().entry(key.clone()).or_default().sync(&owner);
                 Reconcile {
                     this: self,
                     parent: &parent,
@@ -279,7 +276,7 @@ impl Memory {
     }
 
     /// Resets what belongs to another object of the same name, and the failures of an earlier spec.
-    fn reset_if_changed<P: Parent>(&mut self, owner: &Owner<'_, P>) {
+    fn sync<P: Parent>(&mut self, owner: &Owner<'_, P>) {
         if self.uid != owner.uid {
             *self = Self {
                 uid: owner.uid.to_owned(),

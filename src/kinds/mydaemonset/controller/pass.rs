@@ -281,7 +281,7 @@ impl<'a> Reconcile<'a> {
         done: Done,
         held: Option<DateTime<Utc>>,
     ) -> Result<Action, Error> {
-        let (created, deleted, more_events, next_check, refused) = {
+        let (created, deleted, events_at, check, refused) = {
             let mut memory = self.memory();
             memory.count(done.created, done.deleted.iter().copied());
             let failed = done
@@ -325,17 +325,10 @@ impl<'a> Reconcile<'a> {
         .collect();
         let at_once = done.more.then_some(self.now);
         Ok(Action {
-            next: [
-                decision.next,
-                more_events,
-                next_check,
-                refused,
-                at_once,
-                held,
-            ]
-            .into_iter()
-            .flatten()
-            .min(),
+            next: [decision.next, events_at, check, refused, at_once, held]
+                .into_iter()
+                .flatten()
+                .min(),
             did: (!did.is_empty()).then(|| did.join(", ")),
         })
     }
