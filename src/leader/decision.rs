@@ -1,66 +1,64 @@
-//! What a replica does after what it saw. Pure: times are lengths since some instant of the replica's
-//! own clock, one that nobody sets; the clocks of two replicas are never compared.
+//! The decisions of a replica in the election. Pure: times are durations by the replica's own clock, a monotonic one.
+//! The clocks of two replicas are never compared.
 //!
-//! Why no two lead at once: a leader leads until some time after it *sent* its last renewal, less
-//! than the lease's duration. Another replica can only have *seen* that renewal later than it was
-//! sent, waits for the whole duration from then on, and writes only over the very record that it saw.
-//! What somebody edits by hand never shortens that wait, so it cannot make two leaders of one; only
-//! the form in which a leader gives the lease up does.
+//! Why two replicas never lead at once: a leader leads for less than the lease duration after it *sent* its last
+//! renewal. Another replica *sees* that renewal later than it was sent. It waits for the whole duration from then on,
+//! and its write replaces only the record that it saw. Manual edits of the Lease never shorten that wait, so they
+//! cannot cause two leaders. Only the form in which a leader releases the lease ends the wait early.
 
 use std::time::Duration;
 
 use super::{MAX_LEASE, Periods};
 
-/// What a Lease says, as far as it counts.
+/// The fields of a Lease that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
-    /// Who leads; nobody when empty.
+    /// The leader; empty when there is none.
     pub(super) holder: String,
-    /// For how long after a renewal; none when it is missing or no number.
+    /// The lease duration; None when it is missing or malformed.
     pub(super) seconds: Option<i64>,
     /// How often the leader has changed.
     pub(super) transitions: i64,
-    /// Changes with every renewal: all that the holder wrote, and which object it stands in.
+    /// Changes with every renewal: the whole spec, and the UID of the Lease.
     pub(super) mark: String,
 }
 
 impl Record {
-    /// A leader ended and gave it up, as client-go does it.
-    fn is_given_up(&self) -> bool {
+    /// Whether a leader released the lease, in client-go's form.
+    fn is_released(&self) -> bool {
         self.holder.is_empty() && self.seconds == Some(1)
     }
 }
 
-/// What a replica knows and remembers.
+/// What a replica knows of the election.
 #[derive(Clone, Debug)]
 pub(super) struct Election {
     me: String,
     periods: Periods,
-    /// The mark of the record that was seen last.
+    /// The mark of the latest record seen.
     seen: Option<String>,
-    /// Until then somebody else may lead.
+    /// Another replica may lead until then.
     others: Duration,
-    /// It has tried to lead: that the lease has its name may be the fruit of an attempt whose answer
-    /// was lost.
+    /// It has tried to lead. If the lease has its name, an attempt whose answer was lost may have succeeded.
     tried: bool,
-    /// Until when it leads, if it does.
+    /// The time until which it leads, if it does.
     leads_until: Option<Duration>,
 }
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Write the lease anew, in one's own name.
+    /// Acquire the lease.
     Acquire {
         /// How often the leader will have changed.
         transitions: i64,
     },
-    /// Write that one still leads.
+    /// Renew the lease.
     Renew {
         /// How often the leader has changed.
         transitions: i64,
     },
-    /// Look again when the record changes, and then at the latest.
+    /// Read the lease again when it changes, or at that time.
     Wait {
         /// When the lease ends, unless it is renewed.
         until: Duration,
@@ -69,20 +67,20 @@ pub(super) enum Decision {
     Lost(Loss),
 }
 
-/// Why a leader leads no more.
+/// Why a leader lost the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     /// It could not renew in time.
     Late,
-    /// The lease is somebody else's.
+    /// Another replica holds the lease.
     Taken {
-        /// Whose.
+        /// Its holder.
         by: String,
     },
 }
 
 impl Election {
-    /// A replica of that name, which is no other's.
+    /// A replica with that unique name.
     pub(super) fn new(me: String, periods: Periods) -> Self {
         Self {
             me,
@@ -94,9 +92,9 @@ impl Election {
         }
     }
 
-    /// Takes in what the lease says, or that there is none. `now` is not before the answer came.
-    pub(super) fn see(&mut self, found: Option<&Record>, now: Duration) {
-        // Who deletes a lease takes nothing back of what its holder may believe.
+    /// Observes the lease, or that there is none. `now` must not be before the answer arrived.
+    pub(super) fn observe(&mut self, found: Option<&Record>, now: Duration) {
+        // The holder of a deleted lease may still believe that it leads.
         let Some(record) = found else {
             self.seen = None;
             return;
@@ -105,15 +103,15 @@ impl Election {
             return;
         }
         self.seen = Some(record.mark.clone());
-        if record.is_given_up() {
+        if record.is_released() {
             self.others = now;
         } else if !self.is_mine(record) {
             self.others = self.others.max(now + self.duration(record));
         }
     }
 
-    /// For how long the holder of a record may lead. What no holder writes counts as our own, and so
-    /// does less than that: it may have been cut short by hand, which its holder does not know.
+    /// How long the holder of a record may lead. A duration that no holder writes counts as our own. So does a shorter
+    /// one: a user may have shortened it without the holder's knowledge.
     fn duration(&self, record: &Record) -> Duration {
         let seconds = record.seconds.and_then(|s| u64::try_from(s).ok());
         seconds
@@ -127,7 +125,7 @@ impl Election {
         record.holder == self.me && (self.tried || self.leads_until.is_some())
     }
 
-    /// What to do about the record that was seen last.
+    /// What to do about the latest record.
     pub(super) fn decide(&self, found: Option<&Record>, now: Duration) -> Decision {
         let transitions = found.map_or(0, |record| record.transitions);
         if let Some(until) = self.leads_until {
@@ -135,7 +133,8 @@ impl Election {
             return match found {
                 _ if now >= until => Decision::Lost(Loss::Late),
                 Some(record) if record.holder == self.me => renew,
-                // Nobody took it. Should somebody be about to, one of the two writes is refused.
+                // No other replica holds it. If one is about to acquire it, the API server rejects one of the two
+                // writes.
                 Some(record) if !record.holder.is_empty() => Decision::Lost(Loss::Taken {
                     by: record.holder.clone(),
                 }),
@@ -143,8 +142,8 @@ impl Election {
             };
         }
         match found {
-            // Also if it is one's own: an attempt of long ago may have come late, to a lease that was
-            // deleted by hand meanwhile, while its holder leads.
+            // Even if the record has this replica's name: a user may have deleted the Lease while its holder leads, and
+            // an old attempt of this replica then arrived late.
             _ if now < self.others => Decision::Wait { until: self.others },
             Some(record) if self.is_mine(record) => Decision::Acquire { transitions },
             Some(_) => Decision::Acquire {
@@ -154,30 +153,30 @@ impl Election {
         }
     }
 
-    /// To be asked right before a write is sent: the decision may be old by now.
+    /// Whether a write may be sent now. Call it right before the write: the decision may be outdated.
     pub(super) fn may_send(&mut self, now: Duration) -> bool {
         self.tried = true;
         self.leads_until.is_none_or(|until| now < until)
     }
 
-    /// The write was accepted that was sent at `sent` and whose answer was there at `answered`.
-    /// Returns until when it leads.
+    /// Records an accepted write, sent at `sent` and answered at `answered`. Returns the time until which this replica
+    /// leads.
     pub(super) fn won(&mut self, record: &Record, sent: Duration, answered: Duration) -> Duration {
         self.seen = Some(record.mark.clone());
-        // From when it was sent, as others may have seen it at once; and a tenth less, to end by then.
+        // Counted from `sent`, since others may have seen the write at once. A tenth less, to have stopped by then.
         let others_wait = sent + self.periods.lease_duration * 9 / 10;
         let until = others_wait.min(answered + self.periods.renew_deadline);
         self.leads_until = Some(until);
         until
     }
 
-    /// Whether that is the record that it saw last.
+    /// Whether that is the mark of the latest record seen.
     #[cfg(test)]
     pub(super) fn has_seen(&self, mark: &str) -> bool {
         self.seen.as_deref() == Some(mark)
     }
 
-    /// Until when it leads, if it does or did.
+    /// The time until which it leads, if it does or did.
     pub(super) fn leads_until(&self) -> Option<Duration> {
         self.leads_until
     }
@@ -211,9 +210,9 @@ mod tests {
         Election::new("me".to_owned(), PERIODS)
     }
 
-    /// What it does about a record that it sees now.
-    fn look(election: &mut Election, record: Option<&Record>, now: u64) -> Decision {
-        election.see(record, second(now));
+    /// What it does about a record that it observes now.
+    fn reconcile(election: &mut Election, record: Option<&Record>, now: u64) -> Decision {
+        election.observe(record, second(now));
         election.decide(record, second(now))
     }
 
@@ -230,8 +229,8 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_not_there_is_made() {
-        let decision = look(&mut election(), None, 0);
+    fn a_missing_lease_is_created() {
+        let decision = reconcile(&mut election(), None, 0);
         assert_eq!(decision, Decision::Acquire { transitions: 0 });
     }
 
@@ -239,19 +238,19 @@ mod tests {
     fn a_lease_that_is_never_renewed_ends_its_duration_after_it_was_first_seen() {
         let mut election = election();
         let other = record("other", 20, "1");
-        assert_eq!(look(&mut election, Some(&other), 0), wait(20));
-        assert_eq!(look(&mut election, Some(&other), 19), wait(20));
+        assert_eq!(reconcile(&mut election, Some(&other), 0), wait(20));
+        assert_eq!(reconcile(&mut election, Some(&other), 19), wait(20));
         let renewed = record("other", 20, "2");
-        assert_eq!(look(&mut election, Some(&renewed), 19), wait(39));
-        let decision = look(&mut election, Some(&renewed), 39);
+        assert_eq!(reconcile(&mut election, Some(&renewed), 19), wait(39));
+        let decision = reconcile(&mut election, Some(&renewed), 39);
         assert_eq!(decision, Decision::Acquire { transitions: 4 });
     }
 
     #[test]
-    fn a_lease_that_was_given_up_is_taken_at_once() {
+    fn a_released_lease_is_acquired_at_once() {
         let mut election = election();
-        look(&mut election, Some(&record("other", 15, "1")), 0);
-        let decision = look(&mut election, Some(&record("", 1, "2")), 1);
+        reconcile(&mut election, Some(&record("other", 15, "1")), 0);
+        let decision = reconcile(&mut election, Some(&record("", 1, "2")), 1);
         assert_eq!(decision, Decision::Acquire { transitions: 4 });
     }
 
@@ -266,8 +265,8 @@ mod tests {
             None,
         ] {
             let mut election = election();
-            look(&mut election, Some(&record("other", 15, "1")), 0);
-            let decision = look(&mut election, edited.as_ref(), 1);
+            reconcile(&mut election, Some(&record("other", 15, "1")), 0);
+            let decision = reconcile(&mut election, edited.as_ref(), 1);
             let Decision::Wait { until } = decision else {
                 panic!("{edited:?}: {decision:?}");
             };
@@ -278,39 +277,39 @@ mod tests {
     #[test]
     fn a_duration_that_no_leader_writes_counts_as_our_own() {
         for seconds in [i64::MIN, -1, 0, 601, 1_000_000_000, i64::MAX] {
-            let decision = look(&mut election(), Some(&record("x", seconds, "1")), 0);
+            let decision = reconcile(&mut election(), Some(&record("x", seconds, "1")), 0);
             assert_eq!(decision, wait(15), "{seconds}");
         }
         let mut missing = record("x", 0, "1");
         missing.seconds = None;
-        assert_eq!(look(&mut election(), Some(&missing), 0), wait(15));
+        assert_eq!(reconcile(&mut election(), Some(&missing), 0), wait(15));
     }
 
     #[test]
-    fn a_leader_renews_what_is_its_own_or_nobodys() {
+    fn a_leader_renews_a_lease_that_is_its_own_or_has_no_holder() {
         let mut election = leading();
         for found in [
             Some(record("me", 15, "mine")),
             Some(record("me", -1, "edited")),
             Some(record("", 15, "emptied")),
-            Some(record("", 1, "given up by hand")),
+            Some(record("", 1, "released by hand")),
             None,
         ] {
-            let decision = look(&mut election, found.as_ref(), 5);
+            let decision = reconcile(&mut election, found.as_ref(), 5);
             assert!(matches!(decision, Decision::Renew { .. }), "{found:?}");
         }
     }
 
     #[test]
-    fn a_leader_stops_when_the_lease_is_anothers_or_its_time_is_over() {
+    fn a_leader_stops_when_another_holds_the_lease_or_the_deadline_has_passed() {
         let mut election = leading();
         let by = "other".to_owned();
-        let decision = look(&mut election, Some(&record("other", 15, "1")), 5);
+        let decision = reconcile(&mut election, Some(&record("other", 15, "1")), 5);
         assert_eq!(decision, Decision::Lost(Loss::Taken { by }));
         let mut election = leading();
         assert!(election.may_send(second(9)));
         assert!(!election.may_send(second(10)));
-        let decision = look(&mut election, Some(&record("me", 15, "mine")), 10);
+        let decision = reconcile(&mut election, Some(&record("me", 15, "mine")), 10);
         assert_eq!(decision, Decision::Lost(Loss::Late));
     }
 
@@ -325,10 +324,10 @@ mod tests {
     }
 
     #[test]
-    fn what_an_attempt_with_a_lost_answer_wrote_is_taken_up_again() {
+    fn a_lease_acquired_by_an_attempt_whose_answer_was_lost_is_renewed() {
         let mut election = election();
         assert!(election.may_send(second(0)));
-        let decision = look(&mut election, Some(&record("me", 15, "1")), 3);
+        let decision = reconcile(&mut election, Some(&record("me", 15, "1")), 3);
         assert_eq!(decision, Decision::Acquire { transitions: 3 });
     }
 
@@ -336,16 +335,16 @@ mod tests {
     fn an_attempt_that_comes_late_to_a_deleted_lease_takes_nothing_from_its_holder() {
         let mut election = election();
         assert_eq!(
-            look(&mut election, None, 0),
+            reconcile(&mut election, None, 0),
             Decision::Acquire { transitions: 0 }
         );
         assert!(election.may_send(second(0)));
-        // Another was faster; then the lease is deleted, and the attempt arrives.
+        // Another replica was faster. Then the lease is deleted, and the attempt arrives.
         let other = record("other", 15, "1");
-        assert_eq!(look(&mut election, Some(&other), 3), wait(18));
+        assert_eq!(reconcile(&mut election, Some(&other), 3), wait(18));
         let late = record("me", 15, "2");
-        assert_eq!(look(&mut election, Some(&late), 4), wait(18));
-        let decision = look(&mut election, Some(&late), 18);
+        assert_eq!(reconcile(&mut election, Some(&late), 4), wait(18));
+        let decision = reconcile(&mut election, Some(&late), 18);
         assert_eq!(decision, Decision::Acquire { transitions: 3 });
     }
 }

@@ -1,4 +1,4 @@
-//! The task that waits for its turn to lead, stays the leader, and gives the lease up at the end.
+//! The task that acquires the lease, renews it, and releases it at the end.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
@@ -20,28 +20,28 @@ use super::{LEASE, Periods};
 use crate::clock::{self, Clock};
 use crate::reconcile::health::Health;
 
-/// The source of its faults, in logs and in `/readyz?verbose`.
+/// The source of its problems, in logs and in `/readyz?verbose`.
 const SOURCE: &str = "leader election";
-/// The pause after somebody else was faster: nobody waits for long, nobody asks without a pause.
+/// The pause after another client wrote the Lease first: short, but never a busy loop.
 const PAUSE_AFTER_RACE: Duration = Duration::from_millis(50);
-/// How often a lease is tried to be given up: against edits by others.
-const ATTEMPTS_TO_GIVE_UP: usize = 3;
+/// Attempts to release the lease. One fails when another client edits the Lease.
+const MAX_RELEASE_ATTEMPTS: usize = 3;
 
-/// What an elector must know.
+/// The settings of an elector.
 pub struct Settings {
     /// A client without retries.
     pub client: Client,
-    /// Where the Lease is.
+    /// The namespace of the Lease.
     pub namespace: String,
-    /// How long things take.
+    /// The timing of the election.
     pub periods: Periods,
-    /// The wall clock: only for times that people read.
+    /// The wall clock: only for times that users read.
     pub clock: Clock,
-    /// Where lasting faults go.
+    /// Where lasting problems are reported.
     pub health: Health,
 }
 
-/// Who leads, as far as it is known.
+/// The known leader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     /// The holder of the lease; empty before it was first read.
@@ -58,13 +58,13 @@ pub struct Elector {
     election: Election,
     fence: Fence,
     state: watch::Sender<State>,
-    /// The Lease as this replica wrote it last, to be written anew without looking.
+    /// The Lease as this replica wrote it last, to be renewed without a read.
     written: Option<Lease>,
-    /// Rings when somebody writes the Lease.
-    bell: LeaseWatch,
+    /// Reports changes of the Lease.
+    lease_watch: LeaseWatch,
 }
 
-/// What a look at the Lease came to.
+/// The result of an attempt to acquire or renew the lease.
 enum Turn {
     Leads,
     Wait(Duration),
@@ -72,7 +72,7 @@ enum Turn {
 }
 
 impl Elector {
-    /// A replica with a name of its own.
+    /// A replica with a unique name.
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -87,39 +87,39 @@ impl Elector {
             fence: Fence::default(),
             state: watch::Sender::default(),
             written: None,
-            bell: LeaseWatch::default(),
+            lease_watch: LeaseWatch::default(),
             me,
         })
     }
 
-    /// What the clients of the reconcilers are to run their connections with.
+    /// The fence for the connections of the reconcilers.
     pub fn fence(&self) -> Fence {
         self.fence.clone()
     }
 
-    /// Who leads, now and at every change.
+    /// The known leader, and every change of it.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// Waits until it is this replica's turn to lead, then works for as long as it is. `work` is given
-    /// the Lease, to tell Events of, and this replica's name in it. It ends by itself when it is told
-    /// to, and only then the lease is given up. When `retire` is cancelled, a replica that does not
-    /// lead leaves the election.
+    /// Waits until this replica leads, then runs `work` for as long as it leads. `work` gets a reference to the Lease,
+    /// for Events about it, and this replica's name in it. The lease is released only after `work` has ended by itself,
+    /// which it does when the process stops. When `resign` is cancelled, a replica that does not lead leaves the
+    /// election.
     ///
     /// # Errors
-    /// When the leadership is lost: by then the work is cancelled, and nothing of it is sent any more.
-    /// Or the error of the work.
+    /// When the leadership is lost: by then `work` is cancelled, and its clients send nothing more. Or the error of
+    /// `work`.
     pub async fn lead<W>(
         mut self,
-        retire: &CancellationToken,
+        resign: &CancellationToken,
         work: impl FnOnce(ObjectReference, String) -> W,
     ) -> anyhow::Result<()>
     where
         W: Future<Output = anyhow::Result<()>>,
     {
         tracing::info!(identity = self.me, lease = self.name(), "waiting to lead");
-        if !self.acquire(retire).await {
+        if !self.acquire(resign).await {
             return Ok(());
         }
         tracing::info!(identity = self.me, lease = self.name(), "leading");
@@ -131,20 +131,20 @@ impl Elector {
             let work = work(about.unwrap_or_default(), self.me.clone());
             tokio::select! {
                 biased;
-                loss = self.keep() => Err(loss),
+                loss = self.renew() => Err(loss),
                 ended = work => Ok(ended),
             }
         };
         self.fence.close();
         match ended {
             Ok(ended) => {
-                self.give_up().await;
+                self.release().await;
                 ended
             }
             Err(Loss::Late) => bail!(
                 "lost the leadership: the lease {} was not renewed in time{}",
                 self.name(),
-                self.trouble()
+                self.problem()
             ),
             Err(Loss::Taken { by }) => {
                 bail!(
@@ -159,8 +159,8 @@ impl Elector {
         format!("{}/{LEASE}", self.leases.namespace())
     }
 
-    /// What did not work last, if something did not.
-    fn trouble(&self) -> String {
+    /// The current problem with the Lease, if any.
+    fn problem(&self) -> String {
         let problems = self.health.problems().into_iter();
         let mut ours = problems.filter(|(source, _)| source == SOURCE);
         ours.next()
@@ -168,39 +168,39 @@ impl Elector {
             .unwrap_or_default()
     }
 
-    /// Whether this replica leads; else it was told to retire.
-    async fn acquire(&mut self, retire: &CancellationToken) -> bool {
-        while !retire.is_cancelled() {
-            // A call is never cut short: it may have been heard.
-            let pause = match self.turn().await {
+    /// Waits until this replica leads, and returns true, or until `resign` is cancelled, and returns false.
+    async fn acquire(&mut self, resign: &CancellationToken) -> bool {
+        while !resign.is_cancelled() {
+            // A request is never cancelled: the API server may have received it.
+            let pause = match self.try_lead().await {
                 Ok(Turn::Leads) => {
-                    // Nobody listens to it any more.
-                    self.bell = LeaseWatch::default();
+                    // A leader does not watch the Lease.
+                    self.lease_watch = LeaseWatch::default();
                     return true;
                 }
                 Ok(Turn::Wait(until)) => {
-                    self.health.well(SOURCE);
+                    self.health.clear(SOURCE);
                     until
                         .saturating_sub(clock::up())
                         .min(jittered(self.periods.retry_period))
                 }
                 Ok(Turn::Lost(_)) | Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
                 Err(Error::Other(problem)) => {
-                    self.health.ill(SOURCE, &problem);
+                    self.health.report(SOURCE, &problem);
                     jittered(self.periods.retry_period)
                 }
             };
             tokio::select! {
                 () = sleep(pause) => {}
-                () = self.bell.ring(&self.leases) => {}
-                () = retire.cancelled() => {}
+                () = self.lease_watch.changed(&self.leases) => {}
+                () = resign.cancelled() => {}
             }
         }
         false
     }
 
-    /// Renews until that is not possible any more.
-    async fn keep(&mut self) -> Loss {
+    /// Renews the lease until it is lost.
+    async fn renew(&mut self) -> Loss {
         let mut pause = self.periods.retry_period;
         loop {
             let left = |election: &Election| {
@@ -211,31 +211,31 @@ impl Elector {
             if left(&self.election).is_zero() {
                 return Loss::Late;
             }
-            pause = match self.turn().await {
+            pause = match self.try_lead().await {
                 Ok(Turn::Lost(loss)) => return loss,
                 Ok(Turn::Leads | Turn::Wait(_)) => {
-                    self.health.well(SOURCE);
+                    self.health.clear(SOURCE);
                     self.periods.retry_period
                 }
                 Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
                 Err(Error::Other(problem)) => {
-                    self.health.ill(SOURCE, &problem);
+                    self.health.report(SOURCE, &problem);
                     self.periods.retry_period
                 }
             };
         }
     }
 
-    /// Looks, decides and acts once.
-    async fn turn(&mut self) -> Result<Turn, Error> {
+    /// Reads the Lease, decides, and writes it if necessary, once.
+    async fn try_lead(&mut self) -> Result<Turn, Error> {
         let lease = if let Some(written) = self.written.take() {
             Some(written)
         } else {
-            let lease = self.leases.get(self.patience()).await?;
+            let lease = self.leases.get(self.call_timeout()).await?;
             let record = lease.as_ref().map(Lease::record);
-            self.election.see(record.as_ref(), clock::up());
-            self.bell.since = lease.as_ref().map(|lease| lease.version().to_owned());
-            self.tell(record.map(|record| record.holder).unwrap_or_default());
+            self.election.observe(record.as_ref(), clock::up());
+            self.lease_watch.since = lease.as_ref().map(|lease| lease.version().to_owned());
+            self.publish_holder(record.map(|record| record.holder).unwrap_or_default());
             lease
         };
         let record = lease.as_ref().map(Lease::record);
@@ -252,21 +252,24 @@ impl Elector {
             is_new,
             now: (self.clock)(),
         };
-        let patience = self.patience();
+        let call_timeout = self.call_timeout();
         let sent = clock::up();
         if !self.election.may_send(sent) {
             return Ok(Turn::Lost(Loss::Late));
         }
-        let written = self.leases.write(lease.as_ref(), &claim, patience).await?;
+        let written = self
+            .leases
+            .write(lease.as_ref(), &claim, call_timeout)
+            .await?;
         let until = self.election.won(&written.record(), sent, clock::up());
         self.fence.open_until(until);
         self.written = Some(written);
-        self.tell(self.me.clone());
+        self.publish_holder(self.me.clone());
         Ok(Turn::Leads)
     }
 
-    /// How long a call may take now: never longer than the time to lead.
-    fn patience(&self) -> Duration {
+    /// The time limit of a call that starts now. A leader's call ends before its time to lead.
+    fn call_timeout(&self) -> Duration {
         let left = self
             .election
             .leads_until()
@@ -274,7 +277,7 @@ impl Elector {
         self.periods.call().min(left.unwrap_or(Duration::MAX))
     }
 
-    fn tell(&self, holder: String) {
+    fn publish_holder(&self, holder: String) {
         let state = State { holder };
         self.state.send_if_modified(|known| {
             known != &state && {
@@ -284,10 +287,11 @@ impl Elector {
         });
     }
 
-    /// Lets another replica lead at once. Should that fail, it waits until the lease ends.
-    async fn give_up(&mut self) {
-        for _ in 0..ATTEMPTS_TO_GIVE_UP {
-            match self.try_to_give_up().await {
+    /// Releases the lease, so that another replica leads at once. If that fails, the others wait until the lease
+    /// expires.
+    async fn release(&mut self) {
+        for _ in 0..MAX_RELEASE_ATTEMPTS {
+            match self.try_to_release().await {
                 Ok(()) => return,
                 Err(Error::LostRace) => sleep(jittered(PAUSE_AFTER_RACE)).await,
                 Err(Error::Other(problem)) => {
@@ -298,10 +302,10 @@ impl Elector {
         }
     }
 
-    async fn try_to_give_up(&mut self) -> Result<(), Error> {
+    async fn try_to_release(&mut self) -> Result<(), Error> {
         let lease = match self.written.take() {
             Some(lease) => Some(lease),
-            None => self.leases.get(self.patience()).await?,
+            None => self.leases.get(self.call_timeout()).await?,
         };
         let Some(lease) = lease.filter(|lease| lease.record().holder == self.me) else {
             return Ok(());
@@ -313,29 +317,31 @@ impl Elector {
             is_new: true,
             now: (self.clock)(),
         };
-        let patience = self.patience();
+        let call_timeout = self.call_timeout();
         if !self.election.may_send(clock::up()) {
             return Ok(());
         }
-        self.leases.write(Some(&lease), &claim, patience).await?;
+        self.leases
+            .write(Some(&lease), &claim, call_timeout)
+            .await?;
         tracing::info!(lease = self.name(), "gave the lease up");
-        self.tell(String::new());
+        self.publish_holder(String::new());
         Ok(())
     }
 }
 
-/// Rings when somebody writes the Lease, so that nobody has to look often. Where watching does not
-/// work, the looks at every pause are enough.
+/// A watch of the Lease, so that a replica need not poll often. If the watch does not work, the reads after every pause
+/// are enough.
 #[derive(Default)]
 struct LeaseWatch {
     watch: Option<Pin<Box<dyn Stream<Item = ()> + Send>>>,
-    /// The version that was read last.
+    /// The resource version read last.
     since: Option<String>,
 }
 
 impl LeaseWatch {
-    /// Ends when it rings; else never.
-    async fn ring(&mut self, leases: &Leases) {
+    /// Returns when the Lease has changed; never if the watch does not work.
+    async fn changed(&mut self, leases: &Leases) {
         if self.watch.is_none() {
             let since = self.since.as_deref().unwrap_or("0");
             if let Ok(watch) = leases.changes(since).await {
@@ -352,15 +358,14 @@ impl LeaseWatch {
     }
 }
 
-/// Up to a fifth longer, so that replicas do not go in step.
+/// The pause plus up to a fifth, so that replicas do not act in lockstep.
 fn jittered(pause: Duration) -> Duration {
     // A hasher's keys are random.
     let random = u32::try_from(RandomState::new().hash_one(0) % 1_000).unwrap_or_default();
     pause + pause * random / 5_000
 }
 
-/// The pod's name, or the machine's, and something that no other process has: a pod keeps its name when
-/// its container is started anew.
+/// The name of the pod, or of the machine, and a random suffix: a pod keeps its name when its container restarts.
 fn identity() -> anyhow::Result<String> {
     let name = ["POD_NAME", "HOSTNAME"].into_iter();
     let name = name

@@ -1,4 +1,4 @@
-//! Lets nothing out when the time to lead is over.
+//! Stops all requests of the reconcilers when the time to lead is over.
 
 use std::io;
 use std::pin::Pin;
@@ -14,15 +14,15 @@ use tower::Service;
 
 use crate::{client, clock};
 
-/// Whether the time to lead is not over yet. Cheap to clone.
+/// Open as long as this replica leads. Cheap to clone.
 ///
-/// Checks in the reconcilers would not do: a process can be stopped after any of them, with requests
-/// on their way through the client. So it is asked when bytes are handed to the system, right before
-/// that. What the system has by then cannot be called back.
+/// Checks in the reconcilers would not be enough: a process can be suspended after any of them, with requests on their
+/// way through the client. So the check comes right before the bytes are passed to the kernel. Bytes already passed
+/// cannot be called back.
 ///
-/// The election itself is not behind it: it has to write the Lease to open it. A write of it that comes late is refused
-/// by the resource version in it. Nor does it hold for a virtual machine that its hypervisor stopped: no clock in it
-/// counts that time.
+/// The election's own requests bypass the fence: the elector writes the Lease to open it. The API server rejects a late
+/// write by its resource version. The fence does not protect against a hypervisor that suspends the machine: no clock
+/// in the machine counts that time.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
     /// Nanoseconds by [`clock::up`]: enough for 584 years.
@@ -35,21 +35,21 @@ impl Fence {
         clock::up().as_nanos() < u128::from(self.until.load(Ordering::Relaxed))
     }
 
-    /// Makes connections that send only as long as the fence is open.
-    pub fn wire(&self) -> FencedConnector {
+    /// A connector for connections that send only while the fence is open.
+    pub fn connector(&self) -> FencedConnector {
         FencedConnector {
             tcp: client::tcp(),
             fence: self.clone(),
         }
     }
 
-    /// Opens it until then, by [`clock::up`].
+    /// Opens the fence until that time by [`clock::up`].
     pub(super) fn open_until(&self, until: Duration) {
         let until = u64::try_from(until.as_nanos()).unwrap_or(u64::MAX);
         self.until.store(until, Ordering::Relaxed);
     }
 
-    /// Nothing is sent any more.
+    /// Closes the fence: nothing more is sent.
     pub(super) fn close(&self) {
         self.until.store(0, Ordering::Relaxed);
     }
@@ -92,7 +92,7 @@ pub struct Fenced<S> {
 }
 
 impl<S: Unpin> Fenced<S> {
-    /// The connection to write to, if that is still allowed.
+    /// The connection to write to, if the fence is open.
     fn open(&mut self) -> io::Result<Pin<&mut S>> {
         if self.fence.is_open() {
             Ok(Pin::new(&mut self.stream))

@@ -1,5 +1,5 @@
-//! The Lease in the API server. It is read as JSON and written back with all that is not ours in it:
-//! whatever somebody made of it can be read, and nothing that a newer API has is lost.
+//! The Lease in the API server. It is read as JSON and written back with all foreign fields. So any manual edit can be
+//! read, and no field of a newer API is lost.
 
 use std::time::Duration;
 
@@ -31,9 +31,9 @@ pub(super) struct Leases {
 /// Why a call failed.
 #[derive(Debug)]
 pub(super) enum Error {
-    /// Somebody wrote it meanwhile.
+    /// Another client wrote the Lease first.
     LostRace,
-    /// In words.
+    /// Any other error, as a message.
     Other(String),
 }
 
@@ -44,7 +44,7 @@ pub(super) struct Claim<'a> {
     pub(super) transitions: i64,
     /// The holder is a new one.
     pub(super) is_new: bool,
-    /// By the wall clock, for people to read.
+    /// By the wall clock, for users to read.
     pub(super) now: DateTime<Utc>,
 }
 
@@ -78,7 +78,7 @@ impl Lease {
     }
 }
 
-/// The object with a claim in it.
+/// The Lease with the claim in its spec.
 fn claimed(lease: Option<&Lease>, claim: &Claim<'_>) -> Value {
     let mut body = lease.map_or_else(
         || {
@@ -118,45 +118,45 @@ impl Leases {
         LeaseKind::url_path(&(), Some(&self.namespace))
     }
 
-    /// The Lease, if it is there.
-    pub(super) async fn get(&self, patience: Duration) -> Result<Option<Lease>, Error> {
+    /// Reads the Lease, if there is one.
+    pub(super) async fn get(&self, timeout: Duration) -> Result<Option<Lease>, Error> {
         let request = Request::new(self.path()).get(LEASE, &GetParams::default());
         let call = async {
             let request = request.map_err(kube::Error::BuildRequest)?;
             self.client.request::<Value>(request).await
         };
-        match self.call("get").run_within(patience, call).await {
+        match self.call("get").run_within(timeout, call).await {
             Ok(lease) => Ok(Some(Lease(lease))),
             Err(call::Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Writes a claim over the Lease that was read, or makes it when there was none.
+    /// Replaces the Lease that was read with a claim, or creates it when there was none.
     pub(super) async fn write(
         &self,
         lease: Option<&Lease>,
         claim: &Claim<'_>,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Lease, Error> {
         let body = claimed(lease, claim).to_string().into_bytes();
         let (client, namespace) = (&self.client, self.namespace.as_str());
         let written = if lease.is_none() {
             let call = write::create::<LeaseKind, Value>(client, namespace, body);
-            self.call("create").run_within(patience, call).await
+            self.call("create").run_within(timeout, call).await
         } else {
-            // The version that was read is in the body: over any other it is refused.
+            // The body has the version that was read. The API server rejects the write over any other.
             let request = Request::new(self.path()).replace(LEASE, &write::params(), body);
             let call = async {
                 let request = request.map_err(kube::Error::BuildRequest)?;
                 client.request::<Value>(request).await
             };
-            self.call("update").run_within(patience, call).await
+            self.call("update").run_within(timeout, call).await
         };
         Ok(Lease(written?))
     }
 
-    /// Whatever happens to the Lease after that version, one item for each.
+    /// A stream with an item for each change of the Lease after that version.
     pub(super) async fn changes(
         &self,
         version: &str,

@@ -1,15 +1,14 @@
-//! Leader election: of several replicas one reconciles. Webhooks are served by all of them.
+//! Leader election: one of several replicas reconciles. All of them serve webhooks.
 //!
-//! The replicas share a Lease, written as client-go writes it. [`decision`] is the pure part: what to
-//! do after what was seen, by a clock that nobody can set. [`lease`] reads and writes the object, with
-//! few assumptions about what stands in it, as anybody may edit it. [`elector`] puts both together:
-//! it waits for its turn, renews, and gives the lease up at the end.
+//! The replicas share a Lease, written as client-go writes it. [`decision`] is the pure part: what to do after each
+//! observation, by a monotonic clock. [`lease`] reads and writes the object. It assumes little about its content, since
+//! users may edit it. [`elector`] combines both: it acquires the lease, renews it, and releases it at the end.
 //!
-//! A process can be stopped at any point and go on an hour later. So the reconcilers have a client of
-//! their own that sends nothing when the time is over: [`fence`].
+//! A process can be suspended at any point and continue an hour later. So the reconcilers have a client of their own
+//! that sends nothing once the lease has expired: [`fence`].
 //!
-//! At most one replica leads, but nothing that must never happen rests on that: every write has its
-//! precondition, and docs/at/exactly-once.md relies on no leader.
+//! At most one replica leads, but safety does not depend on that: every write has a precondition, and
+//! docs/at/exactly-once.md assumes no leader.
 
 mod decision;
 mod elector;
@@ -26,27 +25,27 @@ pub use fence::{Fence, Fenced, FencedConnector};
 /// The name of the Lease.
 pub const LEASE: &str = "my-operator";
 
-/// The longest lease. A longer one in a Lease is nobody's promise but somebody's mistake.
+/// The longest lease duration. No replica writes a longer one, so a longer one in a Lease is a manual edit.
 const MAX_LEASE: Duration = Duration::from_mins(10);
 /// The shortest pause between two attempts.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long things take, in client-go's words.
+/// The timing of the election, under client-go's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
-    /// For how long after its last renewal a leader is left alone by the others.
+    /// How long the others wait after the leader's last renewal.
     pub lease_duration: Duration,
-    /// For how long a leader that cannot renew goes on before it ends.
+    /// How long a leader that cannot renew goes on before it stops.
     pub renew_deadline: Duration,
     /// The pause between two attempts to lead, or to renew.
     pub retry_period: Duration,
 }
 
 impl Periods {
-    /// Whether they can work together.
+    /// Checks that the periods are consistent.
     ///
     /// # Errors
-    /// What is wrong, with the names of the flags.
+    /// When they are not. The message names the flags.
     pub fn check(&self) -> Result<(), String> {
         let Self {
             lease_duration,
@@ -76,14 +75,14 @@ impl Periods {
         Ok(())
     }
 
-    /// As it stands in the Lease: whole seconds, and never less than is meant.
+    /// The lease duration as written in the Lease: whole seconds, rounded up.
     fn lease_seconds(&self) -> u64 {
         let whole = self.lease_duration.as_secs();
         whole + u64::from(self.lease_duration.subsec_nanos() > 0)
     }
 
-    /// How long one call may take. Two thirds: an API server that takes five seconds for everything
-    /// is still good enough for the defaults, and after a lost call there is time for another.
+    /// The time limit of one call. Two thirds of the renew deadline: with the defaults an API server may take five
+    /// seconds for each call, and after a lost call there is time for another.
     fn call(&self) -> Duration {
         self.renew_deadline * 2 / 3
     }

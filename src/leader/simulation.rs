@@ -1,8 +1,8 @@
-//! Random schedules of replicas that elect a leader: slow, lost and late calls, processes that are stopped and
-//! go on, die, start and give up, clocks of their own, leases edited by hand. Never may two of them lead.
+//! Random schedules of replicas that elect a leader: slow, lost and late calls, processes that are suspended, die,
+//! start and release the lease, clocks that drift, leases edited by hand. Two of them must never lead at once.
 //!
-//! And schedules in which the API server answers and watches deliver, while leaders die or are terminated:
-//! the next one must lead as soon as docs/operations/high-availability.md promises.
+//! And schedules in which the API server answers and watches deliver, while leaders die or are terminated. The next one
+//! must lead as soon as docs/operations/high-availability.md promises.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::panic)]
 
@@ -15,9 +15,9 @@ use my_operator_rounds::{cases, given_seed, lengths};
 use super::Periods;
 use super::decision::{Decision, Election, Record};
 
-/// So long things go wrong, in milliseconds of the true time.
+/// How long things go wrong, in milliseconds of the true time.
 const TROUBLE: u64 = 300_000;
-/// So long nothing does, at the end.
+/// How long everything works after that.
 const PEACE: u64 = 60_000;
 
 const PERIODS: Periods = periods(15_000, 10_000, 2_000);
@@ -30,14 +30,14 @@ const fn periods(lease: u64, renew: u64, retry: u64) -> Periods {
     }
 }
 
-/// The longest time that a message takes to or from an API server that is well, in milliseconds.
+/// The longest time that a message takes to or from a healthy API server, in milliseconds.
 const WELL: u64 = 50;
 /// How many leaders die or are terminated in one schedule with a healthy API server.
 const CHANGES: u32 = 12;
-/// How often a leader tries to give the lease up.
-const ATTEMPTS_TO_GIVE_UP: u32 = 3;
+/// How often a leader tries to release the lease.
+const MAX_RELEASE_ATTEMPTS: u32 = 3;
 
-/// The Lease as the API server has it: versions, and refused writes over any but the last.
+/// The Lease in the API server, which rejects writes over any version but the latest.
 #[derive(Clone, Default)]
 struct Server {
     stored: Option<(u64, Record)>,
@@ -88,7 +88,7 @@ enum What {
     Return { answer: Answer, sent: Duration },
     /// No answer came in time.
     GiveUpWaiting,
-    /// The replica is told to end.
+    /// The replica gets a termination signal.
     Terminate,
     /// The watch of a replica delivers that the lease was written.
     Ring,
@@ -100,23 +100,23 @@ enum What {
 struct Replica {
     name: String,
     election: Election,
-    /// Its clock at the true time 0.
+    /// The replica's clock at the true time 0.
     offset: Duration,
     /// How fast its clock goes: near 1.
     rate: f64,
-    /// The step of its work that counts; what belongs to earlier ones comes too late.
+    /// The current step of its work. Events of earlier steps come too late.
     step: u64,
     /// When it was sent, by its own clock.
     sent: Duration,
     known: Option<(u64, Record)>,
     leads_until: Option<Duration>,
     ending: bool,
-    attempts_to_give_up: u32,
-    /// It does nothing until it has waited, or the watch delivers.
+    release_attempts: u32,
+    /// It waits until its pause ends, or the watch delivers.
     pausing: bool,
-    /// What the watch has delivered while it did something else.
+    /// How many changes the watch delivered while it did something else.
     rings: u32,
-    /// It does nothing before, in true time.
+    /// It is suspended until then, in true time.
     stopped_until: u64,
 }
 
@@ -131,7 +131,7 @@ impl Replica {
     }
 }
 
-/// Nobody leads, because of something that is followed by another leader in time.
+/// A time without a leader, after an event that another leader must follow in time.
 #[derive(Clone, Copy)]
 struct Vacancy {
     since: u64,
@@ -143,16 +143,16 @@ struct Vacancy {
 struct World {
     random: Rng,
     periods: Periods,
-    /// The API server answers, watches deliver, and nobody is stopped or edits the lease.
+    /// The API server answers, watches deliver, no replica is suspended, and no user edits the lease.
     well: bool,
     vacancy: Option<Vacancy>,
     changes: u32,
-    /// How long it took until another led after one died, and after one was told to end.
+    /// How long it took until another replica led after a leader died, and after one was terminated.
     longest: [u64; 2],
     server: Server,
     replicas: Vec<Replica>,
     born: usize,
-    /// Nobody is born before.
+    /// No replica starts before.
     no_birth_until: u64,
     /// (true time, number) -> (replica, its step, what).
     events: BTreeMap<(u64, u64), (String, u64, What)>,
@@ -167,7 +167,7 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 impl World {
-    /// Everything goes wrong for a while.
+    /// A world in which everything goes wrong for a while.
     fn in_trouble(seed: u64) -> Self {
         let mut world = Self::new(seed, PERIODS, false);
         if world.random.bool() {
@@ -177,7 +177,7 @@ impl World {
         world
     }
 
-    /// Leaders die or are told to end, and nothing else goes wrong. The promises hold for all periods.
+    /// A world in which leaders die or are terminated, and nothing else goes wrong. The promises hold for all periods.
     fn well(seed: u64) -> Self {
         let all = [
             PERIODS,
@@ -218,7 +218,7 @@ impl World {
         let name = format!("r{}", self.born);
         self.born += 1;
         let offset = Duration::from_secs(self.random.u64(0..10_000_000));
-        // No clock that is kept by NTP is faster or slower than by 1 in 2,000.
+        // NTP bounds the drift of a clock to 1 in 2,000.
         let drift = if self.well { 0.0005 } else { 0.02 };
         self.replicas.push(Replica {
             election: Election::new(name.clone(), self.periods),
@@ -229,7 +229,7 @@ impl World {
             known: None,
             leads_until: None,
             ending: false,
-            attempts_to_give_up: 0,
+            release_attempts: 0,
             pausing: false,
             rings: 0,
             stopped_until: 0,
@@ -258,7 +258,7 @@ impl World {
         self.well || now >= TROUBLE
     }
 
-    /// How long a message is on its way.
+    /// How long a message takes.
     fn delay(&mut self, now: u64) -> u64 {
         if self.is_well(now) {
             return self.random.u64(0..=WELL);
@@ -285,7 +285,9 @@ impl World {
         if let Some(vacancy) = self.vacancy.filter(|vacancy| now > vacancy.until) {
             let Vacancy { since, what, .. } = vacancy;
             let late = now - since;
-            self.wrong = Some(format!("{late} ms after {what} nobody leads, at {now}"));
+            self.wrong = Some(format!(
+                "{late} ms after {what} there is no leader, at {now}"
+            ));
         }
         let done = if self.well {
             self.changes == CHANGES && self.vacancy.is_none()
@@ -368,14 +370,14 @@ impl World {
         if !lost {
             self.plan(at, &name, step, What::Arrive(request));
         }
-        let patience = now + milliseconds(self.periods.call());
-        self.plan(patience, &name, step, What::GiveUpWaiting);
+        let timeout = now + milliseconds(self.periods.call());
+        self.plan(timeout, &name, step, What::GiveUpWaiting);
     }
 
     fn pause(&mut self, now: u64, index: usize, pause: u64) {
         let replica = &mut self.replicas[index];
         replica.step += 1;
-        // Who leads or ends has no watch.
+        // A replica that leads or ends has no watch.
         let waits = replica.leads_until.is_none() && !replica.ending;
         let rung = waits && replica.rings > 0;
         replica.rings -= u32::from(rung);
@@ -386,9 +388,9 @@ impl World {
     }
 
     /// The replica ends, and another process takes its place.
-    fn end(&mut self, now: u64, index: usize, why: &str) {
+    fn end(&mut self, now: u64, index: usize, reason: &str) {
         let replica = self.replicas.remove(index);
-        self.note(now, &format!("{} ends: {why}", replica.name));
+        self.note(now, &format!("{} ends: {reason}", replica.name));
         self.give_birth(now);
     }
 
@@ -411,12 +413,12 @@ impl World {
                 }
             }
             What::Return { answer, sent } => match answer {
-                answer if self.replicas[index].ending => self.give_up(now, index, answer),
+                answer if self.replicas[index].ending => self.release(now, index, answer),
                 Answer::Found(found) => {
                     let replica = &mut self.replicas[index];
                     let clock = replica.clock(now);
                     let record = found.as_ref().map(|(_, record)| record);
-                    replica.election.see(record, clock);
+                    replica.election.observe(record, clock);
                     self.act(now, index, found);
                 }
                 Answer::Written(version, record) => {
@@ -438,7 +440,7 @@ impl World {
                 }
             },
             What::GiveUpWaiting if self.replicas[index].ending => {
-                self.end(now, index, "could not give it up");
+                self.end(now, index, "could not release the lease");
             }
             What::GiveUpWaiting => {
                 let pause = self.jittered(self.periods.retry_period);
@@ -456,7 +458,7 @@ impl World {
         }
     }
 
-    /// What the watch delivers ends the pause of one who waits.
+    /// A change that the watch delivers ends the pause of a waiting replica.
     fn rung(&mut self, now: u64, index: usize) {
         let replica = &mut self.replicas[index];
         if replica.pausing {
@@ -490,40 +492,40 @@ impl World {
         self.plan(now, &name, step, What::Send { over, record });
     }
 
-    /// A leader's work is over, then it gives the lease up; any other ends.
+    /// A leader ends its work and releases the lease. Any other replica ends at once.
     fn terminate(&mut self, now: u64, index: usize) {
         if !self.replicas[index].leads(now) {
-            return self.end(now, index, "told to");
+            return self.end(now, index, "terminated");
         }
         let replica = &mut self.replicas[index];
         replica.leads_until = None;
         replica.ending = true;
         match replica.known.take() {
             Some((version, record)) => self.send_empty(now, index, version, record),
-            // A renewal is under way, and may yet arrive.
+            // A renewal is in flight and may still arrive.
             None => self.send(now, index, Request::Get),
         }
     }
 
-    fn give_up(&mut self, now: u64, index: usize, answer: Answer) {
+    fn release(&mut self, now: u64, index: usize, answer: Answer) {
         let replica = &mut self.replicas[index];
         match answer {
             Answer::Found(Some((version, record))) if record.holder == replica.name => {
                 self.send_empty(now, index, version, record);
             }
-            Answer::LostRace if replica.attempts_to_give_up < ATTEMPTS_TO_GIVE_UP => {
+            Answer::LostRace if replica.release_attempts < MAX_RELEASE_ATTEMPTS => {
                 let pause = self.jittered(Duration::from_millis(50));
                 self.pause(now, index, pause);
             }
-            _ => self.end(now, index, "gave it up"),
+            _ => self.end(now, index, "released the lease"),
         }
     }
 
     fn send_empty(&mut self, now: u64, index: usize, version: u64, mut record: Record) {
         let replica = &mut self.replicas[index];
-        replica.attempts_to_give_up += 1;
+        replica.release_attempts += 1;
         if !replica.election.may_send(replica.clock(now)) {
-            return self.end(now, index, "too late to give it up");
+            return self.end(now, index, "too late to release the lease");
         }
         record.holder = String::new();
         record.seconds = Some(1);
@@ -532,12 +534,12 @@ impl World {
     }
 
     fn plan_change(&mut self, now: u64) {
-        // Whoever is started after a change has seen the lease by then.
+        // A replica started after the previous change has seen the lease by then.
         let at = now + 4_000 + self.random.u64(0..40_000);
         self.plan(at, "", 0, What::Change);
     }
 
-    /// A leader dies, or is told to end; or one dies who waits, if there is yet another.
+    /// The leader dies or is terminated; or a waiting replica dies, if there is another one.
     fn change(&mut self, now: u64) {
         let leader = self.replicas.iter().position(|r| r.leads(now));
         let Some(leader) = leader.filter(|_| self.vacancy.is_none()) else {
@@ -566,25 +568,22 @@ impl World {
                 self.vacancy = Some(Vacancy {
                     since: now,
                     until: now + 999,
-                    what: "the leader was told to end",
+                    what: "the leader was terminated",
                 });
-                self.note(now, "the leader is told to end");
+                self.note(now, "the leader is terminated");
                 self.terminate(now, leader);
             }
         }
         self.plan_change(now);
     }
 
-    /// Somebody leads again.
+    /// A replica leads again.
     fn fill(&mut self, now: u64) {
         if let Some(vacancy) = self.vacancy.take() {
-            let longest = &mut self.longest[usize::from(vacancy.what.contains("told"))];
+            let was_terminated = vacancy.what.contains("terminated");
+            let longest = &mut self.longest[usize::from(was_terminated)];
             let lease = milliseconds(self.periods.lease_duration);
-            let beyond = if vacancy.what.contains("told") {
-                0
-            } else {
-                lease
-            };
+            let beyond = if was_terminated { 0 } else { lease };
             *longest = (*longest).max((now - vacancy.since).saturating_sub(beyond));
         }
     }
@@ -605,8 +604,7 @@ impl World {
         }
     }
 
-    /// What somebody does to the lease by hand. A replica that comes to a lease that is not there any
-    /// more, or is shortened, cannot know what was there.
+    /// A user edits the lease. A replica that finds a deleted or shortened lease cannot know the earlier one.
     fn edit(&mut self, now: u64) {
         let Some((_, mut record)) = self.server.stored.clone() else {
             return;
@@ -637,8 +635,8 @@ impl World {
         self.server.store(record);
     }
 
-    /// Panics with the end of what happened, if something went wrong.
-    fn tell(&self, seed: u64) {
+    /// Panics with the end of the log if something went wrong.
+    fn assert_ok(&self, seed: u64) {
         if let Some(wrong) = &self.wrong {
             let from = self.log.len().saturating_sub(60);
             panic!("SEED={seed}: {wrong}\n{}", self.log[from..].join("\n"));
@@ -664,7 +662,7 @@ fn record(holder: &str, seconds: i64, transitions: i64) -> Record {
 }
 
 #[test]
-fn never_do_two_replicas_lead_at_the_same_instant() {
+fn two_replicas_never_lead_at_the_same_instant() {
     let schedules = lengths::elections();
     let mut terms = 0;
     cases(schedules, |seed| {
@@ -675,26 +673,28 @@ fn never_do_two_replicas_lead_at_the_same_instant() {
         if world.wrong.is_none() && leaders != 1 {
             world.wrong = Some(format!("{leaders} lead in the end"));
         }
-        world.tell(seed);
+        world.assert_ok(seed);
         terms += world.terms;
     });
     println!("{schedules} schedules, {terms} terms");
-    // Else nothing much happened.
+    // Otherwise too little happened.
     assert!(given_seed().is_some() || terms > 5 * schedules, "{terms}");
 }
 
 #[test]
-fn after_a_leader_died_or_was_told_to_end_another_leads_in_the_promised_time() {
+fn another_replica_leads_in_the_promised_time_after_a_leader_died_or_was_terminated() {
     let mut longest = [0, 0];
     cases(lengths::changes_of_the_leader(), |seed| {
         let mut world = World::well(seed);
         world.run();
-        world.tell(seed);
+        world.assert_ok(seed);
         assert_eq!(world.changes, CHANGES, "SEED={seed}");
         for (all, one) in longest.iter_mut().zip(world.longest) {
             *all = one.max(*all);
         }
     });
-    let [killed, told] = longest;
-    println!("at the longest: {killed} ms beyond the lease duration, {told} ms after the signal");
+    let [killed, terminated] = longest;
+    println!(
+        "at the longest: {killed} ms beyond the lease duration, {terminated} ms after the signal"
+    );
 }

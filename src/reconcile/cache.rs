@@ -1,8 +1,7 @@
 //! Views of watched objects, by key and by index.
 //!
-//! A view holds what a reconciler uses and nothing else: of a spec its text, not a tree of values, and
-//! nothing of what is in the object besides. An index gives the views that concern one object (the pods of one
-//! owner, of one node) without a look at all the others.
+//! A view holds only what a reconciler uses. It keeps a spec as text, not as a tree of values. An index gives the views
+//! that concern one object (the pods of one owner, of one node) without a scan of the others.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
@@ -27,15 +26,15 @@ pub struct Cache<V> {
     index: fn(&V) -> Vec<String>,
     /// How many watches fill it.
     watches: usize,
-    /// The namespaces whose first whole list has come; `None` is that of all namespaces.
+    /// The namespaces whose first list is complete; `None` stands for all namespaces.
     listed: channel::Sender<BTreeSet<Option<String>>>,
 }
 
 struct State<V> {
     views: HashMap<Key, Kept<V>>,
-    /// Every index text with each key under it.
+    /// Every index text and the keys under it.
     by_index: BTreeSet<(Arc<str>, Key)>,
-    /// The namespace of the object that came last: objects of one come together.
+    /// The namespace of the latest object. The objects of a namespace arrive together in a list.
     namespace: Arc<str>,
 }
 
@@ -53,8 +52,7 @@ fn incarnation(meta: &ObjectMeta) -> u64 {
 }
 
 impl<V> Cache<V> {
-    /// An empty cache that `watches` watches will fill, whose views are found under the texts that
-    /// `index` gives.
+    /// An empty cache that `watches` watches will fill. `index` gives the texts under which a view is found.
     pub fn new(watches: usize, index: fn(&V) -> Vec<String>) -> Self {
         Self {
             state: RwLock::new(State {
@@ -76,7 +74,7 @@ impl<V> Cache<V> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key of an object, whose text is shared with the key that is kept.
+    /// The key of an object. Its text is shared with the stored key.
     fn key_of(&self, meta: &ObjectMeta) -> Key {
         let mut key = Key::of(meta);
         let mut state = self.write();
@@ -102,7 +100,7 @@ impl<V> Cache<V> {
         found.map(|(_, view)| view).collect()
     }
 
-    /// The same with the keys.
+    /// The views under that index text with their keys.
     pub fn find_with_keys(&self, index: &str) -> Vec<(Key, Arc<V>)> {
         let state = self.read();
         under(&state.by_index, index)
@@ -122,7 +120,7 @@ impl<V> Cache<V> {
         self.read().views.keys().cloned().collect()
     }
 
-    /// Puts a view in and returns the one before it.
+    /// Inserts a view and returns the one before it.
     pub fn insert(&self, key: &Key, view: &Arc<V>) -> Option<Arc<V>> {
         self.put(key, view, 0).map(|kept| kept.view)
     }
@@ -130,7 +128,7 @@ impl<V> Cache<V> {
     fn put(&self, key: &Key, view: &Arc<V>, incarnation: u64) -> Option<Kept<V>> {
         let mut state = self.write();
         for text in (self.index)(view) {
-            // The text is kept once for all keys under it.
+            // All keys under it share one copy of the text.
             let kept = under(&state.by_index, &text).next();
             let kept = kept.map_or_else(|| text.as_str().into(), |(kept, _)| kept.clone());
             state.by_index.insert((kept, key.clone()));
@@ -150,7 +148,7 @@ impl<V> Cache<V> {
         old
     }
 
-    /// Takes a view out and returns it.
+    /// Removes a view and returns it.
     pub fn remove(&self, key: &Key) -> Option<Arc<V>> {
         let mut state = self.write();
         let old = state.views.remove(key)?.view;
@@ -159,10 +157,10 @@ impl<V> Cache<V> {
     }
 }
 
-/// What a reconciler must know of a namespace before it works there: without it, an object that exists would look
+/// The lists that a reconciler needs of a namespace before it works there. Without them, existing objects would look
 /// missing.
 pub trait Source: Send + Sync {
-    /// Waits until everything in that namespace is known, or in all of them.
+    /// Waits until that namespace, or all of them, is listed completely.
     fn synced<'a>(&'a self, namespace: Option<&'a str>) -> BoxFuture<'a, ()>;
 }
 
@@ -182,7 +180,7 @@ impl<V: Send + Sync> Source for Cache<V> {
     }
 }
 
-/// What stands under an index text, in order of the keys.
+/// The entries under an index text, in order of their keys.
 fn under<'a>(
     by_index: &'a BTreeSet<(Arc<str>, Key)>,
     text: &str,
@@ -200,7 +198,7 @@ fn unindex<V>(state: &mut State<V>, key: &Key, texts: impl IntoIterator<Item = S
     }
 }
 
-/// What a watch brings to a cache: the object's key, its view before and its view now.
+/// A change that a watch brings to a cache: the object's key, the view before and the view now.
 pub struct CacheEvent<'a, V> {
     /// The object.
     pub key: &'a Key,
@@ -208,15 +206,14 @@ pub struct CacheEvent<'a, V> {
     pub old: Option<&'a V>,
     /// The view now; none when the object is gone.
     pub new: Option<&'a V>,
-    /// The change was found by comparing lists after the watch had a gap, so `old` need not be the
-    /// state just before it.
+    /// The change was found by comparing lists after a gap in the watch, so `old` may not be the state just before it.
     pub gap: bool,
-    /// The object is new or gone, it is another of that name, or its spec changed.
+    /// The object is new, gone, or a new one of the same name, or its spec changed.
     pub changed: bool,
 }
 
 impl<V> CacheEvent<'_, V> {
-    /// Puts the object itself in the queue. What failed for another spec is no reason to let a change wait.
+    /// Queues the object itself. A changed spec ends the backoff: the failures were those of the old spec.
     pub fn enqueue(&self, queue: &Queue) {
         if self.changed {
             queue.add_changed(self.key.clone());
@@ -226,10 +223,10 @@ impl<V> CacheEvent<'_, V> {
     }
 }
 
-/// Watches objects for ever, keeps their views in the cache and tells of each change.
+/// Watches objects for ever, keeps their views in the cache and reports each change.
 ///
-/// A watch that fails is taken up again with a growing pause; `health` holds the reason meanwhile
-/// (a missing CRD or permission, most often), and each new reason is logged once.
+/// A failing watch is retried with backoff. Meanwhile `health` shows the reason (most often a missing CRD or
+/// permission), and each new reason is logged once.
 pub async fn follow<K, V>(
     api: Api<K>,
     selection: Selection,
@@ -287,16 +284,16 @@ pub async fn follow<K, V>(
                 .listed
                 .send_if_modified(|all| all.insert(scope.clone()));
         }
-        Event::Started => health.well(),
+        Event::Started => health.clear(),
         Event::Applied(object) => {
             put(object);
         }
         Event::Deleted(object) => drop(&Key::of(object.meta()), false),
-        // As after a CRD was deleted and created: the next attempt lists again.
+        // For example, the CRD was deleted and created again: the next attempt lists again.
         Event::Failed(error) if error.is_expired() => {
             tracing::debug!(what, "listing again: {error}");
         }
-        Event::Failed(error) => health.ill(&explain(&what, &error)),
+        Event::Failed(error) => health.report(&explain(&what, &error)),
     };
     Watch::new(api, selection).run(on).await;
 }
@@ -304,7 +301,7 @@ pub async fn follow<K, V>(
 /// A watch's error as one line that says what to do.
 fn explain(what: &str, error: &watch::Error) -> String {
     match error.status() {
-        // A path that is not served is answered without a Status, so with a code and no reason.
+        // The API server answers for a path that it does not serve without a Status, so with a code and no reason.
         Some(status) if status.code == 404 => {
             format!("the CRD of {what} is not installed (see config/crd); waiting for it")
         }

@@ -7,14 +7,14 @@ use kube::core::Status;
 use crate::client::explain;
 use crate::reconcile::Key;
 
-/// How long a call may take that writes. The API server itself gives a write 34 s, in which admission webhooks of
-/// others may take up to 30 s each (k8s.io/apiserver, endpoints/handlers/rest.go). A client that hangs up before gets
-/// neither the result nor the reason, and cancels what is under way.
+/// Time limit of a write. The API server gives a write 34 s, in which other admission webhooks may take up to 30 s each
+/// (k8s.io/apiserver, endpoints/handlers/rest.go). A client that hangs up earlier gets neither the result nor the
+/// reason, and cancels the request.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(40);
-/// How long a read of one object may take. No webhook is asked.
+/// Time limit of a read of one object. Reads call no webhook.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The longest time for which the API server is left alone because it asks for it.
+/// Upper bound on a `Retry-After` that is obeyed.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// A step of a reconcile that failed.
@@ -39,15 +39,15 @@ pub enum Error {
         /// The object that was reconciled.
         object: Key,
     },
-    /// A decision led to another without end, which is a bug or somebody who writes as fast as we do.
+    /// A reconcile led to another step each time: a bug, or another client that writes as fast as this operator.
     #[error("{object} did not come to rest after {steps} steps")]
-    Restless {
+    DidNotConverge {
         /// The object that was reconciled.
         object: Key,
         /// How many steps were made.
         steps: usize,
     },
-    /// The API server dropped a field of a status, so its CRD does not have it.
+    /// The API server dropped a field of a status: the installed CRD does not have it.
     #[error(
         "cannot write {field} of {object}: its CRD is older than this operator; apply config/crd of this version"
     )]
@@ -57,7 +57,7 @@ pub enum Error {
         /// The path of the field.
         field: &'static str,
     },
-    /// What is stored cannot be read. Nothing is done until it changes.
+    /// The stored object is malformed. Nothing is done until it changes.
     #[error("cannot read {object}: {reason}")]
     Unreadable {
         /// The object that was reconciled.
@@ -68,19 +68,19 @@ pub enum Error {
 }
 
 impl Error {
-    /// A static name of the kind of fault: metric label and Event reason.
+    /// A static name for this kind of error: metric label and Event reason.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Timeout { .. } => "Timeout",
-            Self::Restless { .. } => "Restless",
+            Self::DidNotConverge { .. } => "Restless",
             Self::OldCrd { .. } => "OldCrd",
             Self::Unreadable { .. } => "Unreadable",
             Self::Api { source, .. } => match source.as_ref() {
                 kube::Error::Api(status) => match status.code {
                     403 => "Forbidden",
                     404 if status.reason == "NotFound" => "NotFound",
-                    // Not about the object: a proxy's, or that of a path that is not served. (kube's `get_opt` and
-                    // `Status::is_not_found` take it for an answer about the object.)
+                    // Not about the object: the answer of a proxy, or of a path that is not served. (kube's `get_opt`
+                    // and `Status::is_not_found` take it for an answer about the object.)
                     404 => "Unreachable",
                     409 => "Conflict",
                     422 => "Invalid",
@@ -93,25 +93,24 @@ impl Error {
         }
     }
 
-    /// Somebody else wrote first: an ordinary event, cured by the watch that brings the news.
+    /// Another client wrote first: an ordinary event. The watch delivers that write, and the next reconcile sees it.
     pub fn is_conflict(&self) -> bool {
         self.category() == "Conflict"
     }
 
-    /// Trying again changes nothing before the object does.
+    /// A retry fails again until the object changes.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Unreadable { .. })
     }
 
-    /// The API server's words, if it, or an admission plugin or webhook of it, refused a write as it is,
-    /// or a webhook that it has to ask does not answer: what somebody has to mend. What heals by itself
-    /// is left to the back-off of failures.
+    /// The API server's message, if a user has to fix the cause: the API server, an admission plugin or a webhook
+    /// rejected the write, or a webhook does not answer. Transient errors are left to the backoff.
     pub fn refusal(&self) -> Option<&str> {
         let status = self.status()?;
         is_refusal(status.code, &status.message).then_some(&status.message)
     }
 
-    /// What went wrong, without what was tried: the API server's words, where it answered.
+    /// The cause without the step: the API server's message, if it answered.
     pub fn cause(&self) -> String {
         match self {
             Self::Api { source, .. } => explain(source.as_ref()),
@@ -120,21 +119,21 @@ impl Error {
         }
     }
 
-    /// Whether the API server says that the call was not carried out. After anything else it may have been, or may
-    /// still be: a 500 or 504 comes also of a write that etcd commits too late, and a gateway knows nothing of it.
+    /// Whether the API server says that it did not carry out the call. After any other error it may have, or still may:
+    /// it also answers 500 or 504 when etcd commits a write too late, and a gateway knows nothing of the write.
     pub fn is_definite(&self) -> bool {
         let code = self.status().map(|status| status.code);
         let is_clients = code.is_some_and(|code| (400..500).contains(&code) && code != 408);
-        // Webhooks are asked before anything is stored.
+        // Webhooks are called before anything is stored.
         is_clients || self.refusal().is_some()
     }
 
-    /// How long the API server asks to be left alone, where it does.
+    /// The answer's `Retry-After`, if any.
     pub fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(retry_after)
     }
 
-    /// The API server's answer, where there was one.
+    /// The API server's answer, if there was one.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
@@ -146,15 +145,14 @@ impl Error {
     }
 }
 
-/// How long the API server asks to be left alone, where it does. More than [`MAX_RETRY_AFTER`] is not meant for a
-/// client like this one.
+/// The answer's `Retry-After`, if any, at most [`MAX_RETRY_AFTER`].
 pub(super) fn retry_after(status: &Status) -> Option<Duration> {
     let seconds = status.details.as_ref()?.retry_after_seconds;
     let asked = Duration::from_secs(seconds.into());
     (seconds > 0).then_some(asked.min(MAX_RETRY_AFTER))
 }
 
-/// The answer of a call about an object, or nothing if there is no such object any more.
+/// The answer of a call about an object, or None if the object is gone.
 ///
 /// # Errors
 /// Every other failure of the call.
@@ -170,14 +168,14 @@ fn is_refusal(code: u16, message: &str) -> bool {
     match code {
         401 | 404 | 408 | 409 | 429 => false,
         400..=499 => true,
-        // The API server's own words (k8s.io/apiserver, webhook/errors); it has no reason for them.
+        // The API server's wording (k8s.io/apiserver, webhook/errors); such a status has no reason of its own.
         500 => message.contains("failed calling webhook"),
         _ => false,
     }
 }
 
-/// Makes one call to the API server that may write: with a time limit, and with an error that names the step and
-/// the object. After [`Error::Timeout`], or any error but the API server's own answer, it may have been carried out.
+/// Makes one call to the API server that may write, with a time limit. Errors name the step and the object. After
+/// [`Error::Timeout`], or any other error than the API server's answer, the write may have been carried out.
 ///
 /// # Errors
 /// [`Error::Api`] or [`Error::Timeout`].
@@ -189,7 +187,7 @@ pub async fn call<T>(
     within(WRITE_TIMEOUT, step, object, request).await
 }
 
-/// Makes one call to the API server that reads an object, with a shorter limit than that of [`call`].
+/// Makes one call to the API server that reads an object, with a shorter time limit than [`call`].
 ///
 /// # Errors
 /// [`Error::Api`] or [`Error::Timeout`].
@@ -226,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_somebody_has_to_mend_is_a_refusal() {
+    fn what_a_user_has_to_fix_is_a_refusal() {
         let broken = "Internal error occurred: failed calling webhook \"w\": connection refused";
         for (code, message, refusal) in [
             (400, "", true),

@@ -1,9 +1,9 @@
 //! Events on objects: what a person would look for with `kubectl describe`.
 //!
-//! A background task publishes them: of each namespace one after the other, and of at most [`MAX_CALLS`] namespaces at a
-//! time, so that a burst of reconciles is not slowed down, and a namespace whose Events hang delays no other
-//! ([`outbox`](super::outbox)). An Event may come long after what it reports, so it has the time of that, and a name that
-//! sorts by it.
+//! A background task publishes them, so that a burst of reconciles is not slowed down. It makes one request at a time
+//! per namespace, for at most [`MAX_CALLS`] namespaces at once. A namespace whose Events hang therefore delays no other
+//! ([`outbox`](super::outbox)). Publication may lag: each Event carries the time of the occurrence, and its name sorts
+//! by that time.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -30,118 +30,118 @@ use super::runner::END_TIMEOUT;
 use super::write::{self, MANAGER};
 use crate::clock::Clock;
 
-/// No Event may hold up the others for longer than this.
+/// Time limit of one request, so that one Event does not hold up the others.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
-/// So many are published at a time, each of another namespace.
+/// Requests in flight, each for another namespace.
 const MAX_CALLS: usize = 8;
-/// An Event that the API server does not take for a reason that passes is tried so often.
+/// Attempts at an Event that the API server rejects for a transient reason.
 const MAX_ATTEMPTS: u32 = 4;
 /// The pause after the first failure; each further one doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// Events wait here, so that thousands of starts at one instant do not wait for their Events.
+/// Size of the queue. Thousands of pods may start at one instant; their starts must not wait for their Events.
 const MAX_QUEUED: usize = 8192;
 /// How long Events are still published after the last reconciler has ended.
-const LAST_NEWS: Duration = Duration::from_secs(3);
-/// The API refuses notes longer than this many bytes.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// The API server rejects notes longer than this many bytes.
 const MAX_NOTE_LEN: usize = 1024;
-/// The API refuses names longer than this many bytes.
+/// The API server rejects names longer than this many bytes.
 const MAX_NAME_LEN: usize = 253;
-/// What is told again within this time is counted and not told anew, as client-go has it.
+/// An Event that repeats within this time increments the count of the first one, as in client-go.
 const SERIES: TimeDelta = TimeDelta::minutes(6);
-/// Times of news are made to differ, but a clock that was set back by more than this is followed.
+/// Event times always increase, unless the clock was set back by more than this.
 const SET_BACK: TimeDelta = TimeDelta::seconds(1);
-/// So many of the latest Events are remembered for that. What repeats itself does so soon.
+/// How many of the latest Events are remembered as series. Repetitions come soon after the first.
 const MAX_REMEMBERED: usize = 512;
 
-/// Ordinary news, or something that a person should look at.
+/// The type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Ordinary news.
+    /// Informational.
     Normal,
-    /// Something that a person should look at.
+    /// A user should look at it.
     Warning,
 }
 
-/// One piece of news about an object.
+/// An Event to publish about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewEvent {
-    /// Ordinary or worth a look.
+    /// Normal or Warning.
     pub severity: Severity,
     /// One word in upper camel case, such as `Started`.
     pub reason: &'static str,
-    /// What the operator did or tried, one word, such as `StartPod`.
+    /// What the operator did or tried, in one word, such as `StartPod`.
     pub action: &'static str,
     /// A sentence.
     pub note: String,
 }
 
-/// Where news go. Cheap to clone.
+/// The queue of Events to publish. Cheap to clone.
 #[derive(Clone)]
 pub struct Events {
-    untold: mpsc::Sender<Untold>,
+    queue: mpsc::Sender<QueuedEvent>,
     clock: Clock,
-    /// Microseconds since 1970 of the latest news.
+    /// The time of the latest Event, in microseconds since 1970.
     latest: Arc<AtomicI64>,
     /// Events are being dropped.
     full: Arc<AtomicBool>,
 }
 
-/// Events on their way.
+/// An Event in the queue.
 #[derive(Clone, Debug)]
-struct Untold {
+struct QueuedEvent {
     about: ObjectReference,
-    news: NewEvent,
+    event: NewEvent,
     time: DateTime<Utc>,
 }
 
-/// Publishes the news that [`Events`] takes in, beside the work that they tell of.
+/// The background task that publishes the Events queued in [`Events`].
 pub struct EventPublisher {
     client: kube::Client,
-    told: Mutex<Told>,
-    untold: mpsc::Receiver<Untold>,
+    recent: Mutex<RecentSeries>,
+    queue: mpsc::Receiver<QueuedEvent>,
     full: Arc<AtomicBool>,
     /// The last Event could not be published.
     failing: bool,
 }
 
-/// Events that wait for their turn.
+/// An Event that waits for its turn in the outbox.
 #[derive(Clone, Debug)]
 struct Waiting {
-    untold: Untold,
-    /// The Event that they are counted in, if there is one.
+    queued: QueuedEvent,
+    /// The series that it continues, if any.
     series: Option<Series>,
     failures: u32,
 }
 
-/// What became of an attempt.
+/// The result of an attempt to publish.
 enum Attempt {
     Published,
-    /// It is left out; why.
+    /// The Event is dropped, for this reason.
     Failed(String),
-    /// It is tried again after that pause.
-    Again(Box<Waiting>, Duration),
+    /// Try again after this pause.
+    Retry(Box<Waiting>, Duration),
 }
 
-/// Events in the name of this operator, with the times of that clock.
+/// The queue and the publisher of this operator's Events. `clock` gives the times of the Events.
 pub fn events(client: kube::Client, clock: Clock) -> (Events, EventPublisher) {
-    let (sender, untold) = mpsc::channel(MAX_QUEUED);
+    let (sender, queue) = mpsc::channel(MAX_QUEUED);
     let events = Events {
-        untold: sender,
+        queue: sender,
         clock,
         latest: Arc::default(),
         full: Arc::default(),
     };
-    let teller = EventPublisher {
+    let publisher = EventPublisher {
         client,
-        told: Mutex::default(),
-        untold,
+        recent: Mutex::default(),
+        queue,
         full: events.full.clone(),
         failing: false,
     };
-    (events, teller)
+    (events, publisher)
 }
 
-/// The object that news are about.
+/// A reference to the object that an Event is about.
 pub fn about<K>(key: &Key, uid: &str) -> ObjectReference
 where
     K: Resource<DynamicType = ()>,
@@ -157,27 +157,27 @@ where
 }
 
 impl Events {
-    /// Hands over news about an object. Never waits: when too much is untold, it is dropped.
-    pub fn publish(&self, about: ObjectReference, mut news: NewEvent) {
-        // Somebody else's words may be long, and much may be untold.
-        news.note = head(&news.note.replace(char::is_control, " "), MAX_NOTE_LEN);
-        if news.severity == Severity::Warning {
+    /// Queues an Event about an object. Never waits: when the queue is full, the Event is dropped.
+    pub fn publish(&self, about: ObjectReference, mut event: NewEvent) {
+        // The note may quote text of unknown length, and thousands of notes may be in the queue.
+        event.note = head(&event.note.replace(char::is_control, " "), MAX_NOTE_LEN);
+        if event.severity == Severity::Warning {
             let [kind, namespace, name] = [&about.kind, &about.namespace, &about.name]
                 .map(|text| text.as_deref().unwrap_or_default());
-            // As a field, where what is no plain character is escaped: the words may be anybody's.
-            tracing::warn!(kind, namespace, name, note = news.note, "{}", news.reason);
+            // The note may quote untrusted text: as a field it is escaped.
+            tracing::warn!(kind, namespace, name, note = event.note, "{}", event.reason);
         }
         let (about, time) = (about, self.time());
-        let untold = Untold { about, news, time };
-        match self.untold.try_send(untold) {
-            Err(mpsc::error::TrySendError::Full(_)) => dropped(&self.full),
-            // The process is about to end.
+        let queued = QueuedEvent { about, event, time };
+        match self.queue.try_send(queued) {
+            Err(mpsc::error::TrySendError::Full(_)) => warn_dropped(&self.full),
+            // Closed: the process is about to end.
             Err(mpsc::error::TrySendError::Closed(_)) | Ok(()) => {}
         }
     }
 
-    /// The present, and later than that of any news before: Events of one object are to have an order,
-    /// and names of their own.
+    /// The current time, but later than that of every earlier Event, so that the Events of one object are ordered and
+    /// have unique names.
     fn time(&self) -> DateTime<Utc> {
         let now = (self.clock)().timestamp_micros();
         let after = |latest: i64| {
@@ -195,23 +195,23 @@ impl Events {
     }
 }
 
-/// An Event was left out, for want of room.
-fn dropped(full: &AtomicBool) {
+/// Logs, once until the queue is empty again, that Events are being dropped.
+fn warn_dropped(full: &AtomicBool) {
     if !full.swap(true, Ordering::Relaxed) {
         tracing::warn!("event queue full, dropping events");
     }
 }
 
 impl EventPublisher {
-    /// Publishes Events until all are published that there will be; after `stop`, until a little longer than the
-    /// reconcilers take to end.
+    /// Publishes Events until every sender is gone and the queue is empty. After `stop`, it ends [`DRAIN_TIMEOUT`]
+    /// after the reconcilers at the latest.
     pub async fn run(self, stop: CancellationToken) {
         let last = CancellationToken::new();
         let end = async {
             stop.cancelled().await;
-            // What the reconcilers finish is worth an Event, too.
+            // Reconciles that finish after `stop` still publish Events.
             let _ = tokio::time::timeout(END_TIMEOUT, last.cancelled()).await;
-            tokio::time::sleep(LAST_NEWS).await;
+            tokio::time::sleep(DRAIN_TIMEOUT).await;
         };
         tokio::select! {
             () = self.publish_all(&last) => {}
@@ -219,7 +219,7 @@ impl EventPublisher {
         }
     }
 
-    /// Cancels `last` when no more will come.
+    /// Cancels `last` when all senders are gone.
     async fn publish_all(mut self, last: &CancellationToken) {
         let mut outbox = Outbox::new(MAX_QUEUED);
         let mut calls = FuturesUnordered::new();
@@ -229,24 +229,24 @@ impl EventPublisher {
                 && let Some((namespace, waiting)) = outbox.next(Instant::now())
             {
                 calls.push(async {
-                    let attempt = attempt(&self.client, &self.told, &namespace, waiting).await;
+                    let attempt = attempt(&self.client, &self.recent, &namespace, waiting).await;
                     (namespace, attempt)
                 });
             }
             let wake = outbox.wake().filter(|_| calls.len() < MAX_CALLS);
             tokio::select! {
-                untold = self.untold.recv(), if more => if let Some(untold) = untold {
-                    let waiting = Waiting { untold, series: None, failures: 0 };
-                    if !outbox.push(&waiting.untold.namespace(), waiting.clone()) {
-                        dropped(&self.full);
+                queued = self.queue.recv(), if more => if let Some(queued) = queued {
+                    let waiting = Waiting { queued, series: None, failures: 0 };
+                    if !outbox.push(&waiting.queued.namespace(), waiting.clone()) {
+                        warn_dropped(&self.full);
                     }
                 } else {
                     more = false;
                     last.cancel();
                 },
                 Some((namespace, attempt)) = calls.next() => match attempt {
-                    Attempt::Again(waiting, pause) => {
-                        outbox.rest(&namespace, *waiting, Instant::now() + pause);
+                    Attempt::Retry(waiting, pause) => {
+                        outbox.retry_at(&namespace, *waiting, Instant::now() + pause);
                     }
                     ended => {
                         outbox.done(&namespace);
@@ -276,8 +276,8 @@ async fn sleep_until(instant: Option<Instant>) {
     }
 }
 
-impl Untold {
-    /// Where the Event is. Events about what is in no namespace are in this one.
+impl QueuedEvent {
+    /// The namespace of the Event. Events about cluster-scoped objects are in `default`.
     fn namespace(&self) -> String {
         self.about
             .namespace
@@ -290,19 +290,19 @@ impl Untold {
 /// Tries to publish one Event.
 async fn attempt(
     client: &kube::Client,
-    told: &Mutex<Told>,
+    recent: &Mutex<RecentSeries>,
     namespace: &str,
     mut waiting: Waiting,
 ) -> Attempt {
-    let lock = || told.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || recent.lock().unwrap_or_else(PoisonError::into_inner);
     if waiting.failures == 0 {
-        waiting.series = lock().again(&waiting.untold);
+        waiting.series = lock().continued_by(&waiting.queued);
     }
-    let published = tell(client, namespace, &mut waiting);
+    let published = publish(client, namespace, &mut waiting);
     let error = match tokio::time::timeout(PUBLISH_TIMEOUT, published).await {
         Ok(Ok(())) => {
             if waiting.series.is_none() {
-                lock().first(&waiting.untold, name(&waiting.untold));
+                lock().start(&waiting.queued, event_name(&waiting.queued));
             }
             return Attempt::Published;
         }
@@ -310,21 +310,23 @@ async fn attempt(
         Err(_) => None,
     };
     waiting.failures += 1;
-    let (passes, asked) = match &error {
+    let (is_transient, retry_after) = match &error {
         Some(kube::Error::Api(status)) => (
             status.code == 429 || status.code >= 500,
             retry_after(status),
         ),
         _ => (true, None),
     };
-    if passes && waiting.failures < MAX_ATTEMPTS {
+    if is_transient && waiting.failures < MAX_ATTEMPTS {
         let pause = FIRST_PAUSE * 2_u32.pow(waiting.failures - 1);
-        return Attempt::Again(Box::new(waiting), pause.max(asked.unwrap_or_default()));
+        let pause = pause.max(retry_after.unwrap_or_default());
+        return Attempt::Retry(Box::new(waiting), pause);
     }
     Attempt::Failed(error.map_or("no answer".to_owned(), |error| error.to_string()))
 }
 
-async fn tell(
+/// Counts the Event in its series, or creates it.
+async fn publish(
     client: &kube::Client,
     namespace: &str,
     waiting: &mut Waiting,
@@ -333,22 +335,22 @@ async fn tell(
         let api: Api<Event> = Api::namespaced(client.clone(), namespace);
         let patch = Patch::Merge(json!({"series": {
             "count": series.count,
-            "lastObservedTime": text(waiting.untold.time),
+            "lastObservedTime": micro_time(waiting.queued.time),
         }}));
         match api
             .patch(&series.name, &PatchParams::default(), &patch)
             .await
         {
-            // Its time to live is over: it is told anew.
+            // The API server has expired the Event (--event-ttl): create a new one.
             Err(kube::Error::Api(status)) if status.code == 404 => waiting.series = None,
             other => return other.map(drop),
         }
     }
-    let name = name(&waiting.untold);
-    let body = serde_json::to_vec(&event(&waiting.untold, namespace, &name));
+    let name = event_name(&waiting.queued);
+    let body = serde_json::to_vec(&event_body(&waiting.queued, namespace, &name));
     let body = body.map_err(kube::Error::SerdeError)?;
     match write::create::<Event, Answer>(client, namespace, body).await {
-        // By an attempt before, whose answer was lost.
+        // An earlier attempt created it, but its answer was lost.
         Err(kube::Error::Api(status)) if status.is_already_exists() && waiting.failures > 0 => {
             Ok(())
         }
@@ -356,61 +358,61 @@ async fn tell(
     }
 }
 
-/// Of the answer nothing is looked at.
+/// No field of the answer is used.
 #[derive(serde::Deserialize)]
 struct Answer {}
 
-/// As the API writes times with microseconds.
-fn text(time: DateTime<Utc>) -> String {
+/// Formats a time as the API's `MicroTime`.
+fn micro_time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Micros, true)
 }
 
-/// The name of an Event: that of its object, and its time in microseconds.
-fn name(untold: &Untold) -> String {
-    let time = format!(".{:016x}", untold.time.timestamp_micros());
-    let object = untold.about.name.as_deref().unwrap_or(MANAGER);
-    // Names are ASCII, and a part of one may end neither with a dot nor with a hyphen.
+/// The name of an Event: the name of its object, and its time in microseconds.
+fn event_name(queued: &QueuedEvent) -> String {
+    let time = format!(".{:016x}", queued.time.timestamp_micros());
+    let object = queued.about.name.as_deref().unwrap_or(MANAGER);
+    // Names are ASCII. The part before a dot must not end with a dot or a hyphen.
     let object = object.get(..MAX_NAME_LEN - time.len()).unwrap_or(object);
     format!("{}{time}", object.trim_end_matches(['.', '-']))
 }
 
-fn event(untold: &Untold, namespace: &str, name: &str) -> Value {
-    let news = &untold.news;
+fn event_body(queued: &QueuedEvent, namespace: &str, name: &str) -> Value {
+    let event = &queued.event;
     json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": name, "namespace": namespace},
-        "eventTime": text(untold.time),
-        "type": match news.severity {
+        "eventTime": micro_time(queued.time),
+        "type": match event.severity {
             Severity::Normal => "Normal",
             Severity::Warning => "Warning",
         },
-        "reason": news.reason,
-        "action": news.action,
-        "note": news.note,
-        "regarding": untold.about,
+        "reason": event.reason,
+        "action": event.action,
+        "note": event.note,
+        "regarding": queued.about,
         "reportingController": MANAGER,
         "reportingInstance": MANAGER,
     })
 }
 
-/// The first bytes of a text, `longest` at most; no character is cut in two.
-pub fn head(text: &str, longest: usize) -> String {
-    if text.len() <= longest {
+/// The first bytes of a text, at most `max_len`, cut between characters.
+pub fn head(text: &str, max_len: usize) -> String {
+    if text.len() <= max_len {
         return text.to_owned();
     }
-    let end = (0..=longest.saturating_sub(3))
+    let end = (0..=max_len.saturating_sub(3))
         .rev()
         .find(|at| text.is_char_boundary(*at))
         .unwrap_or_default();
     format!("{}...", &text[..end])
 }
 
-/// The Events that were told last, oldest first.
+/// The Events published last, oldest first.
 #[derive(Debug, Default)]
-struct Told(VecDeque<Series>);
+struct RecentSeries(VecDeque<Series>);
 
-/// An Event, and how often it was told.
+/// An Event, and how often it occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Series {
     /// What it is about: the object's UID, or its name when it has none.
@@ -418,8 +420,8 @@ struct Series {
     severity: Severity,
     reason: &'static str,
     action: &'static str,
-    /// See [`gist`].
-    gist: u64,
+    /// See [`dedup_key`].
+    dedup_key: u64,
     name: String,
     count: u32,
     last: DateTime<Utc>,
@@ -430,9 +432,9 @@ fn identity(about: &ObjectReference) -> &str {
     uid.or(about.name.as_deref()).unwrap_or_default()
 }
 
-/// What a note says but for its numbers, which change from one time to the next. Digits in a name, such
-/// as that of a Job, are no number.
-fn gist(note: &str) -> u64 {
+/// A hash of a note without its numbers, which change from one occurrence to the next. Digits in a name, such as that
+/// of a Job, are not numbers.
+fn dedup_key(note: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     for word in note.split_whitespace() {
         let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric());
@@ -448,47 +450,47 @@ fn gist(note: &str) -> u64 {
 }
 
 impl Series {
-    /// Whether the news are of this series.
-    fn has(&self, untold: &Untold) -> bool {
-        let news = &untold.news;
-        self.reason == news.reason
-            && self.action == news.action
-            && self.severity == news.severity
-            && self.about == identity(&untold.about)
-            && self.gist == gist(&news.note)
+    /// Whether the Event belongs to this series.
+    fn contains(&self, queued: &QueuedEvent) -> bool {
+        let event = &queued.event;
+        self.reason == event.reason
+            && self.action == event.action
+            && self.severity == event.severity
+            && self.about == identity(&queued.about)
+            && self.dedup_key == dedup_key(&event.note)
     }
 }
 
-impl Told {
-    /// The series that the news continue, with them in it.
-    fn again(&mut self, untold: &Untold) -> Option<Series> {
-        let since = untold.time - SERIES;
+impl RecentSeries {
+    /// The series that the Event continues, with this occurrence counted.
+    fn continued_by(&mut self, queued: &QueuedEvent) -> Option<Series> {
+        let since = queued.time - SERIES;
         while self.0.front().is_some_and(|series| series.last < since) {
             self.0.pop_front();
         }
-        let place = self.0.iter().rposition(|series| series.has(untold))?;
-        let mut series = self.0.remove(place)?;
+        let index = self.0.iter().rposition(|series| series.contains(queued))?;
+        let mut series = self.0.remove(index)?;
         series.count = series.count.saturating_add(1);
-        series.last = untold.time;
+        series.last = queued.time;
         self.0.push_back(series.clone());
         Some(series)
     }
 
-    /// Remembers an Event that was told for the first time.
-    fn first(&mut self, untold: &Untold, name: String) {
-        self.0.retain(|series| !series.has(untold));
+    /// Remembers an Event that was created, as the start of a series.
+    fn start(&mut self, queued: &QueuedEvent, name: String) {
+        self.0.retain(|series| !series.contains(queued));
         if self.0.len() >= MAX_REMEMBERED {
             self.0.pop_front();
         }
         self.0.push_back(Series {
-            about: identity(&untold.about).to_owned(),
-            severity: untold.news.severity,
-            reason: untold.news.reason,
-            action: untold.news.action,
-            gist: gist(&untold.news.note),
+            about: identity(&queued.about).to_owned(),
+            severity: queued.event.severity,
+            reason: queued.event.reason,
+            action: queued.event.action,
+            dedup_key: dedup_key(&queued.event.note),
             name,
             count: 1,
-            last: untold.time,
+            last: queued.time,
         });
     }
 }
@@ -500,14 +502,14 @@ mod tests {
 
     use super::*;
 
-    fn untold(name: &str, reason: &'static str, second: i64) -> Untold {
-        Untold {
+    fn queued(name: &str, reason: &'static str, second: i64) -> QueuedEvent {
+        QueuedEvent {
             about: ObjectReference {
                 name: Some(name.to_owned()),
                 uid: Some(format!("uid of {name}")),
                 ..ObjectReference::default()
             },
-            news: NewEvent {
+            event: NewEvent {
                 severity: Severity::Normal,
                 reason,
                 action: "Act",
@@ -518,39 +520,41 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_again_soon_is_counted() {
-        let mut told = Told::default();
-        assert_eq!(told.again(&untold("a", "Started", 0)), None);
-        told.first(&untold("a", "Started", 0), "a.1".to_owned());
-        assert_eq!(told.again(&untold("b", "Started", 1)), None);
-        assert_eq!(told.again(&untold("a", "Failed", 1)), None);
+    fn an_event_that_repeats_soon_is_counted() {
+        let mut recent = RecentSeries::default();
+        assert_eq!(recent.continued_by(&queued("a", "Started", 0)), None);
+        recent.start(&queued("a", "Started", 0), "a.1".to_owned());
+        assert_eq!(recent.continued_by(&queued("b", "Started", 1)), None);
+        assert_eq!(recent.continued_by(&queued("a", "Failed", 1)), None);
         for (second, count) in [(300, 2), (600, 3)] {
-            let series = told.again(&untold("a", "Started", second)).unwrap();
+            let series = recent
+                .continued_by(&queued("a", "Started", second))
+                .unwrap();
             assert_eq!((series.name.as_str(), series.count), ("a.1", count));
         }
-        assert_eq!(told.again(&untold("a", "Started", 961)), None);
-        assert!(told.0.is_empty());
+        assert_eq!(recent.continued_by(&queued("a", "Started", 961)), None);
+        assert!(recent.0.is_empty());
     }
 
     #[test]
     fn the_latest_are_remembered_and_no_more() {
-        let mut told = Told::default();
+        let mut recent = RecentSeries::default();
         let all = MAX_REMEMBERED + 10;
         for number in 0..all {
-            told.first(&untold(&number.to_string(), "Started", 0), String::new());
+            recent.start(&queued(&number.to_string(), "Started", 0), String::new());
         }
-        assert_eq!(told.0.len(), MAX_REMEMBERED);
-        assert_eq!(told.again(&untold("9", "Started", 1)), None);
-        assert!(told.again(&untold("10", "Started", 1)).is_some());
+        assert_eq!(recent.0.len(), MAX_REMEMBERED);
+        assert_eq!(recent.continued_by(&queued("9", "Started", 1)), None);
+        assert!(recent.continued_by(&queued("10", "Started", 1)).is_some());
     }
 
     #[test]
     fn names_are_legal_and_sort_by_time() {
         let long = format!("{}.{}", "a".repeat(235), "b".repeat(17));
-        let name_at = |second| name(&untold(&long, "Started", second));
+        let name_at = |second| event_name(&queued(&long, "Started", second));
         assert!(name_at(1).len() <= MAX_NAME_LEN && name_at(1) < name_at(20));
         assert!(name_at(1).starts_with(&format!("{}.0", "a".repeat(235))));
-        assert!(name(&untold("x", "Started", 1)).starts_with("x.0"));
+        assert!(event_name(&queued("x", "Started", 1)).starts_with("x.0"));
     }
 
     /// Events by a clock that can be set, in seconds.
@@ -561,37 +565,37 @@ mod tests {
             DateTime::from_timestamp(read.load(Ordering::Relaxed), 0).unwrap_or_default()
         });
         let server = Server::new(Options::default());
-        let (events, teller) = events(server.client("operator"), clock);
-        (events, teller, second)
+        let (events, publisher) = events(server.client("operator"), clock);
+        (events, publisher, second)
     }
 
-    fn times(events: &Events, teller: &mut EventPublisher, count: usize) -> Vec<DateTime<Utc>> {
+    fn times(events: &Events, publisher: &mut EventPublisher, count: usize) -> Vec<DateTime<Utc>> {
         for _ in 0..count {
-            let untold = untold("x", "Started", 0);
-            events.publish(untold.about, untold.news);
+            let queued = queued("x", "Started", 0);
+            events.publish(queued.about, queued.event);
         }
-        std::iter::from_fn(|| Some(teller.untold.try_recv().ok()?.time)).collect()
+        std::iter::from_fn(|| Some(publisher.queue.try_recv().ok()?.time)).collect()
     }
 
     #[tokio::test]
-    async fn news_of_one_instant_have_an_order() {
-        let (events, mut teller, _) = clocked();
-        let times = times(&events, &mut teller, 100);
+    async fn events_of_one_instant_are_ordered() {
+        let (events, mut publisher, _) = clocked();
+        let times = times(&events, &mut publisher, 100);
         assert!(times.len() == 100 && times.is_sorted_by(|a, b| a < b));
     }
 
     #[tokio::test]
     async fn a_clock_that_was_ahead_does_not_set_the_times_of_what_comes_after() {
-        let (events, mut teller, second) = clocked();
+        let (events, mut publisher, second) = clocked();
         second.store(1_000_000, Ordering::Relaxed);
-        times(&events, &mut teller, 2);
+        times(&events, &mut publisher, 2);
         second.store(1_000, Ordering::Relaxed);
-        let times = times(&events, &mut teller, 2);
+        let times = times(&events, &mut publisher, 2);
         assert!(times[0].timestamp() == 1_000 && times[0] < times[1]);
     }
 
     #[tokio::test]
-    async fn what_cannot_be_told_is_left_and_the_next_is_tried() {
+    async fn an_event_that_is_rejected_is_dropped_and_the_next_is_published() {
         for (refused, expected) in [
             (false, ["POST", "PATCH", "POST"]),
             (true, ["POST", "POST", "POST"]),
@@ -601,13 +605,13 @@ mod tests {
                 let forbidden = || Status::new(403, "Forbidden", "no");
                 server.on(move |_: &Site| Decision::Answer(forbidden()));
             }
-            let (events, teller) = events(server.client("operator"), crate::clock::system());
+            let (events, publisher) = events(server.client("operator"), crate::clock::system());
             for name in ["a", "a", "b"] {
-                let untold = untold(name, "Started", 0);
-                events.publish(untold.about, untold.news);
+                let queued = queued(name, "Started", 0);
+                events.publish(queued.about, queued.event);
             }
             drop(events);
-            teller.run(CancellationToken::new()).await;
+            publisher.run(CancellationToken::new()).await;
             let requests = server.history().requests;
             let methods: Vec<_> = requests.iter().map(|one| &one.method).collect();
             assert_eq!(methods, expected, "refused: {refused}");
@@ -615,21 +619,35 @@ mod tests {
     }
 
     #[test]
-    fn other_words_are_other_news_and_other_numbers_are_not() {
-        let of = |note: &str| Untold {
-            news: NewEvent {
+    fn notes_that_differ_only_in_numbers_are_one_series() {
+        let of = |note: &str| QueuedEvent {
+            event: NewEvent {
                 note: note.to_owned(),
-                ..untold("a", "PodWaiting", 0).news
+                ..queued("a", "PodWaiting", 0).event
             },
-            ..untold("a", "PodWaiting", 0)
+            ..queued("a", "PodWaiting", 0)
         };
-        let mut told = Told::default();
-        told.first(&of("Unschedulable: 0/3 nodes"), "a.1".to_owned());
-        assert!(told.again(&of("Unschedulable: 0/12 nodes")).is_some());
-        assert_eq!(told.again(&of("ImagePullBackOff: no such image")), None);
-        told.first(&of("created Job \"x-1\" after 10s"), "a.2".to_owned());
-        assert!(told.again(&of("created Job \"x-1\" after 12s")).is_some());
-        assert_eq!(told.again(&of("created Job \"x-2\" after 12s")), None);
+        let mut recent = RecentSeries::default();
+        recent.start(&of("Unschedulable: 0/3 nodes"), "a.1".to_owned());
+        assert!(
+            recent
+                .continued_by(&of("Unschedulable: 0/12 nodes"))
+                .is_some()
+        );
+        assert_eq!(
+            recent.continued_by(&of("ImagePullBackOff: no such image")),
+            None
+        );
+        recent.start(&of("created Job \"x-1\" after 10s"), "a.2".to_owned());
+        assert!(
+            recent
+                .continued_by(&of("created Job \"x-1\" after 12s"))
+                .is_some()
+        );
+        assert_eq!(
+            recent.continued_by(&of("created Job \"x-2\" after 12s")),
+            None
+        );
     }
 
     #[test]
@@ -642,24 +660,25 @@ mod tests {
         );
     }
 
-    /// Events published where that becomes of the requests: when, in seconds, and in which namespace.
-    async fn published(news: &[(&str, usize)], plan: impl Plan + 'static) -> Vec<(u64, String)> {
-        let namespaces = news.iter().map(|(namespace, _)| (*namespace).to_owned());
+    /// The Events that are published while the API server answers by that plan: when, in seconds, and in which
+    /// namespace.
+    async fn published(counts: &[(&str, usize)], plan: impl Plan + 'static) -> Vec<(u64, String)> {
+        let namespaces = counts.iter().map(|(namespace, _)| (*namespace).to_owned());
         let server = Server::new(Options {
             namespaces: namespaces.collect(),
             ..Options::default()
         });
         server.on(plan);
-        let (events, teller) = events(server.client("operator"), crate::clock::system());
-        for (namespace, count) in news {
+        let (events, publisher) = events(server.client("operator"), crate::clock::system());
+        for (namespace, count) in counts {
             for number in 0..*count {
-                let mut untold = untold(&number.to_string(), "Started", 0);
-                untold.about.namespace = Some((*namespace).to_owned());
-                events.publish(untold.about, untold.news);
+                let mut queued = queued(&number.to_string(), "Started", 0);
+                queued.about.namespace = Some((*namespace).to_owned());
+                events.publish(queued.about, queued.event);
             }
         }
         drop(events);
-        let run = teller.run(CancellationToken::new());
+        let run = publisher.run(CancellationToken::new());
         let _ = tokio::time::timeout(Duration::from_mins(1), run).await;
         let versions = server.history().versions.into_iter();
         let events = versions.filter(|version| version.resource == "events");
@@ -669,8 +688,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_namespace_whose_events_hang_delays_no_other() {
-        let news = [("hangs", 100), ("a", 20), ("hangs-too", 5), ("b", 1)];
-        let done = published(&news, |site: &Site| {
+        let counts = [("hangs", 100), ("a", 20), ("hangs-too", 5), ("b", 1)];
+        let done = published(&counts, |site: &Site| {
             if site.namespace.starts_with("hangs") {
                 Decision::Silent
             } else {
@@ -694,23 +713,23 @@ mod tests {
                 }
             });
             let clock = crate::clock::system();
-            let (events, teller) = events(server.client("operator"), clock);
+            let (events, publisher) = events(server.client("operator"), clock);
             let stop = CancellationToken::new();
             stop.cancel();
             let start = Instant::now();
             let reconciler = async move {
                 tokio::time::sleep(Duration::from_secs(ends_after)).await;
-                let untold = untold("a", "Started", 0);
-                events.publish(untold.about, untold.news);
+                let queued = queued("a", "Started", 0);
+                events.publish(queued.about, queued.event);
             };
             let (took, ()) = tokio::join!(
                 async {
-                    teller.run(stop).await;
+                    publisher.run(stop).await;
                     start.elapsed().as_secs()
                 },
                 reconciler
             );
-            let published = server
+            let stored = server
                 .direct()
                 .list("events.events.k8s.io", "default")
                 .len();
@@ -719,7 +738,7 @@ mod tests {
                 (14, true) => (17, 0),
                 _ => (18, 0),
             };
-            assert_eq!((took, published), expected);
+            assert_eq!((took, stored), expected);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Faults that last: shown by the probes, logged when they appear or change.
+//! Lasting problems: shown by the probes, logged when they appear or change.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,23 +8,23 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use super::metrics::Metrics;
 
-/// What does not work now, by its source. Cheap to clone.
+/// The current problems, by source. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     problems: Arc<Mutex<BTreeMap<String, String>>>,
 }
 
 impl Health {
-    /// The source works.
-    pub fn well(&self, source: &str) {
+    /// Clears the problem of a source that works.
+    pub fn clear(&self, source: &str) {
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
         if !problems.is_empty() && problems.remove(source).is_some() {
             tracing::info!(source, "works again");
         }
     }
 
-    /// The source does not work, and why.
-    pub fn ill(&self, source: &str, problem: &str) {
+    /// Reports why a source does not work.
+    pub fn report(&self, source: &str, problem: &str) {
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
         if problems.get(source).is_none_or(|known| known != problem) {
             tracing::warn!(source, "{problem}");
@@ -32,7 +32,7 @@ impl Health {
         }
     }
 
-    /// Shows a problem that its source logs itself, or that there is none.
+    /// Sets or clears a problem that its source logs itself.
     pub fn show(&self, source: &str, problem: Option<&str>) {
         let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
         match problem {
@@ -41,7 +41,7 @@ impl Health {
         };
     }
 
-    /// What does not work now: (source, problem).
+    /// The current problems: (source, problem).
     pub fn problems(&self) -> Vec<(String, String)> {
         let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
         problems
@@ -51,7 +51,7 @@ impl Health {
     }
 }
 
-/// Where watches report whether they work: for the probes, and as a figure.
+/// Where watches report whether they work: for the probes, and as a metric.
 #[derive(Clone, Debug)]
 pub struct WatchHealth {
     health: Health,
@@ -63,7 +63,7 @@ impl WatchHealth {
         Self { health, metrics }
     }
 
-    /// That of one watch, in a namespace or in all of them.
+    /// The health of one watch, in a namespace or in all of them.
     pub(super) fn of_watch<K>(self, namespace: Option<&str>) -> OneWatch
     where
         K: Resource<DynamicType = ()>,
@@ -82,7 +82,7 @@ impl WatchHealth {
                 None => resource,
             },
             health: self.health,
-            is_ill: false,
+            is_failing: false,
         }
     }
 }
@@ -92,33 +92,33 @@ impl WatchHealth {
 pub(super) struct OneWatch {
     source: String,
     health: Health,
-    /// How many watches of that resource in that namespace fail: several kinds watch pods.
+    /// How many watches of this resource in this namespace fail. Several kinds watch pods.
     failing: Gauge,
-    is_ill: bool,
+    is_failing: bool,
 }
 
 impl OneWatch {
     /// The API server answered.
-    pub(super) fn well(&mut self) {
-        if std::mem::take(&mut self.is_ill) {
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.is_failing) {
             self.failing.dec();
-            self.health.well(&self.source);
+            self.health.clear(&self.source);
         }
     }
 
-    /// It does not work, and why.
-    pub(super) fn ill(&mut self, problem: &str) {
-        if !std::mem::replace(&mut self.is_ill, true) {
+    /// Reports why the watch does not work.
+    pub(super) fn report(&mut self, problem: &str) {
+        if !std::mem::replace(&mut self.is_failing, true) {
             self.failing.inc();
         }
-        self.health.ill(&self.source, problem);
+        self.health.report(&self.source, problem);
     }
 }
 
 impl Drop for OneWatch {
     fn drop(&mut self) {
-        // It ends with the process, and is not well for that.
-        if self.is_ill {
+        // The watch ended with the process. That does not mean that it works, so nothing is logged.
+        if self.is_failing {
             self.failing.dec();
             self.health.show(&self.source, None);
         }

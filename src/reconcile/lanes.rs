@@ -1,12 +1,12 @@
 //! Which waiting key is worked on next: the namespaces take turns.
 //!
-//! A reconcile occupies a worker while its calls are under way, and a webhook that does not answer can make a call
-//! last for half a minute. Without turns, a few hundred objects of one namespace with such a webhook would occupy every
-//! worker, and an At of another namespace would miss its deadline. So while keys of several namespaces wait, a namespace
-//! has at most a quarter of the workers. Alone it may have nearly all: a sixteenth stays free, so that the first key of
-//! another namespace does not wait for calls that hang, and at least one if there are two.
+//! A reconcile occupies a worker while its calls are in flight, and a webhook that does not answer can make a call last
+//! for half a minute. Without turns, a few hundred objects of one namespace with such a webhook would occupy every
+//! worker, and an At of another namespace would miss its deadline. So while keys of several namespaces wait, a
+//! namespace has at most a quarter of the workers. Alone it may have nearly all: a sixteenth, and at least one of two
+//! workers, stays free, so that the first key of another namespace does not wait for calls that hang.
 //!
-//! A namespace is closed until the caches that its objects need are filled. Its keys wait until then, and hold up no
+//! A namespace is closed until the caches that its objects need are filled. Until then its keys wait, and hold up no
 //! other namespace.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -17,18 +17,18 @@ use super::Key;
 /// How many workers a namespace may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// So many it always may have.
+    /// A namespace may always have this many.
     share: usize,
     /// It may have more as long as no key of another namespace waits and fewer workers than these are occupied.
     alone: usize,
 }
 
 impl Limits {
-    /// The limits where there are so many workers.
+    /// The limits for that number of workers.
     pub(super) fn new(workers: usize) -> Self {
         Self {
             share: (workers / 4).max(1),
-            // One is always left for the first key of another namespace, if there are two.
+            // Of two or more, one always stays free for the first key of another namespace.
             alone: (workers - (workers / 16).max(1)).max(1),
         }
     }
@@ -39,12 +39,12 @@ impl Limits {
     };
 }
 
-/// See the module.
+/// The waiting keys, by namespace; see the module.
 #[derive(Debug)]
 pub(super) struct Lanes {
     limits: Limits,
     by_namespace: HashMap<Arc<str>, Lane>,
-    /// The open namespaces with keys that wait. First is the one whose last turn was the longest ago.
+    /// The open namespaces with waiting keys, least recently served first.
     order: VecDeque<Arc<str>>,
     /// The namespaces that are open; `None` when all are.
     open: Option<HashSet<Arc<str>>>,
@@ -115,7 +115,7 @@ impl Lanes {
         }
     }
 
-    /// Lets a key wait. The caller sees to it that none does so twice.
+    /// Adds a waiting key. The caller must not add one twice.
     pub(super) fn push(&mut self, key: Key) {
         let lane = self.by_namespace.entry(key.namespace.clone()).or_default();
         let is_open = self.open.as_ref();
@@ -132,8 +132,7 @@ impl Lanes {
         self.turn().is_some()
     }
 
-    /// The place of the namespace whose turn it is. At most a few namespaces have all the workers that they may have,
-    /// so this looks at few.
+    /// The index of the namespace whose turn it is. Few namespaces have reached their limit, so the search is short.
     fn turn(&self) -> Option<usize> {
         let Limits { share, alone } = self.limits;
         if self.order.len() == 1 && self.running < alone {
@@ -143,7 +142,7 @@ impl Lanes {
         self.order.iter().position(|name| running(name) < share)
     }
 
-    /// The key that is worked on next, until [`Lanes::done`].
+    /// Takes the next key. Its worker is occupied until [`Lanes::done`].
     pub(super) fn next(&mut self) -> Option<Key> {
         let name = self.order.remove(self.turn()?)?;
         let lane = self.by_namespace.get_mut(&name)?;
@@ -157,7 +156,7 @@ impl Lanes {
         Some(key)
     }
 
-    /// The work on a key of that namespace is over.
+    /// Frees the worker of a key of that namespace.
     pub(super) fn done(&mut self, namespace: &str) {
         let Some(lane) = self.by_namespace.get_mut(namespace) else {
             return;
@@ -165,7 +164,7 @@ impl Lanes {
         lane.running -= 1;
         self.running -= 1;
         if lane.running == 0 && lane.waiting.is_empty() {
-            // Otherwise every namespace that ever had an object would stay.
+            // Otherwise the map would keep every namespace that ever had an object.
             self.by_namespace.remove(namespace);
         }
     }

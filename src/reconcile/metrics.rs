@@ -1,5 +1,4 @@
-//! Metrics of queues and reconcilers, under controller-runtime's names so that dashboards made
-//! for it work here.
+//! Metrics of queues and reconcilers, under controller-runtime's names so that its dashboards work here.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{
@@ -7,33 +6,33 @@ use prometheus_client::metrics::{
 };
 use prometheus_client::registry::Registry;
 
-/// The reconciler that a figure is about.
+/// Label: the reconciler.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Controller {
     controller: &'static str,
 }
 
-/// The reconciler and how its reconciles ended: success, `requeue_after` or error.
+/// Labels: the reconciler, and the result of a reconcile: success, `requeue_after` or error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Ended {
     controller: &'static str,
     result: &'static str,
 }
 
-/// The reconciler and the category of an error.
+/// Labels: the reconciler and the category of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Failed {
     controller: &'static str,
     category: &'static str,
 }
 
-/// The queue that a figure is about.
+/// Label: the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Queue {
     name: &'static str,
 }
 
-/// The resource and the namespace of a watch; an empty namespace means all of them.
+/// Labels: the resource and the namespace of a watch. An empty namespace means all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct Watched {
     resource: String,
@@ -42,7 +41,7 @@ pub struct Watched {
 
 type Seconds<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// Every figure of this room. Cheap to clone.
+/// All metrics of this module. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     reconciles: Family<Ended, Counter>,
@@ -64,7 +63,7 @@ fn histogram() -> Histogram {
 }
 
 impl Metrics {
-    /// Registers the figures.
+    /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let this = Self {
             reconciles: Family::default(),
@@ -131,7 +130,7 @@ impl Metrics {
         this
     }
 
-    /// How many watches fail of that resource in that namespace.
+    /// How many watches of that resource in that namespace fail.
     pub(super) fn watch_failing(&self, resource: &str, namespace: &str) -> Gauge {
         let watched = Watched {
             resource: resource.to_owned(),
@@ -140,7 +139,7 @@ impl Metrics {
         self.watch_failing.get_or_create(&watched).clone()
     }
 
-    /// The figures of one reconciler, looked up once.
+    /// The metrics of one reconciler, looked up once.
     pub fn of(&self, controller: &'static str) -> ControllerMetrics {
         let by = Controller { controller };
         let queue = Queue { name: controller };
@@ -166,7 +165,7 @@ impl Metrics {
     }
 }
 
-/// The figures of one reconciler and its queue.
+/// The metrics of one reconciler and its queue.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {
     controller: &'static str,

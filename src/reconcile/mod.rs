@@ -1,10 +1,10 @@
-//! What every reconciler uses, knowing no kind.
+//! What every reconciler uses, independent of the kind.
 //!
-//! Data goes one way: [`watch`] lists and watches objects ([`raw`] where users write them), [`cache`] keeps views of
-//! them -> [`queue`] holds the keys of what is to be looked at, now or at an instant -> [`runner`] has
-//! workers that take keys, let a [`runner::Reconciler`] observe, decide and act, and back off per object
-//! when it fails; [`pace`] does the same for a part of what is done. [`mod@write`] is how it creates and deletes, and [`own`] has the answers until the watches
-//! do; [`condition`], [`event`] and [`health`] are how people are told what was found.
+//! Data flows one way. [`watch`] lists and watches objects ([`raw`] those that users write), and [`cache`] keeps views
+//! of them -> [`queue`] holds the keys to reconcile, now or at an instant -> [`runner`] has the workers. A worker takes
+//! a key, lets a [`runner::Reconciler`] observe, decide and act, and backs off per object when that fails. [`pace`]
+//! backs off for a part of the work. [`mod@write`] creates and deletes objects; [`own`] keeps the answers until the
+//! watches deliver them. [`condition`], [`event`] and [`health`] report to users.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ pub mod write;
 pub use error::{Error, call, if_there, read};
 pub use runner::{Action, Context, Reconciler};
 
-/// Names a namespaced object. Clones share the text: a key stands in a cache, in queues and in
-/// views at a time, a hundred thousand times over.
+/// Names a namespaced object. Clones share the text: the same key is in a cache, in queues and in views, and there may
+/// be a hundred thousand keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     /// `metadata.namespace`; empty for a cluster-scoped object.

@@ -1,34 +1,34 @@
-//! Events that wait to be published: in order within a namespace, and no namespace waits for another.
+//! Events that wait to be published, in order within a namespace. No namespace waits for another.
 //!
-//! The API server may refuse or delay the Events of one namespace, as where a webhook judges them. So each namespace has
-//! at most one under way, and rests after a failure. What waits is bounded in all: where there is no room, the namespace
-//! of which most wait loses its newest.
+//! The API server may reject or delay the Events of one namespace, for example because of an admission webhook. So each
+//! namespace has at most one request in flight, and backs off after a failure. The total is bounded: when the outbox is
+//! full, the namespace with the most waiting Events loses its newest.
 
 use std::collections::{HashMap, VecDeque};
 
 use tokio::time::Instant;
 
-/// See the module.
+/// A bounded queue per namespace; see the module.
 #[derive(Debug)]
 pub(super) struct Outbox<T> {
     max: usize,
     len: usize,
     lanes: HashMap<String, Lane<T>>,
-    /// The namespaces with something in them. First is the one whose last turn was the longest ago.
+    /// The namespaces with waiting items, least recently served first.
     order: VecDeque<String>,
 }
 
 #[derive(Debug)]
 struct Lane<T> {
     waiting: VecDeque<T>,
-    /// The first of those is under way.
+    /// The first of them is in flight.
     busy: bool,
-    /// The lane rests until then.
+    /// The end of the backoff.
     not_before: Option<Instant>,
 }
 
 impl<T: Clone> Outbox<T> {
-    /// With room for so many.
+    /// An outbox for at most `max` items.
     pub(super) fn new(max: usize) -> Self {
         Self {
             max,
@@ -42,7 +42,7 @@ impl<T: Clone> Outbox<T> {
         self.len == 0
     }
 
-    /// Takes something in; false when something was dropped for that, be it this.
+    /// Adds an item. Returns false when this item or another one was dropped.
     pub(super) fn push(&mut self, namespace: &str, item: T) -> bool {
         let is_full = self.len >= self.max;
         if is_full && !self.drop_for(namespace) {
@@ -62,7 +62,7 @@ impl<T: Clone> Outbox<T> {
         !is_full
     }
 
-    /// Makes room for one more of that namespace, at the expense of one that has more.
+    /// Drops the newest item of the namespace with the most, if that has more than the given one.
     fn drop_for(&mut self, namespace: &str) -> bool {
         let own = self
             .lanes
@@ -72,7 +72,7 @@ impl<T: Clone> Outbox<T> {
             .lanes
             .values_mut()
             .max_by_key(|lane| lane.waiting.len());
-        // It has two at least: what may be under way stays.
+        // It has at least two items, so the first, which may be in flight, stays.
         let Some(largest) = largest.filter(|lane| lane.waiting.len() > own + 1) else {
             return false;
         };
@@ -81,16 +81,16 @@ impl<T: Clone> Outbox<T> {
         true
     }
 
-    /// What is to be published next, and of which namespace. It stays in its place until [`Outbox::done`] or
-    /// [`Outbox::rest`].
+    /// The next item to publish, and its namespace. The item stays in the outbox until [`Outbox::done`] or
+    /// [`Outbox::retry_at`].
     pub(super) fn next(&mut self, now: Instant) -> Option<(String, T)> {
         let lanes = &self.lanes;
         let is_free = |name: &String| {
             let lane = lanes.get(name);
             lane.is_some_and(|lane| !lane.busy && lane.not_before.is_none_or(|at| at <= now))
         };
-        let place = self.order.iter().position(is_free)?;
-        let name = self.order.remove(place)?;
+        let index = self.order.iter().position(is_free)?;
+        let name = self.order.remove(index)?;
         self.order.push_back(name.clone());
         let lane = self.lanes.get_mut(&name)?;
         lane.busy = true;
@@ -98,13 +98,13 @@ impl<T: Clone> Outbox<T> {
         Some((name, item))
     }
 
-    /// When [`Outbox::next`] has something, if nothing happens before.
+    /// When the next backoff ends.
     pub(super) fn wake(&self) -> Option<Instant> {
         let free = self.lanes.values().filter(|lane| !lane.busy);
         free.filter_map(|lane| lane.not_before).min()
     }
 
-    /// What was under way is over.
+    /// Removes the item in flight of a namespace.
     pub(super) fn done(&mut self, namespace: &str) {
         let Some(lane) = self.lanes.get_mut(namespace) else {
             return;
@@ -118,10 +118,10 @@ impl<T: Clone> Outbox<T> {
         }
     }
 
-    /// What was under way is to be tried again, in this form, not before that time.
-    pub(super) fn rest(&mut self, namespace: &str, item: T, until: Instant) {
+    /// Replaces the item in flight of a namespace with `item`, to be tried again at `instant`.
+    pub(super) fn retry_at(&mut self, namespace: &str, item: T, instant: Instant) {
         if let Some(lane) = self.lanes.get_mut(namespace) {
-            (lane.busy, lane.not_before) = (false, Some(until));
+            (lane.busy, lane.not_before) = (false, Some(instant));
             if let Some(first) = lane.waiting.front_mut() {
                 *first = item;
             }
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn each_namespace_has_one_under_way_and_keeps_its_order() {
+    fn each_namespace_has_one_in_flight_and_keeps_its_order() {
         let mut outbox = Outbox::new(10);
         for (name, item) in [("a", 1), ("a", 2), ("b", 3), ("b", 4)] {
             assert!(outbox.push(name, item));
@@ -163,21 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_rests_and_the_others_go_on() {
+    fn a_namespace_in_backoff_does_not_delay_others() {
         let mut outbox = Outbox::new(10);
         for (name, item) in [("a", 1), ("a", 2), ("b", 3)] {
             outbox.push(name, item);
         }
         assert_eq!(next(&mut outbox), Some(of("a", 1)));
         let until = Instant::now() + Duration::from_secs(5);
-        outbox.rest("a", 11, until);
+        outbox.retry_at("a", 11, until);
         assert_eq!(next(&mut outbox), Some(of("b", 3)));
         assert_eq!((next(&mut outbox), outbox.wake()), (None, Some(until)));
         assert_eq!(outbox.next(until), Some(of("a", 11)));
     }
 
     #[test]
-    fn where_there_is_no_room_the_largest_loses_its_newest() {
+    fn when_full_the_largest_namespace_loses_its_newest() {
         let mut outbox = Outbox::new(4);
         for item in 1..=4 {
             assert!(outbox.push("a", item));
@@ -186,12 +186,12 @@ mod tests {
         assert!(!outbox.push("a", 5));
         assert!(!outbox.push("b", 6));
         assert!(!outbox.push("b", 7));
-        // They are equal, so its own newest is left out.
+        // Both have two, so the new one is dropped.
         assert!(!outbox.push("b", 8));
         let waiting = |outbox: &Outbox<u32>, name| Vec::from(outbox.lanes[name].waiting.clone());
         assert_eq!(waiting(&outbox, "a"), [1, 2]);
         assert_eq!(waiting(&outbox, "b"), [6, 7]);
-        // What is under way stays, whatever comes.
+        // The item in flight stays, whatever is added.
         for item in 9..20 {
             outbox.push("c", item);
             outbox.push("d", item);

@@ -1,8 +1,8 @@
-//! What this process wrote itself, until its watch has brought the news.
+//! A write-through cache: what this process wrote itself, until its watch delivers it.
 //!
-//! A watch lags behind one's own writes. A decision on the state before costs calls that are refused by
-//! their preconditions; with ten thousand starts in a second they count. And what a status is to remember,
-//! such as that a roll-out has stopped, must not be forgotten between the write and its news.
+//! A watch lags behind one's own writes. A decision on the state before costs requests that fail their preconditions;
+//! with ten thousand starts in a second they count. And what a status remembers, such as that a roll-out has stopped,
+//! must not be forgotten between the write and its watch event.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use crate::reconcile::Key;
 
-/// A watch that is later than this is no reason to hold on to an answer of old.
+/// An answer older than this is dropped, even if the watch has not delivered it.
 pub const MAX_LAG: Duration = Duration::from_secs(10);
 
-/// The answers to one's own writes, by key.
+/// The API server's answers to this process's writes, by key.
 pub struct WriteCache<V> {
     answers: Mutex<HashMap<Key, Answer<V>>>,
 }
@@ -41,8 +41,7 @@ impl<V> WriteCache<V> {
 
     /// Remembers the answer to a write.
     pub fn put(&self, key: &Key, version: &str, view: Arc<V>) {
-        // Resource versions are numbers that grow (Kubernetes' KEP-5504). One that is none is not
-        // remembered.
+        // Resource versions are increasing numbers (KEP-5504). A malformed one is not remembered.
         if let Ok(version) = version.parse() {
             let since = Instant::now();
             let answer = Answer {
@@ -54,7 +53,7 @@ impl<V> WriteCache<V> {
         }
     }
 
-    /// The newer of what the watch has, with its version, and what was written.
+    /// The newer of the watched object and the written one. `version` reads an object's resource version.
     pub fn newer(
         &self,
         key: &Key,
@@ -102,12 +101,12 @@ mod tests {
         assert_eq!(newer(None), Some(text("10")));
         assert_eq!(newer(Some("9")), Some(text("10")));
         assert_eq!(newer(Some("10")), Some(text("10")));
-        // It was forgotten then.
+        // The cache has dropped the answer.
         assert_eq!(newer(Some("9")), Some(text("9")));
         own.put(&key, "20", text("20"));
         own.forget(&key);
         assert_eq!(newer(None), None);
-        own.put(&key, "strange", text("strange"));
+        own.put(&key, "malformed", text("malformed"));
         assert_eq!(newer(None), None);
     }
 

@@ -1,5 +1,5 @@
-//! The queue of object keys: each key at most once, never with two workers at a time, now or at an
-//! instant of the wall clock. Of the keys that wait for a worker, [`lanes`](super::lanes) says which is next.
+//! The queue of object keys, now or at an instant of the wall clock. Each key is in it at most once, and never with two
+//! workers at a time. [`lanes`](super::lanes) decides which waiting key is next.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,18 +14,18 @@ use super::lanes::{Lanes, Limits};
 use super::metrics::ControllerMetrics;
 use crate::clock::Clock;
 
-/// How often the wall clock is looked at while something waits for an instant. A timer that sleeps
-/// until the instant would not notice that the clock was set, or that the machine was suspended.
+/// How often the wall clock is read while a key waits for an instant. A timer that sleeps until the instant would not
+/// notice that the clock was set, or that the machine was suspended.
 const TICK: Duration = Duration::from_millis(500);
-/// A clock that goes back by more than this was set; by less, what waits is only that much later.
+/// A clock that goes back by more than this was set. A smaller step only delays the waiting keys by as much.
 const SET_BACK: TimeDelta = TimeDelta::seconds(1);
 
-/// So many keys seldom wait for a worker; room for more is given back when it is not needed.
+/// Capacity that is kept when the queue is empty: more keys seldom wait for a worker.
 const DEFAULT_CAPACITY: usize = 256;
 
-/// See the module.
+/// A work queue; see the module.
 pub struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Wakes a worker.
     ready: Notify,
     /// Wakes the timer.
@@ -35,47 +35,47 @@ pub struct Queue {
 }
 
 #[derive(Default)]
-struct State {
+struct QueueState {
     /// Keys that wait for a worker.
     waiting: Lanes,
-    /// The same keys, with the time of their arrival.
+    /// The same keys with their time of arrival.
     since: HashMap<Key, Instant>,
     /// Keys that a worker has.
     active: HashSet<Key>,
-    /// Active keys that were put in again meanwhile, and whether a failure of the work under way is to hold them.
+    /// Active keys that were added again meanwhile, and by which event.
     again: HashMap<Key, Event>,
-    /// Keys to be looked at, by instant, and the same the other way round: one instant per key.
+    /// Keys to reconcile at an instant, by instant and by key: one instant per key.
     due: BTreeSet<(DateTime<Utc>, Key)>,
     due_of: HashMap<Key, DateTime<Utc>>,
-    /// Those of them that are not to be looked at sooner, whatever happens: the last attempt failed.
-    held: HashSet<Key>,
-    /// What the clock said last.
-    seen: Option<DateTime<Utc>>,
+    /// Those of them whose last attempt failed: they are not reconciled earlier, whatever happens.
+    backing_off: HashSet<Key>,
+    /// The latest reading of the clock.
+    last_read: Option<DateTime<Utc>>,
     closed: bool,
 }
 
-/// Why a key is put in.
+/// Why a key is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// Something happened that may concern the object. After a failure it is looked at when the pause is over.
-    CacheEvent,
-    /// The object is another than that for which an attempt failed: that is no reason to wait.
+    /// Something happened that may concern the object. After a failure it is reconciled when the backoff ends.
+    Related,
+    /// The object differs from the one for which an attempt failed. This ends the backoff.
     Changed,
 }
 
-impl State {
-    /// Looks at the clock, and tells by how much it was set back since the last look.
-    fn look(&mut self, clock: &Clock) -> (DateTime<Utc>, Option<TimeDelta>) {
+impl QueueState {
+    /// Reads the clock. Returns the time, and by how much the clock was set back since the last reading.
+    fn read_clock(&mut self, clock: &Clock) -> (DateTime<Utc>, Option<TimeDelta>) {
         let now = clock();
-        let back = self.seen.replace(now).map(|before| before - now);
+        let back = self.last_read.replace(now).map(|before| before - now);
         (now, back.filter(|back| *back > SET_BACK))
     }
 
-    /// Gives room back: whoever has started with many objects may then wait with them for years.
+    /// Frees memory. After a start with many objects, the queue may be nearly empty for years.
     fn shrink(&mut self) {
         self.since.shrink_to(DEFAULT_CAPACITY);
         self.again.shrink_to(DEFAULT_CAPACITY);
-        self.held.shrink_to(DEFAULT_CAPACITY);
+        self.backing_off.shrink_to(DEFAULT_CAPACITY);
     }
 }
 
@@ -85,15 +85,15 @@ impl Queue {
         Self::with(Lanes::default(), clock, metrics)
     }
 
-    /// An empty queue for so many workers.
+    /// An empty queue for `workers` workers.
     pub(super) fn for_workers(workers: usize, clock: Clock, metrics: ControllerMetrics) -> Self {
         Self::with(Lanes::new(Limits::new(workers)), clock, metrics)
     }
 
     fn with(waiting: Lanes, clock: Clock, metrics: ControllerMetrics) -> Self {
-        let state = State {
+        let state = QueueState {
             waiting,
-            ..State::default()
+            ..QueueState::default()
         };
         Self {
             state: Mutex::new(state),
@@ -104,34 +104,34 @@ impl Queue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // No code that can panic runs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a key in, to be looked at as soon as a worker is free; or, after a failure, when the pause that
-    /// [`Queue::hold`] set is over.
+    /// Adds a key, to be reconciled as soon as a worker is free; or, after a failure, when the backoff set by
+    /// [`Queue::back_off`] ends.
     pub fn add(&self, key: Key) {
         self.metrics.adds.inc();
-        self.enqueue(&mut self.lock(), key, Event::CacheEvent);
+        self.enqueue(&mut self.lock(), key, Event::Related);
     }
 
-    /// Puts the key of an object in that is not as it was: another spec, or gone. This ends a pause, so no kind can do it:
-    /// the cache, which sees each version of an object, is the only one.
+    /// Adds the key of an object whose spec has changed, or that is gone. This ends the backoff, so kinds cannot call
+    /// it: only the cache does, since it sees each version of an object.
     pub(super) fn add_changed(&self, key: Key) {
         self.metrics.adds.inc();
         self.enqueue(&mut self.lock(), key, Event::Changed);
     }
 
-    fn enqueue(&self, state: &mut State, key: Key, event: Event) {
-        if event == Event::Changed && state.held.remove(&key) {
+    fn enqueue(&self, state: &mut QueueState, key: Key, event: Event) {
+        if event == Event::Changed && state.backing_off.remove(&key) {
             remove_due(state, &key);
         }
         if state.active.contains(&key) {
             let again = state.again.entry(key).or_insert(event);
             *again = event.max(*again);
-        } else if state.held.contains(&key) {
-            // It is due when the pause is over.
+        } else if state.backing_off.contains(&key) {
+            // It is due when the backoff ends.
         } else if !state.since.contains_key(&key) {
             state.since.insert(key.clone(), Instant::now());
             state.waiting.push(key);
@@ -140,7 +140,7 @@ impl Queue {
         }
     }
 
-    /// Closes every namespace: what is put in waits until its namespace is opened.
+    /// Closes every namespace: keys wait until their namespace is opened.
     pub(super) fn close_namespaces(&self) {
         self.lock().waiting.close();
     }
@@ -151,10 +151,10 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// Takes the next key; `None` when the queue was closed. Hand it back with [`Queue::done`].
+    /// Takes the next key; `None` when the queue is closed. Return it with [`Queue::done`] or [`Queue::back_off`].
     pub async fn take(&self) -> Option<Key> {
         loop {
-            // Registered before the look, so that no wake-up between the two is lost.
+            // Registered before the check, so that no wake-up between the two is lost.
             let notified = self.ready.notified();
             {
                 let mut state = self.lock();
@@ -162,9 +162,9 @@ impl Queue {
                     return None;
                 }
                 if let Some(key) = state.waiting.next() {
-                    // For the timer: what the worker will say is counted from about here.
-                    if let (_, Some(back)) = state.look(&self.clock) {
-                        self.look_at_all(&mut state, back);
+                    // For the timer: the worker counts its next instant from about now.
+                    if let (_, Some(back)) = state.read_clock(&self.clock) {
+                        self.requeue_all(&mut state, back);
                     }
                     self.metrics.depth.set(length(&state.waiting));
                     if let Some(since) = state.since.remove(&key) {
@@ -183,43 +183,43 @@ impl Queue {
         }
     }
 
-    /// Hands a key back. `next` is when to look again if nothing happens before; it takes the
-    /// place of any earlier instant of this key.
-    pub fn done(&self, key: &Key, next: Option<DateTime<Utc>>) {
-        self.hand_back(key, next, false);
+    /// Returns a key. `requeue_at` is when to reconcile again if nothing happens earlier. It replaces any earlier
+    /// instant of this key.
+    pub fn done(&self, key: &Key, requeue_at: Option<DateTime<Utc>>) {
+        self.hand_back(key, requeue_at, false);
     }
 
-    /// Hands a key back after a failure: it is not looked at before `until`, whatever happens, but for
-    /// [`Queue::add_changed`]. Without it, an object that a busy neighbour touches fifty times a second would be tried
-    /// as often while the API server fails.
-    pub fn hold(&self, key: &Key, until: DateTime<Utc>) {
+    /// Returns a key after a failure: it is not reconciled before `until`, unless [`Queue::add_changed`] adds it.
+    /// Without the backoff, an object that is touched fifty times a second would be retried as often while the API
+    /// server fails.
+    pub fn back_off(&self, key: &Key, until: DateTime<Utc>) {
         self.hand_back(key, Some(until), true);
     }
 
-    fn hand_back(&self, key: &Key, next: Option<DateTime<Utc>>, hold: bool) {
+    fn hand_back(&self, key: &Key, requeue_at: Option<DateTime<Utc>>, backs_off: bool) {
         let mut state = self.lock();
         if state.active.remove(key) {
             state.waiting.done(&key.namespace);
         }
         remove_due(&mut state, key);
-        if let Some(at) = next {
+        if let Some(at) = requeue_at {
             state.due_of.insert(key.clone(), at);
             state.due.insert((at, key.clone()));
             self.timer.notify_one();
         }
-        if hold {
-            state.held.insert(key.clone());
+        if backs_off {
+            state.backing_off.insert(key.clone());
         }
         if let Some(event) = state.again.remove(key) {
             self.enqueue(&mut state, key.clone(), event);
         }
-        // Its namespace, or the one that is alone now, may have this worker.
+        // Its namespace, or the only one with waiting keys, may now use this worker.
         if state.waiting.is_ready() {
             self.ready.notify_one();
         }
     }
 
-    /// Moves keys whose instant has come to the workers, oldest first, until the queue is closed.
+    /// Gives due keys to the workers, oldest first, until the queue is closed.
     pub async fn run_timer(&self) {
         loop {
             let notified = self.timer.notified();
@@ -228,9 +228,9 @@ impl Queue {
                 if state.closed {
                     return;
                 }
-                let (now, back) = state.look(&self.clock);
+                let (now, back) = state.read_clock(&self.clock);
                 if let Some(back) = back {
-                    self.look_at_all(&mut state, back);
+                    self.requeue_all(&mut state, back);
                 }
                 self.move_due(&mut state, now);
                 state
@@ -247,45 +247,45 @@ impl Queue {
         }
     }
 
-    /// Hands the workers what is due by now.
-    fn move_due(&self, state: &mut State, now: DateTime<Utc>) {
+    /// Gives the workers the keys that are due at `now`.
+    fn move_due(&self, state: &mut QueueState, now: DateTime<Utc>) {
         while let Some((at, key)) = state.due.first().cloned() {
             if at > now {
                 break;
             }
             remove_due(state, &key);
-            self.enqueue(state, key, Event::CacheEvent);
+            self.enqueue(state, key, Event::Related);
         }
     }
 
-    /// The clock was set back. Some instants were counted from a time that is yet to come, such as
-    /// that of the next attempt after a failure: every key is looked at, and says anew when again.
-    fn look_at_all(&self, state: &mut State, back: TimeDelta) {
+    /// The clock was set back. Some instants were computed from a time that is now in the future, such as the end of a
+    /// backoff. So every key is reconciled, which computes its next instant again.
+    fn requeue_all(&self, state: &mut QueueState, back: TimeDelta) {
         tracing::warn!(
             seconds = back.num_seconds(),
             keys = state.due.len(),
             "the clock was set back: looking at everything again"
         );
         self.move_due(state, DateTime::<Utc>::MAX_UTC);
-        // A worker may have looked at the clock before, and say until when by it.
+        // A worker may have read the clock before it was set, and compute its next instant from that.
         let active = state.active.iter().cloned();
         state.again.extend(active.map(|key| (key, Event::Changed)));
     }
 
-    /// Lets every worker end after its present key.
+    /// Closes the queue: every worker ends after its current key.
     pub fn close(&self) {
         self.lock().closed = true;
         self.ready.notify_waiters();
         self.timer.notify_waiters();
-        // For a worker that looks just now.
+        // For a worker that checks the queue at this moment.
         self.ready.notify_one();
         self.timer.notify_one();
     }
 }
 
-/// Forgets when a key is to be looked at, and a pause with it.
-fn remove_due(state: &mut State, key: &Key) {
-    state.held.remove(key);
+/// Forgets the instant of a key, and its backoff.
+fn remove_due(state: &mut QueueState, key: &Key) {
+    state.backing_off.remove(key);
     if let Some(at) = state.due_of.remove(key) {
         state.due.remove(&(at, key.clone()));
     }
@@ -320,7 +320,7 @@ mod tests {
         Key::new("ns", name)
     }
 
-    /// A key that is to be looked at again then.
+    /// A key that is due at that instant.
     async fn put(queue: &Queue, name: &str, at: DateTime<Utc>) {
         queue.add(key(name));
         let taken = queue.take().await.unwrap();
@@ -386,14 +386,14 @@ mod tests {
             put(&queue, "a", due).await;
             assert_eq!(within(&queue, Duration::from_secs(30)).await, None);
             machine.set(-step);
-            // It is looked at, and says again when.
+            // It is reconciled, and sets its instant again.
             let taken = within(&queue, Duration::from_secs(1)).await;
             assert_eq!(taken, Some(key("a")), "{step}");
             assert!(machine.now() < due);
             queue.done(&key("a"), Some(due));
             // The old instant by the monotonic clock goes by.
             assert_eq!(within(&queue, Duration::from_mins(1)).await, None);
-            // It is set right again.
+            // The clock is corrected.
             machine.set(step);
             let taken = within(&queue, Duration::from_secs(1)).await;
             assert_eq!(taken, Some(key("a")), "{step}");
@@ -457,7 +457,7 @@ mod tests {
             machine.set(step);
             assert_eq!(within(&queue, Duration::from_hours(1)).await, None);
         }
-        // What has been due for as long comes at once.
+        // Keys that have been due all along come at once.
         put(&queue, "old", DateTime::<Utc>::MIN_UTC).await;
         let taken = within(&queue, Duration::from_secs(1)).await;
         assert_eq!(taken, Some(key("old")));
@@ -521,16 +521,16 @@ mod tests {
         start_timer(&queue);
         queue.add(key("a"));
         queue.take().await;
-        // Once while it is worked on, and often afterwards.
+        // Once while a worker has it, and often afterwards.
         queue.add(key("a"));
-        queue.hold(&key("a"), second(60));
+        queue.back_off(&key("a"), second(60));
         for _ in 0..590 {
             queue.add(key("a"));
             assert_eq!(within(&queue, Duration::from_millis(100)).await, None);
         }
         let taken = within(&queue, Duration::from_secs(2)).await;
         assert_eq!(taken, Some(key("a")));
-        // The pause is over with that.
+        // That ends the backoff.
         queue.done(&key("a"), None);
         queue.add(key("a"));
         assert_eq!(queue.take().await, Some(key("a")));
@@ -547,7 +547,7 @@ mod tests {
                 queue.add_changed(key("a"));
                 queue.add(key("a"));
             }
-            queue.hold(&key("a"), second(3_600));
+            queue.back_off(&key("a"), second(3_600));
             if !changed_meanwhile {
                 assert_eq!(within(&queue, Duration::from_secs(1)).await, None);
                 queue.add_changed(key("a"));
@@ -569,7 +569,7 @@ mod tests {
             if meanwhile {
                 machine.set(-STEPS[1]);
             }
-            queue.hold(&key("a"), soon);
+            queue.back_off(&key("a"), soon);
             if !meanwhile {
                 machine.set(-STEPS[1]);
             }

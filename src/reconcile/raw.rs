@@ -1,5 +1,5 @@
-//! Parts of watched objects that are taken as they are, so that no stored object, whoever let it in,
-//! can fail to be read and so hold up the watch of all others.
+//! Parts of watched objects that are kept as raw JSON. Whatever is stored can thus be read, and no object holds up the
+//! watch of the others.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// JSON text that nobody has looked into. (A tree of values has a deepest level at which reading
-/// fails, and takes a hundred times the memory.)
+/// JSON text that is not parsed yet. (Parsing into a tree of values fails at a certain depth, and the tree takes a
+/// hundred times the memory.)
 #[derive(Clone, PartialEq, Eq)]
 pub struct Raw(Box<str>);
 
 impl Raw {
-    /// The JSON text; `null` for what is absent.
+    /// The JSON text; `null` if absent.
     pub fn text(&self) -> &str {
         &self.0
     }
@@ -38,13 +38,12 @@ impl fmt::Debug for Raw {
 
 impl<'de> Deserialize<'de> for Raw {
     fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<Self, D::Error> {
-        // Only from text: serde_json knows no raw part of a tree of values.
+        // Works only on text: serde_json has no raw values in a tree of values.
         Box::<RawValue>::deserialize(reader).map(|raw| Self(raw.into()))
     }
 }
 
-/// An object of a kind as it is stored, whoever let it in: one that obeys no schema must not hold up
-/// the watch of all others.
+/// An object of a kind as it is stored. Even one that violates the schema must not hold up the watch of the others.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(bound = "")]
 pub struct Object<K> {
@@ -90,11 +89,10 @@ impl<K: Resource<DynamicType = ()>> Resource for Object<K> {
     }
 }
 
-/// Reads the metadata of an object that users write, without `managedFields`: these nest as deeply
-/// as the object does, and deeper.
+/// Reads the metadata of an object that users write, without `managedFields`: these nest deeper than the object itself.
 ///
 /// # Errors
-/// When a field that is read is of another type, which the API server lets nobody store.
+/// When a field that is read has the wrong type, which the API server never stores.
 pub fn metadata<'de, D: Deserializer<'de>>(reader: D) -> Result<ObjectMeta, D::Error> {
     let metadata = Metadata::deserialize(reader)?;
     Ok(ObjectMeta {
@@ -113,8 +111,8 @@ pub fn metadata<'de, D: Deserializer<'de>>(reader: D) -> Result<ObjectMeta, D::E
     })
 }
 
-/// The same of an object of which only the labels matter, such as a node: what its kubelet and others
-/// write into it beside them is skipped with every heartbeat.
+/// The same for an object of which only the labels matter, such as a node. It skips everything else that kubelets and
+/// others write with every heartbeat.
 ///
 /// # Errors
 /// As for [`metadata`].
@@ -134,7 +132,7 @@ pub fn labelled<'de, D: Deserializer<'de>>(reader: D) -> Result<ObjectMeta, D::E
 /// accepts `9999-12-31T23:59:59-01:00` and returns a time in the year 10000. Such a time counts as absent.
 ///
 /// # Errors
-/// When the field is no text.
+/// When the field is not a string.
 pub fn time<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<DateTime<Utc>>, D::Error> {
     let text = Option::<Cow<'de, str>>::deserialize(reader)?;
     let time = text.and_then(|text| DateTime::parse_from_rfc3339(&text).ok());

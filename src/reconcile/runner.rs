@@ -1,4 +1,4 @@
-//! Workers that take keys from a queue and let a reconciler look at them.
+//! Workers that take keys from a queue and run a reconciler for each.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -22,24 +22,24 @@ use super::queue::Queue;
 use super::{Error, Key, event::Events};
 use crate::clock::Clock;
 
-/// The pause after the first failure of an object; each further one doubles it.
+/// The backoff after the first failure of an object; each further failure doubles it.
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
-/// The longest pause between two attempts at one object.
+/// The longest backoff of an object.
 const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
-/// The pause after a first write that met a newer version, whose news is on its way.
+/// The backoff after the first conflict: the watch is about to deliver the newer version.
 const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
-/// So many conflicts in a row are ordinary.
+/// This many conflicts in a row are ordinary.
 const MANY_CONFLICTS: u32 = 5;
-/// How long reconciles may go on at the end. A call may take longer, as where a webhook hangs, and be carried out or not:
-/// that is no reason to keep the lease from the next leader.
+/// How long reconciles may go on after the stop. A call may take longer, for example while a webhook hangs, and may or
+/// may not be carried out. That must not keep the lease from the next leader.
 pub(super) const END_TIMEOUT: Duration = Duration::from_secs(15);
-/// A lasting fault gives at most one line in this time.
+/// A lasting error is logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a reconcile came to.
+/// The result of a reconcile.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Action {
-    /// When to look again if nothing happens before.
+    /// When to reconcile again if nothing happens earlier.
     pub next: Option<DateTime<Utc>>,
     /// What was done, for the log; `None` when there was nothing to do.
     pub did: Option<String>,
@@ -47,8 +47,7 @@ pub struct Action {
 
 /// Brings the cluster closer to what one object says.
 pub trait Reconciler: Send + Sync + 'static {
-    /// Looks at one object and does what its state demands. Called again after every change that
-    /// concerns it, never twice at a time for one key.
+    /// Reconciles one object. Called again after every change that concerns it, never twice at a time for one key.
     fn reconcile(
         &self,
         key: &Key,
@@ -56,33 +55,33 @@ pub trait Reconciler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Action, Error>> + Send;
 }
 
-/// What a kind gets when its reconciler is started.
+/// The environment of a kind's reconciler.
 #[derive(Clone)]
 pub struct Context {
     /// The API server.
     pub client: Client,
     /// The namespaces to work in; all of them when empty.
     pub namespaces: Vec<String>,
-    /// How many objects of one kind may be worked on at a time.
+    /// How many objects of one kind are reconciled concurrently.
     pub workers: usize,
-    /// For how long a node may be `NotReady` before it is left out of what waits for nodes.
+    /// How long a node may be `NotReady` before roll-outs no longer wait for it.
     pub node_not_ready_grace: TimeDelta,
     /// The wall clock.
     pub clock: Clock,
-    /// Where Events go.
+    /// Publishes Events.
     pub events: Events,
-    /// Where figures go that every reconciler has.
+    /// The metrics common to all reconcilers.
     pub metrics: Metrics,
-    /// Where a kind registers figures of its own.
+    /// Where a kind registers metrics of its own.
     pub registry: Arc<Mutex<Registry>>,
-    /// Where lasting faults go.
+    /// Where lasting problems are reported.
     pub health: Health,
-    /// Cancelled when the reconcilers are to end.
+    /// Cancelled when the reconcilers must stop.
     pub stop: CancellationToken,
 }
 
 impl Context {
-    /// That of a process on a simulated API server, with the server's clock; and what publishes its Events.
+    /// The context of a process on a simulated API server, with the server's clock, and its publisher of Events.
     #[cfg(test)]
     pub fn simulated(
         server: &simulated_apiserver::Server,
@@ -91,7 +90,7 @@ impl Context {
         let wall = server.clock().clone();
         let clock: Clock = Arc::new(move || wall.now());
         let client = server.client(user);
-        let (events, teller) = super::event::events(client.clone(), clock.clone());
+        let (events, publisher) = super::event::events(client.clone(), clock.clone());
         let mut registry = Registry::default();
         let context = Self {
             client,
@@ -105,7 +104,7 @@ impl Context {
             health: Health::default(),
             stop: CancellationToken::new(),
         };
-        (context, teller)
+        (context, publisher)
     }
 
     /// The namespaces to work in; `None` means all of them.
@@ -133,9 +132,9 @@ impl Context {
         apis.collect()
     }
 
-    /// Registers figures of a kind's own.
-    pub fn register<F>(&self, figures: impl FnOnce(&mut Registry) -> F) -> F {
-        figures(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Registers metrics of a kind's own.
+    pub fn register<F>(&self, metrics: impl FnOnce(&mut Registry) -> F) -> F {
+        metrics(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Where watches report whether they work.
@@ -151,8 +150,8 @@ impl Context {
     }
 }
 
-/// Runs workers until the context says stop, then lets them finish what they have in hand, within [`END_TIMEOUT`]. Work begins in each
-/// namespace for itself, as soon as all of `sources` are known there: a namespace that cannot be listed holds up no
+/// Runs workers until the context is stopped, then lets them finish their current keys within [`END_TIMEOUT`].
+/// Work begins per namespace, as soon as all of `sources` have listed it. A namespace that cannot be listed holds up no
 /// other.
 ///
 /// # Errors
@@ -193,7 +192,7 @@ pub async fn run<R: Reconciler>(
     tokio::select! {
         () = open => {}
         () = context.stop.cancelled() => {}
-        // A queue without its timer, or with a worker less, would only look healthy.
+        // A queue without its timer, or with one worker less, would only seem healthy.
         Some(ended) = tasks.join_next() => {
             ended?;
             anyhow::bail!("a worker ended by itself");
@@ -213,11 +212,11 @@ pub async fn run<R: Reconciler>(
     ended
 }
 
-/// Waits for the tasks of a kind: watches, which never end by themselves, and workers. When told to
-/// stop, the workers finish what they have in hand and the watches are dropped.
+/// Waits for the tasks of a kind: watches, which never end by themselves, and workers. On a stop, the workers finish
+/// their current keys and the watches are dropped.
 ///
 /// # Errors
-/// When a task fails, or ends without having been told to.
+/// When a task fails, or ends before the stop.
 pub async fn join(
     watches: JoinSet<()>,
     workers: impl Future<Output = anyhow::Result<()>>,
@@ -232,12 +231,12 @@ pub async fn join(
     }
 }
 
-/// When a key is looked at again.
-enum Next {
-    /// At every event, and then.
-    Rest(Option<DateTime<Utc>>),
-    /// Not before, whatever happens, unless the object itself changes.
-    Hold(DateTime<Utc>),
+/// When a key is reconciled again.
+enum Requeue {
+    /// At the next event, or at that time.
+    At(Option<DateTime<Utc>>),
+    /// Not before that time, unless the object itself changes.
+    NotBefore(DateTime<Utc>),
 }
 
 struct Work<R> {
@@ -248,7 +247,7 @@ struct Work<R> {
     metrics: ControllerMetrics,
     /// How often each object has failed in a row.
     failures: Mutex<HashMap<Key, u32>>,
-    /// When a failure of a category was last logged, and how many were left out since.
+    /// When a failure of a category was last logged, and how many were not logged since.
     quiet: Mutex<HashMap<&'static str, (Instant, u64)>>,
 }
 
@@ -258,34 +257,34 @@ impl<R: Reconciler> Work<R> {
             self.metrics.active.inc();
             let start = Instant::now();
             let now = (self.clock)();
-            // A bug that one object wakes must not end the work for all the others.
+            // A bug that one object triggers must not stop the work on the others.
             let caught = AssertUnwindSafe(self.reconciler.reconcile(&key, now))
                 .catch_unwind()
                 .await;
             let took = start.elapsed();
-            let next = match caught {
-                Ok(Ok(outcome)) => Next::Rest(self.succeeded(&key, outcome, took)),
+            let requeue = match caught {
+                Ok(Ok(action)) => Requeue::At(self.succeeded(&key, action, took)),
                 Ok(Err(error)) => self.failed(&key, &error),
                 Err(_) => {
                     tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
                     self.metrics.failed("Panic");
-                    Next::Hold((self.clock)() + MAX_PAUSE)
+                    Requeue::NotBefore((self.clock)() + MAX_PAUSE)
                 }
             };
             self.metrics.seconds.observe(took.as_secs_f64());
             self.metrics.active.dec();
-            match next {
-                Next::Rest(next) => self.queue.done(&key, next),
-                Next::Hold(until) => self.queue.hold(&key, until),
+            match requeue {
+                Requeue::At(instant) => self.queue.done(&key, instant),
+                Requeue::NotBefore(until) => self.queue.back_off(&key, until),
             }
         }
     }
 
-    fn succeeded(&self, key: &Key, outcome: Action, took: Duration) -> Option<DateTime<Utc>> {
+    fn succeeded(&self, key: &Key, action: Action, took: Duration) -> Option<DateTime<Utc>> {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         failures.remove(key);
         drop(failures);
-        if let Some(did) = outcome.did {
+        if let Some(did) = action.did {
             tracing::info!(
                 controller = self.controller,
                 object = %key,
@@ -293,54 +292,54 @@ impl<R: Reconciler> Work<R> {
                 "{did}"
             );
         }
-        match outcome.next {
+        match action.next {
             Some(_) => self.metrics.requeue_after.inc(),
             None => self.metrics.success.inc(),
         };
-        outcome.next
+        action.next
     }
 
-    fn failed(&self, key: &Key, error: &Error) -> Next {
+    fn failed(&self, key: &Key, error: &Error) -> Requeue {
         self.metrics.failed(error.category());
         if error.is_permanent() {
             self.log(key, error);
-            return Next::Rest(None);
+            return Requeue::At(None);
         }
         self.metrics.retries.inc();
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let count = failures.entry(key.clone()).or_default();
         let before = *count;
-        // Far beyond the longest pause, and no overflow.
+        // Enough for the longest backoff, without an overflow.
         *count = (before + 1).min(MANY_CONFLICTS + 10);
         drop(failures);
-        // From now, not from the start of the attempt: that may have been long, and by a clock that
-        // was set since.
+        // Counted from now, not from the start of the attempt: the attempt may have taken long, and the clock may have
+        // been set since.
         let after = |pause: TimeDelta, failures| {
             let pause = (pause * 2_i32.saturating_pow(failures)).min(MAX_PAUSE);
-            let asked = error
+            let retry_after = error
                 .retry_after()
-                .and_then(|asked| TimeDelta::from_std(asked).ok());
-            (self.clock)() + pause.max(asked.unwrap_or_default())
+                .and_then(|after| TimeDelta::from_std(after).ok());
+            (self.clock)() + pause.max(retry_after.unwrap_or_default())
         };
         if !error.is_conflict() {
             self.log(key, error);
-            return Next::Hold(after(FIRST_PAUSE, before));
+            return Requeue::NotBefore(after(FIRST_PAUSE, before));
         }
         match before.checked_sub(MANY_CONFLICTS) {
-            // The watch brings the newer version within milliseconds: that is when to try again.
+            // The watch delivers the newer version within milliseconds, and that event requeues the key.
             None => {
                 tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
-                Next::Rest(Some(after(FIRST_CONFLICT_PAUSE, before)))
+                Requeue::At(Some(after(FIRST_CONFLICT_PAUSE, before)))
             }
-            // The object changes faster than it can be worked on.
+            // The object changes faster than it can be reconciled.
             Some(more) => {
                 self.log(key, error);
-                Next::Hold(after(FIRST_PAUSE, more))
+                Requeue::NotBefore(after(FIRST_PAUSE, more))
             }
         }
     }
 
-    /// One line a second at most for each category: a fault that lasts often befalls every object.
+    /// Logs at most one line a second for each category: a lasting error often affects every object.
     fn log(&self, key: &Key, error: &Error) {
         let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
         let left_out = match quiet.get_mut(error.category()) {
@@ -392,7 +391,7 @@ mod tests {
         (queue, reconciler)
     }
 
-    /// As a kind does: acts once the instant has come by the clock, and else says when.
+    /// Acts as a kind does: once the instant has come by the clock. Before, it returns the instant.
     struct Due {
         machine: Machine,
         instants: HashMap<Key, DateTime<Utc>>,
@@ -455,8 +454,8 @@ mod tests {
     async fn whatever_becomes_of_the_clock_nothing_is_early_or_a_second_late() {
         const HOUR: i64 = 3_600;
         const YEARS: i64 = 10 * 365 * 86_400;
-        // When by the monotonic clock, and by how much the wall clock is set. Forth is also what a
-        // machine sees that was suspended: its monotonic clock stood still.
+        // When by the monotonic clock, and by how much the wall clock is set. A suspended machine also sees its wall
+        // clock jump forward: its monotonic clock stood still.
         let steps = [
             (1_000, HOUR),
             (2_000, -HOUR),
@@ -515,12 +514,12 @@ mod tests {
         }
     }
 
-    /// Fails as often as told.
+    /// Fails that many times.
     struct Failing {
         machine: Machine,
         failures: usize,
         tried: Mutex<Vec<TimeDelta>>,
-        /// The clock is set so while it works for the first time.
+        /// The clock is set by so many seconds during the first attempt.
         set: i64,
     }
 
@@ -542,7 +541,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_is_tried_again_after_growing_pauses_whatever_becomes_of_the_clock() {
+    async fn a_failure_is_retried_with_backoff_even_if_the_clock_is_set() {
         for set in [0, 3_600, -3_600, 315_360_000, -315_360_000] {
             let machine = Machine::boot();
             let failing = Failing {
@@ -590,7 +589,8 @@ mod tests {
         })
     }
 
-    /// A context whose API server has a ConfigMap in the namespace `good`, and shows nothing of the namespace `refused`.
+    /// A context whose API server has a ConfigMap in the namespace `good`, and rejects lists of the namespace
+    /// `refused`.
     fn context(machine: &Machine, namespaces: &[&str]) -> Context {
         let server = Server::new(Options {
             namespaces: vec!["good".to_owned(), "refused".to_owned()],

@@ -1,7 +1,7 @@
 //! One watch of the API server: a list, then every change, for ever.
 //!
-//! kube's watcher does the same. But it does not report when the API server answered a watch, so it is unknown whether a
-//! quiet one works, and it does not bound a list or the start of a watch that the API server does not answer. Here
+//! kube's watcher does the same. But it does not report when the API server answers a watch, so a quiet watch may or
+//! may not work. Nor does it time out when the API server does not answer a list or the start of a watch. Here
 //! - the API server ends a watch after [`WATCH_FOR`], and it is started again where it ended: one cheap request, since
 //!   bookmarks keep its position new. A connection that died without a word, as when the node of an API server behind a
 //!   load balancer loses its power, is noticed after [`SILENT_AFTER`];
@@ -26,16 +26,16 @@ use crate::client::{self, pages};
 const WATCH_FOR: Duration = Duration::from_secs(25);
 /// A watch on which nothing came for this time is dead: its end is overdue.
 const SILENT_AFTER: Duration = Duration::from_secs(29);
-/// How long the API server may take to begin with a watch. It takes from its memory what is sent.
+/// How long the API server may take to start a watch, which it serves from memory.
 const START_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a page of a list may take: longer than the API server's own limit, of 60 s.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(65);
-/// The longest pause of a watch for which the API server asks.
+/// Upper bound on a `Retry-After` that a watch obeys.
 const MAX_ASKED: Duration = Duration::from_secs(30);
 /// A watch that ends sooner, without a change, is not started again at once.
 const MIN_WATCH: Duration = Duration::from_secs(1);
-/// So often in a row the API server may refuse to go on from a version, before everything is listed again: it may know
-/// nothing of it any more, as after etcd was restored from a backup ("Too large resource version").
+/// After this many rejections in a row of a watch from a version, everything is listed again: the API server may not
+/// know the version any more, as after a restore of etcd from a backup ("Too large resource version").
 const MAX_REFUSALS: u32 = 5;
 
 /// What is watched, and how it is listed.
@@ -55,14 +55,14 @@ impl Default for Selection {
 }
 
 impl Selection {
-    /// Objects with labels that this selector takes.
+    /// Objects whose labels match this selector.
     #[must_use]
     pub fn labels(mut self, selector: &str) -> Self {
         self.labels = Some(selector.to_owned());
         self
     }
 
-    /// So many objects come in one page of a list.
+    /// How many objects a page of a list has.
     #[must_use]
     pub fn page(mut self, objects: u32) -> Self {
         self.page = objects;
@@ -73,24 +73,24 @@ impl Selection {
 /// What happens on a watch.
 #[derive(Debug)]
 pub(super) enum Event<K> {
-    /// A list begins: what is there comes next.
+    /// A list begins; its objects come next.
     ListStarted,
     /// An object of the list.
     Listed(K),
     /// The list is complete.
     ListEnded,
-    /// The API server answered: changes come from now on. After a watch that was silent it is reported only once
-    /// something has come, since a proxy may answer for an API server that does not.
+    /// The API server answered: changes come from now on. After a silent watch this is reported only with the first
+    /// event, since a proxy may answer for an API server that is down.
     Started,
     /// An object was created or changed.
     Applied(K),
     /// An object was deleted, or is not selected any more.
     Deleted(K),
-    /// The watch does not work; it is tried again after a pause.
+    /// The watch failed; it is retried with backoff.
     Failed(Error),
 }
 
-/// Why a watch does not work.
+/// Why a watch failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("{}", client::explain(.0))]
@@ -108,7 +108,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// The API server's answer, where there was one.
+    /// The API server's answer, if there was one.
     pub(super) fn status(&self) -> Option<&Status> {
         match self {
             Self::Call(kube::Error::Api(status)) | Self::Status(status) => Some(status),
@@ -116,19 +116,19 @@ impl Error {
         }
     }
 
-    /// The changes since the last one that came are not kept any more: it must be listed again.
+    /// The API server no longer has the changes since the latest one received: everything must be listed again.
     pub(super) fn is_expired(&self) -> bool {
         self.status().is_some_and(|status| status.code == 410)
     }
 }
 
-/// A watch and where it is.
+/// A watch and its position.
 pub(super) struct Watch<K> {
     api: Api<K>,
     selection: Selection,
-    /// The resource version of the last change that came; none before a list.
+    /// The resource version of the latest change received; None before a list.
     version: Option<String>,
-    /// The last attempt ended in silence, and nothing has come since.
+    /// The last attempt ended in silence, and no event has come since.
     is_silent: bool,
     /// How often in a row the API server answered a watch from that version with an error.
     refusals: u32,
@@ -157,14 +157,14 @@ where
                 continue;
             };
             if matches!(&error, Error::Call(error) if pages::is_too_large(error)) {
-                // It stays so until the process ends: the objects are there at the next list, too.
+                // The page size stays smaller: the next list has the large objects, too.
                 let page = (self.selection.page / 4).max(pages::SMALLEST);
                 self.selection.page = page;
                 let what = K::plural(&()).into_owned();
                 tracing::info!(what, page, "large objects: listing fewer at a time");
                 continue;
             }
-            // 429 says that there is too much to do: a list is more.
+            // 429: the API server is overloaded, and a list would cost it more.
             let is_refusal = error.status().is_some_and(|status| status.code != 429);
             self.refusals += u32::from(is_refusal);
             if error.is_expired() || self.refusals >= MAX_REFUSALS {
@@ -173,7 +173,7 @@ where
             }
             let pause = self.pauses.next();
             self.is_silent |= matches!(error, Error::Silent);
-            // A watch that sleeps for long leaves a stale cache to work on.
+            // While a watch sleeps, its cache goes stale.
             let asked = error.status().and_then(retry_after).unwrap_or_default();
             let asked = asked.min(MAX_ASKED);
             on(Event::Failed(error));
@@ -181,12 +181,12 @@ where
         }
     }
 
-    /// Lists if that is necessary, then watches until the API server ends it.
+    /// Lists if necessary, then watches until the API server ends the watch.
     async fn attempt(&mut self, on: &mut impl FnMut(Event<K>)) -> Result<(), Error> {
         let mut version = match self.version.take() {
             Some(version) => version,
             None => self.list(on).await.map_err(|error| {
-                // One that is repeated for this reason may never come to its end.
+                // A list that is repeated for this reason may never complete.
                 if error.is_expired() {
                     Error::ListExpired(Box::new(error))
                 } else {
@@ -203,7 +203,7 @@ where
         ended
     }
 
-    /// Lists everything. The resource version from which changes are to be watched.
+    /// Lists everything. Returns the resource version to watch from.
     async fn list(&self, on: &mut impl FnMut(Event<K>)) -> Result<String, Error> {
         on(Event::ListStarted);
         let mut params = ListParams::default().limit(self.selection.page);
@@ -224,7 +224,7 @@ where
         }
     }
 
-    /// Watches changes until the API server ends it.
+    /// Watches changes until the API server ends the watch.
     async fn changes(
         &mut self,
         version: &mut String,
@@ -258,19 +258,19 @@ where
                 WatchEvent::Error(status) => return Err(Error::Status(status.boxed())),
             }
         }
-        // The end that was asked for came, so the connection works.
+        // The watch ended after the requested time, so the connection works.
         if std::mem::take(&mut self.is_silent) {
             on(Event::Started);
         }
         if is_empty {
-            // An API server that is about to end does so.
+            // An API server that shuts down ends its watches at once.
             tokio::time::sleep_until(start + MIN_WATCH).await;
         }
         Ok(())
     }
 }
 
-/// The next change; none when the API server has ended the watch.
+/// The next change; None when the API server has ended the watch.
 async fn next<K>(
     changes: &mut (impl Stream<Item = kube::Result<WatchEvent<K>>> + Unpin),
 ) -> Result<Option<WatchEvent<K>>, Error> {
@@ -287,8 +287,7 @@ async fn next<K>(
     }
 }
 
-/// Whether a line of a watch is no change that can be read. kube takes such a line for a Status, whose fields may all be
-/// absent.
+/// Whether a line of a watch is malformed. kube takes such a line for a Status, whose fields may all be absent.
 fn is_unreadable(error: &kube::Error) -> bool {
     match error {
         kube::Error::SerdeError(_) => true,
@@ -311,8 +310,8 @@ fn version_of(object: &impl Resource) -> Result<String, Error> {
     object.resource_version().ok_or(Error::NoVersion)
 }
 
-/// The pauses between attempts: short enough that after the installation of a CRD or the grant of a right the watch
-/// soon works, long enough for a struggling API server.
+/// The backoff between attempts: short enough that the watch soon works after a CRD is installed or a permission is
+/// granted, long enough for a struggling API server.
 #[derive(Default)]
 struct Pauses {
     failures: u32,
@@ -324,7 +323,7 @@ impl Pauses {
     const MAX: Duration = Duration::from_secs(5);
     const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
-    /// The pauses shrink only after a minute without a failure: between two attempts that fail, one may seem to work.
+    /// The backoff is reset only after a minute without a failure: between two failed attempts, one may seem to work.
     fn next(&mut self) -> Duration {
         let last = self.last.replace(Instant::now());
         if last.is_none_or(|last| last.elapsed() > Self::FORGOTTEN_AFTER) {

@@ -1,4 +1,4 @@
-//! How this operator writes: in its own name, strictly, and only to the very object it means.
+//! How this operator writes: under its field manager, with strict field validation, and with preconditions on the UID.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, PatchParams, PostParams, Preconditions};
@@ -10,12 +10,12 @@ use serde_json::json;
 
 use super::Key;
 
-/// The operator's name: field manager of its writes and value of [`MANAGED_BY`].
+/// The operator's name: the field manager of its writes and the value of [`MANAGED_BY`].
 pub const MANAGER: &str = "my-operator";
 /// The label that the objects of this operator carry, with [`MANAGER`] as its value.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
-/// Parameters of a write in the operator's name.
+/// Parameters of a write with the operator's field manager.
 pub fn params() -> PostParams {
     PostParams {
         field_manager: Some(MANAGER.to_owned()),
@@ -23,7 +23,7 @@ pub fn params() -> PostParams {
     }
 }
 
-/// Parameters of a patch in the operator's name.
+/// Parameters of a patch with the operator's field manager.
 pub fn patch_params() -> PatchParams {
     PatchParams {
         field_manager: Some(MANAGER.to_owned()),
@@ -31,11 +31,11 @@ pub fn patch_params() -> PatchParams {
     }
 }
 
-/// Creates an object from its JSON. A field that the API server does not know would be dropped in
-/// silence, and the object would not be what was asked for: it is an error instead.
+/// Creates an object from its JSON. A field unknown to the API server is an error: dropped silently, it would leave an
+/// object other than the requested one.
 ///
 /// # Errors
-/// The API server's refusal, or an answer that is no `A`.
+/// When the API server rejects the object, or its answer cannot be read as an `A`.
 pub async fn create<K, A>(client: &Client, namespace: &str, body: Vec<u8>) -> Result<A, kube::Error>
 where
     K: Resource<DynamicType = ()>,
@@ -44,7 +44,7 @@ where
     post::<K, A>(client, namespace, body, &params()).await
 }
 
-/// Asks how the object would be created as [`create`] does it, and creates nothing.
+/// A dry run of [`create`]: returns the object as it would be created.
 ///
 /// # Errors
 /// As for [`create`].
@@ -83,10 +83,10 @@ where
     client.request(request).await
 }
 
-/// Writes the status of an object, if it is as it was looked at, and returns the object as it is then.
+/// Writes the status of an object if its resource version has not changed, and returns the updated object.
 ///
 /// # Errors
-/// The API server's refusal: a conflict when somebody else wrote meanwhile.
+/// When the API server rejects the write: a conflict when another client wrote meanwhile.
 pub async fn status<K, S>(
     client: &Client,
     key: &Key,
@@ -116,7 +116,7 @@ where
     client.request(request).await
 }
 
-/// The owner reference that makes the object `name` with that UID the controller of another.
+/// A controller owner reference to the object `name` with that UID.
 pub fn controller_reference<K>(name: &str, uid: &str) -> OwnerReference
 where
     K: Resource<DynamicType = ()>,
@@ -131,7 +131,7 @@ where
     }
 }
 
-/// Deletes this very object and no namesake; with a version, only if it is as it was looked at.
+/// Deletes the object with this UID; with a version, only if its resource version has not changed.
 pub fn only(uid: &str, resource_version: Option<&str>) -> DeleteParams {
     DeleteParams {
         preconditions: Some(Preconditions {

@@ -54,7 +54,7 @@ fn new_enough(major: &str, minor: &str) -> anyhow::Result<()> {
             "the API server is Kubernetes {major}.{minor}; my-operator needs 1.{OLDEST_MINOR} or newer"
         ),
         (Some(_), Some(_)) => Ok(()),
-        _ => bail!("the API server does not tell its version ({major:?}, {minor:?})"),
+        _ => bail!("the API server does not report its version ({major:?}, {minor:?})"),
     }
 }
 

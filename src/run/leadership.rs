@@ -1,4 +1,4 @@
-//! Leader election as a part of the whole: flags, the reconcilers' client, figures, news.
+//! Wiring of the leader election: flags, the reconcilers' client, metrics, Events.
 
 use std::sync::Arc;
 
@@ -23,22 +23,22 @@ use crate::{client, clock};
 
 /// This process in the leader election.
 pub(super) struct Leadership {
-    /// None when there is no election: then this process leads.
+    /// None without an election: then this process always leads.
     pub(super) candidate: Option<Candidate>,
-    /// The client of the reconcilers. It sends nothing when the time to lead is over.
+    /// The client of the reconcilers. It sends nothing once the time to lead is over.
     pub(super) client: Client,
 }
 
-/// A replica that waits to lead. It renews its lease on a thread of its own, with connections of its
-/// own: no amount of reviews and reconciles makes it lose the leadership.
+/// A replica that waits to lead. It renews its lease on a thread and connections of its own, so that no load of reviews
+/// and reconciles makes it lose the leadership.
 pub(super) struct Candidate {
     elector: Elector,
     thread: Thread,
 }
 
 impl Candidate {
-    /// Leads as [`Elector::lead`] does. The work runs where this is called, not on the thread.
-    pub(super) async fn lead<F, W>(self, retire: CancellationToken, work: F) -> anyhow::Result<()>
+    /// Leads as [`Elector::lead`] does. `work` runs on the caller's runtime, not on the thread.
+    pub(super) async fn lead<F, W>(self, resign: CancellationToken, work: F) -> anyhow::Result<()>
     where
         F: FnOnce(ObjectReference, String) -> W + Send + 'static,
         W: Future<Output = anyhow::Result<()>> + Send + 'static,
@@ -46,7 +46,7 @@ impl Candidate {
         let Self { elector, thread } = self;
         let here = Handle::current();
         let lead = async move {
-            let lead = elector.lead(&retire, async |lease, identity| {
+            let lead = elector.lead(&resign, async |lease, identity| {
                 let work = here.spawn(work(lease, identity));
                 AbortOnDropHandle::new(work).await.context("a task died")?
             });
@@ -57,7 +57,7 @@ impl Candidate {
 }
 
 impl Leadership {
-    /// `client` is that of all else, `config` its configuration.
+    /// `client` is the client of everything else, and `config` its configuration.
     pub(super) fn new(
         flags: &Flags,
         config: &Config,
@@ -75,7 +75,7 @@ impl Leadership {
             });
         }
         let thread = Thread::start("leader-election")?;
-        // The other clients' answers say the server's time often enough.
+        // The answers to the other client show the server's time often enough.
         let unused = ServerClock::default();
         let connect = || client::connect(config, figures, &unused);
         let elector = Elector::new(Settings {
@@ -87,7 +87,7 @@ impl Leadership {
         })
         .context("cannot take part in the leader election")?;
         let fence = elector.fence();
-        let client = client::connect_over(config, figures, &unused, fence.wire())?;
+        let client = client::connect_over(config, figures, &unused, fence.connector())?;
         count(registry, move || fence.is_open());
         Ok(Self {
             candidate: Some(Candidate { elector, thread }),
@@ -95,7 +95,7 @@ impl Leadership {
         })
     }
 
-    /// Those notes, and who leads.
+    /// The lasting problems and the current leader, for the probes' pages.
     pub(super) fn notes(&self, health: &Health) -> Notes {
         let candidate = self.candidate.as_ref();
         let state = candidate.map(|candidate| candidate.elector.state());
@@ -103,7 +103,7 @@ impl Leadership {
         Arc::new(move || {
             let leader = state.as_ref().map(|state| {
                 let words = match state.borrow().holder.as_str() {
-                    "" => "nobody is known to lead".to_owned(),
+                    "" => "no leader is known".to_owned(),
                     holder => format!("{holder} leads"),
                 };
                 Note::Remark("leader", words)
@@ -126,19 +126,19 @@ fn count(registry: &mut Registry, leads: impl Fn() -> bool + Send + Sync + 'stat
     }));
 }
 
-/// Tells that this replica leads from now on, as client-go does it.
-pub(super) fn tell(events: &Events, lease: ObjectReference, identity: &str) {
-    let news = NewEvent {
+/// Publishes the Event that this replica leads from now on, as client-go does.
+pub(super) fn publish_leader(events: &Events, lease: ObjectReference, identity: &str) {
+    let event = NewEvent {
         severity: Severity::Normal,
         reason: "LeaderElection",
         action: "Lead",
         note: format!("{identity} became leader"),
     };
-    events.publish(lease, news);
+    events.publish(lease, event);
 }
 
 impl Flags {
-    /// Whether one of several replicas is to lead.
+    /// Whether the replicas elect a leader.
     fn leader_elect(&self) -> bool {
         self.leader_elect.unwrap_or_else(client::in_cluster)
     }

@@ -33,26 +33,26 @@ use crate::telemetry::probes::{Gate, Gates, Heartbeat};
 use crate::telemetry::{metrics, probes};
 use crate::{admission, client, clock, reconcile, serving};
 
-/// How long what is in flight may take at the end.
+/// Time limit for requests and reconciles in flight at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long the cluster gets to stop sending requests, unless a flag says otherwise.
 const SHUTDOWN_DELAY_IN_CLUSTER: Duration = Duration::from_secs(5);
 
-/// The stages of the end, each cancelled once, in this order.
+/// The stages of the shutdown, cancelled in this order.
 #[derive(Clone, Default)]
 struct Stop {
-    /// Answer on, but ask every peer to go elsewhere.
+    /// Still answer, but ask every peer to reconnect elsewhere.
     draining: CancellationToken,
-    /// Reconcilers finish what they have in hand; certificates are no longer kept.
+    /// Reconcilers finish their current keys; certificates are no longer renewed.
     operating: CancellationToken,
     /// Listeners close.
     serving: CancellationToken,
 }
 
-/// Every long task, by name. The first to end before it was told to ends the process.
+/// The long-running tasks, by name. If one ends before the shutdown, so does the process.
 type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 
-/// What every room counts.
+/// The metrics of every module.
 struct Figures {
     admission: admission::metrics::Metrics,
     client: client::Metrics,
@@ -62,7 +62,7 @@ struct Figures {
 /// Runs the operator until a signal ends it.
 ///
 /// # Errors
-/// When something that it needs cannot be had, or a part of it fails.
+/// When something that it needs is missing, or a part of it fails.
 pub async fn run(flags: Flags) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     raise_file_limit();
@@ -97,7 +97,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         &health,
     )?;
 
-    // Closed before anybody can ask: a probe may have been waiting for this since the port was bound.
+    // Closed before the probes are served: one may have been waiting since the port was bound.
     let api_server = gates.add("api-server", "not reached yet");
     if let Some(listener) = probes_listener {
         let router = probes::router(gates.clone(), leadership.notes(&health), Heartbeat::start());
@@ -138,14 +138,14 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         let router = metrics::router(registry.clone());
         scrapes::serve(&mut tasks, listener, router, &flags, &client, &stop)?;
     }
-    let (events, teller) = event::events(leadership.client.clone(), clock::system());
+    let (events, publisher) = event::events(leadership.client.clone(), clock::system());
     let operate = Operate {
-        teller,
+        publisher,
         client,
         api_server,
         certificates,
         candidate: leadership.candidate,
-        retire: stop.draining.clone(),
+        resign: stop.draining.clone(),
         context: reconcile::Context {
             namespaces: flags.namespaces.clone(),
             workers: usize::from(flags.max_concurrent_reconciles),
@@ -182,8 +182,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         if !gates.ready() {
             return cause;
         }
-        // Such as a lost leadership, after which nothing of the reconcilers is sent: the webhooks that
-        // are being answered are no part of it.
+        // For example a lost leadership. The reconcilers send nothing more, but webhooks in flight are still answered.
         tracing::error!("ending: {error:#}");
     }
     tokio::select! {
@@ -201,7 +200,7 @@ fn early_end(ended: Result<(&'static str, anyhow::Result<()>), JoinError>) -> an
     }
 }
 
-/// The end, stage by stage. `operates` is whether the operator is still one of the tasks.
+/// Shuts down, stage by stage. `operates` is whether the operator is still one of the tasks.
 async fn end(
     mut tasks: Tasks,
     stop: &Stop,
@@ -271,9 +270,9 @@ impl Figures {
     }
 }
 
-/// Every connection is an open file, and 1,024, the usual soft limit, is no more than the webhook's
-/// listener alone may have. The soft limit protects programs that use select(2), which this one does not;
-/// Go's runtime raises it as well.
+/// Raises the soft limit of open files. Every connection is an open file, and the webhook's listener alone may have
+/// 1,024, the usual soft limit. It protects programs that use select(2), which this one does not. Go's runtime raises
+/// it, too.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -294,8 +293,8 @@ fn bind(flag: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<TcpLis
         .with_context(|| format!("cannot listen on {address} (choose another with --{flag})"))
 }
 
-/// Serves probes on a thread of their own: the kubelet restarts a pod that does not answer within a
-/// second, however much the webhooks have to do.
+/// Serves probes on a thread of their own: the kubelet restarts a pod that does not answer within a second, even under
+/// a high load of webhooks.
 fn serve_probes(
     tasks: &mut Tasks,
     listener: TcpListener,
@@ -314,14 +313,14 @@ fn serve_probes(
 
 /// All that needs the API server.
 struct Operate {
-    teller: EventPublisher,
-    /// That of all but the reconcilers.
+    publisher: EventPublisher,
+    /// The client of everything but the reconcilers.
     client: Client,
     api_server: Gate,
     certificates: Option<(Certificates, CertificateGates)>,
     candidate: Option<Candidate>,
-    /// Cancelled when a replica that does not lead is not to begin with it any more.
-    retire: CancellationToken,
+    /// Cancelled when a replica that does not lead must not start to lead.
+    resign: CancellationToken,
     context: reconcile::Context,
     kinds: Vec<&'static Kind>,
 }
@@ -345,22 +344,22 @@ impl Operate {
                 ("certificates", result)
             });
         }
-        let (context, kinds, teller) = (self.context, self.kinds, self.teller);
+        let (context, kinds, publisher) = (self.context, self.kinds, self.publisher);
         match self.candidate {
-            None => start_reconcilers(&mut tasks, context, kinds, teller),
+            None => start_reconcilers(&mut tasks, context, kinds, publisher),
             Some(candidate) => {
-                let (stop, retire) = (stop.clone(), self.retire);
+                let (stop, resign) = (stop.clone(), self.resign);
                 tasks.spawn(async move {
-                    let lead = candidate.lead(retire, async move |lease, identity| {
-                        leadership::tell(&context.events, lease, &identity);
+                    let lead = candidate.lead(resign, async move |lease, identity| {
+                        leadership::publish_leader(&context.events, lease, &identity);
                         let mut tasks = Tasks::new();
                         let stop = context.stop.clone();
-                        start_reconcilers(&mut tasks, context, kinds, teller);
+                        start_reconcilers(&mut tasks, context, kinds, publisher);
                         until_ended(tasks, &stop).await
                     });
                     let ended = lead.await;
                     if ended.is_ok() {
-                        // Who retired before it led has nothing else to do.
+                        // A replica that resigned before it led has nothing else to do.
                         stop.cancelled().await;
                     }
                     ("leader election", ended)
@@ -371,12 +370,12 @@ impl Operate {
     }
 }
 
-/// Starts the reconcilers, and who tells their news.
+/// Starts the reconcilers, and the publisher of their Events.
 fn start_reconcilers(
     tasks: &mut Tasks,
     context: reconcile::Context,
     kinds: Vec<&'static Kind>,
-    teller: EventPublisher,
+    publisher: EventPublisher,
 ) {
     let stop = context.stop.clone();
     for kind in kinds {
@@ -384,15 +383,15 @@ fn start_reconcilers(
         let reconciler = (kind.start)(context.clone());
         tasks.spawn(async move { (kind.name, reconciler.await) });
     }
-    // From here on only the reconcilers can bring news: when they end, so does the teller.
+    // From here on only the reconcilers can publish Events: when they end, so does the publisher.
     drop(context);
     tasks.spawn(async move {
-        teller.run(stop).await;
+        publisher.run(stop).await;
         ("events", Ok(()))
     });
 }
 
-/// Waits for tasks that are to end when they are told to stop, and not before.
+/// Waits for tasks that must end only after `stop`.
 async fn until_ended(mut tasks: Tasks, stop: &CancellationToken) -> anyhow::Result<()> {
     while let Some(ended) = tasks.join_next().await {
         let (name, result) = ended.context("a task died")?;

@@ -1,4 +1,4 @@
-//! The webhooks as a part of the whole: certificates, listener, readiness, figures.
+//! Wiring of the webhooks: certificates, listener, readiness, metrics.
 
 use std::sync::Arc;
 
@@ -21,14 +21,14 @@ use crate::telemetry::metrics;
 use crate::telemetry::probes::{Gate, Gates};
 use crate::{admission, client, clock, serving};
 
-/// The namespace that a pod runs in, as the kubelet tells it.
+/// The file in which the kubelet writes the pod's namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// Where the webhooks' certificates come from.
+/// The source of the webhooks' certificates.
 pub(super) enum Certificates {
-    /// From an authority of our own.
-    Kept(Box<CertManager>),
-    /// From files that somebody else writes.
+    /// A CA of our own.
+    Managed(Box<CertManager>),
+    /// Files that another program writes, such as cert-manager.
     Files(Box<Files>),
 }
 
@@ -39,7 +39,7 @@ impl Certificates {
         client: &Client,
         server_clock: client::ServerClock,
     ) -> anyhow::Result<Self> {
-        let reach = match &flags.webhook_url {
+        let client_config = match &flags.webhook_url {
             Some(url) => ClientConfig::Url(url.clone()),
             None => ClientConfig::Service {
                 name: manifests::WEBHOOK_SERVICE,
@@ -47,7 +47,8 @@ impl Certificates {
             },
         };
         let namespace = operator_namespace(flags);
-        let [mutating, validating] = manifests::configurations(kinds, &reach, &flags.namespaces);
+        let [mutating, validating] =
+            manifests::configurations(kinds, &client_config, &flags.namespaces);
         let target = match (&flags.webhook_url, &flags.webhook_cert_path) {
             (Some(_), _) => BundleTarget::Own(vec![mutating, validating]),
             // The writer of the files writes the bundle: cert-manager's injector.
@@ -71,7 +72,7 @@ impl Certificates {
                 clock::system(),
             ))));
         }
-        let keeper = CertManager::new(
+        let manager = CertManager::new(
             client.clone(),
             certs::Settings {
                 create_namespace: !client::in_cluster(),
@@ -83,33 +84,33 @@ impl Certificates {
             clock::system(),
             server_clock,
         )?;
-        Ok(Self::Kept(Box::new(keeper)))
+        Ok(Self::Managed(Box::new(manager)))
     }
 
     pub(super) fn resolver(&self) -> Arc<certs::ServedCertificate> {
         match self {
-            Self::Kept(keeper) => keeper.resolver(),
+            Self::Managed(manager) => manager.resolver(),
             Self::Files(files) => files.resolver(),
         }
     }
 
     pub(super) fn state(&self) -> watch::Receiver<certs::State> {
         match self {
-            Self::Kept(keeper) => keeper.state(),
+            Self::Managed(manager) => manager.state(),
             Self::Files(files) => files.state(),
         }
     }
 
     pub(super) async fn run(self, stop: CancellationToken) -> anyhow::Result<()> {
         match self {
-            Self::Kept(keeper) => keeper.run(stop).await?,
+            Self::Managed(manager) => manager.run(stop).await?,
             Self::Files(files) => files.run(stop).await?,
         }
         Ok(())
     }
 }
 
-/// The name of a configuration, and its entries as they are where the operator runs in this namespace.
+/// The name of a configuration, and its entries for an operator in this namespace.
 fn named(configuration: &serde_json::Value, namespace: &str) -> Named {
     let name = configuration["metadata"]["name"].as_str();
     let mut entries = configuration["webhooks"]
@@ -151,7 +152,7 @@ fn hosts(url: Option<&str>, namespace: &str) -> Vec<String> {
     service_names(manifests::WEBHOOK_SERVICE, namespace)
 }
 
-/// The names that a Service has in a cluster.
+/// The DNS names of a Service.
 pub(super) fn service_names(service: &str, namespace: &str) -> Vec<String> {
     let ends = ["", ".svc", ".svc.cluster.local"];
     let name = |end: &&str| format!("{service}.{namespace}{end}");
@@ -163,8 +164,7 @@ pub(super) fn router(kinds: &[&Kind], metrics: &admission::metrics::Metrics) -> 
     admission::router::router(&admissions, &clock::system(), metrics)
 }
 
-/// Serves the webhooks from the start: until there is a certificate, handshakes fail and the probe
-/// says unready.
+/// Serves the webhooks from the start. Until there is a certificate, handshakes fail and the replica is unready.
 pub(super) fn serve(
     tasks: &mut Tasks,
     listener: TcpListener,
@@ -188,7 +188,7 @@ pub(super) fn serve(
     });
 }
 
-/// What verifies the certificates of callers, if they need one; keeps reading its file.
+/// The verifier of client certificates, if callers need one. A task reads its file again when it changes.
 pub(super) fn callers(
     tasks: &mut Tasks,
     flags: &Flags,
@@ -212,7 +212,7 @@ pub(super) fn callers(
 const LEAF: &str = "certificate";
 const BUNDLE: &str = "webhook-configuration";
 
-/// What readiness asks of the certificates.
+/// The readiness gates of the certificates.
 pub(super) struct CertificateGates {
     leaf: Gate,
     bundle: Gate,
@@ -228,7 +228,7 @@ impl CertificateGates {
         }
     }
 
-    /// Opens and closes the gates as the certificates come and go, until dropped.
+    /// Opens and closes the gates with the state of the certificates, until dropped.
     pub(super) async fn follow(
         self,
         mut states: watch::Receiver<certs::State>,
@@ -240,25 +240,25 @@ impl CertificateGates {
                 match &state.leaf_fault {
                     _ if state.leaf_ready => self.leaf.open(),
                     Some(fault) => {
-                        let why = problem.unwrap_or("about to be renewed");
-                        self.leaf.close(&format!("{fault}: {why}"));
+                        let reason = problem.unwrap_or("about to be renewed");
+                        self.leaf.close(&format!("{fault}: {reason}"));
                     }
                     None => self.leaf.close(problem.unwrap_or("not there yet")),
                 }
-                // A gate at start-up only: a bundle that somebody takes away later is put back, and
-                // an unready pod would not help with that.
+                // A gate at start-up only. A bundle that is removed later is restored, and an unready pod would not
+                // help with that.
                 if state.bundle_published {
                     self.bundle.open();
                 } else if !self.bundle.is_open() {
                     self.bundle
                         .close(problem.unwrap_or("our CA is not in it yet"));
                 }
-                // What does not close a gate is a line of its own, under the same name.
+                // A problem that closes no gate is shown as a line of its own, under the same name.
                 let all_open = self.leaf.is_open() && self.bundle.is_open();
                 self.health.show(LEAF, problem.filter(|_| all_open));
                 match &state.note {
-                    Some(note) => self.health.ill(BUNDLE, note),
-                    None => self.health.well(BUNDLE),
+                    Some(note) => self.health.report(BUNDLE, note),
+                    None => self.health.clear(BUNDLE),
                 }
             }
             states

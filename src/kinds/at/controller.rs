@@ -318,7 +318,7 @@ impl AtReconciler {
             let doubt = observed.own.then(|| (self.clock)() + MAX_LAG);
             return Ok(next.into_iter().chain(doubt).min());
         }
-        Err(Error::Restless {
+        Err(Error::DidNotConverge {
             object: key.clone(),
             steps: MAX_STEPS,
         })

@@ -512,7 +512,7 @@ impl<P: Parent> Reconcile<'_, P> {
                 }
             }
         }
-        Err(Error::Restless {
+        Err(Error::DidNotConverge {
             object: self.owner.key.clone(),
             steps: MAX_STEPS,
         })
