@@ -1,9 +1,9 @@
-//! Who may read the metrics: whoever the API server knows by their bearer token (a TokenReview), and
-//! lets `get` the path `/metrics` (a SubjectAccessReview), as controller-runtime's
-//! `WithAuthenticationAndAuthorization` has it.
+//! Authorization of scrapes, as in controller-runtime's `WithAuthenticationAndAuthorization`. A client may read the
+//! metrics if the API server knows its bearer token (a TokenReview) and allows it to `get` the path `/metrics` (a
+//! SubjectAccessReview).
 //!
-//! Verdicts are kept for a short time, so that scrapes are no load for the API server, and a revoked
-//! token is refused soon. A token itself is kept nowhere: it is known by its hash.
+//! Verdicts are cached for a short time: scrapes put no load on the API server, and a revoked token is soon rejected.
+//! Tokens are not stored; the cache is keyed by their hashes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,55 +21,54 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-/// How long one who may read goes on without being asked about again: controller-runtime's time for
-/// tokens, and what a revoked token has left at most.
+/// TTL of a positive verdict, as in controller-runtime: the upper bound on how long a revoked token keeps working.
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
-/// How long one who may not is refused without asking: a right that was just given counts soon.
+/// TTL of a negative verdict, short so that a permission just granted takes effect soon.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// How many verdicts are kept.
-const KEPT: usize = 1000;
+/// How many verdicts are cached.
+const MAX_VERDICTS: usize = 1000;
 /// How long the API server may take. Prometheus gives a scrape 10 s.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How many questions there are at a time: who makes tokens up must not keep the API server from
-/// answering what else this process asks, as for its lease.
-const QUESTIONS: usize = 8;
+/// How many reviews are in flight at a time. A client that makes up tokens must not delay this process's other
+/// requests, such as those for its lease.
+const MAX_REVIEWS: usize = 8;
 
-/// What the API server thinks of a token.
+/// The API server's verdict on a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Its owner may read the metrics.
+    /// The token's user may read the metrics.
     Allowed,
-    /// It is nobody's.
+    /// The token is invalid.
     Unknown,
-    /// Its owner, of that name, may not read them.
+    /// The token's user, of that name, may not read them.
     Forbidden(String),
 }
 
-/// Asks the API server about a token. The error is a line for the log, without the token.
+/// Asks the API server about a token. The error is a log line without the token.
 pub type Ask = Arc<dyn Fn(String) -> BoxFuture<'static, Result<Verdict, String>> + Send + Sync>;
 
-/// A question under way, which all who have the same wait for. The error is for the log, and was logged.
-type Question = BoxFuture<'static, Result<Verdict, ()>>;
+/// A review in flight, shared by all requests with the same token. The error is already logged.
+type Review = BoxFuture<'static, Result<Verdict, ()>>;
 
 /// The SHA-256 of a token.
 type Key = [u8; 32];
 
-/// Lets those pass that may read the metrics.
+/// Admits the requests that may read the metrics.
 pub struct Access {
     ask: Ask,
     state: Mutex<State>,
     turns: Semaphore,
-    /// Whether the last question found no answer: told once, not for each scrape.
+    /// The last review failed. Logged once, not for each scrape.
     failing: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     verdicts: Verdicts,
-    asking: HashMap<Key, WeakShared<Question>>,
+    asking: HashMap<Key, WeakShared<Review>>,
 }
 
-/// Lets only those ask `router` for anything whom `ask` allows.
+/// Passes to `router` only the requests that `ask` allows.
 pub fn guard(router: Router, ask: Ask) -> Router {
     let access = Arc::new(Access::new(ask));
     router.layer(from_fn(move |request: Request, next: Next| {
@@ -88,12 +87,12 @@ impl Access {
         Self {
             ask,
             state: Mutex::default(),
-            turns: Semaphore::new(QUESTIONS),
+            turns: Semaphore::new(MAX_REVIEWS),
             failing: AtomicBool::new(false),
         }
     }
 
-    /// What a request with these headers is answered, if it may not pass.
+    /// The rejection of a request with these headers, unless it is allowed.
     async fn refusal(self: &Arc<Self>, headers: &HeaderMap) -> Option<Response> {
         let verdict = match bearer_token(headers) {
             Some(token) => self.verdict(token).await,
@@ -107,7 +106,7 @@ impl Access {
             ),
             Ok(Verdict::Forbidden(user)) => (
                 StatusCode::FORBIDDEN,
-                // Whatever the name is, it stays one line.
+                // Escaped, so that any name stays on one line.
                 format!("{} may not get /metrics\n", user.escape_debug()),
             ),
             Err(()) => (
@@ -125,26 +124,30 @@ impl Access {
         Some(response)
     }
 
-    /// The verdict that is kept, or that of a question, which is asked once for all who come
-    /// meanwhile with the same token.
+    /// The cached verdict, or that of a review, which all concurrent requests with the same token share.
     async fn verdict(self: &Arc<Self>, token: &str) -> Result<Verdict, ()> {
         let key: Key = Sha256::digest(token).into();
-        let question = {
+        let review = {
             let mut state = self.state();
             if let Some(verdict) = state.verdicts.get(&key, Instant::now()) {
                 return Ok(verdict.clone());
             }
             match state.asking.get(&key).and_then(WeakShared::upgrade) {
-                Some(question) => question,
-                None => self.question(&mut state, key, token.to_owned()),
+                Some(review) => review,
+                None => self.start_review(&mut state, key, token.to_owned()),
             }
         };
-        question.await
+        review.await
     }
 
-    fn question(self: &Arc<Self>, state: &mut State, key: Key, token: String) -> Shared<Question> {
+    fn start_review(
+        self: &Arc<Self>,
+        state: &mut State,
+        key: Key,
+        token: String,
+    ) -> Shared<Review> {
         let access = self.clone();
-        let question = async move {
+        let review = async move {
             let asked = async {
                 let _turn = access.turns.acquire().await;
                 (access.ask)(token).await
@@ -152,7 +155,7 @@ impl Access {
             let answer = timeout(TIMEOUT, asked).await;
             let answer =
                 answer.unwrap_or_else(|_| Err(format!("no answer within {} s", TIMEOUT.as_secs())));
-            access.tell(&answer);
+            access.log(&answer);
             let answer = answer.map_err(drop);
             let mut state = access.state();
             state.asking.remove(&key);
@@ -161,23 +164,23 @@ impl Access {
             }
             answer
         };
-        let question = question.boxed().shared();
-        // Of those whose peers all went away, nothing is kept.
+        let review = review.boxed().shared();
+        // Drops reviews whose clients have all disconnected.
         state.asking.retain(|_, other| other.upgrade().is_some());
         state
             .asking
-            .extend(question.downgrade().map(|weak| (key, weak)));
-        question
+            .extend(review.downgrade().map(|weak| (key, weak)));
+        review
     }
 
-    fn tell(&self, answer: &Result<Verdict, String>) {
+    fn log(&self, answer: &Result<Verdict, String>) {
         let failed_before = self.failing.swap(answer.is_err(), Ordering::Relaxed);
         match answer {
             Err(problem) if !failed_before => {
-                tracing::warn!(problem, "cannot tell who may read the metrics");
+                tracing::warn!(problem, "cannot check who may read the metrics");
             }
             Ok(_) if failed_before => {
-                tracing::info!("the API server tells again who may read the metrics");
+                tracing::info!("metrics authorization works again");
             }
             Ok(Verdict::Forbidden(user)) => {
                 tracing::info!(user, "refused the metrics to one who may not get /metrics");
@@ -191,8 +194,8 @@ impl Access {
     }
 }
 
-/// The token of `Authorization: Bearer TOKEN`. Two headers of that name are none: others on the way
-/// may have looked at either.
+/// The token of `Authorization: Bearer TOKEN`. A request with two such headers has no token: a proxy may have checked
+/// either of them.
 fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (value, None) = (values.next()?, values.next()) else {
@@ -204,7 +207,7 @@ fn bearer_token(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && whole).then_some(token)
 }
 
-/// Verdicts, each for its time, and never more than [`KEPT`].
+/// A cache of verdicts with a TTL, and at most [`MAX_VERDICTS`] entries.
 #[derive(Debug, Default)]
 struct Verdicts {
     kept: HashMap<Key, Kept>,
@@ -237,13 +240,13 @@ impl Verdicts {
         Some(&kept.verdict)
     }
 
-    /// When full, a refusal gives way first: whoever tries tokens must not make us forget those that
-    /// are good.
+    /// When the cache is full, a negative verdict is evicted first, so that a client that tries out tokens does not
+    /// evict the good ones.
     fn put(&mut self, key: Key, verdict: Verdict, now: Instant) {
-        if self.kept.len() >= KEPT {
+        if self.kept.len() >= MAX_VERDICTS {
             self.kept.retain(|_, kept| kept.holds(now));
         }
-        if self.kept.len() >= KEPT && !self.kept.contains_key(&key) {
+        if self.kept.len() >= MAX_VERDICTS && !self.kept.contains_key(&key) {
             let rank = |kept: &Kept| (kept.verdict == Verdict::Allowed, kept.until);
             let first = self.kept.iter().min_by_key(|(_, kept)| rank(kept));
             if let Some(key) = first.map(|(key, _)| *key) {
@@ -324,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_who_may_read_gets_anything_at_all() {
+    async fn only_an_authorized_client_gets_an_answer() {
         let server = ApiServer::default();
         let router = server.guarded();
         for path in ["/metrics", "/", "/other"] {
@@ -344,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_no_bearer_token_is_never_asked_about() {
+    async fn a_header_without_a_bearer_token_causes_no_review() {
         let server = ApiServer::default();
         let router = server.guarded();
         let odd: [&[&str]; 7] = [
@@ -364,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn scrapes_at_once_with_one_token_are_one_question() {
+    async fn concurrent_scrapes_with_one_token_share_a_review() {
         let server = ApiServer::default();
         let router = server.guarded();
         let scrapes = (0..50).map(|_| with(&router, "good"));
@@ -374,21 +377,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_goes_away_takes_no_answer_from_the_others() {
+    async fn a_client_that_disconnects_does_not_cancel_a_shared_review() {
         let server = ApiServer::default();
         let router = server.guarded();
         let hasty = timeout(Duration::from_millis(10), with(&router, "good"));
         let (hasty, patient) = tokio::join!(hasty, with(&router, "good"));
         assert!(hasty.is_err());
         assert_eq!((patient, server.asked()), (200, 1));
-        // And one that was alone leaves nothing that a later one would wait for in vain.
+        // If it was the only one, no later request waits for its review.
         let alone = timeout(Duration::from_millis(10), with(&router, "bad"));
         assert!(alone.await.is_err());
         assert_eq!(with(&router, "bad").await, 401);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_verdict_is_kept_for_its_time_and_a_revoked_token_refused_after_it() {
+    async fn a_verdict_is_cached_for_its_ttl_and_a_revoked_token_rejected_after_it() {
         let server = ApiServer::default();
         let router = server.guarded();
         assert_eq!(with(&router, "good").await, 200);
@@ -408,7 +411,7 @@ mod tests {
     /// What docs and dashboards rely on: a revoked token is refused after a minute at the latest, however often
     /// it is used, and a right that was just given counts after 10 s at the latest.
     #[tokio::test(start_paused = true)]
-    async fn a_verdict_is_never_older_than_its_time_however_often_it_is_used() {
+    async fn use_does_not_extend_the_ttl_of_a_verdict() {
         let second = Duration::from_secs(1);
         let server = ApiServer::default();
         let router = server.guarded();
@@ -422,11 +425,11 @@ mod tests {
             tokio::time::sleep(second / 10).await;
             statuses.push(with(&router, "good").await);
         }
-        // Uses of a verdict do not lengthen it: 59.9 s after the answer it is good, after 60 s it is not.
+        // Use does not extend the TTL: 59.9 s after the answer the verdict is valid, after 60 s it is not.
         assert_eq!((count(&statuses, 200), statuses[599]), (599, 401));
         assert_eq!(server.asked(), 2);
 
-        // Refused without another question, until that verdict is over, too.
+        // Rejected without another review, until that verdict expires, too.
         server.revoked.store(false, Ordering::SeqCst);
         let mut statuses = Vec::new();
         for _ in 0..100 {
@@ -436,7 +439,7 @@ mod tests {
         assert_eq!((count(&statuses, 401), statuses[99]), (99, 200));
         assert_eq!(server.asked(), 3);
 
-        // One token's verdict is nobody else's, and one who is known but may not is refused for as long.
+        // Each token has its own verdict, and a known user without permission is rejected for as long.
         assert_eq!(with(&router, "known").await, 403);
         tokio::time::sleep(REFUSED_FOR.saturating_sub(second / 10)).await;
         assert_eq!(with(&router, "known").await, 403);
@@ -445,9 +448,9 @@ mod tests {
         assert_eq!((with(&router, "known").await, server.asked()), (403, 5));
     }
 
-    /// A verdict that is over is not used again because the API server does not answer.
+    /// An expired verdict is not used, even if the API server does not answer.
     #[tokio::test(start_paused = true)]
-    async fn an_old_verdict_does_not_outlive_its_time_while_the_api_server_is_away() {
+    async fn an_expired_verdict_is_not_used_while_the_api_server_is_down() {
         let server = ApiServer::default();
         let router = server.guarded();
         assert_eq!(with(&router, "good").await, 200);
@@ -462,7 +465,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_api_server_that_does_not_answer_is_told_in_time_and_asked_again() {
+    async fn an_api_server_that_does_not_answer_times_out_and_is_asked_again() {
         let server = ApiServer::default();
         let router = server.guarded();
         for asked in 1..=2 {
@@ -478,32 +481,32 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_are_bounded_and_refusals_give_way_first() {
+    fn verdicts_are_bounded_and_negative_ones_are_evicted_first() {
         let now = Instant::now();
         let key = |n: usize| -> Key { Sha256::digest(n.to_be_bytes()).into() };
         let mut verdicts = Verdicts::default();
         for n in 0..10 {
             verdicts.put(key(n), Verdict::Allowed, now);
         }
-        for n in 10..5 * KEPT {
+        for n in 10..5 * MAX_VERDICTS {
             verdicts.put(key(n), Verdict::Unknown, now);
-            assert!(verdicts.kept.len() <= KEPT);
+            assert!(verdicts.kept.len() <= MAX_VERDICTS);
         }
         for n in 0..10 {
             assert_eq!(verdicts.get(&key(n), now), Some(&Verdict::Allowed));
         }
-        // What is over gives way before anything that holds.
+        // Expired verdicts are evicted before valid ones.
         let later = now + REFUSED_FOR;
         verdicts.put(key(0), Verdict::Unknown, later);
         assert_eq!(verdicts.kept.len(), 10);
         assert_eq!(verdicts.get(&key(0), later), Some(&Verdict::Unknown));
-        // Nothing but good ones: the oldest goes.
-        for n in 0..2 * KEPT {
+        // Only positive ones: the oldest is evicted.
+        for n in 0..2 * MAX_VERDICTS {
             let at = later + Duration::from_millis(n as u64);
             verdicts.put(key(n), Verdict::Allowed, at);
         }
-        assert_eq!(verdicts.kept.len(), KEPT);
-        assert!(verdicts.get(&key(KEPT - 1), later).is_none());
-        assert!(verdicts.get(&key(2 * KEPT - 1), later).is_some());
+        assert_eq!(verdicts.kept.len(), MAX_VERDICTS);
+        assert!(verdicts.get(&key(MAX_VERDICTS - 1), later).is_none());
+        assert!(verdicts.get(&key(2 * MAX_VERDICTS - 1), later).is_some());
     }
 }

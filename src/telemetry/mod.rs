@@ -1,4 +1,4 @@
-//! What the operator tells of itself: logs, metrics, probes.
+//! Logs, metrics and probes of the operator.
 
 pub mod access;
 pub mod logs;

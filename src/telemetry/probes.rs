@@ -9,7 +9,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::routing::get;
 
-/// What else the verbose page tells.
+/// Further lines of the verbose page.
 pub type Notes = Arc<dyn Fn() -> Vec<Note> + Send + Sync>;
 
 /// A line of the verbose page that does not make the process unready.

@@ -241,7 +241,7 @@ async fn an_api_server_that_is_mute_or_gone_delays_no_scrape_for_long() {
     })
     .await;
     let log = operator.log();
-    let logged = log.matches("cannot tell who may read the metrics").count();
+    let logged = log.matches("cannot check who may read the metrics").count();
     assert_eq!(logged, 1, "{log}");
     assert!(!log.contains(&other) && !log.contains(&known), "{log}");
 }
