@@ -1,5 +1,5 @@
-//! One request, from its head to its answer: its body is read as a whole and within bounds, then the
-//! router is asked. So every limit and its answer is here, and a handler meets complete bodies only.
+//! One request, from its head to its answer: its whole body is read within bounds, then the router is called. So every
+//! limit and its answer is here, and handlers see only complete bodies.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -26,11 +26,11 @@ use super::turns::Turns;
 /// What all requests of a listener share.
 pub(super) struct Requests {
     router: Router,
-    /// Bytes of bodies, from their coming to the answer.
+    /// Bytes of bodies, from their arrival to the answer.
     bodies: Arc<BodyBudget>,
-    /// The order of requests whose body is there: a slow body is no work.
+    /// The order of requests whose body is complete: a slow body occupies no turn.
     small: Arc<Turns>,
-    /// The same of those with large bodies, which are answered on threads of their own.
+    /// The same for large bodies, which are answered on threads of their own.
     large: Arc<Turns>,
 }
 
@@ -55,7 +55,7 @@ impl Requests {
             counters.reject(reason);
             refusal(reason)
         };
-        // A peer that sends many requests without waiting for answers must not keep the thread.
+        // A peer that pipelines many requests must not monopolize the thread.
         tokio::task::yield_now().await;
         let (parts, body) = request.into_parts();
         let (body, size, share) = if body.is_end_stream() {
@@ -78,10 +78,10 @@ impl Requests {
         let Some(turn) = turns.take(source).await else {
             return refused(Rejection::InWork);
         };
-        // The router is a pointer to its routes, and always ready. A panic is kept to its request.
+        // The router is a pointer to its routes, and always ready. A panic affects only its request.
         let mut router = self.router.clone();
         let answer = async move {
-            // Kept until the answer is there, even if the caller has gone by then.
+            // Held until the answer is complete, even if the caller has disconnected by then.
             let _held = (turn, share);
             router.call(Request::from_parts(parts, body)).await
         };
@@ -105,8 +105,8 @@ impl Requests {
     }
 }
 
-/// Runs a future on a thread that does nothing else meanwhile: it may take a tenth of a second without a pause, and the
-/// worker threads have other connections to serve.
+/// Runs a future on a thread of its own: it may compute for a tenth of a second, and the worker threads have other
+/// connections to serve.
 async fn on_another_thread<F>(future: F) -> Result<F::Output, JoinError>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -124,12 +124,12 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 fn refusal(reason: Rejection) -> Response<Body> {
     let too_many = |message| {
         let mut response = failure(StatusCode::TOO_MANY_REQUESTS, message);
-        // With it the API server tries again by itself; without it, the user gets the error.
+        // With `Retry-After` the API server retries by itself; without it, the user gets the error.
         let headers = response.headers_mut();
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         response
     };
-    // Here the rest of the body may still come, and nobody reads it.
+    // The rest of the body may still arrive, and is not read.
     let closing = |status, message| {
         let mut response = failure(status, message);
         close(&mut response);
@@ -149,13 +149,13 @@ fn refusal(reason: Rejection) -> Response<Body> {
     }
 }
 
-/// Ends the connection with this answer.
+/// Closes the connection after this answer.
 pub(super) fn close(response: &mut Response<Body>) {
     let headers = response.headers_mut();
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// One line of JSON. `message` has nothing in it that JSON escapes.
+/// One line of JSON. `message` must not contain characters that JSON escapes.
 fn failure(status: StatusCode, message: &'static str) -> Response<Body> {
     let mut response = Response::new(Body::from(format!("{{\"error\":\"{message}\"}}\n")));
     *response.status_mut() = status;

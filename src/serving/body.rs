@@ -1,4 +1,4 @@
-//! Reading a request's body as a whole, within bounds.
+//! Reads a request's whole body, within bounds.
 
 use axum::body::Bytes;
 use http_body_util::BodyExt as _;
@@ -6,14 +6,14 @@ use hyper::body::Body;
 
 use super::budget::Share;
 
-/// So much of each body is not counted: a usual review (3 kB) is read even while large bodies hold
-/// all that is shared. The number of connections bounds what these parts can be together.
+/// This much of each body is not counted: a usual review (3 kB) is read even while large bodies hold all shared memory.
+/// The number of connections bounds the total of these parts.
 pub(super) const FREE: usize = 8 * 1024;
 
-/// No smaller piece of memory is asked for.
+/// The smallest buffer that is allocated.
 const MIN_CAPACITY: usize = 4 * 1024;
 
-/// A body, and what it holds of the memory for bodies.
+/// A body, and its share of the memory for bodies.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub(super) bytes: Bytes,
@@ -23,26 +23,25 @@ pub(super) struct Whole {
 /// Why a body was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It says that it is too large, or has become so.
+    /// It is too large, by its announced or its actual length.
     TooLarge,
-    /// It ended too early, or is no well-formed body.
+    /// It ended too early, or is malformed.
     Broken,
-    /// There was no memory for it. It was read to its end, so that the connection can go on, and nothing
-    /// of it was kept.
+    /// There was no memory for it. It was read to its end, so that the connection can be used again, and discarded.
     NoMemory,
 }
 
-/// Reads `body` to its end: at most `max` bytes, in memory that `share` has to hold.
+/// Reads `body` to its end: at most `max` bytes, in memory that `share` must hold.
 ///
-/// What is counted is memory that is really held, which grows with the bytes that have come: a peer
-/// that announces a large body and sends nothing takes nothing away from others.
+/// Only memory in use is counted, which grows with the bytes received. A peer that announces a large body and sends
+/// nothing takes no memory from others.
 pub(super) async fn read<B>(mut body: B, max: usize, share: Share) -> Result<Whole, Fault>
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let announced = body.size_hint().exact();
-    // One that says beforehand that it is too large is not read at all.
-    let room = match announced.map(usize::try_from) {
+    // A body that announces too large a length is not read at all.
+    let bound = match announced.map(usize::try_from) {
         Some(Ok(size)) if size <= max => size,
         Some(_) => return Err(Fault::TooLarge),
         None => max,
@@ -63,7 +62,7 @@ where
             break;
         };
         let frame = frame.map_err(|_| Fault::Broken)?;
-        // Trailers mean nothing to us.
+        // Trailers are ignored.
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -75,13 +74,13 @@ where
             continue;
         };
         if came == data.len() && body.is_end_stream() {
-            // It came in one piece, as small ones do: no need to copy it.
+            // It came in one piece, as small bodies do: no copy needed.
             let share = share.ok_or(Fault::NoMemory)?;
             return Ok(Whole { bytes: data, share });
         }
         if came > held.capacity() {
-            // By a quarter: what is counted stays close to what came, and little is copied.
-            let capacity = (came + came / 4).max(MIN_CAPACITY).min(room);
+            // Grown by a quarter: the counted memory stays close to the bytes received, and little is copied.
+            let capacity = (came + came / 4).max(MIN_CAPACITY).min(bound);
             if !taken.grow_to(capacity.saturating_sub(FREE)).await {
                 (held, share) = (Vec::new(), None);
                 continue;
@@ -226,8 +225,8 @@ mod tests {
     #[tokio::test]
     async fn what_is_counted_is_close_to_what_came() {
         let came = 4 * (1 << 20) + 1;
-        let room = came + came / 4;
-        let budget = BodyBudget::new(4 * room);
+        let bound = came + came / 4;
+        let budget = BodyBudget::new(4 * bound);
         let cut = vec![16 * 1024; came / (16 * 1024)];
         let whole = read(pieces(&cut), 8 << 20, budget.share(source()));
         let whole = whole.await.unwrap();

@@ -1,9 +1,9 @@
 //! Memory for the bodies of requests, shared by the sources.
 //!
-//! A source holds at most a quarter of it. When it is short, the source that holds most pays (see
-//! [`fairness`](super::fairness)): its newest body that is still being read is revoked. So a few slow bodies do not keep
-//! others out, and of many large ones from one source the oldest are read to their end, instead of all waiting for each
-//! other. A body that finds no room even so waits a little for bodies to be answered.
+//! A source holds at most a quarter of it. When memory is short, the source that holds most pays (see
+//! [`fairness`](super::fairness)): its newest body that is still being read is revoked. So a few slow bodies do not
+//! block others. Of many large bodies from one source the oldest are read to their end, instead of all waiting for each
+//! other. A body for which there is still no memory waits a little for others to be answered.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,28 +15,28 @@ use tokio_util::sync::CancellationToken;
 
 use super::fairness::{Claim, Holdings, Payer, Short, Source};
 
-/// How long a body waits for room. A review takes milliseconds, so one that finds no room in that time meets an
-/// overload, and its caller had better try again.
+/// How long a body waits for memory. A review takes milliseconds, so a body that waits for longer meets an overload,
+/// and its caller should retry.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// Names a body that holds memory; later ones are greater.
+/// The id of a body that holds memory. Ids increase.
 type Id = u64;
 
 /// The memory for bodies of a listener.
 #[derive(Debug)]
 pub(super) struct BodyBudget {
     ledger: Mutex<Ledger<CancellationToken>>,
-    /// Something was given back.
+    /// Memory was released.
     released: Notify,
 }
 
-/// What one body holds of it, until dropped.
+/// The memory that one body holds, until dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     budget: Arc<BodyBudget>,
     source: Source,
     size: usize,
-    /// Its entry in the ledger, once it holds something.
+    /// Its entry in the ledger, once it holds memory.
     entry: Option<(Id, CancellationToken)>,
 }
 
@@ -64,7 +64,7 @@ impl BodyBudget {
 }
 
 impl Share {
-    /// Makes the share at least this large, or waits until it can be. False: there was no room for too long, or the share
+    /// Grows the share to at least `size`, waiting for memory if necessary. False: the wait was too long, or the share
     /// was revoked.
     pub(super) async fn grow_to(&mut self, size: usize) -> bool {
         if size <= self.size {
@@ -88,7 +88,7 @@ impl Share {
         grown.await.unwrap_or(false)
     }
 
-    /// None: there is no room now.
+    /// None: there is not enough memory now.
     fn try_grow_to(&mut self, size: usize) -> Option<bool> {
         let mut ledger = self.budget.locked();
         let (id, _) = self.entry.get_or_insert_with(|| {
@@ -106,7 +106,7 @@ impl Share {
         grown
     }
 
-    /// Ends when the share is revoked: what it was for has to be dropped.
+    /// Returns when the share is revoked: the body must be dropped.
     pub(super) async fn revoked(&self) {
         match &self.entry {
             Some((_, token)) => token.cancelled().await,
@@ -114,7 +114,7 @@ impl Share {
         }
     }
 
-    /// The body is complete, and its share is not revoked any more. False: it was before.
+    /// Marks the body complete: its share can no longer be revoked. False: it already was.
     pub(super) fn complete(&self) -> bool {
         let entry = self.entry.as_ref();
         entry.is_none_or(|(id, _)| self.budget.locked().complete(*id))
@@ -131,13 +131,13 @@ impl Drop for Share {
     }
 }
 
-/// Which bodies hold how much. `H` is what revokes one.
+/// How much each body holds. `H` is the handle that revokes one.
 #[derive(Debug)]
 struct Ledger<H> {
     max: usize,
     last: Id,
     bodies: HashMap<Id, Body<H>>,
-    /// Those that can be revoked: they hold something and are not complete.
+    /// The bodies that can be revoked: they hold memory and are not complete.
     being_read: HashMap<Source, BTreeSet<Id>>,
     holdings: Holdings,
 }
@@ -171,8 +171,8 @@ impl<H> Ledger<H> {
         self.last
     }
 
-    /// Whether the body can hold so much more, and which bodies have to go for it. Without room (None) the body waits, and
-    /// none goes; false: it was revoked itself.
+    /// Whether the body can hold `more`, and which bodies are revoked for it. None: there is not enough memory, the
+    /// body waits, and no other is revoked. False: it was revoked itself.
     fn grow(&mut self, id: Id, more: usize) -> (Option<bool>, Vec<H>) {
         let Some(source) = self.bodies.get(&id).map(|body| body.source) else {
             return (Some(false), Vec::new());
@@ -378,8 +378,8 @@ mod tests {
         assert!(futures::poll!(&mut waiting).is_pending());
         drop(holds);
         assert!(waiting.await);
-        let mut in_vain = budget.share(source(1));
-        assert!(!in_vain.grow_to(1).await);
+        let mut failing = budget.share(source(1));
+        assert!(!failing.grow_to(1).await);
     }
 
     #[tokio::test]

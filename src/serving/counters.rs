@@ -1,13 +1,13 @@
-//! What a listener counts, for metrics to read.
+//! The counters of a listener, which metrics read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::metrics::counter::Counter;
 
-/// Why a connection was turned away or cut, or a request refused before its handler saw it.
+/// Why a connection was rejected or closed, or a request rejected before it reached its handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// As many connections as allowed were open, and none of them had to give way.
+    /// As many connections as allowed were open, and none of them had to be closed.
     OverCapacity,
     /// Its source had as many connections as a source may have: the newcomer was turned away, or an idle one closed for
     /// it.
@@ -30,11 +30,11 @@ pub enum Rejection {
     BodyTimeout,
     /// A request whose body was too large.
     BodyTooLarge,
-    /// A request whose body ended early, or was not well-formed.
+    /// A request whose body ended early, or was malformed.
     BodyBroken,
-    /// A request for whose body there was no memory left: told to come again.
+    /// A request for whose body no memory was left: rejected with `Retry-After`.
     BodyMemory,
-    /// A request while as many as allowed were in work: told to come again.
+    /// A request while as many as allowed were in flight: rejected with `Retry-After`.
     InWork,
 }
 
@@ -105,7 +105,7 @@ impl Counters {
         self.rejected[reason as usize].load(Ordering::Relaxed)
     }
 
-    /// Panics of request handlers: a fault of ours, each answered with a 500.
+    /// Panics of request handlers: bugs, each answered with a 500.
     pub fn panics(&self) -> &Counter {
         &self.panics
     }

@@ -23,13 +23,13 @@ use super::Limits;
 use super::counters::Rejection;
 use super::fairness::{Claim, Holdings, Payer, Short, Source};
 
-/// Names a connection; later ones are greater.
+/// The id of a connection. Ids increase.
 pub(super) type Id = u64;
 
 /// Orders connections from the oldest to the newest.
 type Age = (Instant, Id);
 
-/// The connections of a listener. `H` is what ends one.
+/// The connections of a listener. `H` is the handle that closes one.
 #[derive(Debug)]
 pub(super) struct ConnectionLimiter<H> {
     max: usize,
@@ -57,11 +57,11 @@ struct SourceConnections {
     trusted: BTreeSet<Age>,
 }
 
-/// A newcomer that was let in.
+/// A newcomer that was admitted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Entered<H> {
     pub(super) id: Id,
-    /// The connection that has to be closed for it, and why.
+    /// The connection to close for it, and the reason.
     pub(super) instead_of: Option<(Rejection, H)>,
 }
 
@@ -78,7 +78,7 @@ impl<H> ConnectionLimiter<H> {
         }
     }
 
-    /// Lets a newcomer in, perhaps at the cost of another, or says why not.
+    /// Admits a newcomer, perhaps in place of another connection, or returns the reason for the rejection.
     pub(super) fn enter(&mut self, source: Source, now: Instant) -> Result<Entered<H>, Rejection> {
         let instead_of = if self.holdings.of_network(source) >= self.max_per_source {
             let victim = self.victim(source, Short::Network, now);
@@ -112,7 +112,7 @@ impl<H> ConnectionLimiter<H> {
         Some(id)
     }
 
-    /// Says how a newcomer can be ended. It may have ended already.
+    /// Sets the handle of a newcomer. It may have ended already.
     pub(super) fn attach(&mut self, id: Id, handle: H) {
         if let Some(newcomer) = self.connections.get_mut(&id) {
             newcomer.handle = Some(handle);
@@ -139,12 +139,12 @@ impl<H> ConnectionLimiter<H> {
         }
     }
 
-    /// It has ended, by itself or because it was told to.
+    /// The connection has ended, by itself or because it was closed for another.
     pub(super) fn leave(&mut self, id: Id) {
         self.remove(id);
     }
 
-    /// The connection among those of its address. None: it was told to go.
+    /// The connections of its address. None: it was closed for another.
     fn located(&mut self, id: Id) -> Option<(Age, &mut SourceConnections)> {
         let connection = self.connections.get(&id)?;
         let here = self.sources.get_mut(&connection.source)?;

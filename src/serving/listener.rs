@@ -1,4 +1,4 @@
-//! Accepts connections, admits as many as allowed, and sees them off at the end.
+//! Accepts connections, admits as many as allowed, and drains them at shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,11 +18,10 @@ use super::fairness::Source;
 use super::limiter::{ConnectionLimiter, Entered, Id};
 use super::{Limits, Shutdown};
 
-/// How long to wait after the system refused to accept: without a pause, a process that is out of
-/// file descriptors would spin.
+/// The pause after a failed accept. Without it, a process that is out of file descriptors would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves `router` over TLS until `shutdown.stop`, then finishes what is in work and returns.
+/// Serves `router` over TLS until `shutdown.stop`, then finishes the requests in flight and returns.
 ///
 /// The router is given complete bodies. (axum's own limit of 2 MiB still holds for its extractors.)
 ///
@@ -71,7 +70,7 @@ async fn run(
     });
     // The set owns the connections: none outlives this future.
     let mut open = JoinSet::new();
-    // Nothing here waits for a peer: what is accepted goes to a task of its own at once.
+    // Nothing here waits for a peer: each connection gets a task of its own at once.
     loop {
         let accepted = tokio::select! {
             biased;
@@ -170,7 +169,7 @@ fn report(ended: Result<(), JoinError>, counters: &Counters) {
 
 async fn pause_after(error: &io::Error, counters: &Counters) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    // These tell of one peer that went away before its turn, and nothing about the listener.
+    // These errors concern one peer that disconnected before it was accepted, not the listener.
     if matches!(
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset

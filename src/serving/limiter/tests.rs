@@ -78,7 +78,7 @@ fn a_full_listener_takes_the_newest_idle_connection_of_the_largest_source() {
     listener.limiter.begin_request(largest[3]);
     assert_eq!(listener.enter("10.0.0.3"), Ok(evicted(7, largest[2])));
     assert_eq!(listener.enter("10.0.0.1"), Ok(evicted(8, largest[1])));
-    // Ended later by itself, it makes no room a second time.
+    // When it ends by itself later, it is not counted again.
     listener.limiter.leave(largest[2]);
     assert_eq!(listener.limiter.connections.len(), 6);
 }

@@ -1,4 +1,4 @@
-//! Bodies, work, and what is told to come again.
+//! Bodies, work, and requests that are rejected with `Retry-After`.
 
 use super::*;
 
