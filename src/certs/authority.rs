@@ -18,9 +18,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, Serve
 use rustls::sign::CertifiedKey;
 use sha2::{Digest, Sha256};
 
-/// How far `not_before` lies in the past, so that a peer whose clock is behind ours does not take a
-/// new certificate for one that is not yet valid. A machine that takes its local time for UTC is up
-/// to 14 hours ahead, and a CA that it makes is everybody's.
+/// How far `not_before` is in the past, so that a peer whose clock is behind ours accepts a new certificate. A machine
+/// that takes its local time for UTC is up to 14 hours ahead, and all replicas use the CA that it makes.
 pub const BACKDATE: TimeDelta = TimeDelta::days(1);
 
 /// What can go wrong with certificates and keys.
@@ -94,7 +93,7 @@ impl Fingerprint {
 }
 
 impl fmt::Display for Fingerprint {
-    /// The first eight bytes in hex: enough for people to tell certificates apart.
+    /// The first eight bytes in hex: enough to distinguish certificates.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..8].iter().try_for_each(|b| write!(f, "{b:02x}"))
     }
@@ -106,8 +105,8 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// A certificate that verifiers trust, without its key, as it stands in a bundle: a CA's, as a rule
-/// (but a verifier takes a self-signed serving certificate, too, so this asks for no more).
+/// A certificate that verifiers trust, without its key, as in a bundle. Usually it is a CA's, but verifiers also accept
+/// a self-signed serving certificate, so this type does not require a CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anchor {
     certificate: CertificateDer<'static>,
@@ -192,7 +191,7 @@ pub struct Authority {
 }
 
 impl fmt::Debug for Authority {
-    /// Leaves the key out: it must never reach a log.
+    /// Omits the key: it must never reach a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Authority")
             .field("anchor", &self.anchor)
@@ -367,7 +366,7 @@ pub struct Leaf {
 }
 
 impl fmt::Debug for Leaf {
-    /// Leaves the key out: it must never reach a log.
+    /// Omits the key: it must never reach a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Leaf")
             .field("issuer", &self.issuer)

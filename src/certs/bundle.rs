@@ -1,9 +1,9 @@
 //! The `caBundle` of the webhook configurations: reads it back, and writes it.
 //!
-//! Every write is a server-side apply that names the resource version which was read **before** the
-//! Secret was. So a replica that slept cannot put an old bundle over a newer one: its write fails,
-//! and it looks again. All entries of a configuration are written in one apply, because an entry
-//! that a field manager leaves out loses what that manager owned.
+//! Every write is a server-side apply with the resource version that was read **before** the Secret. So a replica that
+//! was suspended cannot overwrite a newer bundle with an old one: its write fails, and it reads again. All entries of a
+//! configuration are written in one apply: if a field manager leaves out an entry, its fields in that entry are
+//! removed.
 
 use std::collections::BTreeSet;
 
@@ -24,24 +24,24 @@ use crate::client::call::{Call, Error};
 
 const BUNDLE_MANAGER: &str = "my-operator-ca-bundle";
 const OWN_MANAGER: &str = "my-operator";
-/// How the annotations begin that ask cert-manager's injector for a bundle.
+/// The prefix of the annotations that ask cert-manager's injector for a bundle.
 const INJECTED: &str = "cert-manager.io/inject-";
 
-/// A webhook configuration that someone else creates.
+/// A webhook configuration that the operator does not create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Its name.
     pub name: String,
-    /// The entries that it should have, without `caBundle`; what differs is reported.
+    /// The expected entries, without `caBundle`. Differences are reported.
     pub entries: Vec<Value>,
 }
 
-/// Where the bundle goes.
+/// Where the bundle is published.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BundleTarget {
     /// Nowhere, and there are no configurations.
     None,
-    /// Nowhere: someone else writes it into these configurations, which are read alone.
+    /// Nowhere: another program writes it into these configurations, which are only read.
     Foreign {
         /// The `MutatingWebhookConfiguration`.
         mutating: Named,
@@ -64,7 +64,7 @@ pub enum BundleTarget {
 pub struct Writer {
     configurations: Vec<Configuration>,
     applied: bool,
-    /// Someone else writes it.
+    /// Another program writes it.
     foreign: bool,
 }
 
@@ -77,7 +77,7 @@ struct Configuration {
     own: Option<Value>,
 }
 
-/// What stood in the configurations when they were read.
+/// The configurations as they were read.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// What they trust.
@@ -140,7 +140,7 @@ impl Writer {
         !self.applied && self.creates()
     }
 
-    /// Whether someone else writes the bundle.
+    /// Whether another program writes the bundle.
     pub fn is_foreign(&self) -> bool {
         self.foreign
     }
@@ -214,8 +214,7 @@ impl Writer {
         Ok(wrote)
     }
 
-    /// Ticks whenever one of the configurations may have changed. Watch errors are no ticks: the
-    /// caller looks from time to time anyway.
+    /// Ticks whenever one of the configurations may have changed. Watch errors are not ticks: the caller polls anyway.
     pub fn changes(&self) -> BoxStream<'static, ()> {
         stream::select_all(self.configurations.iter().map(Configuration::changes)).boxed()
     }

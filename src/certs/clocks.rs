@@ -1,16 +1,16 @@
 //! The two clocks by which certificates are judged: this machine's, and the API server's.
 //!
-//! API servers verify with their own clocks, and replicas share one CA. So a replica whose clock is wrong
-//! must not throw away a CA that is good for all others. While the clocks differ, whichever of them is right
-//! must find every decision correct: nothing is over before both say so, and what is made is valid by both.
+//! API servers verify with their own clocks, and replicas share one CA. So a replica whose clock is wrong must not
+//! discard a CA that is good for all others. While the clocks differ, every decision must be correct by either of them:
+//! nothing has expired before both say so, and new certificates are valid by both.
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-/// Clocks that differ by no more than this count as equal. Tokens and leases need no better agreement, and
-/// every certificate is dated back by a day.
+/// Clocks that differ by no more than this count as equal. Tokens and leases need no better agreement, and every
+/// certificate is backdated by a day.
 pub const TOLERANCE: TimeDelta = TimeDelta::hours(1);
 
-/// What both clocks said at one instant.
+/// Both clocks at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
     local: DateTime<Utc>,
@@ -33,7 +33,7 @@ impl Clocks {
         self.server.is_some() && self.agree()
     }
 
-    /// Whether nothing speaks against this machine's clock.
+    /// Whether this machine's clock is not known to be wrong.
     pub fn agree(self) -> bool {
         self.difference().is_none()
     }

@@ -1,7 +1,7 @@
-//! What of the webhook configurations differs from what this version expects, beyond `caBundle`.
+//! Differences between the webhook configurations and what this version expects, except for `caBundle`.
 //!
-//! It is shown and not repaired: an administrator may have changed it on purpose, as to leave namespaces out
-//! or to pass by the webhooks in an emergency.
+//! Drift is reported, not repaired: an administrator may have changed a configuration on purpose, for example to
+//! exclude namespaces, or to bypass the webhooks in an emergency.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ mod tests {
 
     fn drift_of(change: impl Fn(&mut Value)) -> Vec<Drift> {
         let mut live = entry();
-        // What the API server and the keeper add.
+        // Added by the API server and the certificate manager.
         live["namespaceSelector"] = json!({});
         live["objectSelector"] = json!({});
         live["clientConfig"]["caBundle"] = "AAAA".into();

@@ -1,5 +1,4 @@
-//! Certificates that someone else puts into a folder (cert-manager, or a person), and the folder of
-//! development certificates.
+//! Certificates that cert-manager or a user puts into a folder, and the folder of development certificates.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -46,7 +45,7 @@ const LOOK_EVERY: u32 = 12;
 /// Development certificates are not renewed by anyone.
 const DEVELOPMENT_VALIDITY: TimeDelta = TimeDelta::days(365);
 
-/// Serves the pair `tls.crt` and `tls.key` of a folder, whatever becomes of it.
+/// Serves the pair `tls.crt` and `tls.key` of a folder, and follows its changes.
 pub struct Files {
     what: &'static str,
     folder: PathBuf,
@@ -150,15 +149,15 @@ impl Files {
         self.served.clone()
     }
 
-    /// How the certificates are, now and at every change.
+    /// The state of the certificates, and every change of it.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// Keeps at it until `shutdown`. Bad files are waited out, as is trouble with the API server.
+    /// Runs until `shutdown`. Bad files and errors of the API server are retried.
     ///
     /// # Errors
-    /// None at present; the type leaves room for what cannot be waited out.
+    /// None at present; the type allows for errors that a retry cannot fix.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
         let mut changes = match &self.writer {
             Some(writer) => writer.changes(),
@@ -255,8 +254,8 @@ impl Files {
         })
     }
 
-    /// Looks at what someone else wrote into the configurations: what keeps API servers from trusting the
-    /// certificate that is served. Where that cannot be seen it is noted, and taken to be in order.
+    /// Checks the bundles that another program wrote into the configurations: whether API servers trust the served
+    /// certificate. If that cannot be determined, it is noted and assumed to be in order.
     fn judge(&mut self, read: Result<Snapshot, call::Error>) -> Vec<String> {
         let snapshot = match read {
             Ok(snapshot) => snapshot,
@@ -404,10 +403,10 @@ pub fn development(
     })
 }
 
-/// Writes a file beside `path` and moves it there, so that nobody ever reads half of it.
+/// Writes a file beside `path` and renames it, so that no reader sees half of it.
 fn replace(path: &Path, mode: u32, text: &str) -> io::Result<()> {
     let beside = path.with_extension(format!("new-{}", std::process::id()));
-    // A rest of an earlier attempt would keep its own, perhaps wider, permissions.
+    // A file left by an earlier attempt would keep its own, perhaps wider, permissions.
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -1,4 +1,4 @@
-//! The task that keeps the certificates: observe, decide, act, and look again.
+//! The control loop of the certificates: observe, decide, act, repeat.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,28 +24,28 @@ use super::served::{self, ServedCertificate, State};
 use crate::client::{ServerClock, call};
 use crate::clock::{self, Clock};
 
-/// How often the wall clock is looked at. A timer alone would sleep with the machine.
+/// How often the wall clock is read. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(5);
 
-/// An Event is worth no longer wait.
+/// Time limit for publishing an Event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the keeper must know.
+/// The settings of the manager.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the Secret is.
+    /// The namespace of the Secret.
     pub namespace: String,
-    /// Whether to make that namespace when it is missing (outside a cluster).
+    /// Whether to create that namespace when it is missing (outside a cluster).
     pub create_namespace: bool,
     /// The DNS names and IP addresses under which the API server calls the webhook.
     pub hosts: Vec<String>,
-    /// How long things last.
+    /// The lifetimes of the certificates.
     pub periods: Periods,
-    /// Where the CA bundle goes.
+    /// Where the CA bundle is published.
     pub target: BundleTarget,
 }
 
-/// Keeps the CA, this process's leaf and the published bundle as they should be.
+/// Manages the CA, this process's leaf and the published bundle.
 pub struct CertManager {
     settings: Settings,
     clock: Clock,
@@ -57,24 +57,24 @@ pub struct CertManager {
     served: Arc<ServedCertificate>,
     state: watch::Sender<State>,
     leaf: Option<LeafFacts>,
-    /// When a leaf expired that was being served, and which such end the API server was told of.
+    /// When the served leaf expired, and the latest expiry for which an Event was published.
     expired: Option<DateTime<Utc>>,
-    told_expiry: Option<DateTime<Utc>>,
-    /// The CA that was last reported because others made it.
+    reported_expiry: Option<DateTime<Utc>>,
+    /// The foreign CA that was reported last.
     foreign: Option<Fingerprint>,
-    /// Since when each CA has stood in every bundle, as seen by this process.
+    /// Since when this process has seen each CA in every bundle.
     trusted: BTreeMap<Fingerprint, Instant>,
-    /// How both clocks were found in the last round.
+    /// Both clocks in the last round.
     clocks: Option<Clocks>,
 }
 
 impl CertManager {
-    /// Prepares everything; nothing happens before [`run`](Self::run).
+    /// Makes no requests before [`run`](Self::run).
     ///
-    /// `server_clock` is that of the API server which `client` calls.
+    /// `server_clock` is the clock of the API server that `client` calls.
     ///
     /// # Errors
-    /// When the periods cannot work together.
+    /// When the periods are inconsistent.
     pub fn new(
         client: Client,
         settings: Settings,
@@ -95,7 +95,7 @@ impl CertManager {
             state: watch::Sender::default(),
             leaf: None,
             expired: None,
-            told_expiry: None,
+            reported_expiry: None,
             foreign: None,
             trusted: BTreeMap::new(),
             clocks: None,
@@ -110,43 +110,43 @@ impl CertManager {
         self.served.clone()
     }
 
-    /// How the certificates are, now and at every change.
+    /// The state of the certificates, and every change of it.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// Keeps at it until `shutdown`. Trouble with the API server is waited out.
+    /// Runs until `shutdown`. Errors of the API server are retried.
     ///
     /// # Errors
-    /// None at present; the type leaves room for what cannot be waited out.
+    /// None at present; the type allows for errors that a retry cannot fix.
     pub async fn run(mut self, shutdown: CancellationToken) -> Result<(), Error> {
         let configurations = match &self.writer {
             Some(writer) => writer.changes(),
             None => stream::pending().boxed(),
         };
         let mut changes = stream::select(configurations, self.store.changes());
-        let mut pace = Pace::default();
+        let mut backoff = Backoff::default();
         loop {
             let round = tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 round = self.round() => round,
             };
-            let pause = pace.after(&round);
-            let look_again = self.conclude(round);
-            self.tell_of_expiry((self.clock)()).await;
+            let pause = backoff.after(&round);
+            let due = self.conclude(round);
+            self.report_expiry((self.clock)()).await;
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 () = tokio::time::sleep(pause) => {}
             }
             tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
-                () = self.wait_until(look_again) => {}
+                () = self.wait_until(due) => {}
                 Some(()) = changes.next() => {}
             }
         }
     }
 
-    /// Sleeps until the wall clock says `until`, or was set back: what was decided may be wrong then.
+    /// Sleeps until the wall clock reaches `until`, or was set back: the last decision may be wrong then.
     async fn wait_until(&self, until: DateTime<Utc>) {
         let longest = rotation::longest_wait(&self.settings.periods);
         loop {
@@ -162,33 +162,33 @@ impl CertManager {
         }
     }
 
-    /// Both clocks, of this instant.
+    /// Both clocks now.
     fn both_clocks(&self) -> Clocks {
         Clocks::new((self.clock)(), self.server_clock.at(clock::up()))
     }
 
-    /// One observation, one decision, and what follows from it.
+    /// Observes, decides and acts once.
     async fn round(&mut self) -> Result<Round, Error> {
-        // Decisions and leaves carry the time before anything was read, writes the time after: so
-        // whatever happens in between, this process included, every wait is long enough.
+        // Decisions and leaves use the time before the first read, writes the time after the last. So every wait is
+        // long enough, even if this process is suspended in between.
         let (now, began, up) = ((self.clock)(), Instant::now(), clock::up());
         // The configurations come first: see `bundle`.
         let mut snapshot = self.snapshot().await;
         let found = self.store.read().await;
-        // The answer says how late it is there, whatever else it says.
+        // Any answer carries the server's time, even an error.
         let clocks = Clocks::new(now, self.server_clock.at(up));
         self.clocks = Some(clocks);
         let found = found?;
         if !matches!(found.held, Held::Authorities(_)) {
-            // A new start keeps what is trusted, as of after the Secret was last seen: another
-            // replica's CA may have come, and gone with the Secret, since the first read.
+            // A new CA must not end the trust in the published ones, so read the bundle again: since the first read,
+            // another replica may have published its CA, and the Secret may have been deleted.
             snapshot = self.snapshot().await;
         }
         let snapshot = match snapshot.transpose() {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                // Whom the API servers trust is unknown, so nothing may change; but a leaf of the same
-                // CA is as good as the one before.
+                // The CAs that the API servers trust are unknown, so nothing may change. But a new leaf of the same CA
+                // is as good as the old one.
                 self.renew_in_place(&found, clocks)?;
                 return Err(error.into());
             }
@@ -255,7 +255,7 @@ impl CertManager {
         match failure {
             Some(error) if !error.lost_race() => Err(error.into()),
             _ => Ok(Round {
-                look_again: step.look_again,
+                due: step.next_decision,
                 acted,
                 ca_not_after: current.map(|a| a.current.anchor().not_after()),
                 bundle_published,
@@ -297,13 +297,13 @@ impl CertManager {
                 "the webhook CA Secret was unusable: a fresh CA took its place"
             );
             let note = format!("{fault}; a fresh CA took its place");
-            self.tell(Some(found), reason, "ReplaceAuthority", note)
+            self.publish_warning(Some(found), reason, "ReplaceAuthority", note)
                 .await;
         }
         Ok(Ok(()))
     }
 
-    /// What was wrong with what a fresh CA replaces. At the first start of all, nothing was.
+    /// What was wrong with the Secret that a new CA replaces. None at the very first start.
     fn loss(&self, held: &Held, now: DateTime<Utc>) -> Option<(&'static str, String)> {
         match held {
             Held::Garbage { fault, .. } => Some(("UnusableAuthority", fault.clone())),
@@ -325,7 +325,7 @@ impl CertManager {
         }
     }
 
-    /// Reports once that a CA is used which others made: the holder of its key can impersonate the webhooks.
+    /// Reports once that a foreign CA is used: the holder of its key can impersonate the webhooks.
     async fn report_foreign(&mut self, authority: &Authority, found: &Found) {
         let fingerprint = authority.anchor().fingerprint();
         if authority.is_ours() || self.foreign == Some(fingerprint) {
@@ -336,15 +336,18 @@ impl CertManager {
             "the CA {fingerprint} was not made by my-operator, and the holder of its key can impersonate the webhooks: delete this Secret if you did not put it there"
         );
         tracing::warn!("{note}");
-        self.tell(Some(found), "ForeignAuthority", "UseAuthority", note)
+        self.publish_warning(Some(found), "ForeignAuthority", "UseAuthority", note)
             .await;
     }
 
-    /// Tells once that calls fail, or failed, because the leaf has expired: as soon as the API server
-    /// takes it, which is why the leaf was not renewed in time, as a rule.
-    async fn tell_of_expiry(&mut self, now: DateTime<Utc>) {
+    /// Publishes once, in an Event, that calls fail or failed because the leaf has expired. It retries until the API
+    /// server accepts the Event: usually the leaf was not renewed because the API server was down.
+    async fn report_expiry(&mut self, now: DateTime<Utc>) {
         self.note_expiry(now);
-        let Some(end) = self.expired.filter(|end| self.told_expiry != Some(*end)) else {
+        let Some(end) = self
+            .expired
+            .filter(|end| self.reported_expiry != Some(*end))
+        else {
             return;
         };
         let mut note =
@@ -353,8 +356,11 @@ impl CertManager {
             note = format!("{note}; {warning}");
         }
         let reason = "ServingCertificateExpired";
-        if self.tell(None, reason, "RenewCertificate", note).await {
-            self.told_expiry = Some(end);
+        if self
+            .publish_warning(None, reason, "RenewCertificate", note)
+            .await
+        {
+            self.reported_expiry = Some(end);
         }
     }
 
@@ -366,8 +372,14 @@ impl CertManager {
         }
     }
 
-    /// Tells those who look at the Secret, and returns whether the API server took it.
-    async fn tell(&self, found: Option<&Found>, reason: &str, action: &str, note: String) -> bool {
+    /// Publishes a Warning about the Secret, and returns whether the API server accepted it.
+    async fn publish_warning(
+        &self,
+        found: Option<&Found>,
+        reason: &str,
+        action: &str,
+        note: String,
+    ) -> bool {
         let reference = self.store.reference(found);
         let event = Event {
             type_: EventType::Warning,
@@ -435,13 +447,13 @@ impl CertManager {
         }
     }
 
-    /// Publishes the outcome of a round and says when the next is due.
+    /// Publishes the result of a round and returns when the next one is due.
     fn conclude(&self, round: Result<Round, Error>) -> DateTime<Utc> {
-        let (problem, look_again) = match &round {
-            Ok(round) => (round.problem.clone(), round.look_again),
+        let (problem, due) = match &round {
+            Ok(round) => (round.problem.clone(), round.due),
             Err(error) => (Some(error.to_string()), (self.clock)()),
         };
-        // A wrong clock is the cause, where there is one, of what else is wrong.
+        // A wrong clock comes first: it causes the other problems.
         let problems = [self.clocks.and_then(Clocks::warning), problem];
         let problems: Vec<_> = problems.into_iter().flatten().collect();
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
@@ -454,10 +466,10 @@ impl CertManager {
                 state.bundle_published = round.bundle_published;
             }
         });
-        look_again
+        due
     }
 
-    /// Brings what depends on leaf and clock alone up to date.
+    /// Updates the part of the state that depends only on the leaf and the clock.
     fn refresh(&self, now: DateTime<Utc>) {
         served::update(&self.state, "webhook", |state| {
             state.leaf_not_after = self.leaf.map(|leaf| leaf.not_after);
@@ -467,9 +479,9 @@ impl CertManager {
     }
 }
 
-/// What came of one round.
+/// The result of one round.
 struct Round {
-    look_again: DateTime<Utc>,
+    due: DateTime<Utc>,
     acted: bool,
     ca_not_after: Option<DateTime<Utc>>,
     bundle_published: bool,
@@ -478,7 +490,7 @@ struct Round {
 }
 
 fn problem(held: &Held, snapshot: Option<&Snapshot>, creates: bool) -> Option<String> {
-    // What we make ourselves is not missed: it is about to be made.
+    // Configurations that the operator creates itself are not reported as missing.
     let missing = snapshot.iter().filter(|_| !creates);
     let missing = missing.flat_map(|snapshot| &snapshot.missing);
     let fault = match held {
@@ -489,15 +501,15 @@ fn problem(held: &Held, snapshot: Option<&Snapshot>, creates: bool) -> Option<St
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// How long to pause after a round: shortly while there is work, longer and longer while it fails
-/// (1 s to 30 s) or does not end (something writes against us).
+/// The pause after a round: short while there is work; with backoff while it fails (1 s to 30 s) or does not end
+/// (another client reverts our writes).
 #[derive(Default)]
-struct Pace {
+struct Backoff {
     failures: u32,
     busy: u32,
 }
 
-impl Pace {
+impl Backoff {
     fn after(&mut self, round: &Result<Round, Error>) -> Duration {
         match round {
             Err(_) => {

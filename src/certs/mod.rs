@@ -1,12 +1,12 @@
-//! Certificates of the webhook: who signs them, when they change, and who must know.
+//! The certificates of the webhook: signing, rotation, and publication of the CA.
 //!
-//! [`CertManager`] keeps a CA in a Secret that all replicas share, signs this process's own leaf in
-//! memory, and tells the API server (through the webhook configurations) whom to trust. [`Files`]
-//! serves what someone else puts into a folder instead. Both hand out the same two things: what the
-//! TLS listener presents, and a [`State`] for readiness and metrics.
+//! [`CertManager`] keeps a CA in a Secret that all replicas share, signs this process's own leaf in memory, and
+//! publishes the CA to the API server in the webhook configurations. [`Files`] serves certificates that another program
+//! puts into a folder instead. Both provide the certificate for the TLS listener, and a [`State`] for readiness and
+//! metrics.
 //!
-//! The decisions are pure ([`rotation`]), so is the cryptography ([`authority`]); [`secret`] and
-//! [`bundle`] are the thin edge towards the API server.
+//! The decisions ([`rotation`]) and the cryptography ([`authority`]) are pure. [`secret`] and [`bundle`] are the thin
+//! layer over the API server.
 
 pub mod authority;
 pub mod bundle;
@@ -40,7 +40,7 @@ pub enum Error {
     /// A call to the API server.
     #[error(transparent)]
     Call(#[from] call::Error),
-    /// Periods that cannot work together.
+    /// Inconsistent periods.
     #[error(transparent)]
     Periods(#[from] rotation::PeriodsError),
     /// A file that cannot be read or written.

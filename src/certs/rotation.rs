@@ -1,15 +1,14 @@
-//! When certificates change: pure decisions from what was observed and the time.
+//! When certificates change: pure decisions from the observed state and the time.
 //!
-//! A verifier must know a CA before anything signed by it is shown, and as long as anything signed
-//! by it may be shown. So the CA changes in three steps, each of which is one write to the Secret
-//! that all replicas share, and a crash between any two of them simply resumes:
+//! A verifier must trust a CA before it is shown a leaf of it, and as long as it may be shown one. So the CA changes in
+//! three steps. Each step is one write to the Secret that all replicas share, so after a crash the change resumes:
 //!
 //! 1. a *next* CA is put beside the current one, and the bundle of both is published;
 //! 2. once the bundle has been out for long enough that every API server has seen it, next becomes
 //!    current, and the replicas sign new leaves with it;
 //! 3. once the last leaf of the old CA must have expired, the old CA leaves Secret and bundle.
 //!
-//! What is published follows from the Secret alone ([`Authorities::bundle`]), whoever writes it.
+//! The published bundle depends only on the Secret ([`Authorities::bundle`]), so every replica publishes the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,11 +18,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::authority::{self, Anchor, Authority, BACKDATE, Fingerprint, LeafFacts};
 use super::clocks::{Clocks, TOLERANCE};
 
-/// The shortest time between two looks that nothing else calls for.
+/// The shortest time between two observations without a change.
 const MIN_WAIT: TimeDelta = TimeDelta::seconds(1);
 
-/// How many old CAs are kept trusted when a new start is needed. There is one, as a rule; a Secret
-/// that something keeps breaking must not let the bundle grow without bound.
+/// How many old CAs stay trusted when a new CA replaces the Secret. Usually there is one. The bundle must not grow
+/// without bound if a client keeps breaking the Secret.
 const KEPT_AT_MOST: usize = 8;
 
 /// The longest of all periods: 100 years. X.509 knows no year beyond 9999, and nothing here may overflow.
@@ -33,15 +32,15 @@ const MAX_PERIOD: TimeDelta = TimeDelta::days(36_500);
 /// leaf may have been signed. Clocks of well-kept machines differ by less.
 const EARLY_TOLERANCE: TimeDelta = TimeDelta::minutes(5);
 
-/// How long things last.
+/// The lifetimes of the certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Periods {
-    /// Life of a leaf; it is renewed at half of it.
+    /// Lifetime of a leaf; it is renewed after half of it.
     pub leaf_validity: TimeDelta,
-    /// Life of a CA; its change begins at two thirds of it.
+    /// Lifetime of a CA; its rotation begins after two thirds of it.
     pub ca_validity: TimeDelta,
-    /// How long API servers may take to notice a changed bundle; also how often to look whether
-    /// another replica changed the Secret.
+    /// How long API servers may take to notice a changed bundle. Also how often the Secret is read for changes by other
+    /// replicas.
     pub propagation: TimeDelta,
 }
 
@@ -56,7 +55,7 @@ impl Default for Periods {
     }
 }
 
-/// Periods that cannot work.
+/// Inconsistent periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeriodsError {
     /// Certificates count in whole seconds, and a leaf must have a half life.
@@ -83,10 +82,10 @@ impl PeriodsError {
 }
 
 impl Periods {
-    /// Whether these periods can work together.
+    /// Checks that the periods are consistent.
     ///
     /// # Errors
-    /// Names the period that cannot.
+    /// Names the inconsistent period.
     pub fn check(&self) -> Result<(), PeriodsError> {
         let all = [self.leaf_validity, self.ca_validity, self.propagation];
         if all.iter().any(|period| *period > MAX_PERIOD) {
@@ -124,7 +123,7 @@ pub struct Authorities {
 pub struct Next {
     /// The CA.
     pub authority: Arc<Authority>,
-    /// Since when it has stood in every bundle, if it does.
+    /// Since when it has been in every bundle, if it is.
     pub published_at: Option<DateTime<Utc>>,
 }
 
@@ -212,7 +211,7 @@ impl Observed<'_> {
     }
 }
 
-/// A change of the Secret. It holds only if nobody else changed the Secret meanwhile.
+/// A change of the Secret. Its write fails if another client has changed the Secret meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A fresh CA signs from now on; what is trusted already stays so for a leaf's life.
@@ -220,16 +219,16 @@ pub enum Change {
         /// The CAs that leaves in use may still be signed by.
         keep: Vec<Anchor>,
     },
-    /// Somebody put another CA's pair into the Secret (a backup, as a rule) while leaves of this one
-    /// are served: it stays trusted for a leaf's life.
+    /// A user put another CA into the Secret (usually from a backup) while leaves of this CA are served: it stays
+    /// trusted for the lifetime of a leaf.
     Keep(Anchor),
     /// Step 1: put a fresh CA beside the current one.
     AddNext,
     /// The next CA is not valid (a wrong clock made it): put another in its place.
     ReplaceNext,
-    /// The next CA stands in every bundle now: the propagation time begins.
+    /// The next CA is in every bundle now: the propagation time begins.
     MarkPublished,
-    /// It no longer does (someone emptied a bundle): the propagation time will begin anew.
+    /// It no longer is (a client emptied a bundle): the propagation time will restart.
     MarkUnpublished,
     /// Step 2: sign with the next CA.
     Promote,
@@ -239,7 +238,7 @@ pub enum Change {
     CapPrevious,
 }
 
-/// What to do now. The three parts are independent: one that fails keeps no other from being done.
+/// What to do now. The three parts are independent: if one fails, the others are still done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Write the Secret.
@@ -249,7 +248,7 @@ pub struct Step {
     /// Publish this bundle.
     pub publish: Option<Vec<Anchor>>,
     /// When to observe and decide again at the latest.
-    pub look_again: DateTime<Utc>,
+    pub next_decision: DateTime<Utc>,
 }
 
 /// Decides what to do.
@@ -257,7 +256,7 @@ pub fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step
     let now = clocks.local();
     let Held::Authorities(authorities) = observed.held else {
         let change = begin(observed, clocks, periods);
-        let look_again = match change {
+        let next_decision = match change {
             Some(_) => now,
             None => now + longest_wait(periods),
         };
@@ -265,7 +264,7 @@ pub fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step
             change,
             sign: false,
             publish: None,
-            look_again,
+            next_decision,
         };
     };
 
@@ -278,7 +277,7 @@ pub fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step
         .filter(|_| !matches!(change, Some(Change::Keep(_) | Change::Begin { .. })))
         .filter(|published| !published.is_exactly(&bundle))
         .map(|_| bundle);
-    let look_again = if change.is_some() || publish.is_some() {
+    let next_decision = if change.is_some() || publish.is_some() {
         now
     } else {
         next_look(authorities, &observed, now, periods)
@@ -287,7 +286,7 @@ pub fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step
         change,
         sign,
         publish,
-        look_again,
+        next_decision,
     }
 }
 
@@ -480,7 +479,7 @@ fn next_look(
     .fold(now + longest_wait(periods), DateTime::min)
 }
 
-/// The longest time between two looks.
+/// The longest time between two observations.
 pub fn longest_wait(periods: &Periods) -> TimeDelta {
     periods.propagation.max(MIN_WAIT)
 }

@@ -1,8 +1,7 @@
-//! The Secret through which all replicas share one CA: a thin edge round `get`, `create` and
-//! `update`.
+//! The Secret through which all replicas share one CA: a thin layer over `get`, `create` and `update`.
 //!
-//! Nothing is ever written without a precondition: a create succeeds for one replica alone, and a
-//! replace names the resource version that was read.
+//! Every write has a precondition: a create succeeds for one replica only, and a replace has the resource version that
+//! was read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,10 +104,10 @@ impl Store {
         Ok(Found { held, secret })
     }
 
-    /// Writes `authorities` in the place of `found`, unless anyone else wrote since.
+    /// Replaces `found` with `authorities`, unless another client wrote since.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] and [`Error::Conflict`] say that someone else was faster.
+    /// [`Error::AlreadyExists`] and [`Error::Conflict`]: another client was faster.
     pub async fn write(&self, found: &Found, authorities: &Authorities) -> Result<(), Error> {
         let params = PostParams {
             field_manager: Some(MANAGER.to_owned()),
@@ -118,7 +117,7 @@ impl Store {
         let Some(old) = &found.secret else {
             return self.create(&params, data).await;
         };
-        // Everything that is not ours (labels, annotations, further keys) stays as it is.
+        // Foreign fields (labels, annotations, further keys) stay as they are.
         let mut secret = old.clone();
         let all = secret.data.get_or_insert_default();
         all.retain(|name, _| !key::ALL.contains(&name.as_str()));
@@ -257,7 +256,7 @@ fn from_data(data: &BTreeMap<String, ByteString>) -> Held {
             };
         }
     };
-    // A next CA that cannot be read has never signed anything: without it, the change begins anew.
+    // A next CA that cannot be read has never signed anything: the change starts again without it.
     let next = pair(key::NEXT, key::NEXT_KEY).ok().map(|authority| Next {
         authority,
         published_at: time(key::NEXT_PUBLISHED),

@@ -1,4 +1,4 @@
-//! A certificate for a listener that nobody has given one.
+//! A self-signed certificate, for a listener without a configured one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::clock::Clock;
 
 /// How long it is good for; it is renewed at half of it.
 const VALIDITY: TimeDelta = TimeDelta::days(90);
-/// How often the wall clock is looked at. A timer alone would sleep with the machine.
+/// How often the wall clock is read. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_mins(1);
 
-/// A certificate that nobody but ourselves vouches for, as kubebuilder's projects have it: what is
-/// said stays secret, but Prometheus must be told not to verify who says it.
+/// A self-signed certificate, as in kubebuilder's projects. It encrypts the connection, but Prometheus must be
+/// configured not to verify it.
 pub struct SelfSigned {
     hosts: Vec<String>,
     what: &'static str,
@@ -26,10 +26,10 @@ pub struct SelfSigned {
 }
 
 impl SelfSigned {
-    /// Signs the first one for those hosts. `what` is served with it, for the log.
+    /// Signs the first certificate for those hosts. `what` names the listener, for the log.
     ///
     /// # Errors
-    /// When a host is no name, or the system has no random numbers.
+    /// When a host is malformed, or the system has no random numbers.
     pub fn new(hosts: Vec<String>, what: &'static str, clock: Clock) -> Result<Self, Error> {
         let now = clock();
         let mut own = Self {
@@ -43,12 +43,12 @@ impl SelfSigned {
         Ok(own)
     }
 
-    /// What a TLS listener presents.
+    /// The certificate for a TLS listener.
     pub fn resolver(&self) -> Arc<ServedCertificate> {
         self.served.clone()
     }
 
-    /// Signs another, with an authority that nobody will see again.
+    /// Signs another certificate, with a CA that is discarded at once.
     fn sign(&mut self, now: DateTime<Utc>) -> Result<(), Error> {
         let leaf = Authority::generate(now, VALIDITY)?.issue(&self.hosts, now, VALIDITY)?;
         let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -57,7 +57,7 @@ impl SelfSigned {
         Ok(())
     }
 
-    /// Renews it until then.
+    /// Renews the certificate until `stop`.
     pub async fn run(mut self, until: CancellationToken) {
         loop {
             tokio::select! {
@@ -76,8 +76,8 @@ impl SelfSigned {
     }
 }
 
-/// Whether a certificate is to be followed by another: its half time is over, or the clock was set
-/// back so far that it is not valid yet.
+/// Whether a certificate must be renewed: half of its lifetime is over, or the clock was set back so far that it is not
+/// valid yet.
 fn due(signed_at: DateTime<Utc>, now: DateTime<Utc>) -> bool {
     now >= signed_at + VALIDITY / 2 || now < signed_at - BACKDATE
 }

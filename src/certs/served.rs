@@ -1,5 +1,4 @@
-//! What the TLS listener presents to new handshakes, and what the rest of the program may know
-//! about it.
+//! The certificate that the TLS listener presents to new handshakes, and its state.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,8 +10,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
-/// The certificate that new handshakes get: swapped as a whole, so that no handshake ever sees half
-/// of a change. Connections that exist keep the one they began with.
+/// The certificate for new handshakes. It is replaced atomically. Open connections keep the one they started with.
 #[derive(Default)]
 pub struct ServedCertificate(ArcSwapOption<CertifiedKey>);
 
@@ -22,7 +20,7 @@ impl ServedCertificate {
         self.0.store(Some(key));
     }
 
-    /// What a handshake would get now.
+    /// The certificate that a handshake would get now.
     pub fn get(&self) -> Option<Arc<CertifiedKey>> {
         self.0.load_full()
     }
@@ -42,30 +40,30 @@ impl ResolvesServerCert for ServedCertificate {
     }
 }
 
-/// What readiness and metrics may know about the certificates.
+/// The state of the certificates, for readiness and metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    /// A leaf is being served that is valid by this machine's clock.
+    /// The served leaf is valid by this machine's clock.
     pub leaf_ready: bool,
-    /// Why the leaf that is being served is not valid.
+    /// Why the served leaf is not valid.
     pub leaf_fault: Option<String>,
     /// When the served leaf expires.
     pub leaf_not_after: Option<DateTime<Utc>>,
     /// When the CA that signs expires.
     pub ca_not_after: Option<DateTime<Utc>>,
-    /// Every webhook configuration trusts the CA that signed the served leaf (true, too, where the
-    /// bundle is somebody else's to write).
+    /// Every webhook configuration trusts the CA that signed the served leaf. Also true where another program writes
+    /// the bundle.
     pub bundle_published: bool,
     /// What differs in the webhook configurations beyond the bundle: how many entries, by field.
     pub drift: BTreeMap<&'static str, usize>,
-    /// What else is worth knowing about the webhook configurations, and makes nothing unready.
+    /// A note about the webhook configurations that does not affect readiness.
     pub note: Option<String>,
-    /// What keeps the certificates from being as they should be, for a person to read.
+    /// The current problem with the certificates, for users to read.
     pub problem: Option<String>,
 }
 
-/// Changes the state with `change`, wakes those who wait only if that made a difference, and logs a
-/// problem when its text changes, and not again. `what` they are the certificates of.
+/// Changes the state with `change`, and notifies receivers only if that made a difference. Logs a problem once, when
+/// its text changes. `what` names the listener of the certificates.
 pub(super) fn update(
     state: &watch::Sender<State>,
     what: &'static str,

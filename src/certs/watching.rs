@@ -7,8 +7,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
-/// Ticks whenever the object of that name may have changed. Watch errors are no ticks: the caller
-/// looks from time to time anyway.
+/// Ticks whenever the object of that name may have changed. Watch errors are not ticks: the caller polls anyway.
 pub(super) fn changes<K>(api: Api<K>, name: &str) -> BoxStream<'static, ()>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,

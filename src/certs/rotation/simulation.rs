@@ -1,8 +1,7 @@
 //! Years of several replicas that race, sleep at the worst moment, and crash.
 //!
-//! Each replica does what the keeper does, cut into the single steps between which anything may
-//! happen: read the configuration, read the Secret, sign, publish, write. An observer checks after
-//! every step what must hold at every instant.
+//! Each replica does what the certificate manager does, in single steps between which anything may happen: read the
+//! configuration, read the Secret, sign, publish, write. An observer checks the invariants after every step.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +10,7 @@ use my_operator_rounds::{lengths, parallel_cases};
 
 use super::*;
 
-/// What stands in the API server.
+/// The state of the API server.
 struct Shared {
     held: Held,
     held_version: u64,
@@ -185,7 +184,7 @@ impl Replica {
                 }
                 // Sometimes a watch wakes it sooner.
                 // And a clock that was set keeps it from sleeping for longer than it ever should.
-                let rest = (step.look_again - clock).min(longest_wait(&periods));
+                let rest = (step.next_decision - clock).min(longest_wait(&periods));
                 pause += if random.i64(0..4) == 0 {
                     rest / 3
                 } else {

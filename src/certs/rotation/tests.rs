@@ -160,7 +160,7 @@ fn without_a_secret_a_ca_is_begun_and_nothing_else_is_done() {
                 change,
                 sign: false,
                 publish: None,
-                look_again: on(0)
+                next_decision: on(0)
             }
         );
     }
@@ -242,7 +242,7 @@ fn the_first_leaf_is_signed_at_once_and_the_bundle_published() {
             change: None,
             sign: true,
             publish,
-            look_again: on(0)
+            next_decision: on(0)
         }
     );
 }
@@ -252,12 +252,12 @@ fn in_order_nothing_is_done_and_a_look_is_due_after_the_propagation_time() {
     let current = made_on(0);
     let mut world = World::of(alone(&current));
     world.leaf = Some(leaf(&current, on(0)));
-    let look_again = on(1) + PERIODS.propagation;
+    let next_decision = on(1) + PERIODS.propagation;
     let expected = Step {
         change: None,
         sign: false,
         publish: None,
-        look_again,
+        next_decision,
     };
     assert_eq!(world.decide(on(1)), expected);
     world.published = None;
@@ -268,7 +268,7 @@ fn in_order_nothing_is_done_and_a_look_is_due_after_the_propagation_time() {
 fn a_look_is_due_when_something_comes_true_sooner() {
     let (current, next) = (made_on(0), made_on(1));
     let soon = on(2) + TimeDelta::seconds(7);
-    let at = |world: &World| world.decide(on(2)).look_again;
+    let at = |world: &World| world.decide(on(2)).next_decision;
 
     let mut world = World::of(alone(&current));
     world.leaf = Some(leaf(&current, soon - PERIODS.leaf_validity / 2));
@@ -336,7 +336,7 @@ fn a_leaf_that_nobody_trusts_or_that_has_expired_is_replaced_at_once() {
 
 #[test]
 fn a_bundle_that_differs_in_any_way_is_published_again() {
-    let (old, current, stranger) = (made_on(0), made_on(1), made_on(2));
+    let (old, current, unknown) = (made_on(0), made_on(1), made_on(2));
     let mut world = World::of(with_previous(&current, &old, on(9)));
     world.leaf = Some(leaf(&current, on(2)));
     assert_eq!(world.decide(on(2)).publish, None);
@@ -345,7 +345,7 @@ fn a_bundle_that_differs_in_any_way_is_published_again() {
     for (what, published) in [
         ("emptied", Published::default()),
         ("one is missing", one.clone()),
-        ("one is too many", published(&[&old, &current, &stranger])),
+        ("one is too many", published(&[&old, &current, &unknown])),
         (
             "one is missing in one entry",
             Published {
@@ -365,7 +365,7 @@ fn a_bundle_that_differs_in_any_way_is_published_again() {
         let step = world.decide(on(2));
         let bundle = vec![old.anchor().clone(), current.anchor().clone()];
         assert_eq!(step.publish, Some(bundle), "{what}");
-        assert_eq!(step.look_again, on(2), "{what}");
+        assert_eq!(step.next_decision, on(2), "{what}");
     }
 }
 
@@ -483,7 +483,7 @@ fn the_ca_of_a_served_leaf_stays_trusted_when_another_pair_is_put_into_the_secre
     assert_eq!(step.change, Some(Change::Begin { keep }));
     assert_eq!((step.sign, step.publish), (false, None));
 
-    // One that nobody trusts, or whose leaf is over, is nothing to keep.
+    // A CA that no configuration trusts, or whose leaf has expired, is not kept.
     world.published = Some(published(&[]));
     assert_eq!(world.change(on(3)), None);
     world.published = Some(published(&[&served]));
@@ -656,7 +656,7 @@ fn no_ca_is_replaced_for_its_time_while_the_clocks_differ() {
         };
         let step = world.decide(now);
         assert_eq!(
-            (step.change, step.look_again),
+            (step.change, step.next_decision),
             (None, now + PERIODS.propagation),
             "{what}"
         );
