@@ -1,7 +1,7 @@
-//! Field errors in the API's own words, and the `Status` that carries them.
+//! Field errors in the API's own wording, and the `Status` that carries them.
 //!
-//! A refusal should read as a built-in kind's would, so reasons and wordings are those of
-//! Kubernetes' `k8s.io/apimachinery/pkg/util/validation/field`.
+//! A rejection should read like that of a built-in kind, so reasons and wordings are those of Kubernetes'
+//! `k8s.io/apimachinery/pkg/util/validation/field`.
 
 use std::fmt::{self, Write as _};
 
@@ -17,13 +17,13 @@ const MAX_DETAIL_LEN: usize = 512;
 /// The longest path of a field that is shown. It may hold names that the user chose.
 const MAX_FIELD_LEN: usize = 512;
 
-/// As many faults are looked for in one object: its answer must stay short, and be soon.
+/// How many faults are collected for one object, so that the answer is fast and short.
 pub const MAX_FAULTS: usize = 1_000;
 
-/// As many of them are named in an answer.
+/// How many of them an answer lists.
 const MAX_NAMED: usize = 100;
 
-/// Why a field is refused: the cause types of `metav1.StatusCause`.
+/// Why a field is rejected: the cause types of `metav1.StatusCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Reason {
     /// The field must be given.
@@ -32,7 +32,7 @@ pub enum Reason {
     /// The value breaks a rule.
     #[serde(rename = "FieldValueInvalid")]
     Invalid,
-    /// The value is none of a fixed list.
+    /// The value is not in a fixed list.
     #[serde(rename = "FieldValueNotSupported")]
     NotSupported,
     /// The field may not be given, or not be changed, here and now.
@@ -41,7 +41,7 @@ pub enum Reason {
     /// The value is longer than allowed.
     #[serde(rename = "FieldValueTooLong")]
     TooLong,
-    /// The value stands twice in a list of distinct values.
+    /// The value occurs twice in a list of distinct values.
     #[serde(rename = "FieldValueDuplicate")]
     Duplicate,
     /// The value is of another JSON type.
@@ -70,7 +70,7 @@ impl Fault {
         Self::build(field, Reason::Required, None, "Required value", detail)
     }
 
-    /// The value breaks a rule, which `detail` tells.
+    /// The value breaks a rule; `detail` is the rule.
     pub fn invalid(field: impl Into<String>, value: impl Into<Value>, detail: &str) -> Self {
         Self::build(
             field,
@@ -93,7 +93,7 @@ impl Fault {
         )
     }
 
-    /// The field may not be given, or not be changed; `detail` says why.
+    /// The field must not be set, or not be changed; `detail` is the reason.
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::build(field, Reason::Forbidden, None, "Forbidden", detail)
     }
@@ -111,7 +111,7 @@ impl Fault {
         fault
     }
 
-    /// The value stands there a second time.
+    /// The value is a duplicate.
     pub fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
         Self::build(
             field,
@@ -192,7 +192,7 @@ pub fn named(faults: &[Fault]) -> (&[Fault], Option<String>) {
     };
     let others = match others.len() {
         0 => None,
-        // Nobody looked further.
+        // The checks stopped here.
         n if faults.len() >= MAX_FAULTS => Some(format!("and at least {n} more faults")),
         1 => Some("and 1 more fault".to_owned()),
         n => Some(format!("and {n} more faults")),
@@ -234,7 +234,7 @@ pub fn clean(text: &str) -> String {
 
 /// The text with every such character escaped, and of at most `most` characters then.
 pub fn line(text: &str, most: usize) -> String {
-    // Nobody cleans megabytes of which little is shown.
+    // Cut first: escaping megabytes to show a few characters would be a waste.
     let cleaned = clean(&cut(text, most));
     if cleaned.chars().nth(most).is_none() {
         cleaned

@@ -1,4 +1,4 @@
-//! Judges one request by the rules of one kind.
+//! Reviews one request by the rules of one kind.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -14,30 +14,30 @@ use super::patch::{self, Change, Operation};
 use super::review::{Object, Read, Request, Response};
 use super::rules::{self, Findings, Rules, Subject};
 
-/// An answer, and what the log says of it.
+/// An answer, and its log entry.
 #[derive(Debug)]
 pub struct Verdict {
     /// The answer.
     pub response: Response,
-    /// The object's name, where it could be read.
+    /// The object's name, if it could be read.
     pub name: String,
-    /// Why the object was refused.
+    /// Why the object was rejected.
     pub faults: Vec<Fault>,
 }
 
-/// Judges a request at an instant.
+/// Reviews a request at an instant.
 pub type Handler = fn(&Request<'_>, DateTime<Utc>) -> Verdict;
 
-/// What admission knows of a kind: its names and its two judges.
+/// The admission of a kind: its names and its two handlers.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
     /// Group, version, kind and plural.
     pub resource: fn() -> ApiResource,
     /// The annotations that only the webhook writes.
     pub recorded: &'static [&'static str],
-    /// Fills in defaults. Never refuses.
+    /// Sets defaults. Never rejects.
     pub mutate: Handler,
-    /// Accepts or refuses.
+    /// Accepts or rejects.
     pub validate: Handler,
 }
 
@@ -64,7 +64,7 @@ impl Admission {
     }
 }
 
-/// One version of an object, read as far as judges look at it.
+/// One version of an object, as far as the handlers read it.
 struct Version<'a, S> {
     object: &'a Object<'a>,
     /// Whether the object has annotations, be it an empty map.
@@ -76,7 +76,7 @@ struct Version<'a, S> {
 
 impl<'a, S: DeserializeOwned + Default> Version<'a, S> {
     /// # Errors
-    /// Why it cannot be read, which says nothing of its rules.
+    /// Why it cannot be read. Its rules are not checked then.
     fn of(object: &'a Read<Object<'a>>, recorded: &[&str]) -> Result<Self, String> {
         let object = object.as_ref().map_err(ToString::to_string)?;
         let spec = rules::read("spec", object.spec.map(RawValue::get))
@@ -104,7 +104,7 @@ impl<S> Version<'_, S> {
         }
     }
 
-    /// The same where the spec could not be read.
+    /// The same for a spec that could not be read.
     fn subject_or<'a>(&'a self, unreadable: &'a S) -> Subject<'a, S> {
         self.subject(self.spec.as_ref().unwrap_or(unreadable))
     }
@@ -113,7 +113,7 @@ impl<S> Version<'_, S> {
 /// The new version, and on UPDATE the stored one.
 type Versions<'a, S> = (Version<'a, S>, Option<Version<'a, S>>);
 
-/// The part of a request that both judges read first, or the answer if there is nothing to judge.
+/// The part of a request that both handlers read first, or the answer if there is nothing to review.
 fn open<'a, R: Rules>(
     request: &'a Request<'a>,
 ) -> Result<Versions<'a, R::Spec>, Cow<'static, str>> {
@@ -137,7 +137,7 @@ fn open<'a, R: Rules>(
     Ok((object, old))
 }
 
-/// Only these are judged, and only for the object itself.
+/// Only these operations are reviewed, and only for the object itself.
 fn is_judged(request: &Request<'_>) -> bool {
     matches!(request.operation.as_ref(), "CREATE" | "UPDATE") && request.sub_resource.is_empty()
 }
@@ -158,7 +158,7 @@ fn misdirected(request: &Request<'_>, message: &str) -> Verdict {
     }
 }
 
-/// The defaulting side. What it cannot read it leaves to the validating side to refuse.
+/// The mutating handler. It leaves an object that it cannot read to the validating handler, which rejects it.
 fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     if !is_judged(request) {
         return passed(request, "");
@@ -168,8 +168,8 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
         Err(message) => return misdirected(request, &message),
     };
     let mut verdict = passed(request, new.object.name());
-    // A spec that cannot be read gets no defaults. What the webhook records is decided all the same:
-    // such a spec may be stored already, and then an update of its annotations is accepted.
+    // A malformed spec gets no defaults. The annotations that the webhook writes are still decided: such a spec may be
+    // stored already, and then an update of its annotations is accepted.
     let mut changes = match &mut new.spec {
         Ok(spec) => add_defaults::<R>(spec),
         Err(_) => Vec::new(),
@@ -205,7 +205,7 @@ fn mutate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     verdict
 }
 
-/// Fills in the defaults, and tells which.
+/// Sets the defaults, and returns the changes.
 fn add_defaults<R: Rules>(spec: &mut R::Spec) -> Vec<Change> {
     let before = outline::<R>(spec);
     R::default(spec);
@@ -230,7 +230,7 @@ fn operations<S>(
     version: &Version<'_, S>,
     changes: &[Change],
 ) -> serde_json::Result<Vec<Operation>> {
-    // Only what the changes can touch: a copy of the whole object would multiply a large review.
+    // Only the fields that the changes can touch: a copy of the whole object would multiply a large review.
     let there = |key: &String| (key.clone(), Value::Bool(true));
     let annotations = version.annotations.keys().map(there);
     let annotations = version
@@ -246,7 +246,7 @@ fn operations<S>(
     Ok(patch::operations(looked_at, changes))
 }
 
-/// Fills in the defaults and applies the rules to one version by itself.
+/// Sets the defaults of one version and applies the rules to it.
 fn examine<R: Rules>(version: &mut Version<'_, R::Spec>, now: DateTime<Utc>) -> Findings {
     if let Ok(spec) = &mut version.spec {
         R::default(spec);
@@ -264,11 +264,11 @@ fn examine<R: Rules>(version: &mut Version<'_, R::Spec>, now: DateTime<Utc>) -> 
     }
 }
 
-/// Divides the faults of a new version into those that the stored one has as well, and new ones. A stored fault may move
-/// with its item to another index of its list, but it may not multiply.
+/// Splits the faults of a new version into those that the stored version also has, and new ones. A stored fault may
+/// move with its item to another index of its list, but it must not multiply.
 fn ratchet(before: &Findings, found: Vec<Fault>) -> (Vec<Fault>, Vec<Fault>) {
-    // Where not all the old faults are known, none counts as new: such an object is worked on
-    // in no way before it has no fault at all.
+    // If not all old faults are known, none counts as new. No reconciler acts on such an object before all its faults
+    // are fixed.
     if before.is_full() {
         return (found, Vec::new());
     }
@@ -298,7 +298,7 @@ fn ratchet(before: &Findings, found: Vec<Fault>) -> (Vec<Fault>, Vec<Fault>) {
     (known, fresh)
 }
 
-/// The validating side.
+/// The validating handler.
 fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     if !is_judged(request) {
         return passed(request, "");
@@ -310,7 +310,7 @@ fn validate<R: Rules>(request: &Request<'_>, now: DateTime<Utc>) -> Verdict {
     let mut found = examine::<R>(&mut new, now);
     if let Some(old) = &mut old {
         let before = examine::<R>(old, now);
-        // Ratcheting: what is stored already must not keep anybody from changing something else.
+        // Ratcheting: faults that are stored already must not block changes of other fields.
         let (known, fresh) = ratchet(&before, found.faults);
         found.faults = fresh;
         for fault in known {

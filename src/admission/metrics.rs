@@ -12,11 +12,11 @@ use prometheus_client::registry::Registry;
 
 use super::faults::Fault;
 
-/// How many fields of a kind are told apart; the rest counts as [`OTHER`]. What a field is called can
-/// depend on what users write (the key of a label), and series must not grow with that.
+/// How many fields of a kind have a series of their own; the others count as [`OTHER`]. The name of a field can contain
+/// user input (the key of a label), and the number of series must be bounded.
 const MAX_FIELDS: usize = 100;
 
-/// Stands for every field after the first [`MAX_FIELDS`].
+/// The label of every field after the first [`MAX_FIELDS`].
 const OTHER: &str = "other";
 
 /// The path of a webhook.
@@ -39,7 +39,7 @@ pub struct Refused {
     field: String,
 }
 
-/// Every figure of this room. Cheap to clone.
+/// All metrics of this module. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     faults: Family<Refused, Counter>,
@@ -49,7 +49,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers the figures.
+    /// Registers the metrics.
     pub fn new(registry: &mut Registry) -> Self {
         let this = Self {
             requests: Family::default(),
@@ -85,7 +85,7 @@ impl Metrics {
         this
     }
 
-    /// The figures of the webhook of that path, which judges objects of that kind.
+    /// The metrics of the webhook at that path, which reviews objects of that kind.
     pub fn of(&self, path: &str, kind: &str) -> WebhookMetrics {
         let by = Webhook {
             webhook: path.to_owned(),
@@ -100,7 +100,7 @@ impl Metrics {
             faults: self.faults.clone(),
             fields: Arc::default(),
         };
-        // A rate of failures can be asked for before there was one.
+        // So that the rate of failures can be queried before the first one.
         this.answered(400);
         this.answered(500);
         let ok = this.answered(OK);
@@ -110,7 +110,7 @@ impl Metrics {
 
 const OK: u16 = 200;
 
-/// The figures of one webhook, looked up once.
+/// The metrics of one webhook, looked up once.
 #[derive(Clone, Debug)]
 pub struct WebhookMetrics {
     path: String,
@@ -124,7 +124,7 @@ pub struct WebhookMetrics {
 }
 
 impl WebhookMetrics {
-    /// A request has come. What is not finished when it is dropped counts as a failure of ours.
+    /// Counts a request that arrives. If the guard is dropped before the answer, the request counts as our failure.
     pub fn begin(&self) -> InFlight<'_> {
         self.in_flight.inc();
         InFlight {
@@ -134,7 +134,7 @@ impl WebhookMetrics {
         }
     }
 
-    /// An object was refused for these faults.
+    /// Counts the faults for which an object was rejected.
     pub fn refused(&self, faults: &[Fault]) {
         for fault in faults {
             let kind = self.kind.clone();
@@ -183,7 +183,7 @@ fn bounded(field: &str) -> String {
     out
 }
 
-/// A request in work. It counts however it ends, by a panic too.
+/// A request in flight. It is counted even if it ends by a panic.
 #[derive(Debug)]
 pub struct InFlight<'a> {
     webhook: &'a WebhookMetrics,
@@ -192,7 +192,7 @@ pub struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
-    /// When it came.
+    /// When it arrived.
     pub fn start(&self) -> Instant {
         self.start
     }

@@ -1,7 +1,7 @@
 //! The wire form of `admission.k8s.io/v1` `AdmissionReview`.
 //!
-//! Own types and not those of the `kube` crate: a review whose spec cannot be decoded must still
-//! give its uid, and a patch must go out as base64.
+//! Own types instead of those of the `kube` crate: the uid of a review must be readable even if its spec is not, and a
+//! patch must be sent as base64.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -350,7 +350,7 @@ pub struct Response {
     /// The operations of the patch; on the wire their JSON in base64.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "base64_json")]
     pub patch: Vec<Operation>,
-    /// Told to the user, who goes on.
+    /// Warnings for the user. They do not reject the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
     /// Written into the audit log.
@@ -434,7 +434,7 @@ impl Response {
         }
     }
 
-    /// The request should not have come here.
+    /// The request should not have been sent here.
     pub fn bad_request(uid: &str, message: &str) -> Self {
         Self {
             uid: uid.to_owned(),

@@ -1,7 +1,7 @@
-//! What a kind tells admission: its defaults and its rules, as pure functions of a typed spec.
+//! What a kind provides for admission: its defaults and its rules, as pure functions of a typed spec.
 //!
-//! The webhook and the reconciler call the same functions: [`settle`] is the way from a raw spec
-//! to one that a reconciler may act on, whoever let the object in.
+//! The webhook and the reconciler call the same functions. [`settle`] turns a raw spec into one that a reconciler may
+//! act on, whether or not the webhook has reviewed the object.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -36,7 +36,7 @@ pub struct Subject<'a, S> {
 pub struct Findings {
     /// Any of these refuses the object.
     pub faults: Vec<Fault>,
-    /// Told to the user, the object being accepted.
+    /// Warnings for the user about an accepted object.
     pub warnings: Vec<String>,
 }
 
@@ -220,8 +220,8 @@ fn must_be(message: &str) -> String {
 /// Reads a typed value out of JSON text, `null` and no text meaning the default one.
 ///
 /// # Errors
-/// When the text cannot be read as any JSON value, which the API server lets nobody store; else the
-/// fault of the field that is wrong, or of all of it when it exceeds the [`bounds`].
+/// When the text is not JSON, which the API server never stores; else the fault of the malformed field, or of the whole
+/// text when it exceeds the [`bounds`].
 pub fn read<T: DeserializeOwned + Default>(
     at: &str,
     text: Option<&str>,

@@ -1,4 +1,4 @@
-//! One object: whose it is, and what the API server would say if it were created now.
+//! One object: its kind, and what the API server would answer if it were created now.
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
@@ -15,8 +15,8 @@ use crate::admission::rules;
 use crate::kinds::Kind;
 use crate::kinds::template::has_form_of_label;
 
-/// Who creates the object is not known here, but webhooks may write it into the object.
-const SOMEBODY: &str = "(whoever creates it)";
+/// The user name in place of the creator's, which is not known here. Webhooks may write it into the object.
+const UNKNOWN_USER: &str = "(its creator)";
 
 /// A kind with what judging needs of it, made once for all objects.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl Rulebook {
     }
 }
 
-/// Judges a document: one object, or those of a list.
+/// Checks a document: one object, or the items of a list.
 pub fn judge(at: &Judged, node: &Node, books: &[Rulebook], now: DateTime<Utc>) -> Vec<Judged> {
     let mut judged = Vec::new();
     visit(at, node, None, books, now, &mut judged);
@@ -189,7 +189,7 @@ impl Judged {
                 "uid": "",
                 "kind": { "group": resource.group, "version": resource.version, "kind": resource.kind },
                 "operation": "CREATE",
-                "userInfo": { "username": SOMEBODY },
+                "userInfo": { "username": UNKNOWN_USER },
                 "object": object,
             });
             let request = request.to_string();

@@ -1,4 +1,4 @@
-//! The thin edge: paths to texts.
+//! Reads files.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -68,7 +68,7 @@ fn folder(path: &Path, recursive: bool, each: &mut dyn FnMut(Source)) {
         if !extension.is_some_and(|extension| EXTENSIONS.contains(&extension)) {
             continue;
         }
-        // Nobody asked for this one by name, and a pipe would be waited for.
+        // Only regular files of a folder are read: reading a pipe could block.
         let text = match path.metadata() {
             Ok(found) if !found.is_file() => Err("not a regular file".to_owned()),
             Ok(_) => file(&path),

@@ -17,7 +17,7 @@ pub struct Judged {
     pub file: String,
     /// The number of the document in its file, from 1; empty ones are not counted.
     pub document: Option<usize>,
-    /// Where the object stands in a list, such as `items[0]`.
+    /// The position of the object in a list, such as `items[0]`.
     pub item: Option<String>,
     /// The line in the file, from 1.
     pub line: Option<usize>,
@@ -37,7 +37,7 @@ pub struct Judged {
     pub error: Option<String>,
     /// Why it is refused.
     pub faults: Vec<Found>,
-    /// What it is told, the object being accepted.
+    /// The warnings about an accepted object.
     pub warnings: Vec<String>,
     /// What defaulting does: operations of RFC 6902.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -224,7 +224,7 @@ fn note(file: &[Judged], out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// One JSON document; what cannot be read is told to `errors` as well.
+/// One JSON document. Unreadable files and documents are reported to `errors` as well.
 pub fn json(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
     for one in judged {
         one.complain(errors)?;

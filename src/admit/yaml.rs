@@ -81,8 +81,8 @@ pub struct Entry {
     merged: bool,
 }
 
-/// What a node comes to once its aliases are replaced. They are shared until somebody asks for the
-/// plain value, so a document that would grow without bounds is refused before it has grown.
+/// The size of a node with all aliases replaced. Nodes are shared until the plain value is built, so a document that
+/// would grow without bounds is rejected before it grows.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     values: usize,

@@ -70,8 +70,8 @@ pub(super) fn sample_kinds(
     roles
 }
 
-/// Patches of both webhook configurations, with an entry for each kind. They are applied to
-/// config/webhook/manifests.yaml entry by entry, which are told apart by their names.
+/// Patches of both webhook configurations, with an entry for each kind. kustomize merges them into
+/// config/webhook/manifests.yaml by the names of the entries.
 fn entries(kinds: &[&Kind], entry: impl Fn(&Kind, &str) -> Value) -> [Value; 2] {
     [
         ("MutatingWebhookConfiguration", MUTATING, "mutate"),
@@ -110,7 +110,7 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
         .filter(|kind| kind.permissions.iter().any(makes_pods))
         .map(|kind| with_scale(kind))
         .collect();
-    // Labels, finalizers and status stay everybody's who may write them.
+    // The policy does not restrict labels, finalizers and status.
     let condition = json!({ "name": "spec-changed", "expression": webhook::changed(&[]) });
     let validation = json!({
         "expression": "authorizer.group('').resource('pods').namespace(request.namespace).check('create').allowed()",

@@ -1,6 +1,6 @@
-//! Everything that a cluster must be told, made from the registry of kinds: CRDs, webhook
-//! configurations, roles, samples; and the reference of their fields. `config/` and
-//! `docs/reference/` are made from it and a test holds them to that.
+//! The manifests to install, generated from the registry of kinds: CRDs, webhook configurations, roles, samples; and
+//! the reference of their fields. `config/` and `docs/reference/` are generated, and a test checks that they are up to
+//! date.
 
 mod components;
 mod operator_policy;
