@@ -1,4 +1,4 @@
-//! The operators that are compared, and what they tell of themselves.
+//! The operators that are compared, and their metrics.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -12,9 +12,9 @@ use tokio::net::TcpStream;
 use crate::plane::{Plane, TIMEOUT};
 use crate::{programs, usage};
 
-/// A start takes a second or two.
+/// Time limit of a start, which takes a second or two.
 const START: Duration = Duration::from_mins(1);
-/// Between two looks at something that is waited for.
+/// The pause between two polls.
 const POLL: Duration = Duration::from_millis(50);
 
 /// An operator of one kind.
@@ -92,7 +92,7 @@ impl Running {
         Ok(Page(get(self.metrics, "/metrics").await?))
     }
 
-    /// Waits until its metrics tell what they are to.
+    /// Waits until its metrics meet a condition.
     pub(crate) async fn until(&self, what: &str, so: impl Fn(&Page) -> bool) -> Result<()> {
         let begin = Instant::now();
         while !so(&self.page().await?) {
@@ -131,12 +131,12 @@ impl Page {
         self.0.contains("controller_runtime_active_workers{")
     }
 
-    /// How often an object was looked at.
+    /// The number of reconciles.
     pub(crate) fn reconciles(&self) -> f64 {
         self.sum("controller_runtime_reconcile_total", &[])
     }
 
-    /// Nothing waits to be looked at.
+    /// Whether no object waits to be reconciled.
     pub(crate) fn is_idle(&self) -> bool {
         self.sum("workqueue_depth", &[]) == 0.0
             && self.sum("controller_runtime_active_workers", &[]) == 0.0

@@ -14,9 +14,9 @@ use serde_json::Value;
 use crate::programs::{checkout, run};
 use crate::usage;
 
-/// For whatever is waited for; nobody waits that long unless something is broken.
+/// Time limit of every wait; only a failure takes that long.
 pub(crate) const TIMEOUT: Duration = Duration::from_mins(10);
-/// So many calls are under way at a time, of the bare clients too.
+/// How many calls are in flight at a time, also of the bare clients.
 const IN_FLIGHT: usize = 32;
 /// A plane that uses less than this part of a core is quiet.
 const QUIET: f64 = 0.25;
@@ -26,7 +26,7 @@ pub(crate) const NAMESPACE: &str = "default";
 /// Where pods are.
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// See the module.
+/// A control plane of its own; see the module.
 pub(crate) struct Plane {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,

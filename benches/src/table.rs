@@ -39,7 +39,7 @@ impl Figures {
     }
 }
 
-/// What one of those who are compared came to in a round.
+/// The figures of one compared program in a round.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
     /// Its name, that of the column too.
@@ -49,9 +49,8 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// A column whose figures are shown at once: a round is long, and whoever tries something need not
-    /// wait for its end.
-    pub(crate) fn told(name: &'static str, figures: Figures) -> Self {
+    /// A column whose figures are printed at once: a round is long, and a user need not wait for its end.
+    pub(crate) fn printed(name: &'static str, figures: Figures) -> Self {
         let figures = figures.0;
         for figure in &figures {
             eprintln!("  {}: {:.3}", figure.name, figure.value);

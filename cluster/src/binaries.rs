@@ -1,9 +1,10 @@
 //! Where the programs of the control plane and of a real node come from: `KUBEBUILDER_ASSETS`, the user's cache
 //! directory, or Go.
 //!
-//! The two [`Set`]s have a directory each, so that whoever needs no node builds none. The directory is `$XDG_CACHE_HOME/my-operator/cluster/<key>` (`~/.cache/...`), where the key is a hash of
-//! everything that decides what the programs are. A program that is there is complete: builds go to another name
-//! and are renamed. Directories of other keys are left alone; another checkout may use them.
+//! The two [`Set`]s have a directory each, so that a cluster without a real node does not build the node's programs.
+//! The directory is `$XDG_CACHE_HOME/my-operator/cluster/<key>` (`~/.cache/...`), where the key is a hash of everything
+//! that the programs depend on. A program in it is complete: builds write to another name and rename. Directories of
+//! other keys are kept; another checkout may use them.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -40,7 +41,7 @@ pub(crate) struct Set {
     /// How long a first build takes on 2 cores, as in "about ...".
     pub(crate) duration: &'static str,
     pub(crate) modules: &'static [&'static Module],
-    /// The smallest first: whoever lacks something to build them learns it early.
+    /// The smallest first, so that a missing build tool is reported early.
     pub(crate) programs: &'static [Program],
 }
 
@@ -52,8 +53,8 @@ static CONTROL_PLANE: Module = Module {
     go_sum: include_str!("../go/controlplane/go.sum"),
 };
 
-/// The Kubernetes programs of a node, of the control plane's release. Their module is not the control plane's, so that
-/// nobody's control plane is built again because of them.
+/// The Kubernetes programs of a node, of the control plane's release. They have a module of their own, so that a change
+/// of it does not rebuild the control plane.
 static KUBELET: Module = Module {
     name: "node",
     cgo: None,

@@ -23,15 +23,15 @@ use crate::process::{self, Process};
 use crate::real_node::{self, Namespaces, Place};
 use crate::{Error, kubeconfig};
 
-/// For everything that is waited for: generous, because a machine that also compiles is slow, and because nobody
-/// waits that long unless something is broken.
+/// Time limit of every wait. Generous, because a machine that also compiles is slow, and because only a failure takes
+/// that long.
 const TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Between two looks at something that is waited for.
+/// The pause between two polls.
 const POLL: Duration = Duration::from_millis(50);
 
 /// How long a component may take to end before it is killed. Its data is thrown away anyway.
-const STOP_PATIENCE: Duration = Duration::from_millis(1200);
+const STOP_TIMEOUT: Duration = Duration::from_millis(1200);
 
 /// What a cluster is to have.
 #[derive(Debug, Clone, Default)]
@@ -40,18 +40,18 @@ pub struct Options {
     pub nodes: Vec<FakeNode>,
     /// Further flags of the API server, such as `--feature-gates=...`.
     pub api_server_args: Vec<String>,
-    /// Keeps every version of every object for as long as the cluster runs, for a test that reads the history of objects
-    /// later. By default the API server has etcd compact its history every five minutes, and a watch or list from an
-    /// older version then fails with 410 Gone. Not for a cluster that runs for days: the history only grows, and etcd
-    /// takes no writes beyond 8 GiB.
+    /// Keeps every version of every object for as long as the cluster runs, for a test that reads the history of
+    /// objects later. By default the API server has etcd compact its history every five minutes, and a watch or list
+    /// from an older version then fails with 410 Gone. Not for a cluster that runs for days: the history only grows,
+    /// and etcd takes no writes beyond 8 GiB.
     ///
-    /// A watch can still fail with 410 Gone when it begins further back than the API server's watch cache reaches, which
-    /// is more than a minute; a list of an exact version cannot.
+    /// A watch can still fail with 410 Gone when it begins further back than the API server's watch cache reaches,
+    /// which is more than a minute; a list of an exact version cannot.
     pub keep_history: bool,
     /// Further flags of the controller manager, such as `--concurrent-job-syncs=...`.
     pub controller_manager_args: Vec<String>,
-    /// Whether everything listens on `::1` rather than on 127.0.0.1, for a network without IPv4. Services have IPv6 addresses
-    /// then. Not together with a real node, whose network is IPv4.
+    /// Whether everything listens on `::1` rather than on 127.0.0.1, for a network without IPv4. Services have IPv6
+    /// addresses then. Not together with a real node, whose network is IPv4.
     pub ipv6: bool,
     /// The name of a real node, which runs containers; none by default. It needs root and more: without, the error says
     /// what is missing.
@@ -106,7 +106,7 @@ impl Cluster {
     ///
     /// The first use on a machine builds the programs, with progress on standard error.
     pub async fn start(options: Options) -> Result<Self, Error> {
-        // kube needs a default provider; whoever installed one first wins.
+        // kube needs a default provider. If one is installed already, that one stays.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let ensure = match options.real_node {
             Some(_) => Programs::ensure_with_node,
@@ -120,7 +120,7 @@ impl Cluster {
         let cluster = loop {
             attempts -= 1;
             match Self::attempt(&programs, &options).await {
-                // Somebody took a port between our choice and the component's bind.
+                // Another process took a port between our choice and the component's bind.
                 Err(Error::Died { log, .. })
                     if attempts > 0 && log.contains("address already in use") => {}
                 other => break other?,
@@ -280,8 +280,8 @@ impl Cluster {
         Ok(name)
     }
 
-    /// Writes a kubeconfig with a token of a `ServiceAccount`, so that a program runs with the rights that this one has.
-    /// The `ServiceAccount` is created if it is not there. The token is valid for a day, and file and token are of
+    /// Writes a kubeconfig with a token of a `ServiceAccount`, so that a program runs with the rights that this one
+    /// has. The `ServiceAccount` is created if it is not there. The token is valid for a day, and file and token are of
     /// each caller's own.
     pub async fn service_account_kubeconfig(
         &self,
@@ -357,7 +357,7 @@ impl Cluster {
         }
         let process = self.components().remove(name);
         if let Some(process) = process {
-            process.stop(STOP_PATIENCE).await;
+            process.stop(STOP_TIMEOUT).await;
         }
         Ok(())
     }
@@ -412,12 +412,12 @@ impl Cluster {
         let (etcd, others): (Vec<_>, Vec<_>) =
             components.into_iter().partition(|(name, _)| *name == ETCD);
         for group in [others, etcd] {
-            futures::future::join_all(group.iter().map(|(_, process)| process.stop(STOP_PATIENCE)))
+            futures::future::join_all(group.iter().map(|(_, process)| process.stop(STOP_TIMEOUT)))
                 .await;
         }
     }
 
-    /// Looks again and again until `look` finds something; gives up when a component has died or patience ends.
+    /// Polls until `look` returns something. Fails when a component has died or the time is over.
     pub(crate) async fn wait_for<T, F>(
         &self,
         what: &str,
@@ -428,7 +428,8 @@ impl Cluster {
     {
         let begin = Instant::now();
         loop {
-            // First, so that nobody's answer is taken for a dead component's (another cluster's etcd on its port).
+            // First, so that the answer of another process on the port of a dead component (another cluster's etcd)
+            // does not count.
             self.check_components()?;
             if let Some(found) = look().await? {
                 return Ok(found);

@@ -93,7 +93,7 @@ impl Plan {
         )
     }
 
-    /// What tells whether a component answers, for those that are reached from here.
+    /// The address at which to check whether a component answers, for those that are reachable from here.
     pub(crate) fn listener(&self, component: &str) -> Option<SocketAddr> {
         match component {
             ETCD if self.real_node.is_none() => Some(SocketAddr::new(self.loopback, self.etcd)),
@@ -129,7 +129,7 @@ impl Plan {
                 let peer = on_loopback(self.etcd_peer);
                 vec![
                     format!("--data-dir={}", file("etcd")),
-                    // Nobody needs this data after a power cut.
+                    // The data is not needed after a power failure.
                     "--unsafe-no-fsync".to_owned(),
                     "--log-level=error".to_owned(),
                     "--quota-backend-bytes=8589934592".to_owned(),

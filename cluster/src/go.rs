@@ -109,7 +109,7 @@ pub(crate) fn build(set: &Set, programs: &[&Program], directory: &Path) -> Resul
         Err(TryLockError::Error(error)) => return Err(Error::file("lock", lock_path)(error)),
     }
 
-    // Whoever held the lock may have built some or all of them.
+    // The previous holder of the lock may have built some or all of them.
     let missing: Vec<_> = programs
         .iter()
         .filter(|program| !directory.join(program.name).is_file())
@@ -142,7 +142,7 @@ pub(crate) fn build(set: &Set, programs: &[&Program], directory: &Path) -> Resul
     Ok(())
 }
 
-/// Removes what builds left that were killed. Under the lock: nobody else is building here.
+/// Removes the files of killed builds. Call it under the lock, so that no other process is building here.
 fn remove_unfinished(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(WORK) {
@@ -249,7 +249,7 @@ fn check_toolchain(what: &'static str, missing: &str) -> Result<(), Error> {
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines();
     let version = lines.next().unwrap_or_default();
-    // From 1.21 on, Go fetches the toolchain that a module asks for, unless it is told not to.
+    // Since 1.21, Go fetches the toolchain that a module asks for, unless GOTOOLCHAIN forbids it.
     let fetches = lines
         .next()
         .is_some_and(|toolchain| !toolchain.starts_with("local") && !toolchain.is_empty());

@@ -1,12 +1,12 @@
-//! Why nothing of a cluster outlives the process that started it, not even after `kill -9`.
+//! Cleanup: nothing of a cluster outlives the process that started it, not even after `kill -9`.
 //!
-//! Two small processes are started before anything else, each holding the read end of a pipe whose write end only
-//! this process has (close-on-exec, so no other child inherits it). However this process ends, the kernel closes the
-//! write ends:
+//! Two small processes are started before anything else. Each has the read end of a pipe whose write end only this
+//! process has (close-on-exec, so no other child inherits it). However this process ends, the kernel closes the write
+//! ends:
 //!
 //! - the **anchor** (`cat`) is the leader of a process group that every child joins before it is executed
 //!   (`setpgid` between fork and exec, so there is no moment in which a child is not yet accounted for). Because the
-//!   anchor lives as long as this process, the group's number cannot be given to somebody else;
+//!   anchor lives as long as this process, the system cannot reuse the group's number;
 //! - the **watchdog** (`sh`, in a group of its own) reads end-of-file, kills that group and removes the work directory.
 //!
 //! The orderly way is the same way: when a cluster is dropped the pipes are closed and the watchdog is waited for.
@@ -15,11 +15,11 @@
 //! *thread* that started the child ends, misses grandchildren and a parent that dies between fork and prctl, and
 //! removes no directory, so that it would have needed a watchdog besides.
 //!
-//! What a real node makes beside its processes goes with its namespaces (`real_node::namespaces`); only its
-//! control groups and its network interface are left to the watchdog.
+//! What a real node creates beside its processes is removed with its namespaces (`real_node::namespaces`); the watchdog
+//! removes only its control groups and its network interface.
 //!
-//! The separate group also means that Ctrl-C in a terminal reaches this process alone, which then stops things in
-//! their order. Killing this process *and* its watchdog with SIGKILL is the one case that leaves something behind.
+//! The separate group also means that Ctrl-C in a terminal reaches only this process, which then stops everything in
+//! order. Only killing this process *and* its watchdog with SIGKILL leaves something behind.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -141,25 +141,26 @@ impl Guard {
             .map_err(|cause| process::cannot_spawn(command, cause))
     }
 
-    /// Starts `command` in this process's own group, because a terminal stops whoever reads it from another, and has
-    /// it killed by its pid if this process dies. One at a time; [`Guard::release`] it when it has ended.
+    /// Starts `command` in this process's own group, because a terminal stops a process of another group that reads
+    /// from it. If this process dies, the watchdog kills the command by its pid. One at a time; call [`Guard::release`]
+    /// when it has ended.
     pub(crate) fn run_in_foreground(&self, command: &mut Command) -> Result<Child, Error> {
         let child = command
             .spawn()
             .map_err(|cause| process::cannot_spawn(command, cause))?;
-        self.tell(&child.id().to_string());
+        self.send_to_watchdog(&child.id().to_string());
         Ok(child)
     }
 
-    /// The foreground program has ended; its pid may soon be somebody else's.
+    /// The foreground program has ended. The system may reuse its pid.
     pub(crate) fn release(&self) {
-        self.tell("");
+        self.send_to_watchdog("");
     }
 
-    fn tell(&self, line: &str) {
+    fn send_to_watchdog(&self, line: &str) {
         let mut watchdog = self.watchdog.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pipe) = watchdog.stdin.as_mut() {
-            // A watchdog that was killed cannot be told; there is nothing better to do then.
+            // If the watchdog was killed, there is nothing better to do.
             let _ = pipe.write_all(format!("{line}\n").as_bytes());
         }
     }

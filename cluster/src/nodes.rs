@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::fake_kubelet::NODE_ANNOTATION;
 use crate::{Cluster, Error};
 
-/// A node without a machine: 64 processors, 256 GiB of memory and room for 500 pods.
+/// A node without a machine: 64 processors, 256 GiB of memory and a capacity of 500 pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FakeNode {
     /// Its name.

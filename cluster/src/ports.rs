@@ -1,10 +1,10 @@
 //! Free ports on the loopback interface.
 //!
-//! A port is free until somebody binds it, so a choice can always be stale: `Cluster::start` tries again with other
-//! ports when a component finds its port taken. Two things make that rare: the ports come from below the kernel's
-//! ephemeral range (32768 and up on Linux), where no outgoing connection can take them meanwhile, and one process never
-//! returns a port twice, before it has been through all of them, beginning at a random place: neither clusters nor
-//! programs that start at the same time choose alike.
+//! A port is free until a process binds it, so a choice can always be stale: `Cluster::start` tries again with other
+//! ports when a component finds its port taken. Two things make that rare. The ports are below the kernel's ephemeral
+//! range (32768 and up on Linux), where no outgoing connection can take them. And a process begins at a random port and
+//! returns each port once before it starts over, so that clusters and programs that start at the same time choose
+//! different ports.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};

@@ -52,7 +52,7 @@ impl Process {
     pub fn try_wait(&self) -> Option<ExitStatus> {
         match self.child().try_wait() {
             Ok(status) => status,
-            // Only possible if somebody else reaped the child: it has ended, how is not known.
+            // Only possible if the child was reaped elsewhere: it has ended with an unknown status.
             Err(_) => Some(ExitStatus::from_raw(255 << 8)),
         }
     }
@@ -77,10 +77,10 @@ impl Process {
         }
     }
 
-    /// Asks it to end with SIGTERM and insists with SIGKILL after `patience`; returns when it has ended.
-    pub async fn stop(&self, patience: Duration) -> ExitStatus {
+    /// Sends SIGTERM, and SIGKILL after `timeout`; returns when the process has ended.
+    pub async fn stop(&self, timeout: Duration) -> ExitStatus {
         self.terminate();
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         while Instant::now() < deadline {
             if let Some(status) = self.try_wait() {
                 return status;
@@ -97,7 +97,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        // Under the lock, and only while the child is not reaped: its pid cannot be somebody else's.
+        // Under the lock, and only while the child is not reaped: the system cannot have reused its pid.
         let mut child = self.child();
         if let Ok(None) = child.try_wait()
             && let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw)

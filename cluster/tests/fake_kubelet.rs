@@ -256,7 +256,7 @@ async fn a_long_running_pod_can_be_made_to_fail() {
     let pods = pods("fail").await;
     create(
         &pods,
-        "told",
+        "annotated",
         "Always",
         json!({"kwok.my-operator.dev/phase": "Failed"}),
         json!({}),
@@ -265,7 +265,7 @@ async fn a_long_running_pod_can_be_made_to_fail() {
     let image = json!({"containers": [{"name": "main", "image": "registry.example.org/fail:1"}]});
     create(&pods, "image", "Always", Value::Null, image).await;
     create(&pods, "later", "Always", Value::Null, json!({})).await;
-    for name in ["told", "image"] {
+    for name in ["annotated", "image"] {
         let pod = until(&pods, name, "Failed", |pod| phase(pod) == "Failed").await;
         assert_eq!(terminated(&pod).exit_code, 1);
     }

@@ -102,7 +102,7 @@ fn a_dockerfile_that_is_not_understood_makes_no_image() {
         ("FROM scratch\nCOPY --chown=1:1 LICENSE /", "--chown"),
         (
             "FROM scratch\nCOPY --from=build /x /x",
-            "nobody said where /x is",
+            "no path was given for /x",
         ),
         ("FROM scratch\nENTRYPOINT my-operator", "would need a shell"),
         ("FROM scratch\nUSER $NAME", "a variable without a value"),

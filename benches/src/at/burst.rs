@@ -14,7 +14,7 @@ use crate::table::{Aim, Figures};
 /// How long before the instant Ats are created: some seconds, and so much for each.
 const LEAD: (f64, f64) = (8.0, 0.02);
 
-/// What machines that are busy with other things tell best.
+/// The most reliable figure on a busy machine.
 const EVERYTHING: &str = "burst: processor time of all by then, ms for each";
 
 const RATE: &[Aim] = &[
@@ -24,7 +24,7 @@ const RATE: &[Aim] = &[
     Aim::LeastTimes(1.0, PEER_10),
 ];
 
-/// Measures what stands in a column.
+/// Measures one column.
 pub(super) async fn measure(column: &str, count: usize, figures: &mut Figures) -> Result<()> {
     let plane = writes::plane(count.max(250)).await?;
     match super::operator(column) {
@@ -90,7 +90,7 @@ impl Usage {
     }
 }
 
-/// Those who need no operator of ours, on a plane with as many Ats.
+/// Measures a column without an operator, on a plane with as many Ats.
 async fn unaided(plane: &Plane, column: &str, count: usize, figures: &mut Figures) -> Result<()> {
     let never = DateTime::from_timestamp(4_000_000_000, 0).unwrap_or_default();
     let ats = plane.create_ats(count, never).await?;

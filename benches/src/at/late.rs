@@ -40,13 +40,13 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
         &[],
     );
     if operator == super::OPERATOR {
-        let mut told = Vec::new();
+        let mut answered = Vec::new();
         for number in 0..count {
-            told.extend(plane.lateness(&format!("single-{number}")).await?);
+            answered.extend(plane.lateness(&format!("single-{number}")).await?);
         }
         figures.add(
             "single At: release answered after, ms",
-            Spread::of(told).median,
+            Spread::of(answered).median,
             &[Aim::Most(30.0)],
         );
     }

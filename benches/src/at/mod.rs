@@ -1,9 +1,8 @@
-//! What the starts and the waiting of Ats cost here, beside a client that makes the very same writes
-//! and nothing else, beside built-in Jobs, and beside a small controller-runtime At that writes no
-//! status before it creates the pod.
+//! The cost of starting Ats and of waiting Ats, compared with a client that makes the same writes and nothing else,
+//! with built-in Jobs, and with a small controller-runtime At that writes no status before it creates the pod.
 //!
-//! Every measurement has a fresh plane of its own. [`burst`] has many Ats due at one instant,
-//! [`idle`] many that wait, [`late`] a few, one after the other, on an idle system.
+//! Every measurement has a fresh plane of its own. [`burst`] has many Ats due at one instant, [`idle`] many that wait,
+//! and [`late`] a few, one after the other, on an idle system.
 
 mod burst;
 mod idle;
@@ -73,27 +72,27 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
     for name in [OURS, BARE, JOBS, PEER_1, PEER_10] {
         let mut figures = Figures::default();
         let operator = operator(name);
-        let tell = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
+        let progress = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
         let failed = |what: &str| format!("{what}, {name}");
         if plan.has(Measurement::Burst) {
-            tell("burst");
+            progress("burst");
             let measured = burst::measure(name, plan.due, &mut figures).await;
             measured.with_context(|| failed("burst"))?;
         }
         if let Some(operator) = operator.filter(|_| name != PEER_10) {
             if plan.has(Measurement::Idle) && round == 1 {
-                tell("waiting");
+                progress("waiting");
                 let measured =
                     idle::measure(operator, plan.pending, plan.idle_seconds, &mut figures).await;
                 measured.with_context(|| failed("waiting"))?;
             }
             if plan.has(Measurement::Late) {
-                tell("lateness");
+                progress("lateness");
                 let measured = late::measure(operator, plan.single, &mut figures).await;
                 measured.with_context(|| failed("lateness"))?;
             }
         }
-        columns.push(Column::told(name, figures));
+        columns.push(Column::printed(name, figures));
     }
     Ok(columns)
 }

@@ -11,7 +11,7 @@ use crate::plane::Plane;
 use crate::sightings::Pod;
 use crate::table::{Aim, Figures};
 
-/// So many nodes tell each second that they live: 2,000 that do it every ten seconds.
+/// Heartbeats per second: those of 2,000 nodes, each every ten seconds.
 const BEATS: u32 = 200;
 
 /// Measures one operator.

@@ -1,9 +1,8 @@
-//! What MyDaemonSets cost here, beside a client that creates the very same pods and nothing else,
-//! beside the built-in DaemonSet, and beside a small controller-runtime MyDaemonSet.
+//! The cost of MyDaemonSets, compared with a client that creates the same pods and nothing else, with the built-in
+//! DaemonSet, and with a small controller-runtime MyDaemonSet.
 //!
-//! Every measurement has a fresh plane of its own. [`rollout`] puts one on many nodes and changes its
-//! image, [`memory`] asks what nodes, their heartbeats and pods take, [`rest`] has many with nothing
-//! to do.
+//! Every measurement has a fresh plane of its own. [`rollout`] rolls one out to many nodes and changes its image,
+//! [`memory`] measures the cost of nodes, their heartbeats and pods, and [`rest`] has many with nothing to do.
 
 mod memory;
 mod rest;
@@ -78,26 +77,26 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
     let mut columns = Round::new();
     for name in [OURS, BARE, RAISED, DEFAULTS, PEER_1, PEER_32] {
         let mut figures = Figures::default();
-        let tell = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
+        let progress = |what: &str| eprintln!("round {round} of {}: {what}, {name}", plan.rounds);
         let failed = |what: &str| format!("{what}, {name}");
         if plan.has(Measurement::Rollout) {
-            tell("roll-out");
+            progress("roll-out");
             let measured = rollout::measure(name, plan, &mut figures).await;
             measured.with_context(|| failed("roll-out"))?;
         }
         if let Some(operator) = operator(name).filter(|_| name != PEER_32 && round == 1) {
             if plan.has(Measurement::Memory) {
-                tell("memory");
+                progress("memory");
                 let measured = memory::measure(operator, plan, &mut figures).await;
                 measured.with_context(|| failed("memory"))?;
             }
             if plan.has(Measurement::Rest) {
-                tell("rest");
+                progress("rest");
                 let measured = rest::measure(operator, plan, &mut figures).await;
                 measured.with_context(|| failed("rest"))?;
             }
         }
-        columns.push(Column::told(name, figures));
+        columns.push(Column::printed(name, figures));
     }
     Ok(columns)
 }

@@ -25,7 +25,7 @@ const BOUND: &[Aim] = &[
 ];
 const PROCESSOR: &[Aim] = &[Aim::MostTimes(0.5, PEER_1)];
 
-/// Measures what stands in a column.
+/// Measures one column.
 pub(super) async fn measure(column: &str, plan: &Plan, figures: &mut Figures) -> Result<()> {
     let (nodes, limits): (_, &[&str]) = match column {
         DEFAULTS => (plan.few_nodes, &DEFAULT_LIMITS),

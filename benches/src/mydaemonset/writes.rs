@@ -64,7 +64,7 @@ impl Kind {
     }
 }
 
-/// Whether the status of that generation tells of a ready pod on so many nodes, and of no other.
+/// Whether the status of that generation shows a ready pod on each of `nodes` nodes, and no other pod.
 pub(super) fn is_right(object: &Value, generation: i64, nodes: usize) -> bool {
     let status = &object["status"];
     let all = |field: &str| status[field] == nodes;
@@ -156,14 +156,14 @@ impl Plane {
         Ok(())
     }
 
-    /// Lets nodes tell that they live, one after the other, so many times a second.
+    /// Sends `count` heartbeats of the nodes in turn, `rate` per second.
     pub(super) async fn beat(&self, nodes: usize, count: usize, rate: u32) -> Result<()> {
         let begin = Instant::now();
         let first = Utc::now();
         at_once(count, |number| async move {
             let due = Duration::from_secs(1) * u32::try_from(number)? / rate;
             tokio::time::sleep_until(begin + due).await;
-            // The API keeps whole seconds; no beat is to be the same as the one before it.
+            // The API stores whole seconds. A heartbeat must differ from the one before.
             let round = i64::try_from(number / nodes)?;
             let now = (first + TimeDelta::seconds(round))
                 .to_rfc3339_opts(chrono::SecondsFormat::Secs, true);

@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// Calls once on a connection of its own, and tells how the handshake went.
+    /// Calls once on a connection of its own, and returns the kind of its handshake.
     pub(crate) fn call(&self, request: &[u8]) -> Result<HandshakeKind> {
         let mut lines = Lines::open(self, 1)?;
         closed(&mut lines, request, Duration::ZERO)?;
@@ -243,7 +243,7 @@ impl Lines {
                     ready.push(at);
                 }
             }
-            // An event may be a part of an answer, or room to write.
+            // An event may be a part of an answer, or writability.
             if !ready.is_empty() || start.elapsed() >= timeout {
                 return Ok(());
             }

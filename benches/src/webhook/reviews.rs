@@ -27,8 +27,7 @@ impl Side {
 pub(crate) enum Length {
     /// An ordinary one.
     Small,
-    /// One with a long template, which stands in it twice: in the spec, and in the annotation of
-    /// `kubectl apply`.
+    /// One with a long template, which occurs twice: in the spec, and in the annotation of `kubectl apply`.
     Large,
 }
 

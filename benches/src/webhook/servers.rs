@@ -16,7 +16,7 @@ use super::load::Client;
 use crate::programs::{self, checkout, run};
 use crate::usage;
 
-/// For whatever is waited for; nobody waits that long unless something is broken.
+/// Time limit of every wait; only a failure takes that long.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The name of [`Server::Ours`] in tables.
@@ -238,7 +238,7 @@ impl Stage {
 pub(crate) struct Running {
     /// From the start of the process.
     pub(crate) first_answer: Duration,
-    /// From the API server's first answer, where its log tells of that.
+    /// From the API server's first answer, if its log shows that.
     pub(crate) since_reached: Option<Duration>,
     /// Makes connections to it.
     pub(crate) client: Client,

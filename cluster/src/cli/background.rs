@@ -17,15 +17,15 @@ use serde::{Deserialize, Serialize};
 
 use super::stop::Stop;
 
-/// For the start of a cluster, above the library's own patience.
+/// Time limit for the start of a cluster, longer than the library's own.
 const TIMEOUT: Duration = Duration::from_mins(3);
 
 /// For its end, which takes less than three seconds.
-const STOP_PATIENCE: Duration = Duration::from_secs(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a server tells of its cluster once it is ready.
+/// What a server reports about its cluster once it is ready.
 #[derive(Debug, Serialize, Deserialize)]
 struct Description {
     server: String,
@@ -273,11 +273,11 @@ pub(crate) async fn down() -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
     let mut patient = true;
     while state.server()?.is_some() {
-        if begin.elapsed() > STOP_PATIENCE && patient {
+        if begin.elapsed() > STOP_TIMEOUT && patient {
             patient = false;
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
-        if begin.elapsed() > STOP_PATIENCE * 2 {
+        if begin.elapsed() > STOP_TIMEOUT * 2 {
             bail!("the cluster (pid {pid}) does not end");
         }
         tokio::time::sleep(POLL).await;
@@ -286,7 +286,7 @@ pub(crate) async fn down() -> anyhow::Result<ExitCode> {
     while directory
         .as_ref()
         .is_some_and(|directory| directory.exists())
-        && begin.elapsed() < STOP_PATIENCE * 2
+        && begin.elapsed() < STOP_TIMEOUT * 2
     {
         tokio::time::sleep(POLL).await;
     }

@@ -20,14 +20,14 @@ use super::exec::exit_code;
 use super::follow::Follower;
 use super::stop::Stop;
 
-/// For the operator to become ready, and for the API server to ask its webhooks.
-const READY_PATIENCE: Duration = Duration::from_mins(1);
+/// Time limit for the operator to become ready, and for the API server to call its webhooks.
+const READY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// For what the samples are to show; afterwards the demo goes on without it.
-const SHOW_PATIENCE: Duration = Duration::from_secs(45);
+/// Time limit for what the samples show; afterwards the demo goes on without it.
+const SHOW_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// For the operator's end after SIGTERM; with the cluster's own end less than five seconds.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for the operator to end after SIGTERM. Together with the end of the cluster less than five seconds.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 const POLL: Duration = Duration::from_millis(100);
 
@@ -42,9 +42,9 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// Runs the demonstration until the operator ends, something fails or somebody asks to stop.
+    /// Runs the demonstration until the operator ends, something fails or the user stops it.
     pub(crate) async fn run(&self, options: Options) -> anyhow::Result<ExitCode> {
-        // Before a cluster is started: a wrong path should not take seconds to be told.
+        // Before a cluster is started, so that a wrong path is reported at once.
         let operator = fs::canonicalize(&self.operator)
             .with_context(|| format!("no operator at {}", self.operator.display()))?;
         let crds = self.config.join("crd/bases");
@@ -87,7 +87,7 @@ impl Demo {
         let crds = crds.display().to_string();
         let others = self.config.join("crd/sample-kinds");
         let mut folders = vec![["apply", "-f", &crds]];
-        // Whoever names kinds may mean those that are off by default.
+        // A user who selects kinds may want some that are off by default.
         let named = |argument: &OsString| argument.to_string_lossy().starts_with("--kinds");
         let others_name = others.display().to_string();
         if others.is_dir() && self.arguments.iter().any(named) {
@@ -170,7 +170,7 @@ impl Demo {
                 Ok(ExitCode::SUCCESS)
             }
         };
-        operator.stop(STOP_PATIENCE).await;
+        operator.stop(STOP_TIMEOUT).await;
         follower.finish(outcome.is_err()).await;
         outcome
     }
@@ -238,7 +238,7 @@ impl Demo {
 /// Waits for the operator's `/readyz`, and says which gates are missing if that takes long.
 async fn until_ready(port: u16) -> anyhow::Result<()> {
     let begin = Instant::now();
-    let mut told = Duration::ZERO;
+    let mut reported = Duration::ZERO;
     loop {
         let answer = readyz(port).await;
         if matches!(answer, Ok((200, _))) {
@@ -259,14 +259,14 @@ async fn until_ready(port: u16) -> anyhow::Result<()> {
             Err(error) => format!("no answer from 127.0.0.1:{port}/readyz ({error})"),
         };
         let elapsed = begin.elapsed();
-        if elapsed > READY_PATIENCE {
+        if elapsed > READY_TIMEOUT {
             bail!(
                 "the operator is not ready after {} s: {missing}",
-                READY_PATIENCE.as_secs()
+                READY_TIMEOUT.as_secs()
             );
         }
-        if elapsed > told + Duration::from_secs(5) {
-            told = elapsed;
+        if elapsed > reported + Duration::from_secs(5) {
+            reported = elapsed;
             println!(
                 "Waiting for the operator for {} s: {missing}",
                 elapsed.as_secs()
@@ -310,10 +310,10 @@ async fn until_judged(cluster: &Cluster, bad: &[String]) -> anyhow::Result<()> {
             .await?
             .0
         {
-            if begin.elapsed() > READY_PATIENCE {
+            if begin.elapsed() > READY_TIMEOUT {
                 bail!(
                     "{sample} is accepted after {} s, but must be refused",
-                    READY_PATIENCE.as_secs()
+                    READY_TIMEOUT.as_secs()
                 );
             }
             tokio::time::sleep(POLL).await;
@@ -322,11 +322,11 @@ async fn until_judged(cluster: &Cluster, bad: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until the MyDaemonSets have a running pod on every node, or patience ends: what is there is shown anyway.
+/// Waits until the MyDaemonSets have a running pod on every node, or the time is over. Shows the pods either way.
 async fn until_pods_run(cluster: &Cluster, nodes: usize) -> anyhow::Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
     let begin = Instant::now();
-    while begin.elapsed() < SHOW_PATIENCE {
+    while begin.elapsed() < SHOW_TIMEOUT {
         let running = pods
             .list(&ListParams::default())
             .await?
@@ -349,7 +349,7 @@ async fn until_pods_run(cluster: &Cluster, nodes: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Shows the phases of the Ats as they change, until all are done or patience ends.
+/// Shows the phases of the Ats as they change, until all are done or the time is over.
 async fn watch_ats(cluster: &Cluster) -> anyhow::Result<()> {
     let kind = GroupVersionKind::gvk("cnat.programming-kubernetes.info", "v1alpha1", "At");
     let ats: Api<DynamicObject> = Api::default_namespaced_with(
@@ -364,7 +364,7 @@ async fn watch_ats(cluster: &Cluster) -> anyhow::Result<()> {
     // Killed when it is dropped.
     let _watch = cluster.attach(&mut command)?;
     let begin = Instant::now();
-    while begin.elapsed() < SHOW_PATIENCE {
+    while begin.elapsed() < SHOW_TIMEOUT {
         let items = ats.list(&ListParams::default()).await?.items;
         if items.iter().all(|at| at.data["status"]["phase"] == "DONE") {
             // The watch gets to show it too.

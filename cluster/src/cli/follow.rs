@@ -51,7 +51,7 @@ impl Follower {
         }
     }
 
-    /// Shows the rest; after a failure also what was held back so far, since it may tell why.
+    /// Shows the rest of the log; after a failure also the part that was not shown, since it may contain the reason.
     pub(crate) async fn finish(self, failed: bool) {
         self.task.abort();
         let _ = self.task.await;

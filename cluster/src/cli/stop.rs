@@ -41,7 +41,7 @@ impl Stop {
         }
     }
 
-    /// Somebody who asks again does not want to wait: ends the process at once, and the watchdog does the rest.
+    /// A second signal means that the user does not want to wait: ends the process at once. The watchdog cleans up.
     pub(crate) fn at_once_when_asked_again(mut self) {
         tokio::spawn(async move {
             self.asked().await;

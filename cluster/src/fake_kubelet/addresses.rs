@@ -22,8 +22,8 @@ impl Addresses {
         }
     }
 
-    /// An address that no pod has, and that was free for as long as possible: a client that still has the address of a
-    /// pod that is gone finds nobody there.
+    /// An unused address, the one that was free for longest: a client with the address of a deleted pod does not reach
+    /// another pod there.
     pub(super) fn take(&mut self) -> Ipv4Addr {
         for _ in FIRST..=LAST {
             self.last = if self.last < LAST {

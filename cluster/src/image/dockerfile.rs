@@ -8,12 +8,13 @@ use crate::Error;
 
 impl Image {
     /// The image that the last stage of a Dockerfile makes: `text` is the file, `context` the build's directory,
-    /// `built` what earlier stages have made (the path there, and where it is here), `arguments` those of `--build-arg`.
+    /// `built` what earlier stages have made (the path there, and where it is here), `arguments` those of
+    /// `--build-arg`.
     ///
     /// # Errors
     ///
-    /// If the stage is not `FROM scratch`, or has an instruction other than ARG, LABEL, COPY, USER, ENTRYPOINT and CMD, or
-    /// one of these in a form that is not known here: better no image than one that `docker build` would not make.
+    /// If the stage is not `FROM scratch`, or has an instruction other than ARG, LABEL, COPY, USER, ENTRYPOINT and CMD,
+    /// or one of these in a form that is not known here: better no image than one that `docker build` would not make.
     pub fn from_dockerfile(
         reference: &str,
         text: &str,
@@ -50,7 +51,7 @@ impl Image {
                         [stage, from, to] if stage.starts_with("--from=") => {
                             let found = built.iter().find(|(path, _)| *path == from);
                             let (_, of) = found.ok_or_else(|| {
-                                refuse(&format!("{line}: nobody said where {from} is"))
+                                refuse(&format!("{line}: no path was given for {from}"))
                             })?;
                             image.copy(to, of)?
                         }

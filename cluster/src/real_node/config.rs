@@ -11,7 +11,7 @@ use super::{CONTAINERD, PAUSE, Place, directory, socket};
 use crate::Error;
 use crate::binaries::Programs;
 
-/// Where pods get their addresses from. Nobody outside the node's network sees them.
+/// The range of the pods' addresses. They are not visible outside the node's network.
 const PODS: &str = "10.244.0.0/24";
 
 /// Writes the configuration of containerd, its network, kubelet and kube-proxy. `programs` holds those that containerd
@@ -143,7 +143,7 @@ fn kubelet(cluster: &Path) -> Value {
         "cgroupDriver": "cgroupfs",
         "cgroupsPerQOS": false,
         "enforceNodeAllocatable": [],
-        // The network is nobody else's.
+        // Only this node is in the network.
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
         "authorization": {"mode": "AlwaysAllow"},
         // A full disk is the machine's business.

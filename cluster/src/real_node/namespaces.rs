@@ -2,15 +2,14 @@
 //!
 //! A node makes what outlives a killed process: shims and containers outside every process group, mounts, network
 //! interfaces, iptables rules, files in `/var/lib` and `/run`. All of it is in these namespaces, whose first process,
-//! the **holder**, is in the cluster's guarded group: when that is killed, the kernel kills every process of the process
-//! namespace, and mounts, interfaces and rules go with the last of them. No mount is ever seen outside, so that removing
-//! the work directory cannot reach through one.
+//! the **holder**, is in the cluster's guarded group: when that is killed, the kernel kills every process of the
+//! process namespace, and mounts, interfaces and rules go with the last of them. No mount is ever seen outside, so that
+//! removing the work directory cannot reach through one.
 //!
 //! The node's address is one end of a veth pair (not every kernel has dummy devices). The other end is the machine's,
 //! so tests and kubectl reach the API server from outside, and several clusters can live beside each other.
 //!
-//! What of `/sys` the machine has stays as it is: `ip netns exec` would mount it anew and hide the cgroups from the
-//! kubelet.
+//! The machine's `/sys` stays mounted: `ip netns exec` would mount it again and hide the cgroups from the kubelet.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ use crate::{Error, real_node};
 /// The life of the holder. `$1` is the node's directory.
 const HOLDER: &str = r#"
 set -eu
-# The machine's /proc tells which process this is outside; the next line hides it.
+# The machine's /proc has the pid of this process outside; the next line hides it.
 read -r pid rest </proc/self/stat
 mount -t proc proc /proc
 mount -t tmpfs tmpfs /run
@@ -77,10 +76,10 @@ impl Namespaces {
             .arg(&directory);
         let holder = guard.spawn("node", &mut command)?;
 
-        let told = directory.join("holder");
+        let pid_file = directory.join("holder");
         let begin = Instant::now();
         let pid = loop {
-            if let Ok(text) = std::fs::read_to_string(&told) {
+            if let Ok(text) = std::fs::read_to_string(&pid_file) {
                 break text.trim().parse().map_err(|_| {
                     Error::Internal(format!("the holder calls itself process {text:?}"))
                 })?;
@@ -139,9 +138,9 @@ impl Place {
     }
 }
 
-/// Connects the network of process `holder` with the machine's, by addresses that nobody has; returns the node's. The
-/// name of the machine's end is written into `directory` for the watchdog: a network in which connections were cut lives
-/// on for a minute or so, until the kernel has given these up.
+/// Connects the network of process `holder` with the machine's, by unused addresses, and returns the node's. The name
+/// of the machine's end is written into `directory` for the watchdog: a network in which connections were cut stays for
+/// a minute or so, until the kernel gives them up.
 fn connect(holder: u32, directory: &Path) -> Result<Ipv4Addr, Error> {
     let taken = ip(&["-4", "route", "show", "table", "all"])?;
     let pid = holder.to_string();
@@ -160,8 +159,9 @@ fn connect(holder: u32, directory: &Path) -> Result<Ipv4Addr, Error> {
             Err(Error::Failed { output, .. }) if output.contains("exists") => continue,
             Err(error) => return Err(error),
         }
-        let told = directory.join("interface");
-        std::fs::write(&told, format!("{outside}\n")).map_err(Error::file("write", told))?;
+        let name_file = directory.join("interface");
+        std::fs::write(&name_file, format!("{outside}\n"))
+            .map_err(Error::file("write", name_file))?;
         ip(&["address", "add", &format!("{ours}/24"), "dev", &outside])?;
         ip(&["link", "set", &outside, "up"])?;
         let inside = |args: &[&str]| {
