@@ -1,5 +1,5 @@
-//! The wall clock, as an argument: whoever needs the time is given a source of it. And how long the
-//! machine has been up, for what must hold whatever becomes of the wall clock.
+//! The wall clock, injected as an argument, so that tests can set it. And the uptime of the machine, for timeouts that
+//! must hold even if the wall clock is set.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ pub fn system() -> Clock {
     Arc::new(Utc::now)
 }
 
-/// How long the machine has been up. Nobody can set this clock, and unlike that of
-/// [`std::time::Instant`] it goes on while the machine sleeps (`CLOCK_BOOTTIME`, clock_gettime(2)).
+/// The uptime of the machine. This clock cannot be set, and unlike [`std::time::Instant`] it counts the time that the
+/// machine sleeps (`CLOCK_BOOTTIME`, clock_gettime(2)).
 pub fn up() -> Duration {
     let up = clock_gettime(ClockId::Boottime);
     let nanoseconds = u32::try_from(up.tv_nsec).unwrap_or_default();
@@ -33,9 +33,8 @@ pub mod simulated {
 
     use super::{Arc, Clock, DateTime, Utc};
 
-    /// Its wall clock goes on with tokio's monotonic one, and can be set. A machine that was
-    /// suspended looks from within as if its clock had been set forth: the monotonic one stood
-    /// still.
+    /// Its wall clock advances with tokio's monotonic one, and can be set. To a machine that was suspended, its wall
+    /// clock seems to have been set forward: the monotonic one stood still.
     #[derive(Clone)]
     pub struct Machine {
         booted: tokio::time::Instant,
@@ -61,7 +60,7 @@ pub mod simulated {
             second(self.set_by.load(Ordering::SeqCst)) + self.up()
         }
 
-        /// Sets the wall clock so many seconds forth, or back.
+        /// Sets the wall clock forward by so many seconds, or back.
         pub fn set(&self, seconds: i64) {
             self.set_by.fetch_add(seconds, Ordering::SeqCst);
         }
@@ -73,7 +72,7 @@ pub mod simulated {
         }
     }
 
-    /// The instant at which the wall clock of a new machine has gone on for so many seconds.
+    /// The time that the wall clock of a new machine shows after so many seconds.
     pub fn second(seconds: i64) -> DateTime<Utc> {
         DateTime::UNIX_EPOCH + TimeDelta::seconds(1_800_000_000 + seconds)
     }

@@ -1,24 +1,24 @@
-//! The map of `my-operator`, a room per paragraph, in the order in which data meets them.
+//! The modules of `my-operator`, in the order of the data flow.
 //!
-//! [`cli`] reads the command line and [`run`] builds every part and owns the order of start-up and
-//! shutdown; [`client`] is the way to the API server and [`clock`] the source of time.
+//! [`cli`] parses the command line. [`run`] builds every part and owns the order of start-up and shutdown. [`client`]
+//! connects to the API server, and [`clock`] is the source of time.
 //!
-//! A review from the API server comes in through [`serving`], the TLS listener, whose certificate
-//! [`certs`] keeps. [`admission`] speaks the protocol and asks the rules of the object's kind.
+//! The API server sends a review to [`serving`], the TLS listener, whose certificate [`certs`] renews. [`admission`]
+//! implements the protocol and applies the rules of the object's kind.
 //!
-//! An accepted object comes back as a watch event. [`reconcile`] holds what every reconciler uses:
-//! views, queue, workers, conditions, events.
+//! An accepted object comes back as a watch event. [`reconcile`] has what every reconciler uses: views, queue, workers,
+//! conditions, events.
 //!
-//! [`leader`] sees to it that of several replicas one reconciles.
+//! [`leader`] elects the one of several replicas that reconciles.
 //!
-//! [`kinds`] has a room for each kind with its whole story, and the registry: one line per kind,
-//! from which router, manifests, flags and tests are made. [`manifests`] writes what a cluster must be
-//! told. [`telemetry`] is logs, metrics and probes.
+//! [`kinds`] has a module for each kind, and the registry: one line per kind, from which the router, the manifests, the
+//! flags and the tests are made. [`manifests`] generates the manifests to install. [`telemetry`] has logs, metrics and
+//! probes.
 //!
-//! [`admit`] judges files by the same rules, with no cluster.
+//! [`admit`] checks files by the same rules, without a cluster.
 //!
-//! Arrows point one way: main -> cli -> {run, admit} -> kinds -> {admission, reconcile} -> libraries. The rooms
-//! beside `kinds` know no kind, and no kind knows another; `tests/offline/architecture.rs` holds that.
+//! Dependencies point one way: main -> cli -> {run, admit} -> kinds -> {admission, reconcile} -> libraries. The modules
+//! beside `kinds` know no kind, and no kind knows another; `tests/offline/architecture.rs` enforces that.
 
 pub mod admission;
 pub mod admit;
