@@ -1,5 +1,5 @@
-//! The client of the API server: which one, with what patience, how its calls are counted, and what its
-//! answers say about the time.
+//! The client of the API server: its configuration, its timeouts, the metrics of its calls, and the time that the
+//! answers show.
 
 pub mod call;
 pub mod pages;
@@ -37,7 +37,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection on which nothing happens is probed after this time, and then as often.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
-/// A connection is closed when what was sent, probes included, is not acknowledged for so long.
+/// A connection is closed when sent data, including probes, is not acknowledged for this long.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
 /// Whether the process runs in a pod: the kubelet gives every pod these.
@@ -46,8 +46,8 @@ pub fn in_cluster() -> bool {
         && std::path::Path::new("/var/run/secrets/kubernetes.io/serviceaccount/token").exists()
 }
 
-/// Finds the API server: the kubeconfig that is named or that `KUBECONFIG` or `~/.kube/config`
-/// gives, else the pod's own ServiceAccount.
+/// Finds the API server: from the kubeconfig in `KUBECONFIG` or `~/.kube/config`, else from the pod's own
+/// ServiceAccount.
 ///
 /// # Errors
 /// When there is none, or it cannot be read.
@@ -77,13 +77,12 @@ pub async fn config(context: Option<&str>) -> anyhow::Result<Config> {
     };
     config.connect_timeout = Some(CONNECT_TIMEOUT);
     config.write_timeout = Some(WRITE_TIMEOUT);
-    // Every caller has a back-off of its own; a second one inside the client would only hide it.
+    // Every caller has its own backoff; another one inside the client would only hide errors.
     config.default_retry = false;
     Ok(config)
 }
 
-/// The kubeconfig files that are configured: all that `KUBECONFIG` names, whether they exist or
-/// not, or `~/.kube/config` if it exists.
+/// The configured kubeconfig files: all in `KUBECONFIG`, whether or not they exist, or `~/.kube/config` if it exists.
 fn kubeconfig_paths() -> Vec<PathBuf> {
     if let Some(paths) = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
         return std::env::split_paths(&paths)
@@ -106,8 +105,8 @@ pub fn connect(
     connect_over(config, metrics, server_clock, tcp())
 }
 
-/// Makes TCP connections that end by themselves when the other side is gone without a word, as with the power of its
-/// node. Otherwise requests would go on to hang on such a connection for a quarter of an hour (tcp_retries2 in tcp(7)).
+/// Makes TCP connections that time out when the peer disappears silently, for example when its node loses power.
+/// Otherwise requests would hang on such a connection for a quarter of an hour (tcp_retries2 in tcp(7)).
 pub fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     // The scheme is https: TLS is a layer above.
@@ -118,8 +117,8 @@ pub fn tcp() -> HttpConnector {
     tcp
 }
 
-/// Like [`connect`], over connections that `wire` makes: bytes on their way to the API server pass
-/// through it last. The rest is put together as kube does it, which has no place for that.
+/// Like [`connect`], over connections that `connector` makes: all bytes to the API server pass through it last. The
+/// other layers are those of kube, which has no hook for a connector.
 ///
 /// # Errors
 /// When the TLS settings of the configuration cannot be used.
@@ -127,7 +126,7 @@ pub fn connect_over<W>(
     config: &Config,
     metrics: &Metrics,
     server_clock: &ServerClock,
-    wire: W,
+    connector: W,
 ) -> anyhow::Result<Client>
 where
     W: Service<Uri> + Clone + Send + Sync + 'static,
@@ -139,12 +138,12 @@ where
         anyhow::bail!("cannot reach the API server through a proxy ({proxy})");
     }
     let stack = || -> kube::Result<_> {
-        let wire = config.rustls_https_connector_with_connector(wire)?;
-        let mut wire = TimeoutConnector::new(wire);
-        wire.set_connect_timeout(config.connect_timeout);
-        wire.set_read_timeout(config.read_timeout);
-        wire.set_write_timeout(config.write_timeout);
-        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(wire);
+        let tls = config.rustls_https_connector_with_connector(connector)?;
+        let mut tls = TimeoutConnector::new(tls);
+        tls.set_connect_timeout(config.connect_timeout);
+        tls.set_read_timeout(config.read_timeout);
+        tls.set_write_timeout(config.write_timeout);
+        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(tls);
         Ok(ServiceBuilder::new()
             .layer(config.base_uri_layer())
             .option_layer(config.auth_layer()?)
@@ -164,23 +163,23 @@ where
     Ok(builder.with_layer(&MapResponseLayer::new(note)).build())
 }
 
-/// The clock of the API server, as the `Date` header of its last answer says it. Setting this machine's clock
-/// does not change it.
+/// The clock of the API server, from the `Date` header of its last answer. It is independent of this machine's wall
+/// clock.
 #[derive(Clone, Debug, Default)]
 pub struct ServerClock {
     last: Arc<Mutex<Option<Answered>>>,
 }
 
-/// What an answer said about the time.
+/// The time in an answer.
 #[derive(Clone, Copy, Debug)]
 struct Answered {
     date: DateTime<Utc>,
-    /// How long this machine had been up then.
+    /// The uptime of this machine then.
     up: Duration,
 }
 
 impl ServerClock {
-    /// Takes the time from an answer. One that is no success may be a proxy's.
+    /// Records the time of an answer. Errors are ignored: they may come from a proxy.
     pub fn note<B>(&self, answer: &Response<B>) {
         if !answer.status().is_success() {
             return;
@@ -198,7 +197,7 @@ impl ServerClock {
         }
     }
 
-    /// The time there when this machine had been up for so long, if any answer said the time.
+    /// The time of the API server at that uptime of this machine, if any answer had the time.
     pub fn at(&self, up: Duration) -> Option<DateTime<Utc>> {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let last = (*last)?;
@@ -208,12 +207,12 @@ impl ServerClock {
     }
 }
 
-/// An error and its causes as one line: of each only the first line, and nothing twice.
+/// An error and its causes in one line: the first line of each, without repetitions.
 pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = String::new();
     let mut next = Some(error);
     while let Some(cause) = next {
-        // The library would show the whole answer once more, as Rust writes it, and so would its cause.
+        // The library would append the whole answer in Rust's debug format, and so would its cause.
         let (text, deeper) = match cause.downcast_ref() {
             Some(kube::Error::Api(status)) if !status.message.is_empty() => {
                 (status.message.clone(), None)
@@ -312,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_of_the_api_server_is_told_in_its_own_words_once() {
+    fn an_error_of_the_api_server_is_quoted_once() {
         let status = Status::failure("pods \"a\" is forbidden: no", "Forbidden").with_code(403);
         let error = kube::Error::Api(Box::new(status));
         assert_eq!(explain(&error), "pods \"a\" is forbidden: no");
@@ -324,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_with_its_cause() {
+    fn a_failure_is_reported_with_its_cause() {
         let refused = std::io::Error::other("connection refused\nat once");
         let error = kube::Error::Service(Box::new(refused));
         assert_eq!(explain(&error), "ServiceError: connection refused");

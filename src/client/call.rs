@@ -1,4 +1,4 @@
-//! One call to the API server: bounded in time, and with errors that say what was tried.
+//! One call to the API server, with a time limit and errors that name the call.
 
 use std::fmt;
 use std::future::Future;
@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use super::explain;
 
-/// How long one call may take, unless its caller says otherwise. The client itself would wait, and
-/// retry, for minutes.
+/// The default time limit of one call. The client itself would wait, and retry, for minutes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What was tried.
@@ -49,7 +48,7 @@ pub enum Error {
         /// The API server's words.
         message: String,
     },
-    /// Someone changed the object between our read and our write.
+    /// Another client changed the object between our read and our write.
     #[error("{call}: changed by someone else meanwhile")]
     Conflict {
         /// What was tried.
@@ -69,15 +68,15 @@ pub enum Error {
         /// The API server's words.
         message: String,
     },
-    /// No answer came in time.
-    #[error("{call}: no answer within {patience:.1?}")]
+    /// The call timed out.
+    #[error("{call}: no answer within {timeout:.1?}")]
     Timeout {
         /// What was tried.
         call: Call,
-        /// How long it was waited for.
-        patience: Duration,
+        /// The time limit.
+        timeout: Duration,
     },
-    /// Anything else: the network, or a refusal.
+    /// Any other error: of the network, or a rejection.
     #[error("{call}: {}", explain(source.as_ref()))]
     Other {
         /// What was tried.
@@ -107,14 +106,14 @@ impl Error {
         }
     }
 
-    /// Someone else was faster: look again at once instead of backing off.
+    /// Another client was faster: read again at once instead of backing off.
     pub fn lost_race(&self) -> bool {
         matches!(self, Self::Conflict { .. } | Self::AlreadyExists { .. })
     }
 }
 
 impl Call {
-    /// Waits for `answer`, but not for ever.
+    /// Waits for `answer`, for the default time limit at most.
     ///
     /// # Errors
     /// See [`Error`].
@@ -125,19 +124,19 @@ impl Call {
         self.run_within(TIMEOUT, answer).await
     }
 
-    /// Waits for `answer` for so long.
+    /// Waits for `answer`, for `timeout` at most.
     ///
     /// # Errors
     /// See [`Error`].
     pub async fn run_within<T>(
         self,
-        patience: Duration,
+        timeout: Duration,
         answer: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Error> {
-        let Ok(result) = tokio::time::timeout(patience, answer).await else {
+        let Ok(result) = tokio::time::timeout(timeout, answer).await else {
             return Err(Error::Timeout {
                 call: self,
-                patience,
+                timeout,
             });
         };
         result.map_err(|error| match error {

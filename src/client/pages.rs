@@ -1,9 +1,8 @@
-//! A bound on the memory that one page of a list takes.
+//! A bound on the memory of one page of a list.
 //!
-//! The size of a page is a number of objects, and an object is anything from 1 kB to 3 MB: five
-//! hundred large ones would be more than the process may have. So a page that turns out to be too
-//! large is given up while it comes, and asked for again with fewer objects
-//! (`crate::reconcile::cache` does that).
+//! The size of a page is a number of objects, and an object has 1 kB to 3 MB: five hundred large ones would exceed the
+//! memory of the process. So reading a page that turns out to be too large is aborted, and the page is requested again
+//! with fewer objects (by `crate::reconcile::watch`).
 
 use std::error::Error;
 use std::pin::Pin;
@@ -13,15 +12,15 @@ use axum::http::{Request, Response};
 use http_body_util::{LengthLimitError, Limited};
 use tower::{Layer, Service};
 
-/// Bytes of a page. Of ordinary objects, of 1 to 8 kB, whole pages of 500 fit in. The client holds
-/// two copies while it reads one.
+/// The size limit of a page in bytes. Whole pages of 500 ordinary objects, of 1 to 8 kB, fit in. The client holds two
+/// copies while it reads a page.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// A page of no more objects has no limit: etcd stores none above 1.5 MiB. Still smaller pages would make a list of a
-/// hundred thousand objects, of which a few are large, take longer than the API server keeps it.
+/// A page of at most so many objects has no size limit: etcd stores no object above 1.5 MiB. With even smaller pages, a
+/// list of a hundred thousand objects with a few large ones would take longer than the API server keeps it.
 pub const SMALLEST: u32 = 8;
 
-/// Gives up the pages of lists that are too large, but for the smallest ones.
+/// Aborts the pages of lists that are too large, except the smallest pages.
 #[derive(Clone, Copy, Debug)]
 pub struct PageLimit;
 
@@ -113,7 +112,7 @@ mod tests {
         assert!(is_too_large(&error), "{error:?}");
         let smallest = ListParams::default().limit(SMALLEST);
         assert_eq!(large.list(&smallest).await.unwrap().items.len(), 1);
-        // A caller that asks for no pages wants everything at once.
+        // A caller that does not ask for pages wants everything at once.
         let all = ListParams::default();
         assert_eq!(large.list(&all).await.unwrap().items.len(), 1);
     }

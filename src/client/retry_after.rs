@@ -1,8 +1,8 @@
 //! `Retry-After`, for callers that see only the error of a call.
 //!
-//! The API server asks a client to wait in the header `Retry-After`; priority and fairness does so with an answer that is
-//! no Status. kube makes its error of the Status in the body alone, so the seconds are put there
-//! (`details.retryAfterSeconds`, where the API server itself has them if it writes a Status).
+//! The API server asks a client to wait in the header `Retry-After`; priority and fairness does so with an answer that
+//! is not a Status. kube makes its error only from the Status in the body, so this layer copies the seconds there
+//! (`details.retryAfterSeconds`, where the API server itself puts them in a Status).
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -16,10 +16,10 @@ use kube::core::response::StatusDetails;
 use serde_json::json;
 use tower::{BoxError, Layer, Service};
 
-/// A refusal is not longer.
+/// The maximum size of a rejection.
 const MAX_BYTES: usize = 64 * 1024;
 
-/// Puts `Retry-After` into the Status of a refusal.
+/// Copies `Retry-After` into the Status of a rejection.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryAfter;
 
@@ -31,7 +31,7 @@ impl<S> Layer<S> for RetryAfter {
     }
 }
 
-/// A service whose refusals have the seconds in their Status.
+/// A service whose rejections have the seconds in their Status.
 #[derive(Clone, Debug)]
 pub struct StatusWithRetryAfter<S> {
     inner: S,
@@ -60,7 +60,7 @@ where
                 return Ok(answer.map(Either::Left));
             };
             let (mut parts, body) = answer.into_parts();
-            // A refusal whose words are lost is one all the same.
+            // Without its body it is still a rejection.
             let text = Limited::new(body, MAX_BYTES).collect().await;
             let text = text.map(Collected::to_bytes).unwrap_or_default();
             let status = with_seconds(&text, parts.status.as_u16(), seconds);
@@ -71,7 +71,7 @@ where
     }
 }
 
-/// For how many seconds a refusal asks to wait. (The header may have a date instead, which no API server sends.)
+/// How many seconds a rejection asks to wait. (The header may have a date instead, which no API server sends.)
 fn seconds<B>(answer: &Response<B>) -> Option<u32> {
     let status = answer.status();
     let is_refusal = status.is_client_error() || status.is_server_error();
@@ -80,13 +80,13 @@ fn seconds<B>(answer: &Response<B>) -> Option<u32> {
     header.to_str().ok()?.trim().parse().ok()
 }
 
-/// The Status of a refusal, with the seconds.
+/// The Status of a rejection, with the seconds.
 fn with_seconds(text: &[u8], code: u16, seconds: u32) -> Status {
     let mut status: Status = serde_json::from_slice(text).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(text);
         Status::failure(text.trim(), "").with_code(code)
     });
-    // JSON of others, such as a gateway, is a Status without a code.
+    // JSON of another server, such as a gateway, reads as a Status without a code.
     if status.code == 0 {
         status.code = code;
     }
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// The Status of the error that a caller sees.
+    /// The Status in the caller's error.
     async fn seen(code: u16, retry_after: Option<&'static str>, text: &'static str) -> Status {
         let server = tower::service_fn(move |_: Request<kube::client::Body>| async move {
             let mut answer = Response::builder().status(code);

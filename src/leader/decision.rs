@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_comes_late_to_a_deleted_lease_takes_nothing_from_its_holder() {
+    fn a_late_attempt_on_a_deleted_lease_does_not_cut_its_holder_short() {
         let mut election = election();
         assert_eq!(
             reconcile(&mut election, None, 0),

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_stands_in_a_lease_is_read() {
+    fn any_content_of_a_lease_is_read() {
         for spec in [
             json!(null),
             json!([]),

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_never_written_shorter_than_it_is_meant() {
+    fn the_lease_duration_is_rounded_up_to_seconds() {
         assert_eq!(periods(15_000, 0, 0).lease_seconds(), 15);
         assert_eq!(periods(2_001, 0, 0).lease_seconds(), 3);
         assert_eq!(periods(400, 0, 0).lease_seconds(), 1);

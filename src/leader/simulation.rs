@@ -144,7 +144,7 @@ struct World {
     random: Rng,
     periods: Periods,
     /// The API server answers, watches deliver, no replica is suspended, and no user edits the lease.
-    well: bool,
+    healthy: bool,
     vacancy: Option<Vacancy>,
     changes: u32,
     /// How long it took until another replica led after a leader died, and after one was terminated.
@@ -178,7 +178,7 @@ impl World {
     }
 
     /// A world in which leaders die or are terminated, and nothing else goes wrong. The promises hold for all periods.
-    fn well(seed: u64) -> Self {
+    fn healthy(seed: u64) -> Self {
         let all = [
             PERIODS,
             periods(3_000, 2_000, 500),
@@ -190,11 +190,11 @@ impl World {
         world
     }
 
-    fn new(seed: u64, periods: Periods, well: bool) -> Self {
+    fn new(seed: u64, periods: Periods, healthy: bool) -> Self {
         let mut world = Self {
             random: Rng::with_seed(seed),
             periods,
-            well,
+            healthy,
             vacancy: None,
             changes: 0,
             longest: [0, 0],
@@ -219,7 +219,7 @@ impl World {
         self.born += 1;
         let offset = Duration::from_secs(self.random.u64(0..10_000_000));
         // NTP bounds the drift of a clock to 1 in 2,000.
-        let drift = if self.well { 0.0005 } else { 0.02 };
+        let drift = if self.healthy { 0.0005 } else { 0.02 };
         self.replicas.push(Replica {
             election: Election::new(name.clone(), self.periods),
             offset,
@@ -254,13 +254,13 @@ impl World {
     }
 
     /// Whether everything works at that time.
-    fn is_well(&self, now: u64) -> bool {
-        self.well || now >= TROUBLE
+    fn is_healthy(&self, now: u64) -> bool {
+        self.healthy || now >= TROUBLE
     }
 
     /// How long a message takes.
     fn delay(&mut self, now: u64) -> u64 {
-        if self.is_well(now) {
+        if self.is_healthy(now) {
             return self.random.u64(0..=WELL);
         }
         match self.random.u32(0..20) {
@@ -272,7 +272,7 @@ impl World {
 
     /// Whether a message is lost.
     fn loses(&mut self, now: u64) -> bool {
-        !self.is_well(now) && self.random.u32(0..30) == 0
+        !self.is_healthy(now) && self.random.u32(0..30) == 0
     }
 
     /// A pause, up to a fifth longer.
@@ -289,7 +289,7 @@ impl World {
                 "{late} ms after {what} there is no leader, at {now}"
             ));
         }
-        let done = if self.well {
+        let done = if self.healthy {
             self.changes == CHANGES && self.vacancy.is_none()
         } else {
             now > TROUBLE + PEACE
@@ -302,7 +302,7 @@ impl World {
             if self.is_over(now) {
                 return;
             }
-            if !self.is_well(now) && self.random.u32(0..60) == 0 {
+            if !self.is_healthy(now) && self.random.u32(0..60) == 0 {
                 self.disturb(now);
             }
             match what {
@@ -685,7 +685,7 @@ fn two_replicas_never_lead_at_the_same_instant() {
 fn another_replica_leads_in_the_promised_time_after_a_leader_died_or_was_terminated() {
     let mut longest = [0, 0];
     cases(lengths::changes_of_the_leader(), |seed| {
-        let mut world = World::well(seed);
+        let mut world = World::healthy(seed);
         world.run();
         world.assert_ok(seed);
         assert_eq!(world.changes, CHANGES, "SEED={seed}");

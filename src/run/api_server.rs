@@ -1,4 +1,4 @@
-//! The API server at start-up: waited for, and new enough.
+//! Waits for the API server at start-up, and checks its version.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::telemetry::probes::Gate;
 
 /// The oldest minor version of Kubernetes 1 that the API types know.
 const OLDEST_MINOR: u32 = 33;
-/// How long one attempt to reach the API server may take: one that answers, however slowly, will do.
+/// The time limit of one attempt to reach the API server: even a slow answer is enough.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest pause between two attempts to reach the API server.
 const MAX_PAUSE: Duration = Duration::from_secs(5);

@@ -12,7 +12,7 @@ use crate::certs;
 use crate::kinds::{self, Kind};
 use crate::telemetry::logs;
 
-/// So many worker threads at most, unless a flag says otherwise.
+/// The default maximum of worker threads.
 const MAX_DEFAULT_THREADS: usize = 4;
 
 /// Flags of `run`. Each may be given as an environment variable too; a flag wins.
@@ -166,10 +166,10 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Whether the flags go together.
+    /// Checks that the flags are consistent.
     ///
     /// # Errors
-    /// What is wrong, with the names of the flags.
+    /// When they are not. The message names the flags.
     pub fn check(&self) -> Result<(), String> {
         let mut seen = self.kinds.iter().map(|kind| kind.name);
         while let Some(name) = seen.next() {
@@ -212,7 +212,7 @@ impl Flags {
     }
 }
 
-/// An address to listen on; none means: do not.
+/// An address to listen on; None turns the listener off.
 pub type OptionalAddress = Option<SocketAddr>;
 
 fn kinds_help() -> String {
@@ -271,7 +271,7 @@ fn webhook_url(text: &str) -> Result<String, String> {
     Ok(format!("https://{host}"))
 }
 
-/// A bare word that is no level would be taken for the name of a module, and silence all others.
+/// A bare word that is not a level would be taken for the name of a module, and silence all others.
 fn log_level(text: &str) -> Result<String, String> {
     logs::filter(text)
         .map(|_| text.to_owned())

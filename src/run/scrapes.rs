@@ -1,5 +1,4 @@
-//! The metrics as a part of the whole: where they are served, with which certificate, and how the API
-//! server is asked who may read them.
+//! Wiring of the metrics endpoint: its address, its certificate, and the authorization of scrapes by the API server.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::client::call::{self, Call};
 use crate::telemetry::access::{self, Ask, Verdict};
 use crate::{client, clock, manifests, serving};
 
-/// Where metrics are served, if they are.
+/// The address of the metrics endpoint, if it is on.
 pub(super) fn address(flags: &Flags) -> OptionalAddress {
     flags.metrics_bind_address.unwrap_or_else(|| {
         Some(if client::in_cluster() {
@@ -33,7 +32,7 @@ pub(super) fn address(flags: &Flags) -> OptionalAddress {
     })
 }
 
-/// Serves the page, to all or to those who may.
+/// Serves the page, to all or only to authorized clients.
 pub(super) fn serve(
     tasks: &mut Tasks,
     listener: TcpListener,
@@ -91,7 +90,7 @@ pub(super) fn serve(
     Ok(())
 }
 
-/// Asks the API server whose a token is, and whether they may get `/metrics`.
+/// Asks the API server for the user of a token, and whether that user may get `/metrics`.
 fn ask(client: &Client) -> Ask {
     let client = client.clone();
     Arc::new(move |token| {

@@ -1,6 +1,5 @@
-//! A thread with a runtime of its own, for the few tasks that must not wait for any other: a review of
-//! 8 MB occupies a worker thread for a tenth of a second, and a lease that is renewed too late ends
-//! the process.
+//! A thread with a runtime of its own, for the few tasks that must not wait for others: a review of 8 MB occupies a
+//! worker thread for a tenth of a second, and the process ends if it renews its lease too late.
 
 use std::future::Future;
 use std::sync::mpsc;
@@ -27,7 +26,7 @@ impl Thread {
         let end = CancellationToken::new();
         let ended = end.clone();
         let (sender, started) = mpsc::channel();
-        // The runtime belongs to the thread: it must not be dropped among the tasks of another.
+        // The runtime belongs to the thread: it must not be dropped within another runtime.
         let thread = move || match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => {
                 if sender.send(Ok(runtime.handle().clone())).is_ok() {
@@ -63,7 +62,7 @@ impl Thread {
         call()
     }
 
-    /// Has the thread wait for the listener's connections, and not the runtime that bound it.
+    /// Moves a listener from the runtime that bound it to this thread's.
     ///
     /// # Errors
     /// When the system refuses to move it.

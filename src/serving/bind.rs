@@ -1,4 +1,4 @@
-//! Listening on an address, for IPv4 and IPv6 alike where it says so.
+//! Binds a listener to an address, for both IPv4 and IPv6 if the address means both.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -6,12 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpSocket};
 
-/// How many connections wait to be accepted; the kernel's own limit (net.core.somaxconn) is lower on old ones. In a burst
-/// of hostile connections the kernel drops what goes beyond it, and an honest peer tries again only after a second.
+/// How many connections wait to be accepted; the kernel's own limit (net.core.somaxconn) is lower on old ones. In a
+/// burst of hostile connections the kernel drops what goes beyond it, and an honest peer tries again only after a
+/// second.
 const BACKLOG: u32 = 4096;
 
-/// Listens on `address`. `[::]` is every address of the machine, those of IPv4 included: a kernel without IPv6 listens on
-/// `0.0.0.0` instead.
+/// Listens on `address`. `[::]` is every address of the machine, those of IPv4 included: a kernel without IPv6 listens
+/// on `0.0.0.0` instead.
 ///
 /// # Errors
 /// When the system cannot listen there.
@@ -27,12 +28,12 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
         SocketAddr::V6(_) => {
             let socket = TcpSocket::new_v6()?;
-            // The default is the machine's to choose (net.ipv6.bindv6only).
+            // The machine configures the default (net.ipv6.bindv6only).
             rustix::net::sockopt::set_ipv6_v6only(&socket, false)?;
             socket
         }
     };
-    // A restart finds the port in use otherwise, for as long as old connections linger.
+    // Otherwise the port is in use after a restart, until old connections have timed out.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)

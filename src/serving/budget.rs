@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_without_room_waits_until_another_is_answered() {
+    async fn a_body_without_memory_waits_until_another_is_answered() {
         let budget = BodyBudget::new(400);
         let mut holds = budget.share(source(1));
         assert!(holds.grow_to(100).await && holds.complete());
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_revoked_share_learns_it() {
+    async fn a_revoked_share_is_notified() {
         let budget = BodyBudget::new(400);
         let mut first = budget.share(source(1));
         let mut second = budget.share(source(1));

@@ -1,4 +1,4 @@
-//! Client certificates: with a CA for them, a caller without a valid one gets no further than the TLS handshake.
+//! Client certificates: if a CA for them is configured, the TLS handshake of a caller without a valid one fails.
 
 use std::fs;
 use std::path::PathBuf;
@@ -35,16 +35,16 @@ pub struct ClientAuthority {
     path: PathBuf,
     tick: Duration,
     provider: Arc<CryptoProvider>,
-    /// What the verifier was made from.
+    /// The bundle that the verifier uses.
     taken: Vec<u8>,
     verifier: Arc<ClientVerifier>,
 }
 
 impl ClientAuthority {
-    /// Reads the bundle. Callers must have one of `names` as their common name; without any, every name is good.
+    /// Reads the bundle. Callers must have one of `names` as their common name; if it is empty, any name is accepted.
     ///
     /// # Errors
-    /// When the file cannot be read, or is no bundle of certificates.
+    /// When the file cannot be read, or is not a bundle of certificates.
     pub fn read(path: PathBuf, names: Vec<String>) -> Result<Self, Error> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let read = || {
@@ -74,13 +74,13 @@ impl ClientAuthority {
         self
     }
 
-    /// Verifies callers against the bundle that was last read.
+    /// A verifier of callers by the latest bundle.
     pub fn verifier(&self) -> Arc<dyn ClientCertVerifier> {
         self.verifier.clone()
     }
 
-    /// Reads the file whenever it changes, until `stop`. A bad file is reported, and the last good bundle holds. A new bundle
-    /// is for new connections.
+    /// Reads the file whenever it changes, until `stop`. A bad file is reported, and the last good bundle stays. A new
+    /// bundle applies to new connections.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut problem = None;
         loop {
@@ -131,7 +131,7 @@ fn verifier(
         .map_err(|error| error.to_string())
 }
 
-/// Rustls' own verifier, replaceable while connections come in, and the questions that it does not ask.
+/// The verifier of rustls, which can be replaced at run time, with further checks.
 #[derive(Debug)]
 struct ClientVerifier {
     names: Vec<String>,
@@ -139,7 +139,7 @@ struct ClientVerifier {
 }
 
 impl ClientCertVerifier for ClientVerifier {
-    /// No hints: a bundle that changes cannot be borrowed from, and callers send what they have.
+    /// No hints: the bundle may change, so it cannot be borrowed. Callers send the certificate that they have.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -178,8 +178,8 @@ impl ClientCertVerifier for ClientVerifier {
     }
 }
 
-/// Whether a verified certificate is meant for clients and has one of the names. Rustls checks the extended key usage only
-/// where there is one, and takes a certificate without it, such as a CA's own, for good.
+/// Whether a verified certificate is meant for clients and has one of the names. Rustls checks the extended key usage
+/// only if it is present, and accepts a certificate without it, such as a CA's own.
 fn admitted(certificate: &CertificateDer<'_>, names: &[String]) -> Result<(), CertificateError> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate)
         .map_err(|_| CertificateError::BadEncoding)?;

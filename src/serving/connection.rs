@@ -40,7 +40,7 @@ pub(super) struct Connections {
 impl Connections {
     /// Serves one connection to its end.
     pub(super) async fn handle(&self, stream: TcpStream, permit: Permit) {
-        // Small answers must not wait for more to send.
+        // Small answers must not wait for more data (Nagle's algorithm).
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection went away at once");
         }
@@ -53,13 +53,13 @@ impl Connections {
             Box::pin(tls.accept(stream)).await
         };
         let handshake = tokio::select! {
-            // Nothing was asked yet, so nothing is lost.
+            // No request was sent yet, so nothing is lost.
             () = self.shutdown.stop.cancelled() => return,
             handshake = tokio::time::timeout(self.limits.handshake, handshake) => handshake,
         };
         match handshake {
             Ok(Ok(stream)) => Box::pin(self.speak(stream, &permit)).await,
-            // Port probes and scanners are no errors of ours: counted, not logged.
+            // Port probes and scanners are not errors: they are counted, not logged.
             Ok(Err(error)) => {
                 self.counters
                     .reject(if client_certificates::is_to_blame(&error) {
@@ -76,7 +76,7 @@ impl Connections {
         }
     }
 
-    /// Answers requests until either side has enough.
+    /// Answers requests until either side closes the connection.
     async fn speak(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, permit: &Permit) {
         let waiting = Waiting::new();
         let service = service_fn(async |request: Request<Incoming>| {
@@ -113,7 +113,7 @@ impl Connections {
                         return;
                     }
                     Some(deadline) => alarm.as_mut().reset(deadline),
-                    // A request is in work: the next wait has not even begun.
+                    // A request is in flight: the next wait has not begun.
                     None => alarm.as_mut().reset(Instant::now() + self.limits.idle),
                 },
                 () = self.shutdown.stop.cancelled(), if !stopping => {
@@ -128,7 +128,7 @@ impl Connections {
     }
 }
 
-/// Since when a connection waits for the head of a request, if it does.
+/// Since when a connection has been waiting for the head of a request, if it is.
 struct Waiting {
     start: Instant,
     /// Milliseconds from the start, or one of the two marks below.
@@ -160,7 +160,7 @@ impl Waiting {
         self.since.load(Ordering::Relaxed) == Self::FOR_THE_FIRST
     }
 
-    /// When it has waited for too long. None: it does not wait.
+    /// The deadline of the wait. None: it does not wait.
     fn deadline(&self, limits: &Limits) -> Option<Instant> {
         match self.since.load(Ordering::Relaxed) {
             Self::IN_WORK => None,

@@ -1,9 +1,9 @@
-//! The rule by which sources share what a listener can run short of: connections, and memory for bodies.
+//! The rule by which sources share the scarce resources of a listener: connections, and memory for bodies.
 //!
-//! What is short is taken from the source that holds most of it, and a source never loses to one that holds more. A
-//! source is an IPv4 address, or an IPv6 address within its /64: it costs nothing to have every address of a /64 (RFC
-//! 4291, 2.5.1), so the /64 that holds most pays; but on flat networks nodes, pods and control plane share a /64, so
-//! within it the address that holds most pays.
+//! A scarce resource is taken from the source that holds most of it, and a source never loses to one that holds more. A
+//! source is an IPv4 address, or an IPv6 address within its /64. One client can use every address of a /64 (RFC 4291,
+//! 2.5.1), so the /64 that holds most pays. But on flat networks nodes, pods and control plane share a /64, so within
+//! it the address that holds most pays.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -54,21 +54,21 @@ pub(super) struct Holdings {
     additions: u64,
 }
 
-/// What is short: all there is, or what one network may hold.
+/// The limit that is reached: the total, or the share of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Short {
     Total,
     Network,
 }
 
-/// The source that a claim is taken from.
+/// The source from which a claim is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Payer {
     pub(super) source: Source,
     pub(super) claim: Claim,
 }
 
-/// How the claimant stands to the payer.
+/// The relation between the claimant and the payer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     /// They are the same source.
@@ -95,7 +95,7 @@ impl Holdings {
         addresses.add(source.address, amount, self.additions);
     }
 
-    /// Takes back what was added.
+    /// Removes an amount that was added.
     pub(super) fn remove(&mut self, source: Source, amount: usize) {
         self.total -= amount;
         self.networks.remove(source.network, amount);
@@ -107,7 +107,7 @@ impl Holdings {
         }
     }
 
-    /// From which source to take `amount` for the claimant. None: no source has to give it.
+    /// The source from which to take `amount` for the claimant. None: no source must give it up.
     pub(super) fn payer(&self, claimant: Source, amount: usize, short: Short) -> Option<Payer> {
         if short == Short::Total {
             let (held, network) = self.networks.largest()?;
@@ -188,7 +188,7 @@ impl Ranking {
         self.order.remove(&(entry.0, entry.1, key));
         entry.0 -= less;
         if entry.0 == 0 {
-            // Otherwise every address that ever connected would stay.
+            // Otherwise the map would keep every address that ever connected.
             self.amounts.remove(&key);
         } else {
             self.order.insert((entry.0, entry.1, key));

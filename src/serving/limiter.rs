@@ -12,8 +12,8 @@
 //!    trusted from its first answer with success on. Seniors protect an honest peer that shares its address with hostile
 //!    ones, all of whose connections may be busy or in their first second.
 //!
-//! For a newcomer of the same address only an idle connection is closed that is no senior and had its first second;
-//! without one, the newcomer is turned away.
+//! For a newcomer of the same address, only an idle connection is closed that is not a senior and past its first
+//! second. If there is none, the newcomer is rejected.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -89,7 +89,8 @@ impl<H> ConnectionLimiter<H> {
         } else {
             None
         };
-        let instead_of = instead_of.and_then(|(why, id)| Some((why, self.remove(id)?.handle?)));
+        let instead_of =
+            instead_of.and_then(|(reason, id)| Some((reason, self.remove(id)?.handle?)));
         self.last += 1;
         let id = self.last;
         let age = (now, id);

@@ -1,11 +1,10 @@
 //! The listeners: HTTPS for the API server, plain HTTP for probes and metrics.
 //!
-//! The path of a connection: accepted ([`listener`]) -> let in, perhaps in place of another ([`limiter`])
-//! -> TLS handshake, if it is that listener -> requests one after another ([`connection`]), each read
-//! as a whole ([`body`], within a [`budget`]), then answered by the router ([`answer`]) in its [turn](turns). Every wait on
-//! the way is bounded, for what is written too ([`writes`]), and every connection is a task of its
-//! own, so one silent, slow or resetting peer never delays others. Whatever is short is shared by one
-//! rule ([`fairness`]).
+//! The path of a connection: accepted ([`listener`]) -> admitted, perhaps in place of another ([`limiter`]) -> TLS
+//! handshake, for HTTPS -> requests one after another ([`connection`]). Each request is read as a whole ([`body`],
+//! within a [`budget`]), then answered by the router ([`answer`]) in its [turn](turns). Every wait is bounded, also for
+//! writes ([`writes`]). Every connection is a task of its own, so a silent, slow or resetting peer never delays others.
+//! Scarce resources are shared by one rule ([`fairness`]).
 
 mod answer;
 mod bind;
@@ -46,31 +45,31 @@ pub struct Limits {
     pub idle: Duration,
     /// For a request's whole body.
     pub body: Duration,
-    /// For a peer to take an answer, from when it first made us wait.
+    /// For a peer to receive an answer, from the first write that blocks.
     pub write: Duration,
     /// Size of a request's body.
     pub body_bytes: usize,
-    /// What all bodies hold together, from their coming to the answer, of which a source may hold a quarter.
-    /// (Not counted is a small part of each, see [`body`].) Beyond it, requests are rejected with `Retry-After`.
+    /// Memory of all bodies together, from their arrival to the answer. A source may hold a quarter of it. (A small
+    /// part of each body is not counted, see [`body`].) Beyond it, requests are rejected with `Retry-After`.
     pub bodies_bytes: usize,
-    /// Requests whose body is there and whose answer is not, those that wait for their [turn](turns) included.
+    /// Requests with a complete body and no answer yet, including those that wait for their [turn](turns).
     /// Beyond it, requests are rejected with `Retry-After`.
     pub in_work: usize,
-    /// Requests of one network that are answered at a time, beside one of others: one for each thread, where an
-    /// answer occupies one.
+    /// Requests of one network that are answered concurrently, plus one of others: one for each thread, where an answer
+    /// occupies a thread.
     pub at_once: usize,
     /// A body of more bytes is large: the request is answered on a thread of its own.
     pub large: usize,
-    /// Requests with large bodies of one network that are answered at a time, beside one of others.
+    /// Requests with large bodies of one network that are answered concurrently, plus one of others.
     pub large_at_once: usize,
-    /// Connections at once, those in the handshake included. Beyond it, the source that has most of
-    /// them gives up one for the newcomer; see [`limiter`].
+    /// Open connections, including those in the handshake. Beyond it, a connection of the source with most of them is
+    /// closed for the newcomer; see [`limiter`].
     pub connections: usize,
     /// Connections at once from one address (IPv4) or one /64 (IPv6).
     pub connections_per_source: usize,
-    /// What a connection has before it can be closed for another.
+    /// How long a new connection is protected from being closed for another.
     pub fair_chance: Duration,
-    /// For the requests in work when the listener stops.
+    /// For the requests in flight when the listener stops.
     pub drain: Duration,
 }
 
@@ -93,8 +92,8 @@ impl Default for Limits {
             large: 64 * 1024,
             large_at_once: 1,
             connections: 1000,
-            // An API server lets 200 changes be in work at once (--max-mutating-requests-inflight), and
-            // each may be a new connection when the operator has just started.
+            // An API server allows 200 writes in flight (--max-mutating-requests-inflight), and each may be a new
+            // connection when the operator has just started.
             connections_per_source: 256,
             fair_chance: Duration::from_secs(1),
             drain: Duration::from_secs(20),
@@ -103,15 +102,15 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// For pages that a few peers read now and then: probes and metrics.
+    /// The limits for pages that few peers read occasionally: probes and metrics.
     pub fn of_pages() -> Self {
         Self {
             connections: 100,
             connections_per_source: 25,
-            // Nothing that is asked here has a body.
+            // Requests for these pages have no body.
             body_bytes: 64 * 1024,
             bodies_bytes: 1024 * 1024,
-            // As many as there are connections: the limit of connections is the one that is fair.
+            // As many as connections: the limiter of connections is the fair one.
             in_work: 100,
             // An answer may wait for the API server.
             at_once: 100,
@@ -121,18 +120,18 @@ impl Limits {
     }
 }
 
-/// How a listener ends, in two phases.
+/// The two phases of the end of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
-    /// First: go on answering, but every answer says `Connection: close`, so that peers move away by
-    /// themselves. (To close idle connections instead would race with requests on their way.)
+    /// First: still answer, but with `Connection: close`, so that peers reconnect elsewhere. (Closing idle connections
+    /// would race with requests in flight.)
     pub draining: CancellationToken,
-    /// Then: accept nothing more, finish what is in work, and end.
+    /// Then: accept no connections, finish the requests in flight, and end.
     pub stop: CancellationToken,
 }
 
-/// How our listener speaks TLS: 1.2 and 1.3, HTTP/1.1 alone (all that an API server offers to a
-/// webhook). With `callers`, a client needs a certificate that passes there.
+/// The TLS configuration of the listener: TLS 1.2 and 1.3, and only HTTP/1.1 (API servers offer nothing else to a
+/// webhook). With `callers`, a client needs a certificate that this verifier accepts.
 ///
 /// # Errors
 /// When the provider supports neither version, which ours does.
@@ -149,7 +148,7 @@ pub fn tls_config(
     };
     let mut config = config.with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // An API server keeps no sessions to resume, and a ticket would be made for each connection.
+    // API servers do not resume sessions, so tickets would only cost time.
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }

@@ -1,10 +1,10 @@
-//! In which order complete requests are answered: the sources take turns.
+//! The order in which complete requests are answered: the sources take turns.
 //!
-//! A review occupies a worker thread while it is judged. Without turns, one source with 256 connections that sends one
-//! request after the other would have every request of another source wait for 256 of its own. So a network (an IPv4
-//! address or an IPv6 /64) is answered on as many threads as there are and no more, and one turn is left for the others.
-//! Requests beyond that wait. The next one is of the network whose last turn is the longest ago, and in a /64 of the
-//! address for which the same holds. Where too many wait, the newest of the source with most of them is rejected (see
+//! A review occupies a worker thread. Without turns, if one source sends requests on 256 connections without a pause,
+//! every request of another source would wait for 256 of them. So at most as many requests of a network (an IPv4
+//! address or an IPv6 /64) are answered at once as there are threads, and one turn is reserved for the others. Further
+//! requests wait. The next turn goes to the least recently served network, and in a /64 to the least recently served
+//! address. When too many requests wait, the newest one of the source with most of them is rejected (see
 //! [`fairness`](super::fairness)).
 
 use std::collections::{HashMap, VecDeque};
@@ -26,12 +26,13 @@ pub(super) struct Turns {
 #[derive(Debug)]
 pub(super) struct Turn {
     source: Source,
-    /// None: another request has it.
+    /// None: the turn was passed on to another request.
     turns: Option<Arc<Turns>>,
 }
 
 impl Turns {
-    /// So many requests of a network are answered at once, and one more of others; so many in all are answered or wait.
+    /// Answers `of_a_network` requests of a network at once, and one more of others. At most `max` requests in all are
+    /// answered or wait.
     pub(super) fn new(of_a_network: usize, max: usize) -> Arc<Self> {
         Arc::new(Self {
             queue: Mutex::new(Queue::new(of_a_network, max)),
@@ -51,7 +52,7 @@ impl Turns {
             drop(revoked);
             turn
         };
-        // An error: it was revoked for another source.
+        // An error: the turn was revoked for another source.
         turn.await.ok()
     }
 
@@ -79,7 +80,8 @@ impl Drop for Turn {
             let Some((source, next)) = turns.locked().end(ended) else {
                 return;
             };
-            // If the connection has ended meanwhile, the turn ends at once. If it ends later, it drops the turn.
+            // If the connection has ended meanwhile, the turn ends at once. A connection that ends later drops its
+            // turn.
             match next.send(Turn::new(&turns, source)) {
                 Ok(()) => return,
                 Err(mut unused) => unused.turns = None,
@@ -89,21 +91,21 @@ impl Drop for Turn {
     }
 }
 
-/// The requests that wait, in the order of turns. `H` is what gives a turn to one.
+/// The waiting requests, in the order of turns. `H` is the handle that gives a turn to one.
 #[derive(Debug)]
 struct Queue<H> {
-    /// Turns of one network at once; in all there is one more.
+    /// Concurrent turns of one network. The total is one more.
     of_a_network: usize,
     max: usize,
     waiting: Rounds<IpAddr, Rounds<IpAddr, VecDeque<H>>>,
-    /// The numbers of requests that wait, by source.
+    /// The number of waiting requests, by source.
     holdings: Holdings,
-    /// The turns that are taken, by network.
+    /// The number of taken turns, by network.
     running: HashMap<IpAddr, usize>,
     all_running: usize,
 }
 
-/// Too many wait.
+/// Too many requests wait.
 #[derive(Debug, PartialEq, Eq)]
 struct Full;
 
@@ -119,7 +121,7 @@ impl<H> Queue<H> {
         }
     }
 
-    /// Whether a turn is free for the source. Then it is the caller's.
+    /// Takes a turn for the source, if one is free.
     fn start(&mut self, source: Source) -> bool {
         let is_free = self.all_running <= self.of_a_network
             && self.all_running < self.max
@@ -135,7 +137,7 @@ impl<H> Queue<H> {
         self.running.get(&network).copied().unwrap_or_default()
     }
 
-    /// Lets the caller wait, perhaps instead of another, which is returned.
+    /// Enqueues the caller, perhaps in place of another request, which is returned.
     fn wait(&mut self, source: Source, handle: H) -> Result<Option<H>, Full> {
         let revoked = if self.all_running + self.holdings.total() >= self.max {
             let payer = self.holdings.payer(source, 1, Short::Total);
@@ -152,16 +154,16 @@ impl<H> Queue<H> {
         Ok(revoked)
     }
 
-    /// Takes the newest that waits away from a source.
+    /// Removes the newest waiting request of a source.
     fn revoke(&mut self, source: Source) -> Option<H> {
         let addresses = self.waiting.entries.get_mut(&source.network())?;
         let handle = addresses.entries.get_mut(&source.address())?.pop_back();
-        // An address of which nothing is left is skipped at its turn.
+        // An address without waiting requests is skipped at its turn.
         self.holdings.remove(source, usize::from(handle.is_some()));
         handle
     }
 
-    /// A turn of that source ended. The next to have one; without it, the turn is free.
+    /// Ends a turn of that source. Returns the request that gets it; None: the turn is free.
     fn end(&mut self, ended: Source) -> Option<(Source, H)> {
         self.all_running -= 1;
         if let Some(running) = self.running.get_mut(&ended.network()) {
@@ -189,7 +191,7 @@ impl<H> Queue<H> {
     }
 }
 
-/// Entries that have their turns one after the other.
+/// Entries in round-robin order.
 #[derive(Debug)]
 struct Rounds<K, V> {
     order: VecDeque<K>,
@@ -215,8 +217,8 @@ impl<K: Copy + Eq + Hash, V: Default> Rounds<K, V> {
         })
     }
 
-    /// Takes something from the first entry that gives something. The entries that were asked are last then, or gone if
-    /// nothing is left in them.
+    /// Takes an item from the first entry that yields one. The entries that were tried move to the end, or are removed
+    /// if they are empty.
     fn next<T>(&mut self, mut take: impl FnMut(&K, &mut V) -> (Option<T>, bool)) -> Option<T> {
         for _ in 0..self.order.len() {
             let key = self.order.pop_front()?;

@@ -1,5 +1,5 @@
-//! A peer must not only ask in time, it must also take the answer: one that never reads would hold
-//! its connection, and what is written to it, for as long as it likes. Hyper has no such limit.
+//! A time limit for answers: a peer that never reads would hold its connection, and the data written to it, for ever.
+//! Hyper has no such limit.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,11 +11,10 @@ use tokio::time::{Sleep, sleep};
 
 use super::counters::{Counters, Rejection};
 
-/// A stream whose writes fail when the peer has not taken all of them in time.
+/// A stream whose writes fail when the peer has not received all of them in time.
 ///
-/// The time runs from the first write that the peer makes wait to when all is written, not from one
-/// byte to the next: to take a byte now and then does not help. Where the peer keeps up, nothing is
-/// waited for, and there is no timer.
+/// The time runs from the first write that blocks until everything is written, not from one byte to the next. So a peer
+/// that reads a byte now and then is cut off, too. While the peer keeps up, there is no timer.
 pub(super) struct TimedWrites<'a, S> {
     stream: S,
     limit: Duration,
@@ -87,7 +86,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TimedWrites<'_, S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() {
-            // Here, and not after a write, of which TLS may have kept a part.
+            // Here, and not after a write, since TLS may have buffered a part of it.
             self.blocked = None;
         }
         self.in_time(cx, flushed)
@@ -137,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_starts_anew_once_all_is_taken() {
+    async fn the_time_limit_restarts_once_everything_is_written() {
         let counters = Counters::default();
         let (ours, mut theirs) = duplex(10);
         let mut ours = TimedWrites::new(ours, LIMIT, &counters);

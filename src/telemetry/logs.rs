@@ -1,4 +1,4 @@
-//! Structured logs on standard error: text for people, JSON for machines.
+//! Structured logs on standard error: text for users, JSON for machines.
 
 use std::io::IsTerminal;
 
@@ -19,8 +19,8 @@ pub enum Format {
 /// Reads a filter.
 ///
 /// # Errors
-/// When it is none, or has a bare word in it that is no level: it would be taken for the name of a
-/// module, and silence all others.
+/// When the filter is malformed, or has a bare word that is not a level: it would be taken for the name of a module,
+/// and silence all others.
 pub fn filter(text: &str) -> anyhow::Result<EnvFilter> {
     for part in text.split(',').map(str::trim) {
         let is_level = part.parse::<LevelFilter>().is_ok();
@@ -38,8 +38,8 @@ pub fn filter(text: &str) -> anyhow::Result<EnvFilter> {
 /// When `level` is not a filter.
 pub fn start(format: Format, level: &str) -> anyhow::Result<()> {
     let filter = filter(level)?;
-    // The client logs each failed connection as an error of its own, beside ours that says more, and
-    // the whole of an answer that it cannot read, whatever is in it.
+    // The client logs each failed connection as an error of its own, in addition to ours, which says more. It also logs
+    // the whole of an answer that it cannot read, which may contain anything.
     let quiet = "kube_client::client=off".parse();
     let filter = match quiet {
         Ok(directive) => filter.add_directive(directive),

@@ -1,4 +1,4 @@
-//! The registry of metrics, the process' own figures, and the page that shows all.
+//! The registry of metrics, the metrics of the process, and the page that shows all.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-/// A registry with the figures of the process in it.
+/// A registry with the metrics of the process.
 pub fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.register(
@@ -32,7 +32,7 @@ pub fn registry() -> Registry {
     registry
 }
 
-/// Figures that are kept elsewhere and read when the page is asked for: one per value of a label.
+/// A metric whose values are kept elsewhere and read at each scrape: one per value of a label.
 pub struct Read {
     /// The metric's name; a counter's without `_total`.
     pub name: &'static str,
@@ -40,9 +40,9 @@ pub struct Read {
     pub help: &'static str,
     /// The label.
     pub label: &'static str,
-    /// Whether it only ever grows.
+    /// Whether it is a counter.
     pub counts: bool,
-    /// Gives (value of the label, figure).
+    /// Returns (value of the label, value of the metric).
     pub read: Box<dyn Fn() -> Vec<(&'static str, f64)> + Send + Sync>,
 }
 
@@ -96,7 +96,7 @@ pub fn router(registry: Arc<Mutex<Registry>>) -> Router {
     )
 }
 
-/// The `process_*` figures that every Prometheus client library gives, read from `/proc`.
+/// The `process_*` metrics of every Prometheus client library, read from `/proc`.
 #[derive(Debug)]
 struct Process {
     start_seconds: f64,

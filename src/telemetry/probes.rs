@@ -14,13 +14,13 @@ pub type Notes = Arc<dyn Fn() -> Vec<Note> + Send + Sync>;
 
 /// A line of the verbose page that does not make the process unready.
 pub enum Note {
-    /// A lasting fault: (source, problem).
+    /// A lasting problem: (source, problem).
     Fault(String, String),
-    /// Something to know: (about what, what).
+    /// Information: (subject, text).
     Remark(&'static str, String),
 }
 
-/// A gate's name, and why it is closed.
+/// A gate's name, and the reason if it is closed.
 pub type GateState = (&'static str, Option<String>);
 
 /// The gates of `/readyz`. Cheap to clone.
@@ -60,17 +60,17 @@ impl Gates {
 }
 
 impl Gate {
-    /// Lets pass.
+    /// Opens the gate.
     pub fn open(&self) {
         self.set(None);
     }
 
-    /// Holds up, for that reason.
+    /// Closes the gate, for that reason.
     pub fn close(&self, reason: &str) {
         self.set(Some(reason.to_owned()));
     }
 
-    /// Whether it lets pass.
+    /// Whether the gate is open.
     pub fn is_open(&self) -> bool {
         let gates = self.gates.list();
         gates
@@ -91,16 +91,16 @@ impl Gate {
     }
 }
 
-/// Shows that the threads that do the work still do: the probes are answered on another one.
+/// A heartbeat of the worker threads, since the probes are answered on another thread.
 #[derive(Clone, Debug)]
 pub struct Heartbeat(Arc<Mutex<Instant>>);
 
 impl Heartbeat {
     const EVERY: Duration = Duration::from_secs(1);
-    /// Far longer than any overload lasts: only threads that are stuck for good are worth a restart.
+    /// Far longer than any overload lasts: only threads that are stuck for good justify a restart.
     const DEAD_AFTER: Duration = Duration::from_mins(1);
 
-    /// Beats on the runtime of the caller, until that ends.
+    /// Starts a heartbeat on the caller's runtime, until that ends.
     pub fn start() -> Self {
         let this = Self(Arc::new(Mutex::new(Instant::now())));
         let beating = this.clone();
@@ -117,7 +117,7 @@ impl Heartbeat {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long it has been silent, if that is too long.
+    /// How long ago the last heartbeat was, if that is too long.
     fn silent(&self, now: Instant) -> Option<Duration> {
         let silent = now.saturating_duration_since(*self.lock());
         (silent > Self::DEAD_AFTER).then_some(silent)
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_heart_that_stopped_is_noticed_after_a_minute() {
+    async fn a_missing_heartbeat_is_noticed_after_a_minute() {
         let heartbeat = Heartbeat::start();
         let last = *heartbeat.lock();
         assert_eq!(heartbeat.silent(last + Heartbeat::DEAD_AFTER), None);

@@ -184,7 +184,7 @@ fn a_64_has_one_limit_and_the_largest_address_in_it_pays() {
 }
 
 #[test]
-fn a_connection_that_was_told_to_go_changes_nothing_more() {
+fn a_connection_that_was_closed_for_another_changes_nothing_more() {
     let mut listener = Listener::new(1, 1);
     listener.enter("10.0.0.1").unwrap();
     listener.now += SECOND;

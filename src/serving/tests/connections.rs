@@ -50,7 +50,7 @@ async fn a_connection_that_asked_in_time_lives_on_until_it_is_idle_for_too_long(
 }
 
 #[tokio::test]
-async fn a_silent_peer_blocks_nobody() {
+async fn a_silent_peer_blocks_no_other() {
     let server = Server::start(Limits::default()).await;
     let _silent = silent_peers(&server).await;
     server.connect().await.get("/").await;
@@ -231,7 +231,7 @@ async fn trusted_connections_of_one_address_are_limited_too() {
 }
 
 #[tokio::test]
-async fn peers_that_reset_hold_up_nobody() {
+async fn peers_that_reset_hold_up_no_other() {
     let server = Server::start(Limits::default()).await;
     for _ in 0..200 {
         let stream = server.silent(HERE).await.unwrap();

@@ -99,13 +99,13 @@ async fn a_panicking_handler_answers_500_is_counted_and_harms_nothing_else() {
 }
 
 #[tokio::test]
-async fn more_requests_in_work_than_allowed_are_told_to_come_again() {
+async fn more_requests_in_flight_than_allowed_are_answered_with_retry_after() {
     let limits = Limits {
         in_work: 1,
         ..Limits::default()
     };
     let server = Server::start(limits).await;
-    // A slow body is no work.
+    // A slow body does not count as a request in flight.
     let mut slow = server.connect().await;
     slow.send(&posted("Content-Length: 5", "1234")).await;
     let mut busy = server.connect().await;
@@ -127,7 +127,7 @@ async fn more_requests_in_work_than_allowed_are_told_to_come_again() {
 }
 
 #[tokio::test]
-async fn a_large_body_is_told_to_come_again_while_others_hold_the_memory() {
+async fn a_large_body_is_answered_with_retry_after_while_others_hold_the_memory() {
     const LARGE: usize = 256 * 1024;
     let limits = Limits {
         // A quarter of it is for one address.
