@@ -22,22 +22,22 @@ use sha2::{Digest, Sha256};
 /// that takes its local time for UTC is up to 14 hours ahead, and all replicas use the CA that it makes.
 pub const BACKDATE: TimeDelta = TimeDelta::days(1);
 
-/// What can go wrong with certificates and keys.
+/// Errors of certificates and keys.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The library could not make or sign a certificate.
     #[error("cannot make a certificate: {0}")]
     Generate(#[from] rcgen::Error),
-    /// The text holds no readable certificate.
+    /// The text does not contain a readable certificate.
     #[error("not a certificate: {0}")]
     NotACertificate(String),
-    /// The certificate does not say that it may sign others.
+    /// The certificate must not sign others.
     #[error("the certificate is not a CA")]
     NotAnAuthority,
-    /// Verifiers would accept nothing that it signs.
+    /// Verifiers would reject everything that it signs.
     #[error("the CA may not sign serving certificates: its {0} does not allow it")]
     NotASigner(&'static str),
-    /// The text holds no readable private key of a kind that can sign.
+    /// The text does not contain a readable private key of a kind that can sign.
     #[error("not a usable private key")]
     NotAKey,
     /// The private key belongs to another certificate.
@@ -46,13 +46,13 @@ pub enum Error {
     /// A host that is neither a DNS name nor an IP address.
     #[error("`{0}` is neither a DNS name nor an IP address")]
     Host(String),
-    /// The CA has expired, so nothing it signs would be accepted.
+    /// The CA has expired, so verifiers would reject everything that it signs.
     #[error("the CA expired at {0}")]
     Expired(DateTime<Utc>),
     /// A certificate that would end before it begins: the CA is not valid yet by this clock.
     #[error("the CA is not valid before {0}")]
     NotYetValid(DateTime<Utc>),
-    /// A pair that is worse than the one that is served.
+    /// A pair that is worse than the served one.
     #[error("the new certificate {0}, so the one before it is kept")]
     WorsePair(String),
     /// A point in time that a certificate cannot express.
@@ -81,13 +81,13 @@ impl Error {
     }
 }
 
-/// The SHA-256 of a certificate: its identity, wherever it is met (Secret, bundle, leaf).
+/// The SHA-256 of a certificate: its identity in the Secret, in bundles and for leaves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
     /// The fingerprint of a certificate.
-    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+    pub fn new(certificate: &CertificateDer<'_>) -> Self {
         Self(Sha256::digest(certificate).into())
     }
 }
@@ -122,7 +122,7 @@ impl Anchor {
     /// [`Error::NotACertificate`].
     pub fn from_der(certificate: CertificateDer<'static>) -> Result<Self, Error> {
         let (not_before, not_after) = validity_of(&certificate)?;
-        let fingerprint = Fingerprint::of(&certificate);
+        let fingerprint = Fingerprint::new(&certificate);
         Ok(Self {
             certificate,
             fingerprint,
@@ -131,7 +131,7 @@ impl Anchor {
         })
     }
 
-    /// Every certificate that can be read in `pem`, in order, each once; the rest is skipped.
+    /// Every readable certificate in `pem`, in order, without duplicates. Other text is skipped.
     pub fn read_all(pem: &[u8]) -> Vec<Self> {
         let mut anchors: Vec<Self> = Vec::new();
         for anchor in CertificateDer::pem_slice_iter(pem)
@@ -163,7 +163,7 @@ impl Anchor {
         self.not_after
     }
 
-    /// Whether `leaf` names this CA as its issuer; CAs of ours all have names of their own.
+    /// Whether `leaf` names this CA as its issuer. The names of our CAs are unique.
     #[cfg(test)]
     pub(super) fn issued(&self, leaf: &CertificateDer<'_>) -> bool {
         let issuer = parse(&self.certificate).ok();
@@ -200,7 +200,7 @@ impl fmt::Debug for Authority {
 }
 
 impl Authority {
-    /// Makes a new CA that is valid until `now + validity`.
+    /// Creates a CA that is valid until `now + validity`.
     ///
     /// Subject and serial number are derived from the new key, so two CAs in one bundle never
     /// look alike and a verifier finds the right one.
@@ -211,7 +211,7 @@ impl Authority {
         Self::generate_between(now - BACKDATE, now + validity)
     }
 
-    /// Makes a new CA that is valid from `not_before` until `not_after`.
+    /// Creates a CA that is valid from `not_before` until `not_after`.
     ///
     /// # Errors
     /// Only when the crypto library fails or a time cannot be expressed.
@@ -224,7 +224,7 @@ impl Authority {
         params.distinguished_name = common_name(&subject(&key));
         params.not_before = to_time(not_before)?;
         params.not_after = to_time(not_after)?;
-        // It signs leaves only, never another CA.
+        // It signs only leaves, never another CA.
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key)?.der().clone();
@@ -237,8 +237,8 @@ impl Authority {
     /// Reads a CA from its two PEM texts.
     ///
     /// # Errors
-    /// When either cannot be read, the certificate is not a CA that may sign serving certificates, or the
-    /// key is not its own.
+    /// When either cannot be read, the certificate is not a CA that may sign serving certificates, or the key does not
+    /// belong to it.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, Error> {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes())
             .map_err(|error| Error::NotACertificate(error.to_string()))?;
@@ -271,7 +271,7 @@ impl Authority {
         &self.anchor
     }
 
-    /// Whether it has the name that CAs of ours have. Others can give it to theirs, but do so on purpose.
+    /// Whether it has the name of our CAs. A foreign CA has that name only on purpose.
     pub fn is_ours(&self) -> bool {
         let own = format!("CN={}", subject(&self.key));
         parse(&self.anchor.certificate).is_ok_and(|x509| x509.subject().to_string() == own)
@@ -282,18 +282,18 @@ impl Authority {
         self.anchor.pem()
     }
 
-    /// The private key as PEM text. Secret: it belongs into the Secret and nowhere else.
+    /// The private key as PEM text. Secret: it must be stored only in the Secret.
     pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
     }
 
     /// Signs a new leaf with a new key for `hosts` (DNS names or IP addresses).
     ///
-    /// The leaf ends at `now + validity`, or with the CA where that is earlier: verifiers would
-    /// refuse it from then on anyway, and its owner should know.
+    /// The leaf ends at `now + validity`, or with the CA if that is earlier: verifiers would reject it from then on
+    /// anyway, and its owner should know.
     ///
     /// # Errors
-    /// When the CA has expired, a host is no host, or the crypto library fails.
+    /// When the CA has expired, a host is malformed, or the crypto library fails.
     pub fn issue(
         &self,
         hosts: &[String],
@@ -303,11 +303,11 @@ impl Authority {
         self.issue_between(hosts, now, (now - BACKDATE, now + validity))
     }
 
-    /// Signs a new leaf that begins and ends then, or with the CA where that is the narrower.
+    /// Signs a new leaf with that validity, restricted to the CA's.
     ///
     /// # Errors
-    /// When the CA has expired at `now`, the leaf would end before it begins, a host is no host, or the
-    /// crypto library fails.
+    /// When the CA has expired at `now`, the leaf would end before it begins, a host is malformed, or the crypto
+    /// library fails.
     pub fn issue_between(
         &self,
         hosts: &[String],
@@ -319,7 +319,7 @@ impl Authority {
         }
         let not_before = not_before.max(self.anchor.not_before);
         let not_after = not_after.min(self.anchor.not_after);
-        // Certificates count in whole seconds.
+        // Certificates have whole seconds.
         if not_after.timestamp() <= not_before.timestamp() {
             return Err(Error::NotYetValid(self.anchor.not_before));
         }
@@ -376,7 +376,7 @@ impl fmt::Debug for Leaf {
     }
 }
 
-/// What decisions need to know of a leaf.
+/// The facts about a leaf for decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeafFacts {
     /// The CA that signed it.
@@ -390,14 +390,14 @@ pub struct LeafFacts {
 }
 
 impl LeafFacts {
-    /// Why it is of no use at this time, if so.
+    /// Why it is not valid at this time, if it is not.
     pub fn fault(&self, now: DateTime<Utc>) -> Option<String> {
         time_fault((self.not_before, self.not_after), now)
     }
 }
 
 impl Leaf {
-    /// What decisions need to know of it.
+    /// Its facts for decisions.
     pub fn facts(&self) -> LeafFacts {
         LeafFacts {
             issuer: self.issuer,
@@ -410,7 +410,7 @@ impl Leaf {
     /// The form in which the TLS library serves it.
     ///
     /// # Errors
-    /// When the library refuses the pair.
+    /// When the library rejects the pair.
     pub fn certified_key(&self, provider: &CryptoProvider) -> Result<Arc<CertifiedKey>, Error> {
         let key = CertifiedKey::from_der(self.chain.clone(), self.key.clone_key(), provider)?;
         Ok(Arc::new(key))
@@ -448,7 +448,7 @@ pub fn validity_of(
     ))
 }
 
-/// Why a certificate that begins and ends then is of no use now, if so.
+/// Why a certificate with that validity is not valid now, if it is not.
 pub fn time_fault(
     (not_before, not_after): (DateTime<Utc>, DateTime<Utc>),
     now: DateTime<Utc>,
@@ -471,7 +471,7 @@ fn parse<'a>(
     }
 }
 
-/// The name of a CA of ours with this key.
+/// The name of our CA with this key.
 fn subject(key: &KeyPair) -> String {
     let tag = Fingerprint(Sha256::digest(key.subject_public_key_info()).into());
     format!("my-operator webhook CA {tag}")

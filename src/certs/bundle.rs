@@ -73,18 +73,18 @@ struct Configuration {
     resource: ApiResource,
     name: String,
     entries: Vec<Value>,
-    /// The whole object, where it is ours.
+    /// The whole object, if it is ours.
     own: Option<Value>,
 }
 
 /// The configurations as they were read.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// What they trust.
+    /// The CAs that they trust.
     pub published: Published,
-    /// Configurations and entries that should be there and are not, for people to read.
+    /// Missing configurations and entries, for users to read.
     pub missing: Vec<String>,
-    /// What differs in them beyond the bundle.
+    /// Their differences beyond the bundle.
     pub drift: Vec<Drift>,
     live: Vec<Option<DynamicObject>>,
 }
@@ -97,7 +97,7 @@ struct Trust {
 }
 
 impl Writer {
-    /// A writer for `target`; `None` where there is nothing to write.
+    /// A writer for `target`; `None` if there is nothing to write.
     pub fn new(client: &Client, target: &BundleTarget) -> Option<Self> {
         let configurations = match target {
             BundleTarget::None => return None,
@@ -134,8 +134,8 @@ impl Writer {
         })
     }
 
-    /// Whether configurations of our own have not been applied by this process yet: their content
-    /// (rules, URL) may have changed with the program, even if the bundle did not.
+    /// Whether this process has not applied its own configurations yet: their content (rules, URL) may have changed
+    /// with the program, even if the bundle did not.
     pub fn must_apply(&self) -> bool {
         !self.applied && self.creates()
     }
@@ -150,10 +150,10 @@ impl Writer {
         self.configurations.iter().any(|c| c.own.is_some())
     }
 
-    /// Reads what the configurations trust.
+    /// Reads the bundles of the configurations.
     ///
     /// # Errors
-    /// When the API server cannot be asked. What is missing is part of the answer.
+    /// When the API server cannot be reached. A missing configuration is a part of the result.
     pub async fn read(&self) -> Result<Snapshot, Error> {
         let mut snapshot = Snapshot::default();
         let mut trusts = Vec::new();
@@ -176,11 +176,11 @@ impl Writer {
         Ok(snapshot)
     }
 
-    /// Writes `bundle` into every configuration that was read with another one. Whether there was one.
+    /// Writes `bundle` into every configuration that was read with another one. Returns whether there was one.
     ///
     /// # Errors
-    /// [`Error::Conflict`]: a configuration has changed since it was read. Whatever else the API
-    /// server refuses. A missing configuration is not an error here: the snapshot reports it.
+    /// [`Error::Conflict`]: a configuration has changed since it was read. Any other rejection by the API server. A
+    /// missing configuration is not an error here: the snapshot reports it.
     pub async fn publish(&mut self, read: &Snapshot, bundle: &[Anchor]) -> Result<bool, Error> {
         let mut wrote = false;
         let all = self.must_apply();
@@ -261,7 +261,7 @@ impl Configuration {
         }
     }
 
-    /// What each entry trusts. An entry that should be there and is not trusts nothing.
+    /// The CAs that each entry trusts. A missing entry trusts none.
     fn trusts(&self, live: Option<&DynamicObject>, missing: &mut Vec<String>) -> Vec<Trust> {
         let kind = &self.resource.kind;
         let Some(live) = live else {
@@ -278,7 +278,7 @@ impl Configuration {
         trusts
     }
 
-    /// What to apply; nothing where there is nothing that a bundle could be written into.
+    /// The object to apply; None if there is no entry for a bundle.
     fn object(&self, live: Option<&DynamicObject>, bundle: &str) -> Option<Value> {
         let mut object = if let Some(own) = &self.own {
             let mut own = own.clone();
@@ -314,7 +314,8 @@ impl Configuration {
 }
 
 impl Snapshot {
-    /// The entries by whose bundle the API server does not trust the certificate that `trusts` is asked about.
+    /// The entries with a bundle by which the API server does not trust a certificate. `trusts` says whether a bundle
+    /// does.
     pub fn distrusting(&self, trusts: impl Fn(&[Anchor]) -> bool) -> Vec<&str> {
         let mut names = Vec::new();
         for live in self.live.iter().flatten() {
@@ -323,8 +324,8 @@ impl Snapshot {
             for entry in entries(&live.data) {
                 let Trust { anchors, stray } = Trust::of(entry);
                 let distrusts = if anchors.is_empty() && !stray {
-                    // Without a bundle the API server goes by its system's CAs, which cannot be seen from here;
-                    // but where one is about to be injected, they are not meant.
+                    // Without a bundle the API server trusts its system's CAs, which are unknown here. But if a bundle
+                    // is about to be injected, they do not count.
                     injected
                 } else {
                     !trusts(&anchors)
@@ -354,7 +355,7 @@ impl Trust {
             der.is_ok_and(|der| {
                 anchors
                     .iter()
-                    .any(|a| a.fingerprint() == Fingerprint::of(&der))
+                    .any(|a| a.fingerprint() == Fingerprint::new(&der))
             })
         });
         Self {

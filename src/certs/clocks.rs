@@ -1,4 +1,4 @@
-//! The two clocks by which certificates are judged: this machine's, and the API server's.
+//! The two clocks that decide about certificates: this machine's, and the API server's.
 //!
 //! API servers verify with their own clocks, and replicas share one CA. So a replica whose clock is wrong must not
 //! discard a CA that is good for all others. While the clocks differ, every decision must be correct by either of them:
@@ -18,7 +18,7 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// `server` is the API server's time, if its answers say it.
+    /// `server` is the API server's time, if its answers show it.
     pub fn new(local: DateTime<Utc>, server: Option<DateTime<Utc>>) -> Self {
         Self { local, server }
     }
@@ -38,24 +38,24 @@ impl Clocks {
         self.difference().is_none()
     }
 
-    /// By how much this machine's clock is ahead (or behind, negative), where that is too much.
+    /// By how much this machine's clock is ahead (or behind, negative), if that is too much.
     pub fn difference(self) -> Option<TimeDelta> {
         let ahead = self.local - self.server?;
         (ahead.abs() > TOLERANCE).then_some(ahead)
     }
 
-    /// The earlier of the two times: what is over by then is over.
+    /// The earlier of the two times: whatever has expired by then has expired by both clocks.
     pub fn earliest(self) -> DateTime<Utc> {
         self.local - self.difference().unwrap_or_default().max(TimeDelta::zero())
     }
 
-    /// The later of the two times: what begins by then may have begun.
+    /// The later of the two times: whatever begins by then has begun by one of the clocks.
     pub fn latest(self) -> DateTime<Utc> {
         self.local - self.difference().unwrap_or_default().min(TimeDelta::zero())
     }
 
-    /// Where the clocks differ: by how much, and what to do, in one line for people. Coarse, so that the
-    /// line stays the same for as long as the fault does.
+    /// If the clocks differ: by how much, and what to do, in one line for users. Rounded, so that the line does not
+    /// change while the problem lasts.
     pub fn warning(self) -> Option<String> {
         let difference = self.difference()?;
         let (length, side) = (

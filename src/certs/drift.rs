@@ -22,10 +22,10 @@ const FIELDS: [(&str, &str); 12] = [
     ("sideEffects", "/sideEffects"),
     ("timeoutSeconds", "/timeoutSeconds"),
 ];
-/// An entry that is missing, or one too many.
+/// A missing entry, or an unexpected one.
 const ENTRIES: &str = "webhooks";
 
-/// How many differences a note names.
+/// How many differences a note lists.
 const MAX_NAMED: usize = 4;
 
 /// One difference.
@@ -33,13 +33,13 @@ const MAX_NAMED: usize = 4;
 pub struct Drift {
     /// The name of the entry.
     entry: String,
-    /// What of it differs.
+    /// The field that differs.
     field: &'static str,
-    /// What it is, where that is a word.
+    /// Its value, if that is a word.
     found: Option<String>,
 }
 
-/// Compares the entries of a configuration with what is expected of them.
+/// Compares the entries of a configuration with the expected ones.
 pub fn compare(expected: &[Value], live: &[Value]) -> Vec<Drift> {
     let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
     let same =
@@ -97,7 +97,7 @@ fn normal(field: &str, value: Option<&Value>) -> Value {
     }
 }
 
-/// How many entries differ in each field, all of which are named.
+/// How many entries differ, for every field.
 pub fn count(drifts: &[Drift]) -> BTreeMap<&'static str, usize> {
     let names = FIELDS.into_iter().map(|(name, _)| name).chain([ENTRIES]);
     names
@@ -110,7 +110,7 @@ pub fn count(drifts: &[Drift]) -> BTreeMap<&'static str, usize> {
         .collect()
 }
 
-/// The differences in one line for people.
+/// The differences in one line for users.
 pub fn note(drifts: &[Drift]) -> Option<String> {
     if drifts.is_empty() {
         return None;

@@ -32,17 +32,17 @@ use crate::clock::Clock;
 const CERTIFICATE: &str = "tls.crt";
 /// Its private key.
 const KEY: &str = "tls.key";
-/// Whom to trust, if the folder says so.
+/// The CA to trust, if the folder has it.
 const AUTHORITY: &str = "ca.crt";
 
-/// How often the files are read by default. The kubelet swaps a symbolic link of a folder further up, which no
-/// file watch sees; a few kilobytes every few seconds cost nothing.
+/// How often the files are read by default. The kubelet swaps a symbolic link of a parent folder, which a file watch
+/// does not see. Reading a few kilobytes every few seconds costs nothing.
 const TICK: Duration = Duration::from_secs(5);
 
-/// How many ticks pass before the bundle is looked at without any sign of a change.
+/// After how many ticks the bundle is checked without any sign of a change.
 const LOOK_EVERY: u32 = 12;
 
-/// Development certificates are not renewed by anyone.
+/// The lifetime of development certificates, which are not renewed.
 const DEVELOPMENT_VALIDITY: TimeDelta = TimeDelta::days(365);
 
 /// Serves the pair `tls.crt` and `tls.key` of a folder, and follows its changes.
@@ -55,33 +55,33 @@ pub struct Files {
     provider: CryptoProvider,
     served: Arc<ServedCertificate>,
     state: watch::Sender<State>,
-    /// The names that API servers call; none where anything will do.
+    /// The names that API servers call; empty if any name will do.
     hosts: Vec<String>,
     /// The pair that is served.
     taken: Option<Pair>,
-    /// When something is not as it should be, but no reason to be unready.
+    /// A problem that does not make the replica unready.
     note: Option<String>,
 }
 
-/// A certificate and its key, as they were read.
+/// A certificate and its key, as read.
 struct Pair {
     /// The bytes of certificate and key.
     read: [Vec<u8>; 2],
     key: Arc<CertifiedKey>,
     validity: (DateTime<Utc>, DateTime<Utc>),
-    /// It is good for one of the names that API servers call.
+    /// It is valid for one of the names that API servers call.
     fits: bool,
 }
 
 impl Pair {
-    /// Why API servers do not accept it, if so.
+    /// Why API servers reject it, if they do.
     fn fault(&self, now: DateTime<Utc>) -> Option<String> {
         let unfit = || "is for none of the webhook Service's names".to_owned();
         let fault = authority::time_fault(self.validity, now);
         fault.or_else(|| (!self.fits).then(unfit))
     }
 
-    /// Whether a verifier that trusts `anchors` finds its way from them to this certificate.
+    /// Whether a verifier that trusts `anchors` finds a path from them to this certificate.
     fn is_trusted(&self, anchors: &[Anchor], now: DateTime<Utc>) -> bool {
         let Some((leaf, intermediates)) = self.key.cert.split_first() else {
             return false;
@@ -98,7 +98,7 @@ impl Pair {
         let verified = ParsedCertificate::try_from(leaf).and_then(|leaf| {
             verify_server_cert_signed_by_trust_anchor(&leaf, &roots, intermediates, now, algorithms)
         });
-        // Go's verifier accepts some things that this one does not: nothing else speaks against an authority.
+        // Go's verifier accepts some certificates that this one rejects, so other errors do not count.
         !matches!(
             verified,
             Err(rustls::Error::InvalidCertificate(
@@ -109,9 +109,9 @@ impl Pair {
 }
 
 impl Files {
-    /// Prepares everything; nothing happens before [`run`](Self::run). Where configurations are ours, the
-    /// folder's `ca.crt` is what gets published; without one, no bundle is. `what` is served with them, for
-    /// the log, and called by `hosts`; without any, a certificate for any name will do.
+    /// Does nothing before [`run`](Self::run). If the configurations are ours, the folder's `ca.crt` is published as
+    /// their bundle; without one, no bundle is. `what` names the listener, for the log. API servers call it by `hosts`;
+    /// if these are empty, a certificate for any name will do.
     pub fn new(
         client: &Client,
         what: &'static str,
@@ -170,7 +170,7 @@ impl Files {
             match self.take_pair().await {
                 Ok(true) => published = None,
                 Ok(false) => {}
-                // It names the file itself.
+                // The error names the file.
                 Err(error @ Error::File { .. }) => problems.push(error.to_string()),
                 Err(error) => problems.push(format!("{}: {error}", self.folder.display())),
             }
@@ -203,7 +203,7 @@ impl Files {
         }
     }
 
-    /// Reads the pair and serves it if it is new and not worse than the one before. Whether it was.
+    /// Reads the pair and serves it if it is new and not worse than the one before. Returns whether it does.
     async fn take_pair(&mut self) -> Result<bool, Error> {
         let read = [self.read(CERTIFICATE).await?, self.read(KEY).await?];
         if self.taken.as_ref().is_some_and(|taken| taken.read == read) {
@@ -225,7 +225,7 @@ impl Files {
         Ok(true)
     }
 
-    /// The folder's `ca.crt`. There need not be one.
+    /// The folder's `ca.crt`, if there is one.
     async fn bundle(&self) -> Vec<Anchor> {
         self.read(AUTHORITY)
             .await
@@ -246,7 +246,7 @@ impl Files {
         let drift = drift::count(&snapshot.drift);
         self.state.send_modify(|state| state.drift = drift);
         writer.publish(&snapshot, bundle).await?;
-        // Configurations of our own exist from now on.
+        // From now on our own configurations exist.
         Ok(if writer.creates() {
             Vec::new()
         } else {
@@ -300,7 +300,7 @@ impl Files {
             let pair = self.taken.as_ref();
             state.leaf_fault = pair.and_then(|pair| authority::time_fault(pair.validity, now));
             state.leaf_ready = pair.is_some() && state.leaf_fault.is_none();
-            // A Service may have another name than ours, so another certificate is no reason to be unready.
+            // The Service may have another name than ours, so another certificate does not make the replica unready.
             if let Some(fault) = pair.and_then(|pair| pair.fault(now)) {
                 let folder = self.folder.display();
                 problems.push(format!(
@@ -361,10 +361,10 @@ fn parse_pair(
     }
 }
 
-/// Where [`development`] put its three files.
+/// The paths of the three files of [`development`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Development {
-    /// The CA's certificate. Its key is kept nowhere.
+    /// The CA's certificate. Its key is not stored.
     pub authority: PathBuf,
     /// The serving certificate.
     pub certificate: PathBuf,
@@ -372,12 +372,12 @@ pub struct Development {
     pub key: PathBuf,
 }
 
-/// Makes a CA and a serving certificate for `hosts`, valid for a year, and writes them into
-/// `folder`, which is made when missing. What is there already is replaced, file by file and each
-/// at once; a reader that takes only matching pairs never sees half a change.
+/// Creates a CA and a serving certificate for `hosts`, valid for a year, and writes them into `folder`, which is
+/// created if missing. Existing files are replaced one by one, each atomically. A reader that accepts only matching
+/// pairs never sees half a change.
 ///
 /// # Errors
-/// When a host is no host, or a file cannot be written.
+/// When a host is malformed, or a file cannot be written.
 pub fn development(
     folder: &Path,
     hosts: &[String],
@@ -573,7 +573,7 @@ mod tests {
         assert!(files.state().borrow().leaf_ready);
     }
 
-    /// A configuration that someone else fills, with this bundle.
+    /// A configuration whose bundle another program writes.
     fn with_bundle(pem: &str) -> Value {
         let mut object = configuration(KIND, &["a.x"]);
         object["metadata"]["annotations"] = json!({"cert-manager.io/inject-ca-from": "ns/name"});

@@ -3,7 +3,7 @@
 //! A verifier must trust a CA before it is shown a leaf of it, and as long as it may be shown one. So the CA changes in
 //! three steps. Each step is one write to the Secret that all replicas share, so after a crash the change resumes:
 //!
-//! 1. a *next* CA is put beside the current one, and the bundle of both is published;
+//! 1. a *next* CA is added to the current one, and the bundle of both is published;
 //! 2. once the bundle has been out for long enough that every API server has seen it, next becomes
 //!    current, and the replicas sign new leaves with it;
 //! 3. once the last leaf of the old CA must have expired, the old CA leaves Secret and bundle.
@@ -28,8 +28,8 @@ const KEPT_AT_MOST: usize = 8;
 /// The longest of all periods: 100 years. X.509 knows no year beyond 9999, and nothing here may overflow.
 const MAX_PERIOD: TimeDelta = TimeDelta::days(36_500);
 
-/// How much later than now a CA may begin and still be waited for instead of replaced, and how much later a
-/// leaf may have been signed. Clocks of well-kept machines differ by less.
+/// How far in the future a CA may begin, or a leaf may be signed, before it is replaced. The clocks of well-kept
+/// machines differ by less.
 const EARLY_TOLERANCE: TimeDelta = TimeDelta::minutes(5);
 
 /// The lifetimes of the certificates.
@@ -58,16 +58,16 @@ impl Default for Periods {
 /// Inconsistent periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PeriodsError {
-    /// Certificates count in whole seconds, and a leaf must have a half life.
+    /// Certificates have whole seconds, and half a leaf's lifetime must be one at least.
     #[error("a leaf must be valid for at least 2 s")]
     Leaf,
-    /// Waiting for less than no time.
+    /// A negative time to wait.
     #[error("the propagation time must not be negative")]
     Propagation,
-    /// Longer than certificates and clocks can express with ease.
+    /// Longer than certificates and clocks can safely express.
     #[error("none of them may be longer than 36500 days (100 years)")]
     TooLong,
-    /// One change must be over before the next begins.
+    /// A rotation must be over before the next one begins.
     #[error(
         "a CA must be valid for at least twice as long as a leaf and three times the propagation time together"
     )]
@@ -97,9 +97,9 @@ impl Periods {
         if self.propagation < TimeDelta::zero() {
             return Err(PeriodsError::Propagation);
         }
-        // A CA is made, waits for the propagation time, and its predecessor is dropped after a leaf's
-        // life and another propagation time: before two thirds of its own life. Its successor then has
-        // the last third for its own wait. Each leaves a third of a leaf's life, or more, to act in.
+        // A CA is created and waits for the propagation time. Its predecessor is dropped after a leaf's lifetime and
+        // another propagation time: before two thirds of the CA's own lifetime. Its successor then has the last third
+        // for its own wait. Each of these leaves a third of a leaf's lifetime, or more, to act.
         if self.ca_validity < self.leaf_validity * 2 + self.propagation * 3 {
             return Err(PeriodsError::Authority);
         }
@@ -107,18 +107,18 @@ impl Periods {
     }
 }
 
-/// What a good Secret holds.
+/// The content of a valid Secret.
 #[derive(Clone, Debug)]
 pub struct Authorities {
     /// The CA that signs leaves.
     pub current: Arc<Authority>,
-    /// The CA that will sign them, during a change.
+    /// The CA that will sign them, during a rotation.
     pub next: Option<Next>,
     /// CAs that no longer sign but whose leaves may still be in use.
     pub previous: Option<Previous>,
 }
 
-/// The CA that is to sign leaves once it is known everywhere.
+/// The CA that will sign leaves once it is known everywhere.
 #[derive(Clone, Debug)]
 pub struct Next {
     /// The CA.
@@ -127,17 +127,17 @@ pub struct Next {
     pub published_at: Option<DateTime<Utc>>,
 }
 
-/// CAs on their way out.
+/// CAs that no longer sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Previous {
-    /// Their certificates; the keys are gone.
+    /// Their certificates; the keys are deleted.
     pub anchors: Vec<Anchor>,
     /// When no leaf of theirs can be valid any more.
     pub drop_at: DateTime<Utc>,
 }
 
 impl Authorities {
-    /// Every CA that verifiers must trust while the Secret looks like this.
+    /// Every CA that verifiers must trust while the Secret has this content.
     pub fn bundle(&self) -> Vec<Anchor> {
         let previous = self.previous.iter().flat_map(|previous| &previous.anchors);
         let next = self.next.iter().map(|next| next.authority.anchor());
@@ -146,30 +146,30 @@ impl Authorities {
     }
 }
 
-/// What was found where the Secret should be.
+/// The Secret as it was read.
 #[derive(Clone, Debug)]
 pub enum Held {
     /// There is no Secret.
     Missing,
-    /// There is one, but it holds no CA that could sign.
+    /// The Secret contains no usable CA.
     Garbage {
         /// What is wrong with it.
         fault: String,
-        /// The CA certificates that can be read in it all the same.
+        /// The CA certificates in it that can be read.
         readable: Vec<Anchor>,
     },
-    /// As it should be.
+    /// A valid Secret.
     Authorities(Authorities),
 }
 
-/// What the webhook configurations trust.
+/// The CAs that the webhook configurations trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// The CAs that every entry trusts.
     pub everywhere: BTreeSet<Fingerprint>,
     /// The CAs that at least one entry trusts.
     pub anywhere: Vec<Anchor>,
-    /// Some entry's bundle holds text that is no CA certificate.
+    /// Some entry's bundle contains text that is not a CA certificate.
     pub stray: bool,
 }
 
@@ -181,20 +181,19 @@ impl Published {
     }
 }
 
-/// Everything that a decision depends on, apart from the time.
+/// The observed state on which a decision depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<'a> {
     /// The Secret.
     pub held: &'a Held,
-    /// The bundle in the webhook configurations; `None` where it is not ours to know.
+    /// The bundle in the webhook configurations; `None` if another program manages it.
     pub published: Option<&'a Published>,
-    /// For how long this process has seen each CA in every bundle, without a gap and by a clock that
-    /// cannot be set.
+    /// For how long this process has seen each CA in every bundle without a gap, by the monotonic clock.
     pub trusted: &'a BTreeMap<Fingerprint, TimeDelta>,
     /// The leaf that this process serves.
     pub leaf: Option<LeafFacts>,
-    /// What the clocks said when all of this had been read. A machine that slept in the midst of reading may
-    /// find a CA that was made long after it began: that is no CA of the future.
+    /// The clocks when all of this had been read. If the machine slept during the reads, a CA may have been created
+    /// long after the first one: such a CA is not one of the future.
     pub read_at: Clocks,
 }
 
@@ -205,7 +204,7 @@ impl Observed<'_> {
         self.trusted.get(&fingerprint).copied()
     }
 
-    /// Whether a CA begins so late that it is better replaced than waited for.
+    /// Whether a CA begins so far in the future that it must be replaced.
     fn begins_too_late(&self, anchor: &Anchor) -> bool {
         anchor.not_before() > self.read_at.latest() + EARLY_TOLERANCE
     }
@@ -214,17 +213,17 @@ impl Observed<'_> {
 /// A change of the Secret. Its write fails if another client has changed the Secret meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A fresh CA signs from now on; what is trusted already stays so for a leaf's life.
+    /// A new CA signs from now on. CAs that are trusted already stay so for a leaf's lifetime.
     Begin {
-        /// The CAs that leaves in use may still be signed by.
+        /// The CAs that may have signed leaves in use.
         keep: Vec<Anchor>,
     },
     /// A user put another CA into the Secret (usually from a backup) while leaves of this CA are served: it stays
     /// trusted for the lifetime of a leaf.
     Keep(Anchor),
-    /// Step 1: put a fresh CA beside the current one.
+    /// Step 1: add a new CA to the current one.
     AddNext,
-    /// The next CA is not valid (a wrong clock made it): put another in its place.
+    /// The next CA is not valid (a wrong clock made it): replace it.
     ReplaceNext,
     /// The next CA is in every bundle now: the propagation time begins.
     MarkPublished,
@@ -234,7 +233,7 @@ pub enum Change {
     Promote,
     /// Step 3: stop trusting the old one.
     DropPrevious,
-    /// The time of step 3 is later than any leaf can last: bring it forward.
+    /// The time of step 3 is later than any leaf is valid: bring it forward.
     CapPrevious,
 }
 
@@ -247,7 +246,7 @@ pub struct Step {
     pub sign: bool,
     /// Publish this bundle.
     pub publish: Option<Vec<Anchor>>,
-    /// When to observe and decide again at the latest.
+    /// When to decide again at the latest.
     pub next_decision: DateTime<Utc>,
 }
 
@@ -273,7 +272,7 @@ pub fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step
     let sign = must_sign(authorities, &observed, clocks, periods);
     let publish = observed
         .published
-        // What the Secret says is about to be widened by what is trusted now.
+        // The new Secret will include the CAs that are trusted now.
         .filter(|_| !matches!(change, Some(Change::Keep(_) | Change::Begin { .. })))
         .filter(|published| !published.is_exactly(&bundle))
         .map(|_| bundle);
@@ -290,12 +289,12 @@ pub fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step
     }
 }
 
-/// A fresh CA where there is none that can be used: where the Secret is missing, holds garbage, or holds a CA
-/// that has expired or is not valid yet. What can be read in the Secret is left alone while the clocks
-/// differ: it may be good by the other clock, and good for all other replicas.
+/// A new CA if there is none that can be used: if the Secret is missing or invalid, or its CA has expired or is not
+/// valid yet. A readable Secret is not replaced while the clocks differ: it may be valid by the other clock, and for
+/// all other replicas.
 fn begin(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Option<Change> {
     let (allowed, readable) = match observed.held {
-        // It is made to be valid by both clocks, which must not stretch its life beyond all measure.
+        // A new CA is valid by both clocks. That must not extend its lifetime without bound.
         Held::Missing => (can_make_authority(clocks, periods), Vec::new()),
         Held::Garbage { readable, .. } => (clocks.agree(), readable.clone()),
         Held::Authorities(authorities) => (clocks.agree(), authorities.bundle()),
@@ -305,7 +304,7 @@ fn begin(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Option<Ch
     })
 }
 
-/// Whether a CA that is made now has a sane life by both clocks.
+/// Whether a CA that is created now has a sane lifetime by both clocks.
 fn can_make_authority(clocks: Clocks, periods: &Periods) -> bool {
     clocks.latest() - clocks.earliest() <= periods.ca_validity
 }
@@ -327,8 +326,8 @@ fn change(
         anchor.not_before() <= earliest && anchor.not_after() > latest
     };
     if is_dead(&authorities.current) {
-        // Replicas were away for months, or a wrong clock made it. No leaf of this CA is valid, so there is
-        // nothing to wait for.
+        // All replicas were down for months, or a wrong clock made the CA. No leaf of it is valid, so there is nothing
+        // to wait for.
         return match &authorities.next {
             Some(next) if is_alive(&next.authority) => Some(Change::Promote),
             _ => begin(*observed, clocks, periods),
@@ -347,12 +346,12 @@ fn change(
             (false, None) => None,
             (false, Some(_)) => Some(Change::MarkUnpublished),
             (true, None) => Some(Change::MarkPublished),
-            // Someone's clock was wrong: do not wait until it comes true.
+            // A replica's clock was wrong: do not wait until that time.
             (true, Some(since)) if since > latest + periods.propagation => {
                 Some(Change::MarkPublished)
             }
-            // The mark may come from a clock that is behind: what this process saw itself counts, too,
-            // as long as there is time for it. Where no process lives that long, the mark must do.
+            // The mark may come from a clock that is behind. So this process must also have seen the CA for that long,
+            // if there is time for it. If no process lives that long, the mark is enough.
             (true, Some(since)) => {
                 let marked = earliest >= since + periods.propagation;
                 let seen = observed.trusted_for(&next.authority);
@@ -365,8 +364,7 @@ fn change(
     }
     match &authorities.previous {
         Some(previous) if previous.drop_at <= earliest => Some(Change::DropPrevious),
-        // A clock that was ahead wrote it, or a person. Another replica's clock may be ahead by the
-        // tolerance.
+        // A replica whose clock was ahead wrote it, or a user. Another replica's clock may be ahead by the tolerance.
         Some(previous) if previous.drop_at > drop_at(clocks, periods) + TOLERANCE => {
             Some(Change::CapPrevious)
         }
@@ -378,14 +376,13 @@ fn change(
     }
 }
 
-/// When no leaf of a CA that signs until now can be valid any more. A replica that read the Secret just
-/// before the change may sign with the old CA just after it, by its own clock: hence the propagation time on
-/// top.
+/// When every leaf of a CA that signs until now has expired. A replica that read the Secret just before the change may
+/// sign with the old CA just after it, by its own clock. The propagation time is added for that.
 fn drop_at(clocks: Clocks, periods: &Periods) -> DateTime<Utc> {
     clocks.latest() + periods.leaf_validity + periods.propagation
 }
 
-/// The CA of the leaf at hand, where API servers trust it and the Secret knows nothing of it.
+/// The CA of the served leaf, if API servers trust it and the Secret does not contain it.
 fn served_but_forgotten(
     authorities: &Authorities,
     observed: &Observed<'_>,
@@ -401,7 +398,7 @@ fn served_but_forgotten(
     (served.not_after() > now).then(|| served.clone())
 }
 
-/// When a leaf that is signed now begins and ends: by both clocks, and never outside its CA's life.
+/// The validity of a leaf that is signed now: valid by both clocks, and never outside its CA's validity.
 pub fn leaf_validity(
     authority: &Authority,
     clocks: Clocks,
@@ -434,15 +431,15 @@ fn must_sign(
     let begins_late = leaf.not_before > clocks.earliest() && not_before < leaf.not_before;
     let ends_early = leaf.not_after <= latest && not_after > leaf.not_after;
     if begins_late || ends_early {
-        // It has expired, or a clock was set since it was signed.
+        // The leaf has expired, or a clock was set since it was signed.
         return true;
     }
     if leaf.issuer == current.fingerprint() {
-        // One that was signed in the future would be renewed that much too late.
+        // A leaf that was signed in the future would be renewed too late.
         return renewal_due(leaf) <= now || leaf.issued_at > latest + EARLY_TOLERANCE;
     }
-    // The CA has changed. The leaf at hand is good as long as its CA is trusted, so there is time to
-    // make sure that every API server knows the new one.
+    // The CA has changed. The served leaf is valid as long as its CA is trusted, so there is time to make sure that
+    // every API server knows the new CA.
     match observed.published {
         Some(published) if published.everywhere.contains(&leaf.issuer) => observed
             .trusted_for(&authorities.current)
@@ -484,27 +481,27 @@ pub fn longest_wait(periods: &Periods) -> TimeDelta {
     periods.propagation.max(MIN_WAIT)
 }
 
-/// When a CA's change begins: at two thirds of its life. A CA that is good for longer than ours, from
-/// whatever source, gets no longer life for that.
+/// When a CA's rotation begins: after two thirds of its lifetime. A foreign CA with a longer lifetime than ours is
+/// rotated as soon as ours.
 fn change_due(authority: &Authority, periods: &Periods) -> DateTime<Utc> {
     let anchor = authority.anchor();
     let start = (anchor.not_before() + BACKDATE).min(anchor.not_after());
     start + (anchor.not_after() - start).min(periods.ca_validity) * 2 / 3
 }
 
-/// When a CA's change should have been over: half of the time for it is gone.
+/// When a CA's rotation should have been completed: half of the time for it is over.
 fn change_urgent(authority: &Authority, periods: &Periods) -> DateTime<Utc> {
     let due = change_due(authority, periods);
     due + (authority.anchor().not_after() - due) / 2
 }
 
-/// When a leaf is renewed: at half of its life.
+/// When a leaf is renewed: after half of its lifetime.
 fn renewal_due(leaf: LeafFacts) -> DateTime<Utc> {
     leaf.issued_at + (leaf.not_after - leaf.issued_at) / 2
 }
 
-/// What a new start must not stop trusting: the newest CAs found in Secret and bundle. Those that are not
-/// valid would take the places of others, so they go; but one clock alone does not say that they have expired.
+/// The CAs that a new start must keep trusted: the newest ones in the Secret and the bundle. Invalid ones would
+/// displace others, so they are dropped; but a CA counts as expired only if both clocks agree.
 fn still_trusted(readable: &[Anchor], observed: &Observed<'_>, clocks: Clocks) -> Vec<Anchor> {
     let published = observed.published.iter();
     let published = published.flat_map(|published| &published.anywhere);
@@ -526,12 +523,12 @@ fn distinct(anchors: impl Iterator<Item = Anchor>) -> Vec<Anchor> {
 }
 
 impl Change {
-    /// What the Secret holds after this change. Only the two changes that need one make a new CA.
+    /// The content of the Secret after this change. Only the two changes that need a new CA create one.
     ///
-    /// A change that does not fit what is held leaves it as it is: `None`.
+    /// A change that does not apply to the current content returns `None`.
     ///
     /// # Errors
-    /// When no CA can be made.
+    /// When no CA can be created.
     pub fn apply(
         self,
         held: &Held,

@@ -43,10 +43,10 @@ mod key {
     ];
 }
 
-/// What a read found: the Secret as it is, and what it means.
+/// The Secret as it was read, and its content.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// What it means.
+    /// Its content.
     pub held: Held,
     /// The object, for the next write's precondition.
     secret: Option<Secret>,
@@ -62,7 +62,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The Secret in `namespace`, which is made when missing if `create_namespace` says so.
+    /// The Secret in `namespace`. If `create_namespace` is set, a missing namespace is created.
     pub fn new(client: Client, namespace: &str, create_namespace: bool) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
@@ -72,7 +72,7 @@ impl Store {
         }
     }
 
-    /// The Secret as an Event names it, whether it exists or not.
+    /// A reference to the Secret for Events, whether or not it exists.
     pub fn reference(&self, found: Option<&Found>) -> ObjectReference {
         let secret = found.and_then(|found| found.secret.as_ref());
         secret.map_or_else(
@@ -95,7 +95,7 @@ impl Store {
     /// Reads the Secret.
     ///
     /// # Errors
-    /// When the API server cannot be asked. A missing or broken Secret is an answer, not an error.
+    /// When the API server cannot be reached. A missing or invalid Secret is a result, not an error.
     pub async fn read(&self) -> Result<Found, Error> {
         let secret = self.call("get").run(self.secrets.get_opt(NAME)).await?;
         let held = secret.as_ref().map_or(Held::Missing, |secret| {
@@ -149,7 +149,7 @@ impl Store {
                 .run(self.secrets.create(params, &secret))
         };
         match create().await {
-            // A Secret that is created can be "not found" only for want of its namespace.
+            // "Not found" on a create means that the namespace is missing.
             Err(Error::NotFound { .. }) if self.create_namespace => {
                 self.make_namespace(params).await?;
                 create().await?;
@@ -204,7 +204,7 @@ fn to_data(authorities: &Authorities) -> BTreeMap<String, ByteString> {
     let mut put = |name: &str, text: String| {
         data.insert(name.to_owned(), ByteString(text.into_bytes()));
     };
-    // Milliseconds: the periods may be seconds in a test, but never less.
+    // Milliseconds: in a test the periods may be seconds, but never less.
     let time = |at: DateTime<Utc>| at.to_rfc3339_opts(SecondsFormat::Millis, true);
     put(key::CURRENT, authorities.current.certificate_pem());
     put(key::CURRENT_KEY, authorities.current.key_pem());
@@ -263,8 +263,8 @@ fn from_data(data: &BTreeMap<String, ByteString>) -> Held {
     });
     let previous = data.get(key::PREVIOUS).map(|bytes| Previous {
         anchors: Anchor::read_all(&bytes.0),
-        // Without a readable time it stays for half the life of the CA that followed it: longer than
-        // any leaf lives, and over before the next change begins.
+        // Without a readable time it stays for half the lifetime of the CA that followed it: longer than the lifetime
+        // of any leaf, and over before the next rotation begins.
         drop_at: time(key::PREVIOUS_DROP).unwrap_or_else(|| half_life(current.anchor())),
     });
     Held::Authorities(Authorities {

@@ -33,8 +33,7 @@ impl fmt::Debug for ServedCertificate {
 }
 
 impl ResolvesServerCert for ServedCertificate {
-    /// One certificate for every name: the API server names the Service, a person who looks with
-    /// `openssl s_client` names nothing at all.
+    /// One certificate for every name: the API server sends the name of the Service, `openssl s_client` none at all.
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.get()
     }

@@ -275,7 +275,7 @@ async fn configurations_of_our_own_are_applied_with_the_bundle_in_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn trouble_with_the_api_server_is_told_once_and_waited_out() {
+async fn api_server_errors_are_logged_once_and_retried() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
     cluster.fail(500, "down", |_| true);
@@ -322,7 +322,7 @@ async fn where_the_bundle_cannot_be_read_a_leaf_is_signed_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn garbage_in_the_secret_is_replaced_beside_the_old_certificate() {
+async fn garbage_in_the_secret_is_replaced_and_the_old_ca_stays_trusted() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
     let mut keeper = Running::start(&cluster, settings(patch()));
@@ -378,7 +378,7 @@ async fn through_several_authorities_every_served_leaf_is_trusted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leaf_that_expires_makes_unready_and_is_told_of_once_when_that_is_possible() {
+async fn an_expired_leaf_makes_unready_and_is_reported_in_one_event() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
     let mut quick = settings(patch());

@@ -167,7 +167,7 @@ fn without_a_secret_a_ca_is_begun_and_nothing_else_is_done() {
 }
 
 #[test]
-fn a_lost_secret_is_begun_anew_beside_what_is_trusted_and_has_not_expired() {
+fn a_lost_secret_is_replaced_and_trusted_cas_that_have_not_expired_are_kept() {
     let (old, dead) = (made_on(0), made_on(-400));
     let published = Some(published(&[&old, &dead]));
     let world = World {
@@ -193,7 +193,7 @@ fn a_lost_secret_is_begun_anew_beside_what_is_trusted_and_has_not_expired() {
 }
 
 #[test]
-fn garbage_is_replaced_beside_the_certificate_that_can_be_read() {
+fn garbage_is_replaced_and_a_readable_certificate_stays_trusted() {
     let (read, trusted) = (made_on(0), made_on(1));
     let world = World {
         held: Held::Garbage {
@@ -248,7 +248,7 @@ fn the_first_leaf_is_signed_at_once_and_the_bundle_published() {
 }
 
 #[test]
-fn in_order_nothing_is_done_and_a_look_is_due_after_the_propagation_time() {
+fn nothing_is_done_if_all_is_in_order_and_the_next_decision_is_due_after_the_propagation_time() {
     let current = made_on(0);
     let mut world = World::of(alone(&current));
     world.leaf = Some(leaf(&current, on(0)));
@@ -265,7 +265,7 @@ fn in_order_nothing_is_done_and_a_look_is_due_after_the_propagation_time() {
 }
 
 #[test]
-fn a_look_is_due_when_something_comes_true_sooner() {
+fn a_decision_is_due_earlier_if_something_happens_before() {
     let (current, next) = (made_on(0), made_on(1));
     let soon = on(2) + TimeDelta::seconds(7);
     let at = |world: &World| world.decide(on(2)).next_decision;
@@ -319,7 +319,7 @@ fn a_leaf_of_another_ca_is_kept_until_the_current_one_is_known_everywhere() {
 }
 
 #[test]
-fn a_leaf_that_nobody_trusts_or_that_has_expired_is_replaced_at_once() {
+fn a_leaf_that_no_configuration_trusts_or_that_has_expired_is_replaced_at_once() {
     let (old, current) = (made_on(0), made_on(1));
     let mut world = World::of(alone(&current));
     world.leaf = Some(leaf(&old, on(1)));
@@ -422,7 +422,7 @@ fn the_ca_changes_in_three_steps() {
 }
 
 #[test]
-fn the_wait_begins_anew_when_the_next_ca_vanishes_from_a_bundle() {
+fn the_wait_restarts_when_the_next_ca_vanishes_from_a_bundle() {
     let (current, next) = (made_on(0), made_on(240));
     let mut world = World::of(with_next(&current, &next, Some(on(240))));
     world.published = Some(published(&[&current]));
@@ -499,7 +499,7 @@ fn a_new_change_waits_until_the_last_one_is_over() {
 }
 
 #[test]
-fn after_months_of_standstill_an_expired_ca_gives_way_at_once() {
+fn an_expired_ca_is_replaced_at_once_after_months_of_downtime() {
     let (current, next) = (made_on(0), made_on(300));
     let later = on(366);
     assert_eq!(
@@ -517,7 +517,7 @@ fn after_months_of_standstill_an_expired_ca_gives_way_at_once() {
 }
 
 #[test]
-fn where_the_bundle_is_not_ours_to_know_the_change_goes_by_time_alone() {
+fn if_the_bundle_is_unknown_the_rotation_depends_on_time_only() {
     let (current, next) = (made_on(0), made_on(240));
     let mut world = World::of(with_next(&current, &next, None));
     world.published = None;
