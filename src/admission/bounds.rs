@@ -1,17 +1,15 @@
 //! How large one spec may be: in bytes, in nesting, and in the memory that it takes once it is read.
 //!
-//! The rules read a spec into a tree of values (a pod template has no type of its own), and such a
-//! tree can take 85 times the memory of its text: `{"a":1}` is 8 bytes with its comma, and a B-tree
-//! node of 632 bytes when read. So a bound on bytes alone bounds nothing, nor does a number of values
-//! that counts an object like a number.
+//! The rules read a spec into a tree of values (a pod template has no type of its own). Such a tree can take 85 times
+//! the memory of its text: `{"a":1}` has 8 bytes with its comma, and is a B-tree node of 632 bytes in memory. So
+//! neither a limit on bytes nor one on the number of values bounds the memory.
 
 use super::faults::Fault;
 
 /// Bytes of JSON. A large pod template has 10 kB.
 pub const MAX_BYTES: usize = 256 * 1024;
 
-/// Levels of nesting. `serde_json` reads 127, and in a list of objects each stands two levels deeper
-/// than in its review.
+/// Levels of nesting. `serde_json` reads 127, and an object in a list is nested two levels deeper than in its review.
 pub const MAX_DEPTH: usize = 100;
 
 /// Bytes of memory that the spec takes as a tree of values, by [`Size::memory`]. Six thousand
@@ -33,7 +31,7 @@ const STRING: usize = 16;
 /// No byte of text takes more memory.
 const MAX_DENSITY: usize = 160;
 
-/// Why the JSON `text` of the field `at` is not even read, if so.
+/// Why the JSON `text` of the field `at` is rejected before it is read, if it is.
 pub fn exceeded(at: &str, text: &str) -> Option<Fault> {
     if text.len() > MAX_BYTES {
         return Some(Fault::too_long(at, "", MAX_BYTES));
@@ -59,7 +57,7 @@ pub fn exceeded(at: &str, text: &str) -> Option<Fault> {
     }
 }
 
-/// What reading a JSON text costs. Of what is not JSON, any numbers.
+/// The cost of reading a JSON text. Arbitrary for malformed text.
 #[derive(Debug, PartialEq, Eq)]
 struct Size {
     /// Levels of nesting.

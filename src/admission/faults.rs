@@ -8,13 +8,13 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 use serde_json::Value;
 
-/// The longest value that is repeated in a message, in characters.
+/// The longest value that a message quotes, in characters.
 const MAX_VALUE_LEN: usize = 128;
 
-/// The longest explanation, in characters. Some repeat what the user wrote.
+/// The longest explanation, in characters. Some quote user input.
 const MAX_DETAIL_LEN: usize = 512;
 
-/// The longest path of a field that is shown. It may hold names that the user chose.
+/// The longest path of a field that is shown. It may contain user input.
 const MAX_FIELD_LEN: usize = 512;
 
 /// How many faults are collected for one object, so that the answer is fast and short.
@@ -35,7 +35,7 @@ pub enum Reason {
     /// The value is not in a fixed list.
     #[serde(rename = "FieldValueNotSupported")]
     NotSupported,
-    /// The field may not be given, or not be changed, here and now.
+    /// The field must not be set, or not be changed, in this object.
     #[serde(rename = "FieldValueForbidden")]
     Forbidden,
     /// The value is longer than allowed.
@@ -44,7 +44,7 @@ pub enum Reason {
     /// The value occurs twice in a list of distinct values.
     #[serde(rename = "FieldValueDuplicate")]
     Duplicate,
-    /// The value is of another JSON type.
+    /// The value has the wrong JSON type.
     #[serde(rename = "FieldValueTypeInvalid")]
     TypeInvalid,
 }
@@ -52,15 +52,15 @@ pub enum Reason {
 /// One fault of an object: which field, what kind of fault, and the sentence for the user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
-    /// The path of the field, such as `spec.template.spec.containers[0].image`. Names in it are as
-    /// the user wrote them; [`Fault::shown_field`] is for showing.
+    /// The path of the field, such as `spec.template.spec.containers[0].image`. It contains user input as is; messages
+    /// use [`Fault::shown_field`].
     pub field: String,
     /// The kind of fault.
     pub reason: Reason,
     /// The whole sentence, such as `Required value: image is required`.
     pub message: String,
-    /// The offending value in full. The message holds a cut one, and two long values must not
-    /// count as the same fault when an update is compared with the stored object.
+    /// The offending value in full. The message has only its beginning, and two long values must not count as the same
+    /// fault when an update is compared with the stored object.
     value: Option<String>,
 }
 
@@ -81,7 +81,7 @@ impl Fault {
         )
     }
 
-    /// The value is none of the supported ones.
+    /// The value is not among the supported ones.
     pub fn not_supported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
         let list: Vec<String> = supported.iter().map(|s| format!("{s:?}")).collect();
         Self::build(
@@ -133,7 +133,7 @@ impl Fault {
         )
     }
 
-    /// The same fault wherever in its list the item is that has it: list indices are left out of the path.
+    /// The identity of the fault regardless of the position of its item: the path without list indices.
     #[must_use]
     pub fn of_any_item(&self) -> Self {
         let mut field = String::with_capacity(self.field.len());
@@ -173,7 +173,7 @@ impl Fault {
         }
     }
 
-    /// The path of the field for a message: cut and cleaned, as values are.
+    /// The path of the field for a message: truncated and escaped, as values are.
     pub fn shown_field(&self) -> String {
         line(&self.field, MAX_FIELD_LEN)
     }
@@ -185,7 +185,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The faults that an answer names, and the words for those that it does not.
+/// The faults that an answer lists, and the text for the others.
 pub fn named(faults: &[Fault]) -> (&[Fault], Option<String>) {
     let Some((named, others)) = faults.split_at_checked(MAX_NAMED) else {
         return (faults, None);
@@ -200,7 +200,7 @@ pub fn named(faults: &[Fault]) -> (&[Fault], Option<String>) {
     (named, others)
 }
 
-/// All faults as one line: alone as it is, several as `[a, b]`, as the API server writes them.
+/// All faults in one line: a single one as is, several as `[a, b]`, as the API server writes them.
 pub fn join(faults: &[Fault]) -> String {
     let (named, others) = named(faults);
     let mut texts: Vec<String> = named.iter().map(ToString::to_string).collect();
@@ -211,8 +211,8 @@ pub fn join(faults: &[Fault]) -> String {
     }
 }
 
-/// A value for a message: quoted when it is a text, cut at a sane length, and with control and
-/// direction-changing characters escaped, so that a hostile value cannot rewrite a terminal.
+/// A value for a message: quoted if it is a string, truncated, and with control and direction-changing characters
+/// escaped, so that a hostile value cannot rewrite a terminal.
 fn show(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{:?}", cut(text, MAX_VALUE_LEN)),
@@ -232,7 +232,7 @@ pub fn clean(text: &str) -> String {
     out
 }
 
-/// The text with every such character escaped, and of at most `most` characters then.
+/// The text with every such character escaped, truncated to `most` characters after that.
 pub fn line(text: &str, most: usize) -> String {
     // Cut first: escaping megabytes to show a few characters would be a waste.
     let cleaned = clean(&cut(text, most));
@@ -243,7 +243,7 @@ pub fn line(text: &str, most: usize) -> String {
     }
 }
 
-/// The first `most` characters, with `...` behind them when something was left off.
+/// The first `most` characters, followed by `...` if the text is longer.
 pub fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         None => text.to_owned(),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_values_are_cut_and_cleaned() {
+    fn hostile_values_are_truncated_and_escaped() {
         let fault = Fault::invalid(
             "spec.image",
             format!("\u{1b}[2J\u{202e}{}", "x".repeat(4096)),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_fields_and_details_are_cut_and_cleaned() {
+    fn hostile_fields_and_details_are_truncated_and_escaped() {
         let hostile = format!("\u{1b}[2J\u{202e}{}", "x".repeat(4096));
         let fault = Fault::forbidden(format!("spec.labels[{hostile}]"), &hostile);
         let text = fault.to_string();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_faults_some_are_named_and_the_others_counted() {
+    fn many_faults_are_listed_up_to_a_limit_and_the_others_counted() {
         let faults = |n: usize| vec![Fault::required("f", ""); n];
         assert!(join(&faults(100)).ends_with("f: Required value]"));
         assert!(join(&faults(101)).ends_with(", and 1 more fault]"));

@@ -1,9 +1,8 @@
-//! The grammar of image references: what no container runtime could ever pull is refused.
+//! The grammar of image references: a reference that no container runtime can pull is rejected.
 //!
-//! The kubelet reads an image with `ParseNormalizedNamed` of the Go module
-//! `github.com/distribution/reference`, so what that accepts is accepted here, with one exception: a
-//! port above 65535 is refused, because nothing can listen there. The tests hold a table made with
-//! version 0.6.0 of that module.
+//! The kubelet parses an image with `ParseNormalizedNamed` of the Go module `github.com/distribution/reference`. This
+//! module accepts the same references with one exception: a port above 65535 is rejected, because nothing can listen
+//! there. The tests have a table generated with version 0.6.0 of that module.
 //!
 //! ```text
 //! reference = [host "/"] path [":" tag] ["@" digest]
@@ -13,8 +12,8 @@
 //! digest    = ("sha256" | "sha384" | "sha512") ":" lower-case hex of the algorithm's length
 //! ```
 //!
-//! What stands before the first slash is a host only if it looks like one: it has a dot, a colon or
-//! a capital letter in it, or it is `localhost`. Otherwise the host is Docker Hub's.
+//! The part before the first slash is a host only if it contains a dot, a colon or a capital letter, or is `localhost`.
+//! Otherwise the host is Docker Hub's.
 
 /// The longest path, counted with the `library/` that a bare name of Docker Hub gets.
 const PATH_MAX: usize = 255;
@@ -25,16 +24,16 @@ const TAG_MAX: usize = 128;
 /// What is wrong with a reference. Characters are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// Nothing there.
+    /// The reference is empty.
     #[error("an image must be named")]
     Empty,
     /// A blank or a control character.
     #[error("blank or control character at character {0}")]
     Blank(usize),
-    /// Something that is not ASCII.
+    /// A character that is not ASCII.
     #[error("character {0} is not ASCII")]
     NotAscii(usize),
-    /// Only an image's identity, which cannot be pulled.
+    /// Only an image ID, which cannot be pulled.
     #[error("64 hex digits are an image ID, not a name that can be pulled")]
     Identifier,
     /// A tag, a digest or a host, but no name.
@@ -55,7 +54,7 @@ pub enum ImageError {
     /// The host does not follow its grammar.
     #[error("what stands before the first `/` is no valid host (unexpected character {0})")]
     Host(usize),
-    /// The port is no port.
+    /// The port is invalid.
     #[error("the registry's port is not a number of at most 65535")]
     Port,
     /// A colon with nothing behind it.
@@ -76,12 +75,12 @@ pub enum ImageError {
     /// The digest's length does not fit its algorithm.
     #[error("the digest has {found} hex digits, its algorithm makes {expected}")]
     DigestLength {
-        /// As many as there are.
+        /// The actual length.
         found: usize,
-        /// As many as there should be.
+        /// The expected length.
         expected: usize,
     },
-    /// The digest holds something that is no lower-case hex digit.
+    /// The digest contains a character that is not a lower-case hex digit.
     #[error("unexpected character {0}: a digest consists of lower-case hex digits")]
     Digest(usize),
 }
@@ -126,8 +125,7 @@ pub fn parse(reference: &str) -> Result<Reference<'_>, ImageError> {
     let (rest, digest) = split_at_first(rest, b'@');
     let (path, tag) = split_at_first(rest, b':');
 
-    // A "host" with an underscore is none, but such a text is good as part of a path, and that is how
-    // the module reads it.
+    // A "host" with an underscore is invalid, but valid as part of a path, and the module reads it as that.
     let bad_host = host.and_then(|host| check_host(host).err());
     if let (Some(host), Some(error)) = (host, bad_host)
         && check_path(host, 0).is_err()
@@ -163,7 +161,7 @@ pub fn parse(reference: &str) -> Result<Reference<'_>, ImageError> {
     })
 }
 
-/// The fault of the byte at `at`, which belongs to the first character that is no visible ASCII.
+/// The fault of the byte at `at`, which belongs to the first character that is not visible ASCII.
 fn not_graphic(reference: &str, at: usize) -> ImageError {
     let (before, after) = reference.split_at(at);
     let number = before.len() + 1;

@@ -1,4 +1,4 @@
-//! Patches (RFC 6902) that add what is missing and touch nothing else.
+//! Patches (RFC 6902) that add missing fields and change no others.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 /// One change to an object. A path is a list of field names; arrays are never entered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// The field gets this value; missing parents are made.
+    /// The field gets this value; missing parents are created.
     Set(Vec<String>, Value),
-    /// The field goes away, if it is there.
+    /// The field is removed, if it exists.
     Remove(Vec<String>),
 }
 
@@ -26,31 +26,31 @@ impl Change {
     }
 }
 
-/// One operation of a patch, as it goes on the wire.
+/// One operation of a patch, in its wire format.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Operation {
-    /// The value goes there, in the place of what is there.
+    /// Sets or replaces the value.
     Add {
         /// A JSON pointer.
         path: String,
-        /// What goes there.
+        /// The value.
         value: Value,
     },
-    /// What is there goes away.
+    /// Removes the value.
     Remove {
         /// A JSON pointer.
         path: String,
     },
 }
 
-/// What `after` has and `before` lacks, below `path`: the changes that defaulting makes.
+/// The values that `after` has and `before` lacks, below `path`: the changes that defaulting makes.
 ///
-/// Both are the JSON of one type, so that nothing but defaults can differ, and what is the same has
-/// the same text. A list that changed is set as a whole.
+/// Both are the JSON of one type, so they differ only in defaults, and equal values have the same text. A list that
+/// changed is set as a whole.
 ///
 /// # Errors
-/// When one of them is no JSON.
+/// When one of them is not JSON.
 pub fn additions(path: &[&str], before: &str, after: &str) -> serde_json::Result<Vec<Change>> {
     let mut changes = Vec::new();
     let mut path = path.iter().map(ToString::to_string).collect();
@@ -85,8 +85,7 @@ fn walk(
     Ok(())
 }
 
-/// The members of an object, of which the last counts where several have one name; none of what is
-/// no object.
+/// The members of an object, the last one for each name; None for any other value.
 fn members(text: &str) -> serde_json::Result<Option<BTreeMap<String, &RawValue>>> {
     if text.starts_with('{') {
         serde_json::from_str(text).map(Some)
@@ -95,11 +94,11 @@ fn members(text: &str) -> serde_json::Result<Option<BTreeMap<String, &RawValue>>
     }
 }
 
-/// The member `name` of an object, as far as the changes look at it: of what they end at, only
-/// whether it is there, and nothing of what they do not touch.
+/// The part of an object's member `name` that the changes need: whether the values at the ends of their paths exist,
+/// and nothing that they do not touch.
 ///
 /// # Errors
-/// When `text` is no JSON.
+/// When `text` is not JSON.
 pub fn sketch(name: &str, text: &str, changes: &[Change]) -> serde_json::Result<Value> {
     let paths: Vec<&[String]> = changes.iter().map(Change::path).collect();
     draw(text, &below(name, &paths))
@@ -107,7 +106,7 @@ pub fn sketch(name: &str, text: &str, changes: &[Change]) -> serde_json::Result<
 
 fn draw(text: &str, paths: &[&[String]]) -> serde_json::Result<Value> {
     if !text.starts_with('{') {
-        // What is no object is entered by no path: only whether it is `null` counts.
+        // No path enters a value that is not an object: only whether it is `null` counts.
         return Ok(if text == "null" {
             Value::Null
         } else {
@@ -119,8 +118,8 @@ fn draw(text: &str, paths: &[&[String]]) -> serde_json::Result<Value> {
         .map(Value::Object)
 }
 
-/// Reads the members of an object that paths begin with. A map of all members takes many times the
-/// memory of their text.
+/// Reads only the members of an object that some path begins with. A map of all members takes many times the memory of
+/// their text.
 struct Drawn<'p>(&'p [&'p [String]]);
 
 impl<'de> Visitor<'de> for Drawn<'_> {
@@ -145,7 +144,7 @@ impl<'de> Visitor<'de> for Drawn<'_> {
     }
 }
 
-/// Of those paths that begin with that name, the rest.
+/// The rests of the paths that begin with that name.
 fn below<'a>(name: &str, paths: &[&'a [String]]) -> Vec<&'a [String]> {
     let rest = |path: &&'a [String]| match path.split_first() {
         Some((first, rest)) if first == name => Some(rest),
@@ -154,8 +153,8 @@ fn below<'a>(name: &str, paths: &[&'a [String]]) -> Vec<&'a [String]> {
     paths.iter().filter_map(rest).collect()
 }
 
-/// The operations that carry out the changes on `object`, of which only the fields along the paths
-/// are looked at. A field that is `null` counts as missing.
+/// The operations that apply the changes to `object`. Only the fields along the paths are read. A `null` field counts
+/// as missing.
 pub fn operations(mut object: Value, changes: &[Change]) -> Vec<Operation> {
     let mut operations = Vec::new();
     for change in changes {
@@ -171,13 +170,13 @@ fn set(object: &mut Value, path: &[String], value: &Value, operations: &mut Vec<
     let mut place = object;
     for (depth, name) in path.iter().enumerate() {
         let Value::Object(fields) = place else {
-            // The parent is of another type: the schema refuses the object for that.
+            // The parent has the wrong type: the schema rejects the object for that.
             return;
         };
         let missing = fields.get(name).is_none_or(Value::is_null);
         let last = depth + 1 == path.len();
         if missing || last {
-            // The value, wrapped in the parents that are missing.
+            // The value, wrapped in the missing parents.
             let wrap = |inner: Value, name: &String| {
                 Value::Object(Map::from_iter([(name.clone(), inner)]))
             };
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_what_is_not_there_is_no_operation() {
+    fn removing_an_absent_field_is_no_operation() {
         let object = json!({"metadata": {"annotations": {"a": "1"}}});
         let remove =
             |name: &str| Change::Remove(vec!["metadata".into(), "annotations".into(), name.into()]);
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sketch_has_what_changes_look_at() {
+    fn a_sketch_has_the_fields_that_changes_need() {
         let text = r#"{"a": {"x": null, "other": [1]}, "b": 1, "large": {"x": [{"y": 1}]}}"#;
         let changes = [
             set(&["spec", "a", "x"], 1.into()),

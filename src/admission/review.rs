@@ -20,27 +20,27 @@ use serde_json::value::RawValue;
 use super::faults::{self, Fault, Reason, cut, line};
 use super::patch::Operation;
 
-/// The version of the review that is understood.
+/// The supported version of the review.
 pub const API_VERSION: &str = "admission.k8s.io/v1";
 /// Its kind.
 pub const KIND: &str = "AdmissionReview";
 
-/// The API server hands on no more of a warning than this many characters.
+/// The API server passes on at most this many characters of a warning.
 const MAX_WARNING_LEN: usize = 256;
 
-/// A name is no longer than this; no more of one is shown, whatever was sent.
+/// The maximum length of a name. Longer ones are truncated in messages.
 pub(super) const MAX_NAME_LEN: usize = 253;
 
-/// The longest list of faults in the audit log and in ours, in characters: the answer has more of them.
+/// The longest list of faults in the audit log and in our log, in characters. The answer lists more.
 const MAX_AUDIT_LEN: usize = 4096;
 
-/// The longest message about what is no review or no object: it may repeat a part of either.
+/// The longest message about a malformed review or object: it may quote a part of it.
 pub(super) const MAX_MESSAGE_LEN: usize = 512;
 
-/// Reads a struct that is written as a JSON object, the whole text being one.
+/// Reads a struct from a JSON object. The text must be one object.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// When the text is malformed.
 pub fn read<'a, R: de::Read<'a>, T: Deserialize<'a>>(text: R) -> Read<T> {
     let mut reader = serde_json::Deserializer::new(text);
     let value = object(&mut reader)?;
@@ -48,16 +48,15 @@ pub fn read<'a, R: de::Read<'a>, T: Deserialize<'a>>(text: R) -> Read<T> {
     Ok(value)
 }
 
-/// A struct that is written as an object. The code that serde derives would take an array too,
-/// element by element.
+/// A struct that is written as an object. The code that serde derives would also accept an array, element by element.
 fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(reader: D) -> Result<T, D::Error> {
     reader.deserialize_map(Fields(PhantomData))
 }
 
-/// A field that is written as an object, `null` being none: for the structs within a kind's spec.
+/// A field that is written as an object, or `null` for None: for the structs within a kind's spec.
 ///
 /// # Errors
-/// What is there instead.
+/// When the value is neither.
 pub fn object_or_null<'de, D, T>(reader: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -103,12 +102,12 @@ pub struct Review<'a, O = Read<Object<'a>>> {
     /// `AdmissionReview`.
     #[serde(borrow, default)]
     pub kind: Cow<'a, str>,
-    /// What is asked.
+    /// The request.
     #[serde(borrow, default, deserialize_with = "object_or_null")]
     pub request: Option<Request<'a, O>>,
 }
 
-/// What is asked: may this operation on this object go on?
+/// The request: whether this operation on this object is allowed.
 #[derive(Debug, Deserialize)]
 #[serde(
     rename_all = "camelCase",
@@ -139,17 +138,16 @@ pub struct Request<'a, O = Read<Object<'a>>> {
     pub old_object: Option<O>,
 }
 
-/// A part of a review that was read, or why it cannot be.
+/// A part of a review, or why it cannot be read.
 pub type Read<T> = serde_json::Result<T>;
 
 impl<'a> Review<'a> {
     /// Reads a review.
     ///
     /// # Errors
-    /// What is wrong with it. What is wrong with its objects is in the review: its uid is to be
-    /// answered all the same.
+    /// When the review is malformed. Errors in its objects are part of the result: the answer still needs its uid.
     pub fn read(body: &'a [u8]) -> Read<Self> {
-        // At once with its objects, which then are gone through only once.
+        // Together with its objects, so that these are parsed only once.
         if let Ok(text) = std::str::from_utf8(body)
             && let Ok(review) = read::<_, Review<'a, Strict<Object<'a>>>>(StrRead::new(text))
         {
@@ -218,7 +216,7 @@ pub struct UserInfo<'a> {
     pub username: Cow<'a, str>,
 }
 
-/// An object as far as admission looks at it. The rest is neither parsed nor copied.
+/// The part of an object that admission reads. The rest is neither parsed nor copied.
 #[derive(Debug, Deserialize)]
 pub struct Object<'a> {
     /// Names and annotations.
@@ -232,7 +230,7 @@ pub struct Object<'a> {
     pub status: Option<&'a RawValue>,
 }
 
-/// The part of `metadata` that admission looks at.
+/// The part of `metadata` that admission reads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata<'a> {
@@ -242,15 +240,15 @@ pub struct Metadata<'a> {
     /// The beginning of the name to be.
     #[serde(borrow, default)]
     pub generate_name: Cow<'a, str>,
-    /// The annotations as JSON text, `null` being none: [`Object::annotations`] reads them.
+    /// The annotations as JSON text, or `null` without any: [`Object::annotations`] parses them.
     #[serde(borrow)]
     annotations: Option<&'a RawValue>,
     /// Absent in the mutating review of a CREATE.
     pub creation_timestamp: Option<DateTime<Utc>>,
 }
 
-/// The annotations of an object, of which only those with certain keys are kept. A review may hold
-/// hundreds of thousands, and a map of them takes ten times the memory of their text.
+/// The annotations of an object with certain keys. The others are skipped: a review may have hundreds of thousands, and
+/// a map of them takes ten times the memory of their text.
 struct Selected<'k>(&'k [&'k str]);
 
 impl<'de> DeserializeSeed<'de> for Selected<'_> {
@@ -276,9 +274,9 @@ impl<'de> Visitor<'de> for Selected<'_> {
                 return Err(A::Error::custom("an annotation must be a string"));
             }
             if let Some(key) = key {
-                // Empty, if there is an escape in it that means no character.
+                // Empty, if it contains an invalid escape.
                 let value = serde_json::from_str(value.get()).unwrap_or_default();
-                // Where a key occurs twice, the last one counts, as for the API server.
+                // The last of several values of a key counts, as in the API server.
                 selected.insert(key.to_owned(), value);
             }
         }
@@ -319,7 +317,7 @@ impl Object<'_> {
         }
     }
 
-    /// The annotations with these keys; `None` where the object has no annotations at all.
+    /// The annotations with these keys; `None` if the object has no annotations at all.
     ///
     /// # Errors
     /// When the annotations are not an object of strings, which the API server never sends.
@@ -333,7 +331,7 @@ impl Object<'_> {
     }
 }
 
-/// What is answered.
+/// The answer.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
@@ -344,7 +342,7 @@ pub struct Response {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// `JSONPatch`, where there is a patch.
+    /// `JSONPatch`, if there is a patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch_type: Option<&'static str>,
     /// The operations of the patch; on the wire their JSON in base64.
@@ -400,7 +398,7 @@ impl Response {
         }
     }
 
-    /// The object breaks rules: answered as the API server answers for its own kinds.
+    /// A rejection because of rules, in the form that the API server uses for its own kinds.
     pub fn refuse(uid: &str, group: &str, kind: &str, name: &str, faults: &[Fault]) -> Self {
         let name = line(name, MAX_NAME_LEN);
         let joined = faults::join(faults);

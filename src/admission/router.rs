@@ -71,7 +71,7 @@ async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
         let message = "the body must be application/json, not encoded";
         return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
     }
-    // The listener has read it as a whole, and bounded it.
+    // The listener has read and bounded the whole body.
     to_bytes(body, usize::MAX)
         .await
         .map_err(|_| error(StatusCode::BAD_REQUEST, "the body did not come to its end"))
@@ -97,8 +97,7 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
     };
     let verdict = (webhook.judge)(&request, (webhook.clock)());
     webhook.metrics.refused(&verdict.faults);
-    // What is not ours is cleaned: neither form of the log escapes all that could make a line of its
-    // own or turn the text around.
+    // User input is escaped: neither log format escapes all characters that start a new line or reverse the text.
     tracing::info!(
         uid = &*short(&request.uid),
         webhook = webhook.path,
@@ -130,7 +129,7 @@ fn error(status: StatusCode, message: &str) -> Response {
 fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
     match serde_json::to_vec(body) {
         Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        // Nothing that is answered has a map with keys other than texts.
+        // All maps in an answer have strings as keys.
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -15,10 +15,10 @@ use serde_path_to_error::{Path, Segment};
 use super::faults::{Fault, MAX_FAULTS};
 use super::{bounds, review};
 
-/// As many warnings are given: the API server hands on no more than 4096 characters of them.
+/// The maximum number of warnings. The API server passes on at most 4096 characters of them.
 const MAX_WARNINGS: usize = 64;
 
-/// What is judged: one version of an object, as far as rules look at it.
+/// One version of an object, as far as the rules read it.
 #[derive(Debug)]
 pub struct Subject<'a, S> {
     /// `metadata.name`, or `metadata.generateName` while the API server has not made a name yet.
@@ -31,10 +31,10 @@ pub struct Subject<'a, S> {
     pub spec: &'a S,
 }
 
-/// What the rules found.
+/// The result of the rules.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Any of these refuses the object.
+    /// Any of these rejects the object.
     pub faults: Vec<Fault>,
     /// Warnings for the user about an accepted object.
     pub warnings: Vec<String>,
@@ -55,14 +55,14 @@ impl Findings {
         }
     }
 
-    /// Refuses a name of more than so many bytes.
+    /// Rejects a name that is too long.
     pub fn check_name<S>(&mut self, subject: &Subject<'_, S>, most: usize) {
         if subject.name.len() > most {
             self.fault(Fault::too_long("metadata.name", subject.name, most));
         }
     }
 
-    /// Refuses a number out of bounds. One that is not given is within.
+    /// Rejects a number out of bounds. An absent number is valid.
     pub fn check_number(
         &mut self,
         field: &str,
@@ -83,25 +83,24 @@ impl Findings {
         self.fault(Fault::invalid(field, value, &detail));
     }
 
-    /// Adds what another look at the same object found.
+    /// Adds the result of other rules for the same object.
     pub fn extend(&mut self, other: Self) {
         other.faults.into_iter().for_each(|fault| self.fault(fault));
         other.warnings.into_iter().for_each(|text| self.warn(text));
     }
 
-    /// Whether there are so many faults that it is no use to look for more. A rule over a list that
-    /// the user makes as long as they like should look here.
+    /// Whether the maximum number of faults is reached. A rule over a list of arbitrary length should stop then.
     pub fn is_full(&self) -> bool {
         self.faults.len() >= MAX_FAULTS
     }
 }
 
-/// Who asks for what, as far as annotations that the webhook records depend on it.
+/// The part of a request on which the annotations written by the webhook depend.
 #[derive(Debug)]
 pub struct Request<'a, S> {
     /// `userInfo.username`.
     pub user: &'a str,
-    /// The stored object that an UPDATE replaces; none on CREATE.
+    /// The stored object that an UPDATE replaces; None on CREATE.
     pub old: Option<Subject<'a, S>>,
     /// The object as it was sent, defaulted.
     pub new: Subject<'a, S>,
@@ -109,8 +108,8 @@ pub struct Request<'a, S> {
     pub now: DateTime<Utc>,
 }
 
-/// An annotation that only the webhook writes: its key, and the value that it must have.
-/// `None` takes away what a client put there.
+/// An annotation that only the webhook writes: its key, and the value that it must have. `None` removes the value of a
+/// client.
 pub type Recorded = (&'static str, Option<String>);
 
 /// The rules of one kind. All functions are pure.
@@ -120,17 +119,16 @@ pub trait Rules: 'static {
     /// The typed spec. Absent fields must be left out when it is serialised: defaulting is the
     /// difference between the spec before and after [`Rules::default`].
     type Spec: DeserializeOwned + Serialize + Default;
-    /// The typed status, as far as rules look at it.
+    /// The typed status, as far as the rules read it.
     type Status: DeserializeOwned + Default;
 
     /// The annotations that [`Rules::record`] decides: no client may write them.
     const RECORDED: &'static [&'static str] = &[];
 
-    /// Fills in what is missing, and changes nothing that is there. A second pass changes nothing.
+    /// Sets missing fields, and changes no others. Idempotent.
     fn default(spec: &mut Self::Spec);
 
-    /// The part of the spec that may be large and that defaulting leaves as it is: it is not
-    /// compared.
+    /// The part of the spec that may be large and that defaulting does not change. It is not compared.
     fn bulk(_spec: &mut Self::Spec) -> Option<&mut Value> {
         None
     }
@@ -140,17 +138,17 @@ pub trait Rules: 'static {
         Vec::new()
     }
 
-    /// Judges one version of an object by itself. Only warnings may depend on `now`.
+    /// Validates one version of an object by itself. Only warnings may depend on `now`.
     fn check(subject: &Subject<'_, Self::Spec>, now: DateTime<Utc>) -> Findings;
 
-    /// Rules that only the webhook applies: limits that came after objects beyond them may have been
-    /// stored, and that the reconciler holds by other means.
+    /// Rules that only the webhook applies: limits that were added when objects beyond them may have been stored
+    /// already. The reconciler enforces them by other means.
     fn check_limits(_spec: &Self::Spec) -> Findings {
         Findings::default()
     }
 
-    /// Judges a change: immutability. Both versions are defaulted. The status is `None` when it
-    /// cannot be read: a kind that forbids changes from some point on takes that point as reached.
+    /// Validates a change: immutability. Both versions are defaulted. The status is `None` when it cannot be read: a
+    /// kind that forbids changes from some point on must then treat that point as reached.
     fn check_update(
         _old: &Subject<'_, Self::Spec>,
         _status: Option<&Self::Status>,
@@ -168,7 +166,7 @@ pub fn decode<T: DeserializeOwned + Default>(at: &str, raw: Option<&Value>) -> R
     let Some(raw) = raw.filter(|value| !value.is_null()) else {
         return Ok(T::default());
     };
-    // An array would pass for a struct in serde's eyes, element by element.
+    // serde would read an array as a struct, element by element.
     if !raw.is_object() {
         return Err(Fault::type_invalid(at, raw, "must be an object"));
     }
@@ -183,7 +181,7 @@ pub fn decode<T: DeserializeOwned + Default>(at: &str, raw: Option<&Value>) -> R
     })
 }
 
-/// The value at that path, or the last that there is on the way to it.
+/// The value at that path, or at its longest existing prefix.
 fn found<'a>(raw: &'a Value, path: &Path) -> &'a Value {
     let mut value = raw;
     for segment in path {
@@ -200,7 +198,7 @@ fn found<'a>(raw: &'a Value, path: &Path) -> &'a Value {
     value
 }
 
-/// What serde expected, in the words of the API rather than of Rust.
+/// The type that serde expected, in the API's wording.
 fn must_be(message: &str) -> String {
     let Some((_, expected)) = message.rsplit_once("expected ") else {
         return message.to_owned();
@@ -232,8 +230,8 @@ pub fn read<T: DeserializeOwned + Default>(
     if let Some(fault) = bounds::exceeded(at, text) {
         return Ok(Err(fault));
     }
-    // The short way, which takes nothing that the other would not. It stops at a key that stands
-    // twice, of which the last counts, and cannot name the field that is wrong.
+    // The fast path. It accepts nothing that the slow path rejects. It fails at a duplicate key, of which the last
+    // value counts, and cannot name the malformed field.
     if let Ok(value) = review::read(StrRead::new(text)) {
         return Ok(Ok(value));
     }
@@ -241,8 +239,8 @@ pub fn read<T: DeserializeOwned + Default>(
     Ok(decode(at, Some(&value)))
 }
 
-/// The way from the JSON text of a stored object's spec to one that may be acted on: decoded,
-/// defaulted and checked by the same rules as in the webhook.
+/// Turns the JSON text of a stored object's spec into a typed spec that a reconciler may act on: decodes it, sets the
+/// defaults, and validates it by the same rules as the webhook.
 ///
 /// # Errors
 /// The faults, for condition `Accepted=False`.

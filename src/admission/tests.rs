@@ -337,14 +337,14 @@ async fn a_review_for_another_kind_or_without_object_is_a_bad_request_with_its_u
 }
 
 #[tokio::test]
-async fn warnings_are_handed_on_cut_and_clean() {
+async fn warnings_are_truncated_and_escaped() {
     let object = json!({ "metadata": { "name": "x" }, "spec": { "color": "grey" } });
     let answer = judged(VALIDATE, &json!({ "object": object })).await;
     assert_eq!(answer["warnings"], json!(["grey is dull"]));
 }
 
 #[test]
-fn what_is_logged_of_a_request_stays_within_its_line() {
+fn the_log_entry_of_a_request_is_one_line() {
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
     impl std::io::Write for Log {
@@ -402,7 +402,7 @@ async fn an_unreadable_status_counts_as_one_that_forbids_changes() {
 }
 
 #[tokio::test]
-async fn what_is_no_review_is_a_4xx_with_one_line() {
+async fn a_malformed_review_is_a_4xx_with_one_line() {
     let version = review(&json!({})).replace("admission.k8s.io/v1", "admission.k8s.io/v1beta1");
     let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
     for (body, code, words) in [

@@ -1,11 +1,10 @@
-//! `my-operator admit`: manifests judged by the webhook's rules, with no cluster.
+//! `my-operator admit`: checks manifests by the webhook's rules, without a cluster.
 //!
-//! [`read`] brings in the files and [`yaml`] cuts and reads them as kubectl does. [`object`] asks what
-//! the API server would ask of an object that is created now: the [`schema`] of its kind, then the two
-//! judges of the kind that the webhook itself calls. No rule is written down a second time here.
-//! [`report`] says what was found.
+//! [`read`] reads the files, and [`yaml`] splits and parses them as kubectl does. [`object`] makes the checks of the
+//! API server on the creation of an object: the [`schema`] of its kind, then the two handlers of the kind that the
+//! webhook calls, too. No rule is implemented twice. [`report`] prints the results.
 //!
-//! Nothing of the running operator is started: no runtime, no logs, no client.
+//! No part of the running operator is started: no runtime, no logs, no client.
 
 pub mod object;
 pub mod read;
@@ -54,7 +53,7 @@ pub enum Output {
     Json,
 }
 
-/// Does what the flags say and returns the exit code.
+/// Runs the command and returns the exit code.
 ///
 /// # Errors
 /// When `out` or `errors` cannot be written to.
@@ -65,7 +64,7 @@ pub fn run(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> io::Result<u8> {
-    let books: Vec<Rulebook> = kinds.iter().map(|kind| Rulebook::of(kind)).collect();
+    let books: Vec<Rulebook> = kinds.iter().map(|kind| Rulebook::new(kind)).collect();
     let mut judged = Vec::new();
     for path in &flags.filenames {
         read::sources(path, flags.recursive, &mut |source| {
@@ -82,17 +81,17 @@ pub fn run(
         Output::Json => report::json(&judged, out, errors),
     };
     match printed {
-        // `| head` has seen enough.
+        // The reader has closed the pipe, as `| head` does.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         printed => printed?,
     }
     if judged.is_empty() {
         writeln!(errors, "error: no objects passed to admit")?;
     }
-    Ok(Summary::of(&judged).exit_code())
+    Ok(Summary::new(&judged).exit_code())
 }
 
-/// Judges every document of a file.
+/// Checks every document of a file.
 pub fn judge(source: &Source, books: &[Rulebook], now: DateTime<Utc>) -> Vec<Judged> {
     let file = Judged {
         file: source.name.clone(),

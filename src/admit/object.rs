@@ -18,7 +18,7 @@ use crate::kinds::template::has_form_of_label;
 /// The user name in place of the creator's, which is not known here. Webhooks may write it into the object.
 const UNKNOWN_USER: &str = "(its creator)";
 
-/// A kind with what judging needs of it, made once for all objects.
+/// The rules of a kind, prepared once for all objects.
 #[derive(Debug)]
 pub struct Rulebook {
     admission: Admission,
@@ -30,7 +30,7 @@ pub struct Rulebook {
 
 impl Rulebook {
     /// The rulebook of a kind.
-    pub fn of(kind: &Kind) -> Self {
+    pub fn new(kind: &Kind) -> Self {
         let crd = (kind.crd)();
         let group = crd.spec.group;
         let served = crd
@@ -63,7 +63,7 @@ pub fn judge(at: &Judged, node: &Node, books: &[Rulebook], now: DateTime<Utc>) -
     judged
 }
 
-/// `of` is what an item of a list is where it does not say so itself: its apiVersion and its kind.
+/// `of` is the apiVersion and kind of the items of a list that do not have their own.
 fn visit(
     at: &Judged,
     node: &Node,
@@ -130,7 +130,7 @@ impl Judged {
         books: &[Rulebook],
         now: DateTime<Utc>,
     ) {
-        // Our group without a version is a slip, and none of another's.
+        // Our group without a version is a mistake, not a foreign kind.
         let group = api_version.split('/').next().unwrap_or_default();
         let mut ours = books.iter().filter(|book| book.group == group).peekable();
         if ours.peek().is_none() {
@@ -167,7 +167,7 @@ impl Judged {
         }
     }
 
-    /// Both judges of the kind, in the API server's order. `faults` are those found so far.
+    /// Runs both handlers of the kind, in the API server's order. `faults` are those found so far.
     fn ask_the_webhook(
         &mut self,
         node: &Node,
@@ -176,7 +176,7 @@ impl Judged {
         now: DateTime<Utc>,
         mut faults: Vec<Fault>,
     ) {
-        // What a client writes there is dropped when an object is created.
+        // The API server drops a client's values here when an object is created.
         if let Some(fields) = object.as_object_mut() {
             fields.remove("status");
         }
@@ -198,7 +198,7 @@ impl Judged {
         let verdict = review(&object, book.admission.mutate).and_then(|mutation| {
             let operations = json!(mutation.response.patch);
             let patch: json_patch::Patch = serde_json::from_value(operations)?;
-            // Operations that do not fit leave the object as it is: the validating side says why.
+            // Operations that do not apply leave the object unchanged: the validating handler reports the reason.
             let _ = json_patch::patch(&mut object, &patch);
             self.patch = Some(mutation.response.patch);
             review(&object, book.admission.validate)
@@ -209,10 +209,10 @@ impl Judged {
                 if !verdict.response.allowed && verdict.faults.is_empty() {
                     faults.extend(unexplained(&verdict.response, &faults));
                 }
-                // A wrong type is found by the schema and by the decoder, a number out of its bounds by the
-                // schema and by a rule of the kind.
+                // Both the schema and the decoder report a wrong type, and both the schema and a rule of the kind a
+                // number out of bounds.
                 let said: Vec<String> = faults.iter().map(|fault| fault.field.clone()).collect();
-                let news = verdict.faults.into_iter().filter(|fault| {
+                let new_faults = verdict.faults.into_iter().filter(|fault| {
                     let again = match fault.reason {
                         Reason::TypeInvalid => true,
                         Reason::Invalid => fault.field.starts_with("spec."),
@@ -220,7 +220,7 @@ impl Judged {
                     };
                     !(again && said.contains(&fault.field))
                 });
-                faults.extend(news);
+                faults.extend(new_faults);
             }
             Err(error) => faults.push(Fault::invalid("", Value::Null, &error.to_string())),
         }
@@ -239,8 +239,8 @@ impl Judged {
     }
 }
 
-/// A refusal without faults: the object could not be read. Whatever of `metadata` kept it from being
-/// read is in `faults` already.
+/// A rejection without faults: the object could not be read. If that is due to `metadata`, the fault is in `faults`
+/// already.
 fn unexplained(response: &Response, faults: &[Fault]) -> Option<Fault> {
     if !faults.is_empty() {
         return None;
@@ -250,7 +250,7 @@ fn unexplained(response: &Response, faults: &[Fault]) -> Option<Fault> {
     Some(Fault::invalid("", Value::Null, message))
 }
 
-/// What the API server wants of `metadata`, as far as it can be seen in a file.
+/// The API server's checks of `metadata`, as far as they need no cluster.
 fn check_metadata(object: &Value) -> Vec<Fault> {
     let metadata = match rules::decode::<ObjectMeta>("metadata", object.get("metadata")) {
         Ok(metadata) => metadata,

@@ -4,18 +4,18 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The longest file that is read. A stream of many objects may be long; an endless one must end.
+/// The maximum size of a file. A stream of many objects may be long, but not endless.
 const MAX_FILE_LEN: u64 = 16 * 1024 * 1024;
 
-/// What kubectl reads from a folder.
+/// The extensions of the files that kubectl reads from a folder.
 const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
-/// A file that was to be read.
+/// A file, or why it could not be read.
 #[derive(Debug)]
 pub struct Source {
-    /// As it is shown.
+    /// The name for the report.
     pub name: String,
-    /// Its text, or one sentence on why there is none.
+    /// Its text, or one sentence on why it could not be read.
     pub text: Result<String, String>,
 }
 
@@ -28,8 +28,8 @@ impl Source {
     }
 }
 
-/// Hands on every file that a path of the command line means: itself, standard input for `-`, and
-/// for a folder the manifests in it, in the order of their names.
+/// Reads every file that a path of the command line means: the file itself, standard input for `-`, and for a folder
+/// the manifests in it, in the order of their names.
 pub fn sources(path: &Path, recursive: bool, each: &mut dyn FnMut(Source)) {
     if path == Path::new("-") {
         each(Source::of(path, text(&mut io::stdin().lock())));
@@ -56,7 +56,7 @@ fn folder(path: &Path, recursive: bool, each: &mut dyn FnMut(Source)) {
     };
     entries.sort();
     for path in entries {
-        // Links to folders are not followed: they may lead in a circle.
+        // Links to folders are not followed: they may form a cycle.
         let is_folder = path.symlink_metadata().is_ok_and(|found| found.is_dir());
         if is_folder {
             if recursive {
@@ -93,7 +93,7 @@ fn text(from: &mut dyn Read) -> Result<String, String> {
     decode(bytes)
 }
 
-/// UTF-8 or, where a byte order mark says so, UTF-16: what kubectl reads too.
+/// UTF-8 or, with a byte order mark, UTF-16, as in kubectl.
 pub fn decode(bytes: Vec<u8>) -> Result<String, String> {
     let utf16 = |bytes: &[u8], unit: fn([u8; 2]) -> u16| {
         let (pairs, rest) = bytes.as_chunks();

@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The report, for users and for programs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::admission::faults::{Reason, clean};
 use crate::admission::patch::Operation;
 
-/// What became of a document, or of a file that could not be read.
+/// The result for a document, or for a file that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judged {
@@ -21,7 +21,7 @@ pub struct Judged {
     pub item: Option<String>,
     /// The line in the file, from 1.
     pub line: Option<usize>,
-    /// The column of what cannot be read, from 1, where it is known.
+    /// The column of a syntax error, from 1, if known.
     pub column: Option<usize>,
     /// The object's `apiVersion`.
     pub api_version: Option<String>,
@@ -31,20 +31,20 @@ pub struct Judged {
     pub namespace: Option<String>,
     /// The object's `metadata.name`, else `metadata.generateName`.
     pub name: Option<String>,
-    /// What became of it.
+    /// The outcome.
     pub result: Outcome,
     /// Why it is unreadable.
     pub error: Option<String>,
-    /// Why it is refused.
+    /// Why it is rejected.
     pub faults: Vec<Found>,
     /// The warnings about an accepted object.
     pub warnings: Vec<String>,
-    /// What defaulting does: operations of RFC 6902.
+    /// The changes of defaulting: operations of RFC 6902.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<Vec<Operation>>,
 }
 
-/// What became of a document.
+/// The outcome for a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Outcome {
@@ -52,7 +52,7 @@ pub enum Outcome {
     Accepted,
     /// It breaks rules.
     Refused,
-    /// It is of a kind that this program does not judge.
+    /// It is of a kind that this program does not check.
     PassedOver,
     /// It could not be read.
     #[default]
@@ -77,24 +77,24 @@ pub struct Found {
 pub enum Why {
     /// The schema has no such field.
     UnknownField,
-    /// The group is ours, but has no such kind or version.
+    /// The group is ours, but does not have this kind or version.
     NoMatch,
-    /// A cause in the API's own words.
+    /// A cause in the API's own wording.
     #[serde(untagged)]
     Field(Reason),
 }
 
-/// How many documents met which end.
+/// The number of documents by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// They obey the rules.
+    /// Documents that obey the rules.
     pub accepted: usize,
-    /// They break rules.
+    /// Documents that break rules.
     pub refused: usize,
-    /// They are of other kinds.
+    /// Documents of other kinds.
     pub passed_over: usize,
-    /// They, or their file, could not be read.
+    /// Documents and files that could not be read.
     pub unreadable: usize,
 }
 
@@ -105,8 +105,8 @@ struct Report<'a> {
 }
 
 impl Summary {
-    /// Counts.
-    pub fn of(judged: &[Judged]) -> Self {
+    /// Counts the outcomes.
+    pub fn new(judged: &[Judged]) -> Self {
         let count = |result| judged.iter().filter(|one| one.result == result).count();
         Self {
             accepted: count(Outcome::Accepted),
@@ -116,7 +116,7 @@ impl Summary {
         }
     }
 
-    /// 2 if anything could not be read, or nothing was there; else 1 if anything was refused.
+    /// 2 if anything could not be read, or there was no document; else 1 if any object was rejected.
     pub fn exit_code(self) -> u8 {
         if self.unreadable > 0 || self == Self::default() {
             2
@@ -127,7 +127,7 @@ impl Summary {
 }
 
 impl Judged {
-    /// Where it stands: `file:line: document 2, items[0]`.
+    /// Its position: `file:line: document 2, items[0]`.
     fn place(&self, line: Option<usize>) -> String {
         let mut place = self.file.clone();
         if let Some(line) = line {
@@ -161,7 +161,7 @@ impl Judged {
     }
 }
 
-/// One line for each fault, for people; what cannot be read goes to `errors`.
+/// One line for each fault, for users. Unreadable files and documents are reported to `errors`.
 pub fn text(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
     for file in judged.chunk_by(|a, b| a.file == b.file) {
         for one in file {
@@ -199,14 +199,14 @@ pub fn text(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> i
         refused,
         passed_over,
         unreadable,
-    } = Summary::of(judged);
+    } = Summary::new(judged);
     writeln!(
         out,
         "{accepted} accepted, {refused} refused, {passed_over} passed over, {unreadable} unreadable"
     )
 }
 
-/// The kinds of a file that are passed over, in one line.
+/// The skipped kinds of a file, in one line.
 fn note(file: &[Judged], out: &mut dyn Write) -> io::Result<()> {
     let others = file.iter().filter(|one| one.result == Outcome::PassedOver);
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
@@ -231,11 +231,10 @@ pub fn json(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> i
     }
     let report = Report {
         results: judged,
-        summary: Summary::of(judged),
+        summary: Summary::new(judged),
     };
     let text = serde_json::to_string_pretty(&report)?;
-    // JSON lets characters through that rewrite a terminal. They stand in texts alone, where an
-    // escape means the same.
+    // JSON allows characters that rewrite a terminal. They occur only in strings, where an escape means the same.
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_ascii() && c != '\u{7f}' || c.escape_debug().count() == 1 {

@@ -1,8 +1,8 @@
-//! The part of the API server's own judgement that comes before the webhook's: fields that the CRD
-//! does not have, JSON types, and the bounds of numbers.
+//! The checks that the API server makes before it calls the webhook: fields that the CRD does not have, JSON types, and
+//! the bounds of numbers.
 //!
-//! Only what the CRDs of this project use is known here; a test names every keyword that is new.
-//! A `null` in place of a field counts as no field, as the API server has it (tried on 1.36).
+//! Only the schema keywords of this project's CRDs are implemented; a test fails at any other. A `null` counts as an
+//! absent field, as in the API server (tried on 1.36).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::admission::faults::Fault;
 
-/// What the schema finds in an object.
+/// The violations of the schema in an object.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// The paths of fields that the schema does not have.
     pub unknown: Vec<String>,
-    /// Values of another JSON type, and numbers out of their bounds.
+    /// Values of the wrong JSON type, and numbers out of bounds.
     pub values: Vec<Fault>,
 }
 
@@ -39,7 +39,7 @@ const METADATA: [&str; 15] = [
     "uid",
 ];
 
-/// Judges a whole object.
+/// Checks a whole object.
 pub fn check(schema: &JSONSchemaProps, object: &Value) -> Findings {
     let mut findings = Findings::default();
     let properties = schema.properties.iter().flatten();
@@ -59,7 +59,7 @@ pub fn check(schema: &JSONSchemaProps, object: &Value) -> Findings {
             },
         }
     }
-    // The status of an object that is created is dropped before its types are looked at.
+    // On creation, the API server drops the status before it checks its types.
     findings
         .values
         .retain(|fault| !fault.field.starts_with("status"));
@@ -121,9 +121,9 @@ fn walk(path: &str, schema: &JSONSchemaProps, value: &Value, findings: &mut Find
     }
 }
 
-/// In the words of the API server; how a number that is no integer would be written is not known here.
+/// In the API server's wording. Its format for a number that is not an integer is not known here.
 fn out_of_bounds(path: &str, schema: &JSONSchemaProps, number: i64) -> Option<Fault> {
-    // As wide as the bounds are: those that numbers of Kubernetes have are exact.
+    // As wide as the bounds; those of Kubernetes' numbers are exact.
     #[allow(clippy::cast_precision_loss)]
     let wide = number as f64;
     let (word, bound) = match (schema.minimum, schema.maximum) {
@@ -135,7 +135,7 @@ fn out_of_bounds(path: &str, schema: &JSONSchemaProps, number: i64) -> Option<Fa
     Some(Fault::invalid(path, number, &detail))
 }
 
-/// The name of the JSON type in the API server's words.
+/// The API server's name of the JSON type.
 fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -54,7 +54,7 @@ fn error(text: &str) -> String {
 }
 
 fn books() -> Vec<Rulebook> {
-    REGISTRY.iter().map(|kind| Rulebook::of(kind)).collect()
+    REGISTRY.iter().map(|kind| Rulebook::new(kind)).collect()
 }
 
 fn judge(text: &str) -> Vec<Judged> {
@@ -169,7 +169,7 @@ fn a_file_is_cut_at_its_separators() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_with_its_place() {
+fn syntax_errors_are_reported_with_their_position() {
     for (text, words) in [
         (
             "a: 1\nb: {{ .Values.b }}\n",
@@ -349,7 +349,7 @@ fn what_the_api_server_refuses_before_it_asks_the_webhook_is_found() {
 }
 
 #[test]
-fn null_is_as_good_as_absent() {
+fn null_counts_as_absent() {
     let text = format!(
         "{AT}metadata: {{name: a, labels: null, creationTimestamp: null}}\nspec: {{schedule: now, command: x, image: ~, template: {{metadata: ~, spec: ~}}}}\nstatus: ~\n"
     );
@@ -389,7 +389,7 @@ fn metadata_must_name_the_object() {
 }
 
 #[test]
-fn objects_of_others_are_passed_over_and_ours_are_not() {
+fn objects_of_other_kinds_are_skipped() {
     let result = |text: &str| judge(text)[0].result;
     assert_eq!(
         result("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"),
@@ -495,7 +495,7 @@ fn hostile_text_does_not_reach_the_terminal() {
 }
 
 #[test]
-fn the_worst_end_decides_the_exit_code() {
+fn the_worst_outcome_decides_the_exit_code() {
     let code = |accepted, refused, passed_over, unreadable| {
         let summary = Summary {
             accepted,
@@ -514,7 +514,7 @@ fn the_worst_end_decides_the_exit_code() {
 }
 
 #[test]
-fn numbers_out_of_the_bounds_of_a_schema_are_told_in_the_words_of_the_api_server() {
+fn numbers_out_of_the_bounds_of_a_schema_are_reported_in_the_api_servers_wording() {
     let schema: JSONSchemaProps = serde_json::from_value(json!({"properties": {"spec": {
         "type": "object",
         "properties": {"size": {"type": "integer", "minimum": 0, "maximum": 10}},
@@ -637,14 +637,14 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_judged(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn any_bytes_are_checked_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         if let Ok(text) = decode(bytes) {
             lines(&judge(&text));
         }
     }
 
     #[test]
-    fn any_text_made_of_the_stuff_of_manifests_is_judged(
+    fn any_text_made_of_pieces_of_manifests_is_checked(
         words in prop::collection::vec(prop::sample::select(&[
             "apiVersion: ", "cnat.programming-kubernetes.info/v1alpha1", "\n", "\n", "\n  ", "\n    ",
             "kind: ", "At", "List", "metadata: ", "name: ", "spec: ", "template: ", "items: ", "- ",
@@ -654,7 +654,7 @@ proptest! {
         ][..]), 0..60)
     ) {
         let judged = judge(&words.concat());
-        prop_assert!(Summary::of(&judged).exit_code() <= 2);
+        prop_assert!(Summary::new(&judged).exit_code() <= 2);
         lines(&judged);
     }
 }

@@ -1,13 +1,12 @@
-//! Text to documents, as kubectl reads it.
+//! Parses text into documents, as kubectl does.
 //!
-//! kubectl cuts a file at lines that begin with `---` and hands each piece to Go's `sigs.k8s.io/yaml`,
-//! which reads YAML 1.1: `yes` is a boolean and `0755` is octal. A reader that follows YAML 1.2 would
-//! judge another object than the one that kubectl sends. So the events of the parser are put together
-//! here, with the scalars of that library (`tests/admit/kubectl.tsv` is its answer to many of them),
-//! and each node knows its line.
+//! kubectl splits a file at lines that begin with `---` and passes each piece to Go's `sigs.k8s.io/yaml`, which reads
+//! YAML 1.1: `yes` is a boolean and `0755` is octal. A YAML 1.2 parser would check another object than the one that
+//! kubectl sends. So this module builds the nodes from the parser's events, with the scalars of that library
+//! (`tests/admit/kubectl.tsv` has its answers to many of them), and each node knows its line.
 //!
-//! Where kubectl is silent about what can only be a mistake, this is not: a key that stands twice, and
-//! text behind the end of a document, are errors here.
+//! This module is stricter than kubectl about obvious mistakes: a duplicate key, and text after the end of a document,
+//! are errors here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -25,16 +24,16 @@ const MAX_TEXT_LEN: usize = 32 * 1024 * 1024;
 /// How deep a document may be nested.
 const MAX_DEPTH: usize = 100;
 
-/// The longest name with dots in it whose line is looked for: those of labels and annotations have at
-/// most 253 + 1 + 63 characters.
+/// The longest name with dots whose line is searched: those of labels and annotations have at most 253 + 1 + 63
+/// characters.
 const MAX_NAME_LEN: usize = 317;
 
-/// What could not be read, and where.
+/// A syntax error and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The line in the file, from 1.
     pub line: usize,
-    /// The column, from 1, where it is known.
+    /// The column, from 1, if known.
     pub column: Option<usize>,
     /// One sentence.
     pub message: String,
@@ -77,7 +76,7 @@ pub struct Entry {
     pub line: usize,
     /// Its value.
     pub node: Rc<Node>,
-    /// Brought in by the merge key `<<`.
+    /// Merged by the merge key `<<`.
     merged: bool,
 }
 
@@ -139,8 +138,7 @@ impl Node {
         }
     }
 
-    /// The line of a field, such as `spec.containers[0].image`; of its nearest parent where there
-    /// is no such field.
+    /// The line of a field, such as `spec.containers[0].image`, or of its nearest existing parent.
     pub fn line_of(&self, path: &str) -> usize {
         self.find(path).unwrap_or(self.line)
     }
@@ -158,7 +156,7 @@ impl Node {
                     Some(path) => (path, "]"),
                     None => (path.strip_prefix('.').unwrap_or(path), ""),
                 };
-                // A name may hold dots and brackets itself: the longest one that is there wins.
+                // A name may contain dots and brackets: the longest existing one wins.
                 let inner = path.char_indices().take(MAX_NAME_LEN);
                 let inner = inner.filter(|(_, c)| ".[]".contains(*c));
                 let mut ends: Vec<usize> = inner.map(|(end, _)| end).collect();
@@ -176,7 +174,7 @@ impl Node {
     }
 }
 
-/// Hands on the documents of a file, one at a time; empty ones are left out.
+/// The documents of a file, one at a time, without empty ones.
 pub fn documents(text: &str, each: &mut dyn FnMut(Document)) {
     for piece in pieces(text) {
         match piece {
@@ -192,7 +190,7 @@ pub fn documents(text: &str, each: &mut dyn FnMut(Document)) {
 /// The text between the lines that begin with `---`, with the number of its first line.
 fn pieces(text: &str) -> Vec<Result<(usize, &str), Unreadable>> {
     let mut pieces = Vec::new();
-    // Where the present piece begins; none behind a separator that is none.
+    // The start of the current piece; None after an invalid separator.
     let mut open = Some((1, 0));
     let mut end = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {
@@ -221,13 +219,13 @@ fn pieces(text: &str) -> Vec<Result<(usize, &str), Unreadable>> {
     pieces
 }
 
-/// One document of YAML, or any number of JSON values one behind the other.
+/// One YAML document, or any number of consecutive JSON values.
 fn read_piece(line: usize, text: &str, each: &mut dyn FnMut(Document)) {
     let mut start = 0;
     let mut line = line;
     if text.trim_start().starts_with('{') {
-        // Only where each value ends is asked of the JSON parser: what it accepts is read like YAML,
-        // which gives the lines. What it does not accept is YAML in the first place.
+        // The JSON parser only finds the end of each value. The value is then parsed as YAML, which gives the lines.
+        // Text that is not JSON is YAML in the first place.
         let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
         while let Some(Ok(_)) = values.next() {
             let value = &text[start..values.byte_offset()];
@@ -250,17 +248,17 @@ fn read(first_line: usize, text: &str) -> Option<Document> {
     })
 }
 
-/// Puts the events of one document together.
+/// Builds a document from its events.
 struct Reader<'a> {
     text: &'a str,
     events: Parser<'a, StrInput<'a>>,
-    /// The nodes that aliases may mean. A node is in here once it is complete.
+    /// The nodes with anchors, for aliases. A node is added once it is complete.
     anchors: HashMap<usize, Rc<Node>>,
     /// Lines above the text.
     above: usize,
-    /// Nodes that are open.
+    /// The current depth of nesting.
     depth: usize,
-    /// Fields that merge keys brought in: unlike aliases, they take memory at once.
+    /// The number of fields from merge keys: unlike aliases, they take memory at once.
     merged: usize,
 }
 
@@ -297,7 +295,7 @@ impl<'a> Reader<'a> {
         Ok(document.filter(|node| !matches!(node.content, Content::Scalar(Value::Null))))
     }
 
-    /// YAML allows none of them unescaped, and the parser takes a NUL for the end.
+    /// YAML allows control characters only as escapes, and the parser takes a NUL for the end.
     fn refuse_control_characters(&self) -> Result<(), Unreadable> {
         let allowed = ['\t', '\n', '\r', '\u{85}'];
         let refused = |c: char| c.is_control() && !allowed.contains(&c);
@@ -444,8 +442,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The merge key, as kubectl's library has it: what it brings in goes before what stands above
-    /// it, and the fields below go before what it brings in.
+    /// The merge key, as in kubectl's library: merged fields override fields above the merge key, and fields below
+    /// override merged ones.
     fn merge(
         &mut self,
         entries: &mut BTreeMap<String, Entry>,
@@ -469,7 +467,7 @@ impl<'a> Reader<'a> {
                 Ok(())
             }
             Content::List(items) if items.iter().all(|i| matches!(i.content, Content::Map(_))) => {
-                // The first in the list goes before the others.
+                // The first in the list overrides the others.
                 let mut items = items.iter().rev();
                 items.try_for_each(|item| self.merge(entries, item, span))
             }
@@ -489,7 +487,7 @@ fn is_merge(event: &Event<'_>) -> bool {
     }
 }
 
-/// The name of a tag of YAML's own.
+/// The name of a standard YAML tag.
 fn yaml_tag(tag: &Tag) -> Option<String> {
     let name = tag.suffix_in_namespace("tag:yaml.org,2002:")?;
     Some(name.into_owned())
@@ -515,7 +513,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, St
                 .map(Value::String)
                 .ok_or_else(|| "a !!binary value must be base64 of text in UTF-8".to_owned());
         }
-        // Tags of others mean nothing to Kubernetes.
+        // Custom tags mean nothing to Kubernetes.
         _ => return Ok(text.into()),
     };
     plain(text)
@@ -524,8 +522,8 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, St
         .ok_or_else(|| format!("cannot decode {text:?} as a !!{tag}"))
 }
 
-/// What a scalar without quotes and tag means in YAML 1.1, as Go's library has it. Instants are texts
-/// and sexagesimal numbers are not known there either.
+/// The value of a scalar without quotes and tag in YAML 1.1, as in Go's library, which reads timestamps as strings and
+/// does not support sexagesimal numbers.
 fn plain(text: &str) -> Result<Value, String> {
     let value = match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -582,7 +580,7 @@ fn float(text: &str) -> Option<Number> {
         return None;
     }
     let value: f64 = text.parse().ok()?;
-    // Go writes a whole number without a point, and the API server then takes it for an integer.
+    // Go writes a whole number without a decimal point, and the API server then reads an integer.
     let whole = || format!("{value}").parse::<i64>().ok().map(Number::from);
     whole().or_else(|| Number::from_f64(value))
 }

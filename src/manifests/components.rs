@@ -1,15 +1,15 @@
-//! The generated parts of `config/components`: what a platform team may add to `config/default`.
+//! The generated parts of `config/components`: options that a platform team may add to `config/default`.
 
 use serde_json::{Value, json};
 
 use super::{ClientConfig, MUTATING, SERVICE_ACCOUNT, VALIDATING, operator_policy, rbac, webhook};
 use crate::kinds::{Kind, Permission};
 
-/// The policy that demands the right to create pods.
+/// The policy that requires the permission to create pods.
 const POLICY: &str = "my-operator-pod-creators";
 
-/// The files of the component `namespaced`, by name: the operator works in those namespaces, has rights in
-/// no other, and only their objects are sent to its webhooks.
+/// The files of the component `namespaced`, by name: the operator works only in those namespaces, has permissions in no
+/// other, and its webhooks receive only their objects.
 pub(super) fn namespaced(
     kinds: &[&Kind],
     namespaces: &[String],
@@ -102,8 +102,8 @@ fn arguments_patch() -> Value {
     json!({ "path": "arguments.yaml", "target": deployment })
 }
 
-/// The files of the component `policy`, by name: who creates an object from which pods are made, or changes
-/// its spec, must be allowed to create pods there. A rule for a kind that is not installed harms nothing.
+/// The files of the component `policy`, by name: a user who creates an object from which pods are made, or changes its
+/// spec, must be allowed to create pods there. A rule for a kind that is not installed does no harm.
 pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
     let rules: Vec<Value> = kinds
         .iter()
@@ -163,7 +163,7 @@ pub(super) fn operator_policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2
     ]
 }
 
-/// What is judged of a kind, and the subresource that writes its spec too.
+/// The resources of a kind that the policy covers, including the subresource that also writes its spec.
 fn with_scale(kind: &Kind) -> Value {
     let mut rule = webhook::rule(kind);
     if kind.scales() {
@@ -173,7 +173,7 @@ fn with_scale(kind: &Kind) -> Value {
     rule
 }
 
-/// Whether with that permission pods are made, by whatever way.
+/// Whether that permission allows creating pods, directly or indirectly.
 fn makes_pods(permission: &Permission) -> bool {
     const FROM: [(&str, &str); 4] = [
         ("", "pods"),
@@ -181,7 +181,7 @@ fn makes_pods(permission: &Permission) -> bool {
         ("batch", "cronjobs"),
         ("batch", "jobs"),
     ];
-    // A server-side apply makes what is not there with `patch` and `create`.
+    // A server-side apply creates an object with `patch` and `create`.
     FROM.contains(&(permission.group, permission.resource)) && permission.verbs.contains(&"create")
 }
 

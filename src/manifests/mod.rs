@@ -44,8 +44,8 @@ pub struct File {
     pub text: String,
 }
 
-/// Every generated file. Kinds that are not on by default are kept apart: in folders `sample-kinds`, and in
-/// the component of that name.
+/// Every generated file. Kinds that are off by default are separate: in folders `sample-kinds`, and in the component of
+/// that name.
 ///
 /// # Errors
 /// When an object cannot be written as YAML, which is a bug.
@@ -86,7 +86,7 @@ pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
     Ok(files)
 }
 
-/// The CRDs, and the kustomization in that folder which names them.
+/// The CRDs, and the kustomization in their folder.
 fn crds(kinds: &[&Kind], folder: &str, below: &str) -> anyhow::Result<Vec<File>> {
     let mut files = Vec::new();
     let mut names = Vec::new();
@@ -148,8 +148,8 @@ fn samples(kinds: &[&Kind], folder: &str) -> anyhow::Result<Vec<File>> {
     Ok(files)
 }
 
-/// The kustomize component of an operator that works in those namespaces alone: its rights, its flags, and
-/// what is sent to its webhooks.
+/// The kustomize component of an operator that works only in those namespaces: its permissions, its flags, and the
+/// scope of its webhooks.
 ///
 /// # Errors
 /// When an object cannot be written as YAML, which is a bug.
@@ -196,8 +196,8 @@ pub fn write(files: &[File], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All objects as one YAML stream, as `kubectl apply -f -` takes it. Kustomizations, components, samples and
-/// the kinds that are not on by default are left out.
+/// All objects as one YAML stream for `kubectl apply -f -`, without kustomizations, components, samples and the kinds
+/// that are off by default.
 pub fn stream(files: &[File]) -> String {
     let objects = files.iter().filter(|file| {
         !file.path.ends_with("kustomization.yaml")

@@ -1,6 +1,6 @@
-//! The component `operator-policy`: what RBAC cannot say of the operator's ServiceAccount. RBAC gives it pods in every
-//! namespace and two webhook configurations; these policies leave of that what the operator does, so that a stolen
-//! token can do little more. Made from the registry, as the roles are.
+//! The component `operator-policy`: restrictions of the operator's ServiceAccount that RBAC cannot express. RBAC grants
+//! it pods in every namespace and two webhook configurations. These policies restrict that to what the operator does,
+//! so that a stolen token allows little more. Generated from the registry, as the roles are.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use crate::kinds::Kind;
 use crate::leader;
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 
-/// What the names of the policies begin with.
+/// The prefix of the policies' names.
 const PREFIX: &str = "my-operator-restriction";
 
-/// The fields of a webhook, but for `clientConfig.caBundle`. A new field of the API must be added here to be restricted.
+/// The fields of a webhook, except `clientConfig.caBundle`. A new field of the API must be added here to be restricted.
 const WEBHOOK_FIELDS: [&str; 12] = [
     "admissionReviewVersions",
     "clientConfig.?service",
@@ -32,7 +32,7 @@ const WEBHOOK_FIELDS: [&str; 12] = [
     "timeoutSeconds",
 ];
 
-/// A rule of a policy: a CEL expression that must be true, and what the API server says if it is not.
+/// A rule of a policy: a CEL expression that must be true, and the message if it is not.
 struct Validation {
     expression: String,
     message: &'static str,
@@ -55,7 +55,7 @@ pub(super) fn policies(kinds: &[&Kind]) -> Vec<Value> {
     .collect()
 }
 
-/// What the kinds' reconcilers write besides objects of their own kind: pods, revisions, Deployments and the like.
+/// The objects that the reconcilers write besides those of their own kind: pods, revisions, Deployments and others.
 fn children(kinds: &[&Kind]) -> [Value; 2] {
     let mut resources: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut owners = BTreeSet::new();
@@ -66,7 +66,7 @@ fn children(kinds: &[&Kind]) -> [Value; 2] {
                 .verbs
                 .iter()
                 .any(|verb| ["create", "update", "patch", "delete"].contains(verb));
-            // Events are about anything, and start nothing.
+            // Events are about any object, and start nothing.
             writes && permission.group != names.group && permission.resource != "events"
         });
         for child in children {
@@ -128,7 +128,7 @@ fn children(kinds: &[&Kind]) -> [Value; 2] {
     policy("children", &rules, Some(variables), &validations)
 }
 
-/// Its only changes of a pod are owner references and the scheduling gate of an At's pod.
+/// The operator changes only the owner references of a pod, and the scheduling gate of an At's pod.
 fn pods() -> [Value; 2] {
     let validation = Validation {
         expression: "object.spec.containers == oldObject.spec.containers && \
@@ -140,8 +140,8 @@ fn pods() -> [Value; 2] {
     policy("pods", &rules, None, &[validation])
 }
 
-/// Of its two webhook configurations it writes `caBundle`. RBAC restricts it to these two by name. One kind of webhook has
-/// a field that the other has not.
+/// The operator writes `caBundle` of its two webhook configurations. RBAC restricts it to these two by name. One kind
+/// of webhook has a field that the other lacks.
 fn webhook_configuration(resource: &str, own_field: Option<&str>) -> [Value; 2] {
     let mut configurations = rule(
         "admissionregistration.k8s.io",
@@ -149,7 +149,7 @@ fn webhook_configuration(resource: &str, own_field: Option<&str>) -> [Value; 2] 
         &["CREATE", "UPDATE", "DELETE"],
     );
     configurations["scope"] = "Cluster".into();
-    // As optional values: a field that is not there equals one that is not there.
+    // As optional values: two absent fields are equal.
     let same: Vec<String> = WEBHOOK_FIELDS
         .into_iter()
         .chain(own_field)
@@ -183,8 +183,8 @@ fn webhook_configuration(resource: &str, own_field: Option<&str>) -> [Value; 2] 
     policy(resource, &[configurations], None, &validations)
 }
 
-/// RBAC cannot restrict a create to a name: the operator may create any Secret in its namespace, so a token of any
-/// ServiceAccount there, too.
+/// RBAC cannot restrict a create to a name. The operator may create any Secret in its namespace, and so also a token of
+/// any ServiceAccount there.
 fn secrets() -> [Value; 2] {
     let validation = Validation {
         expression: format!(
@@ -197,7 +197,7 @@ fn secrets() -> [Value; 2] {
     policy("secrets", &rules, None, &[validation])
 }
 
-/// The same of Leases.
+/// The same for Leases.
 fn leases() -> [Value; 2] {
     let validation = Validation {
         expression: format!("object.metadata.name == '{}'", leader::LEASE),

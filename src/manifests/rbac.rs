@@ -1,4 +1,4 @@
-//! Roles: the least that the operator needs, and what people may be given.
+//! Roles: the operator's, with least privilege, and those for users.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ pub(super) fn manager(kinds: &[&Kind]) -> [Value; 2] {
     ]
 }
 
-/// What an operator needs that is its own certificate authority: to write `caBundle`, and the Secret with the key.
-/// Roles of their own, so that the component `cert-manager` can empty them beside any other component.
+/// The permissions of an operator with its own certificate authority: to write `caBundle`, and the Secret with the key.
+/// They are roles of their own, so that the component `cert-manager` can empty them in combination with any other.
 pub(super) fn webhook_ca() -> [Value; 4] {
     let secrets =
         |verbs: &[&str]| json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": verbs });
@@ -51,7 +51,7 @@ pub(super) fn webhook_ca() -> [Value; 4] {
     ]
 }
 
-/// The ClusterRole of kinds that are added to what the operator has by default, and its binding.
+/// The ClusterRole for kinds that are off by default, and its binding.
 pub(super) fn added(kinds: &[&Kind]) -> [Value; 2] {
     let binding_name = "my-operator-sample-kinds-rolebinding";
     [
@@ -65,7 +65,7 @@ fn everywhere(kinds: &[&Kind]) -> Vec<Value> {
     rules(kinds.iter().flat_map(needed))
 }
 
-/// The ClusterRole of an operator that works in some namespaces only: what has no namespace.
+/// The ClusterRole of an operator that works only in some namespaces: the cluster-scoped resources.
 pub(super) fn without_namespaces(kinds: &[&Kind]) -> Value {
     let mut rules = rules(kinds.iter().flat_map(|kind| kind.cluster_permissions));
     rules.push(webhook_configurations(&["get", "list", "watch"]));
@@ -82,7 +82,7 @@ pub(super) fn in_namespace(kinds: &[&Kind], namespace: &str) -> [Value; 2] {
     ]
 }
 
-/// With a namespace a Role, without one a ClusterRole.
+/// A Role with a namespace, a ClusterRole without one.
 fn role(name: &str, namespace: Option<&str>, rules: &[Value]) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -110,7 +110,7 @@ fn webhook_configurations(verbs: &[&str]) -> Value {
     })
 }
 
-/// Events about what is in the operator's own namespace or in none, and about objects of our kinds.
+/// Events about objects in the operator's own namespace, about cluster-scoped objects, and about objects of our kinds.
 fn events() -> Value {
     json!({ "apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"] })
 }
@@ -138,11 +138,11 @@ fn rules<'a>(permissions: impl Iterator<Item = &'a Permission>) -> Vec<Value> {
         .collect()
 }
 
-/// What the election of a leader needs, in the operator's own namespace: a Role and its binding.
+/// The permissions for leader election, in the operator's own namespace: a Role and its binding.
 pub(super) fn leader_election() -> [Value; 2] {
     let namespace = Some(NAMESPACE);
     let lease = |verbs: &[&str]| json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
-    // A create has no name yet that a rule could confine it to.
+    // RBAC cannot restrict a create to a name.
     let create = lease(&["create"]);
     let mut hold = lease(&["get", "update", "watch"]);
     hold["resourceNames"] = json!([leader::LEASE]);
@@ -153,8 +153,8 @@ pub(super) fn leader_election() -> [Value; 2] {
     ]
 }
 
-/// What serving metrics needs: to ask who a scraper is and whether they may; and the right that a
-/// scraper needs.
+/// The permissions for serving metrics: to authenticate and authorize a scraper; and the permission that a scraper
+/// needs.
 pub(super) fn metrics() -> [(&'static str, Vec<Value>); 2] {
     let ask = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["create"] });
     let auth = [
@@ -173,7 +173,7 @@ pub(super) fn metrics() -> [(&'static str, Vec<Value>); 2] {
     ]
 }
 
-/// No pod gets its token by merely naming it: config/manager mounts one that ends sooner.
+/// The token is not mounted into pods that use the ServiceAccount: config/manager mounts one with a shorter lifetime.
 pub(super) fn service_account() -> Value {
     json!({
         "apiVersion": "v1",
@@ -191,7 +191,7 @@ pub(super) fn bindings() -> [Value; 2] {
     ]
 }
 
-/// Gives the operator a role: one of that namespace, or without one a ClusterRole everywhere.
+/// Binds a role to the operator: a Role of that namespace, or without one a ClusterRole.
 fn binding(name: &str, namespace: Option<&str>, role: &str) -> Value {
     let kind = role_kind(namespace);
     json!({
@@ -203,8 +203,7 @@ fn binding(name: &str, namespace: Option<&str>, role: &str) -> Value {
     })
 }
 
-/// The roles that people may be given for a kind, by file name. They add themselves to the cluster's own
-/// admin, edit and view.
+/// The user-facing roles of a kind, by file name. They aggregate to the cluster's admin, edit and view.
 pub(super) fn people(kind: &Kind) -> [(String, Value); 2] {
     let resource = (kind.admission.resource)();
     let status = format!("{}/status", resource.plural);

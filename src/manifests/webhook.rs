@@ -19,7 +19,7 @@ pub enum ClientConfig {
     Url(String),
 }
 
-/// The two configurations, without `caBundle`. With namespaces given, only objects in them are sent.
+/// The two configurations, without `caBundle`. If there are `namespaces`, the API server sends only objects in them.
 pub fn configurations(kinds: &[&Kind], reach: &ClientConfig, namespaces: &[String]) -> [Value; 2] {
     let configuration = |kind: &str, name: &str, verb: &str| {
         let webhooks: Vec<Value> = kinds
@@ -84,7 +84,7 @@ pub(super) fn name(kind: &Kind, verb: &str) -> String {
     format!("{}{}.kb.io", &verb[..1], resource.kind.to_lowercase())
 }
 
-/// What is judged of a kind.
+/// The resources of a kind that are reviewed.
 pub(super) fn rule(kind: &Kind) -> Value {
     let resource = (kind.admission.resource)();
     json!({
@@ -105,12 +105,12 @@ pub(super) fn in_namespaces(namespaces: &[String]) -> Value {
     }] })
 }
 
-/// An UPDATE is sent only if something changed that is judged, so that labels, finalizers and the
-/// like of a stored object can change while the webhook is down.
+/// An UPDATE is sent only if it changes a reviewed field, so that labels, finalizers and the like of a stored object
+/// can change while the webhook is down.
 pub(super) fn changed(recorded: &[&str]) -> String {
     let spec = "object.?spec.orValue({}) != oldObject.?spec.orValue({})".to_owned();
     let annotations = recorded.iter().map(|key| {
-        // As optional values: one that is there and empty differs from none.
+        // As optional values: an empty value differs from an absent one.
         let of = |object: &str| format!("{object}.metadata.?annotations[?'{key}']");
         format!("{} != {}", of("object"), of("oldObject"))
     });
