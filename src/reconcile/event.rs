@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_remembered_and_no_more() {
+    fn only_the_latest_series_are_remembered() {
         let mut recent = RecentSeries::default();
         let all = MAX_REMEMBERED + 10;
         for number in 0..all {
@@ -585,7 +585,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_clock_that_was_ahead_does_not_set_the_times_of_what_comes_after() {
+    async fn event_times_follow_a_clock_that_is_set_back() {
         let (events, mut publisher, second) = clocked();
         second.store(1_000_000, Ordering::Relaxed);
         times(&events, &mut publisher, 2);
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_reconcilers_finish_after_the_end_has_begun_is_published() {
+    async fn events_of_reconciles_that_finish_during_shutdown_are_published() {
         for (ends_after, hangs) in [(14, false), (14, true), (60, false)] {
             let server = Server::new(Options::default());
             server.on(move |_: &Site| {
@@ -743,7 +743,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_event_is_tried_again_where_the_reason_passes() {
+    async fn an_event_is_retried_if_the_error_is_transient() {
         let is_first = |site: &Site| site.name.starts_with("0.");
         let a = "a".to_owned();
         // After 1 and 2 seconds, in its place before the next.

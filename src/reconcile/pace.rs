@@ -1,7 +1,7 @@
 //! Backoff for attempts that fail, and for writes that another client reverts.
 //!
-//! The runner backs off whole objects. These are for one of several things that a reconcile does, which must not hold up
-//! the others.
+//! The runner backs off whole objects. These are for one of several things that a reconcile does, which must not hold
+//! up the others.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -24,29 +24,29 @@ pub struct Backoff {
     /// How often, and when last, a change by another client was reverted.
     restored: u32,
     last: Option<DateTime<Utc>>,
-    hold: Option<DateTime<Utc>>,
+    not_before: Option<DateTime<Utc>>,
 }
 
 impl Backoff {
     /// When the next attempt may be made, if not now. A pause that has become longer, because the clock was set back,
     /// has ended.
     pub fn hold(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-        self.hold
-            .filter(|hold| *hold > now && *hold - now <= MAX_PAUSE)
+        self.not_before
+            .filter(|at| *at > now && *at - now <= MAX_PAUSE)
     }
 
     /// Records a failed attempt. Returns when to try again.
     pub fn failed(&mut self, now: DateTime<Utc>) -> DateTime<Utc> {
         let pause = FIRST_PAUSE * 2_i32.saturating_pow(self.failures.min(10));
         self.failures += 1;
-        let hold = now + pause.min(MAX_PAUSE);
-        self.hold = Some(hold);
-        hold
+        let not_before = now + pause.min(MAX_PAUSE);
+        self.not_before = Some(not_before);
+        not_before
     }
 
     /// Records a successful attempt. One that reverted a change by another client delays the next, if there were many.
     pub fn succeeded(&mut self, restored: bool, now: DateTime<Utc>) {
-        (self.failures, self.hold) = (0, None);
+        (self.failures, self.not_before) = (0, None);
         if !restored {
             return;
         }
@@ -55,7 +55,7 @@ impl Backoff {
         self.last = Some(now);
         if let Some(over) = self.restored.checked_sub(MAX_RESTORED_AT_ONCE) {
             let pause = FIRST_PAUSE * 2_i32.saturating_pow(over.min(10));
-            self.hold = Some(now + pause.min(MAX_PAUSE));
+            self.not_before = Some(now + pause.min(MAX_PAUSE));
         }
     }
 
@@ -72,12 +72,12 @@ impl Backoff {
 
     /// Forgets failures: what caused them may have changed.
     pub fn reset(&mut self) {
-        (self.failures, self.hold) = (0, None);
+        (self.failures, self.not_before) = (0, None);
     }
 }
 
-/// The backoff of status writes. A second operator whose watch lags writes another status. If each answered the other at
-/// once, the two would write for as long as the watch lags.
+/// The backoff of status writes. A second operator whose watch lags writes another status. If each answered the other
+/// at once, the two would write for as long as the watch lags.
 #[derive(Clone, Debug, Default)]
 pub struct StatusWrites {
     generation: Option<i64>,
@@ -142,7 +142,7 @@ mod tests {
             .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         pace.succeeded(false, now());
-        assert_eq!(pace.hold, None);
+        assert_eq!(pace.not_before, None);
         assert_eq!(pace.failed(now()), now() + FIRST_PAUSE);
     }
 
@@ -174,7 +174,7 @@ mod tests {
                     writes >= 10,
                     "{answer} ms: write {writes}"
                 );
-                clock = pace.hold.unwrap_or(again).max(again);
+                clock = pace.not_before.unwrap_or(again).max(again);
                 assert_eq!(
                     contested(clock),
                     writes >= 10,
@@ -186,7 +186,7 @@ mod tests {
             assert!(until.is_some_and(|until| pace.contested_until(until).is_none()));
             let until = until.unwrap_or_default();
             pace.succeeded(true, until);
-            assert_eq!((pace.hold, pace.contested_until(until)), (None, None));
+            assert_eq!((pace.not_before, pace.contested_until(until)), (None, None));
         }
     }
 
@@ -195,7 +195,7 @@ mod tests {
         let mut pace = Backoff::default();
         for minute in (0..60).step_by(2) {
             pace.succeeded(true, now() + TimeDelta::minutes(minute));
-            assert_eq!(pace.hold, None);
+            assert_eq!(pace.not_before, None);
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_nobody_changed_is_written_at_once() {
+    fn a_status_that_no_other_client_changed_is_written_at_once() {
         let mut writes = StatusWrites::default();
         writes.wrote(Some(1), (&"", "1"), (&"one", "2"), now());
         // The spec changed, and the object's version with it.

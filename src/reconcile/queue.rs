@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_is_set_forth_or_a_suspended_machine_is_noticed_within_a_second() {
+    async fn a_clock_that_is_set_forward_or_a_suspended_machine_is_noticed_within_a_second() {
         for step in STEPS {
             let (queue, machine) = queue();
             start_timer(&queue);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_worker_says_by_a_clock_that_was_set_back_meanwhile_does_not_wait_for_it() {
+    async fn an_instant_by_a_clock_that_was_set_back_meanwhile_is_not_waited_for() {
         let (queue, machine) = queue();
         start_timer(&queue);
         queue.add(key("a"));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_when_the_timer_has_seen_the_clock_since() {
+    async fn an_instant_by_a_clock_that_was_set_back_is_not_waited_for_after_a_tick_of_the_timer() {
         let (queue, machine) = queue();
         start_timer(&queue);
         put(&queue, "b", second(600)).await;
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_is_corrected_by_little_wakes_nobody() {
+    async fn a_small_correction_of_the_clock_wakes_no_key() {
         let (queue, machine) = queue();
         start_timer(&queue);
         put(&queue, "a", second(60)).await;
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_is_held_is_not_looked_at_before_whatever_happens() {
+    async fn a_key_in_backoff_is_not_reconciled_before_its_end() {
         let (queue, _) = queue();
         start_timer(&queue);
         queue.add(key("a"));
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_object_is_looked_at_at_once_and_once() {
+    async fn a_changed_object_is_reconciled_at_once_and_once() {
         let (queue, _) = queue();
         start_timer(&queue);
         for changed_meanwhile in [true, false] {
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_by_a_clock_that_was_set_back_meanwhile_is_not_kept() {
+    async fn a_backoff_by_a_clock_that_was_set_back_meanwhile_is_dropped() {
         let (queue, machine) = queue();
         start_timer(&queue);
         for meanwhile in [true, false] {

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whatever_becomes_of_the_clock_nothing_is_early_or_a_second_late() {
+    async fn nothing_is_early_or_a_second_late_even_if_the_clock_is_set() {
         const HOUR: i64 = 3_600;
         const YEARS: i64 = 10 * 365 * 86_400;
         // When by the monotonic clock, and by how much the wall clock is set. A suspended machine also sees its wall
@@ -728,7 +728,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn events_cut_no_pause_after_a_failure_short() {
+    async fn events_do_not_cut_a_backoff_short() {
         let tried = attempts(500, 0, 100).await;
         // After 0, 1, 3, 7, 15, 31 and 63 seconds.
         assert_eq!(tried.len(), 7, "{tried:?}");
@@ -739,7 +739,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pause_is_as_long_as_the_api_server_asks() {
+    async fn the_backoff_obeys_retry_after() {
         for code in [429, 503] {
             let tried = attempts(code, 40, 100).await;
             assert_eq!(tried.len(), 3, "{tried:?}");
@@ -751,7 +751,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_conflict_waits_for_the_next_event_and_many_for_ever_longer() {
+    async fn a_conflict_waits_for_the_next_event_and_many_back_off() {
         let tried = attempts(409, 0, 10).await;
         assert!(tried[5] < 0.2, "{tried:?}");
         // Then as after other failures.

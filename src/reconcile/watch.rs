@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_watch_that_died_without_a_word_is_noticed_within_30_seconds() {
+    async fn a_silent_watch_is_noticed_within_30_seconds() {
         let server = server();
         let history = history(&server, async {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_api_server_asks_for_is_kept_and_it_is_not_flooded() {
+    async fn retry_after_is_obeyed_and_the_api_server_not_flooded() {
         let server = server();
         let busy = || simulated::Status::too_many_requests(Duration::from_secs(20));
         server.on(move |site: &Site| match (site.verb, site.nth) {
