@@ -1,4 +1,4 @@
-//! What a cluster's admission refuses or changes: one function in the place of policies and webhooks.
+//! Admission: one function in place of a cluster's policies and webhooks, which rejects or changes writes.
 
 use serde_json::Value;
 
@@ -13,11 +13,11 @@ pub struct Review<'a> {
     pub verb: Verb,
     /// The plural, with the subresource: `pods`, `ats/status`.
     pub resource: &'a str,
-    /// The object as it would be stored, which the review may change; of a deletion, the object that would go.
+    /// The object as it would be stored, which the review may change; for a deletion, the object to delete.
     pub object: &'a mut Value,
     /// The stored object that would be replaced.
     pub old: Option<&'a Value>,
 }
 
-/// Lets a write pass, changes it, or refuses it.
+/// Allows, changes or rejects a write.
 pub(crate) type Admission = dyn Fn(&mut Review<'_>) -> Result<(), Status> + Send + Sync;

@@ -11,7 +11,7 @@ use crate::status::Status;
 use crate::store::Stored;
 use crate::write::{Write, put_or_remove, seconds, text};
 
-/// The owner of the fields of an object that nothing was applied to before.
+/// The owner of the fields of an object to which no client applied anything before.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 impl Write<'_> {
@@ -63,8 +63,8 @@ impl Write<'_> {
             }
             let mut new = patch::applied(&resource, &old.value, &wanted);
             new["metadata"]["name"] = json!(&*name);
-            // What this manager no longer applies goes, unless it belongs to another one as well.
-            // Items come before their fields, and take them along.
+            // Fields that this manager no longer applies are removed, unless another manager owns them, too. Items come
+            // before their fields and are removed with them.
             for path in previous.0.difference(&mine) {
                 if !owners.values().any(|(fields, _)| owns(fields, path)) {
                     managed::remove(&mut new, path);
@@ -83,7 +83,7 @@ impl Write<'_> {
         Ok((stored, false))
     }
 
-    /// What of an applied object this endpoint takes.
+    /// The part of an applied object that this endpoint accepts.
     fn applicable(&self, object: &Value) -> Value {
         let mut object = object.clone();
         if let Value::Object(fields) = &mut object {
@@ -100,7 +100,7 @@ impl Write<'_> {
         object
     }
 
-    /// Notes which fields a write that is no apply changed, on objects that something was applied to.
+    /// Records the fields that a write other than an apply changed, on objects with applied fields.
     pub(crate) fn take_over(&self, old: &Value, new: &mut Value) {
         if old["metadata"]["managedFields"].is_null() {
             put_or_remove(&mut new["metadata"], "managedFields", Value::Null);
@@ -149,7 +149,7 @@ fn owners_of(resource: &crate::Resource, object: &Value) -> Owners {
     Owners::from([(owner, (managed::fields(resource, object), time))])
 }
 
-/// The fields that others own with another value than the wanted one.
+/// The fields that other managers own with a value other than the wanted one.
 fn conflicts(
     owners: &Owners,
     mine: &managed::Fields,
@@ -165,7 +165,7 @@ fn conflicts(
             }
         }
     }
-    // As the real server lists them: in each object first its own fields, then those deeper in it.
+    // In the order of the real server: in each object first its own fields, then nested ones.
     found.sort_by(|(one, path), (other, other_path)| {
         one.cmp(other).then_with(|| {
             let differ = path

@@ -1,4 +1,4 @@
-//! A request, read: which verb, on what, and how.
+//! A parsed request: its verb, its target and its parameters.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use crate::status::Status;
 use crate::store::Key;
 use crate::{Resource, selector::Selector};
 
-/// What a request does, in the words of RBAC.
+/// What a request does, in RBAC's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
     /// Reads one object.
     Get,
     /// Reads a collection.
     List,
-    /// Follows a collection.
+    /// Watches a collection.
     Watch,
-    /// Makes an object, or posts to a subresource such as `pods/binding`.
+    /// Creates an object, or posts to a subresource such as `pods/binding`.
     Create,
     /// Replaces an object.
     Update,
@@ -66,12 +66,12 @@ pub(crate) enum Form {
     Metadata,
 }
 
-/// See the module.
+/// A parsed request; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) verb: Verb,
     pub(crate) resource: Arc<Resource>,
-    /// The place of the resource among all.
+    /// The index of the resource.
     pub(crate) index: usize,
     pub(crate) subresource: Option<String>,
     /// Empty in cluster-wide requests.
@@ -124,7 +124,7 @@ impl Query {
 }
 
 impl Call {
-    /// Reads a request. Paths that name no known resource are answered with 404, as by the real server.
+    /// Parses a request. A path without a known resource is answered with 404, as by the real server.
     pub(crate) fn parse(
         parts: &Parts,
         body: Bytes,
@@ -240,7 +240,7 @@ impl Call {
         }
     }
 
-    /// Which client the fields of a write belong to.
+    /// The client that owns the fields of a write.
     pub(crate) fn manager(&self, user: &str) -> String {
         self.query.get("fieldManager").unwrap_or(user).to_owned()
     }

@@ -1,4 +1,4 @@
-//! The wall clock: a base instant plus what tokio's clock has gone on by, so that virtual time moves it.
+//! The wall clock: a base instant plus the time elapsed by tokio's clock, so that it follows virtual time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
-/// See the module. Cheap to clone; clones share the steps.
+/// A wall clock that can be stepped; see the module. Cheap to clone; clones share the steps.
 #[derive(Clone, Debug)]
 pub struct Clock {
     base: DateTime<Utc>,

@@ -1,4 +1,4 @@
-//! The garbage collector and the namespace controller: what depends on deleted objects goes as well.
+//! The garbage collector and the namespace controller: they delete the dependents of deleted objects.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ enum Act {
     Purge,
 }
 
-/// Runs the controllers, which act so long after a change.
+/// Runs the controllers, which act with that delay after a change.
 pub(crate) async fn run(server: Server, after: Duration) {
     let mut seen = 0;
     loop {
@@ -56,16 +56,16 @@ pub(crate) async fn run(server: Server, after: Duration) {
     }
 }
 
-/// Whether a change may leave something to do.
+/// Whether a change may require an action.
 fn concerns(state: &State, change: &Change) -> bool {
     let object = &change.object.value;
     match change.kind {
         ChangeKind::Deleted => true,
-        // An owner may have gone while its dependent was on its way.
+        // The owner may have been deleted while its dependent was being created.
         ChangeKind::Added => !owners(object).is_empty(),
         ChangeKind::Modified => {
             let before = change.previous.as_ref();
-            // Another owner, which may be gone.
+            // A changed owner reference, whose owner may be gone.
             let is_given = before.is_some_and(|before| owners(&before.value) != owners(object))
                 && !owners(object).is_empty();
             let namespace = state.resources[change.key.resource].behavior == Behavior::Namespace;
@@ -84,7 +84,7 @@ fn owners(object: &Value) -> &[Value] {
     owners.map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What is to be done now, by object.
+/// The actions that are due now, by object.
 fn plan(state: &State) -> Vec<(Key, String, Act)> {
     let store = &state.store;
     let by_uid: BTreeMap<&str, &Arc<Stored>> = store
@@ -138,7 +138,7 @@ fn plan(state: &State) -> Vec<(Key, String, Act)> {
     acts
 }
 
-/// What is to be done to an object that may have owners.
+/// The action for an object that may have owners.
 fn dependent(
     object: &Value,
     by_uid: &BTreeMap<&str, &Arc<Stored>>,
@@ -180,7 +180,7 @@ fn perform(server: &Server, key: &Key, uid: String, act: Act) {
     let moment = server.moment(USER);
     server.act(|state| {
         let mut write = state.write_on(key.clone(), moment);
-        // An object that has changed since is looked at again in the next pass.
+        // An object that has changed since is processed in the next pass.
         let _ = match act {
             Act::Delete { foreground } => {
                 let policy = if foreground {

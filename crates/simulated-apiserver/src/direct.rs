@@ -1,4 +1,4 @@
-//! Acts on the objects that no fault touches: what users, foreign controllers and kubelets do in a scenario.
+//! Writes without faults: those of users, other controllers and kubelets in a scenario.
 
 use std::sync::Arc;
 
@@ -9,26 +9,26 @@ use crate::store::{Key, Stored};
 use crate::write::{DeleteOptions, Write, text};
 use crate::{Resource, Server, patch};
 
-/// See the module. Every act counts as one of its user's.
+/// A client without faults; see the module. Every write is recorded for its user.
 pub struct Direct<'a> {
     server: &'a Server,
     user: &'a str,
 }
 
 impl Server {
-    /// Acts that no fault touches, in the name of `kubectl`.
+    /// A client without faults, with the user `kubectl`.
     pub fn direct(&self) -> Direct<'_> {
         self.direct_as("kubectl")
     }
 
-    /// The same in the name of another user, which the history shows.
+    /// The same with another user, which the history shows.
     pub fn direct_as<'a>(&'a self, user: &'a str) -> Direct<'a> {
         Direct { server: self, user }
     }
 }
 
 impl Direct<'_> {
-    /// Does one write on an object of a kind.
+    /// Makes one write on an object of a kind.
     fn write<T>(
         &self,
         kind: &str,
@@ -47,7 +47,7 @@ impl Direct<'_> {
         })
     }
 
-    /// Makes an object, in the namespace that it names or in `default`.
+    /// Creates an object, in its namespace or in `default`.
     ///
     /// # Errors
     /// As by the API.
@@ -63,7 +63,7 @@ impl Direct<'_> {
             .map(|stored| stored.value.clone())
     }
 
-    /// Makes an object, or applies it to the one that is there, as `kubectl apply --server-side --force-conflicts`.
+    /// Creates an object, or applies it to the existing one, as `kubectl apply --server-side --force-conflicts`.
     ///
     /// # Errors
     /// As by the API.
@@ -82,14 +82,14 @@ impl Direct<'_> {
         .map(|(stored, _)| stored.value.clone())
     }
 
-    /// Makes a namespace, unless it is there.
+    /// Creates a namespace, unless it exists.
     pub fn namespace(&self, name: &str) {
-        // It may be there already, which is what is wanted.
+        // If it exists already, nothing is to be done.
         let _ = self
             .create(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
     }
 
-    /// An object; `kind` is its kind or its plural, with the group behind a dot where that is not clear.
+    /// An object; `kind` is its kind or its plural, followed by a dot and the group if that is ambiguous.
     pub fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         let state = self.server.state();
         let (index, resource) = find(&state.resources, kind).ok()?;
@@ -210,8 +210,8 @@ impl Direct<'_> {
             .map(drop)
     }
 
-    /// Begins to delete a pod at once, and goes no further: it is marked and still there, as it is for a moment in the real
-    /// API server. Whatever is written next removes it.
+    /// Begins to delete a pod without grace period, and stops there: the pod is marked and still exists, as for a
+    /// moment in the real API server. The next write removes it.
     ///
     /// # Errors
     /// As by the API.

@@ -1,4 +1,4 @@
-//! What becomes of a request: the seam for faults.
+//! Fault injection: what happens to each request.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::call::{PatchType, Verb};
 use crate::{Server, Status};
 
-/// Which request this is. The same program makes the same sites in the same order of each, so that a fault at a site
-/// can be replayed.
+/// The identity of a request. The same program reaches the same sites equally often in each run, so that a fault at a
+/// site can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
     /// The identity of the client.
@@ -24,7 +24,7 @@ pub struct Site {
     pub namespace: String,
     /// Empty in requests on a collection. In a create it is the name in the body, or generateName.
     pub name: String,
-    /// How often this very site was reached before: the first time is 0.
+    /// How often this site was reached before: 0 for the first time.
     pub nth: u32,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Site {
 /// Something to do in the middle of a request.
 pub type Callback = Box<dyn FnOnce(&Server) + Send>;
 
-/// What becomes of a request.
+/// What happens to a request.
 pub enum Decision {
     /// It is carried out and answered.
     Forward,
@@ -55,19 +55,19 @@ pub enum Decision {
     Unanswered,
     /// It is not carried out and never answered.
     Silent,
-    /// It is never answered, and carried out after so long, even if the caller has given up.
+    /// It is never answered, and carried out after that time, even if the caller has given up.
     Late(Duration),
-    /// The caller gets a connection error at once, and the request is carried out after so long.
+    /// The caller gets a connection error at once, and the request is carried out after that time.
     LostThenLate(Duration),
-    /// It is answered so at once, and carried out after so long.
+    /// It gets this answer at once, and is carried out after that time.
     FailedThenLate(Status, Duration),
-    /// It is carried out and answered after so long. A caller that gives up before does not stop it.
+    /// It is carried out and answered after that time, even if the caller has given up.
     Delayed(Duration),
-    /// It is not carried out, and answered so.
+    /// It is not carried out, and gets this answer.
     Answer(Status),
-    /// It is carried out, and answered so.
+    /// It is carried out, and gets this answer.
     FailedThoughDone(Status),
-    /// The callback runs first, such as a foreign write; then the request is carried out and answered.
+    /// The callback runs first, for example a write of another client; then the request is carried out and answered.
     Meanwhile(Callback),
     /// The callback runs; the request is not carried out and never answered.
     CrashBefore(Callback),
@@ -110,9 +110,9 @@ impl fmt::Debug for Decision {
     }
 }
 
-/// Decides what becomes of each request, before it is carried out. A closure is a plan.
+/// Decides what happens to each request, before it is carried out. A closure is a plan.
 pub trait Plan: Send + Sync {
-    /// What becomes of the request at that site.
+    /// What happens to the request at that site.
     fn decide(&self, site: &Site) -> Decision;
 }
 

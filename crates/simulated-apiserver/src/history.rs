@@ -1,4 +1,4 @@
-//! What happened: every request, and every version of every object.
+//! The history: every request, and every version of every object.
 
 use std::fmt::Write as _;
 use std::io;
@@ -15,11 +15,11 @@ use crate::store::{Change, ChangeKind, Stored};
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Which one.
+    /// Its site.
     pub site: Site,
-    /// The wall clock's time when it came.
+    /// The wall clock's time when it arrived.
     pub time: DateTime<Utc>,
-    /// The virtual time when it came.
+    /// The virtual time when it arrived.
     pub elapsed: Duration,
     /// Such as `POST`.
     pub method: String,
@@ -33,7 +33,7 @@ pub struct Request {
     pub body: Bytes,
     /// What the plan decided; see [`crate::Decision::label`].
     pub decision: &'static str,
-    /// Whether it was carried out.
+    /// Whether the server carried it out.
     pub carried_out: bool,
     /// The HTTP status of the answer that the caller got; none while there is none, and for connection errors.
     pub code: Option<u16>,
@@ -101,7 +101,7 @@ impl Version {
     }
 }
 
-/// A client learned from a list or a watch what there is of a resource.
+/// The knowledge that a client gained of a resource from a list or a watch.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// Which client.
@@ -114,10 +114,10 @@ pub struct Delivery {
     pub elapsed: Duration,
 }
 
-/// See the module.
+/// Everything that happened; see the module.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Every request, in the order in which they came.
+    /// Every request, in order of arrival.
     pub requests: Vec<Request>,
     /// Every change, in the order of their resourceVersions.
     pub versions: Vec<Version>,

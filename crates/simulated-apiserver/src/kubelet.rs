@@ -16,11 +16,11 @@ const KUBELET: &str = "system:node";
 const NODE_CONTROLLER: &str = "system:serviceaccount:kube-system:node-controller";
 const POD_COLLECTOR: &str = "system:serviceaccount:kube-system:pod-garbage-collector";
 
-/// How long pods of a node that is gone are left alone (`quarantineTime` of pkg/controller/podgc).
+/// How long pods of a deleted node are kept (`quarantineTime` of pkg/controller/podgc).
 const QUARANTINE: Duration = Duration::from_secs(40);
-/// How long the taint manager takes.
+/// The delay of the taint manager.
 const EVICTS_AFTER: Duration = Duration::from_secs(1);
-/// How long a container that has crashed waits; each further crash doubles it.
+/// The backoff after the first crash of a container; each further crash doubles it.
 const BACK_OFF: Duration = Duration::from_secs(10);
 
 /// Annotations of a pod that say how it runs; see [`Run::from_annotations`].
@@ -31,19 +31,19 @@ const READY_SECONDS: &str = "simulated-apiserver/ready-seconds";
 /// How a pod runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// From the binding to the phase Running; never if there is none, as when an image cannot be pulled.
+    /// From the binding to the phase Running; None: never, for example because an image cannot be pulled.
     pub starts_after: Option<Duration>,
-    /// From there to readiness; never if there is none.
+    /// From there to readiness; None: never.
     pub ready_after: Option<Duration>,
-    /// Why the containers wait that never start, such as `ImagePullBackOff`.
+    /// The reason why containers that never start wait, such as `ImagePullBackOff`.
     pub waits: Option<String>,
     /// Why the kubelet rejects the pod, such as `OutOfcpu`.
     pub rejected: Option<String>,
-    /// From the start to the end of the containers; they run for ever if there is none.
+    /// From the start to the end of the containers; None: they run for ever.
     pub runs: Option<Duration>,
     /// How often the containers of a pod that restarts them always crash, right after they were started. Then they run.
     pub crashes: u32,
-    /// What the containers end with.
+    /// The exit code of the containers.
     pub exit_code: i32,
     /// The termination message.
     pub message: String,
@@ -93,7 +93,7 @@ impl Run {
     }
 }
 
-/// How pods and nodes fare.
+/// The behavior of pods and nodes.
 #[derive(Clone)]
 pub struct KubeletOptions {
     /// How long the scheduler takes.
@@ -102,7 +102,7 @@ pub struct KubeletOptions {
     pub run: Arc<dyn Fn(&Value) -> Run + Send + Sync>,
     /// From the last report of a node to its condition Ready=Unknown.
     pub unknown_after: Duration,
-    /// From there to the deletion of its pods, which stay until the node reports again; never if there is none.
+    /// From there to the deletion of its pods, which stay until the node reports again; None: never.
     pub evicted_after: Option<Duration>,
 }
 
@@ -129,7 +129,7 @@ struct Shared {
     wake: Notify,
 }
 
-/// The nodes that are not well.
+/// The nodes that are lost or joining.
 #[derive(Clone, Debug, Default)]
 struct Nodes {
     /// When each lost node stopped reporting.
@@ -204,11 +204,11 @@ impl Kubelet {
             node["metadata"]["labels"][key] = value.clone();
         }
         self.shared.nodes().lost.remove(name);
-        // A node of that name may be there already, which is what is wanted.
+        // If the node exists already, nothing is to be done.
         let _ = self.server.direct_as(KUBELET).create(node);
     }
 
-    /// The machine is gone, and with it the Node object: its pods stay until they are collected.
+    /// Removes the machine and its Node object. Its pods stay until they are garbage-collected.
     pub fn remove_node(&self, node: &str) {
         self.shared
             .nodes()
@@ -221,7 +221,7 @@ impl Kubelet {
             .delete("Node", "", node);
     }
 
-    /// The node stops reporting: its pods stay as they are, whatever really happens on it.
+    /// The node stops reporting. The status of its pods stays, whatever really happens on it.
     pub fn lose(&self, node: &str) {
         self.shared
             .nodes()
@@ -230,7 +230,7 @@ impl Kubelet {
         self.shared.wake.notify_one();
     }
 
-    /// The node reports that it is not ready, as when its network is down: so are its pods.
+    /// The node reports that it is not ready, for example because its network is down, and so do its pods.
     pub fn fail(&self, node: &str) {
         set_ready(&self.server, node, "False", "KubeletNotReady");
         set_taint(&self.server, node, Some(NOT_READY));
@@ -312,7 +312,7 @@ fn disrupt(server: &Server, namespace: &str, name: &str, reason: &str) {
     }
 }
 
-/// What the scheduler and the kubelet remember of a pod.
+/// The state of the scheduler and the kubelet for a pod.
 #[derive(Clone, Debug)]
 struct Seen {
     /// When the scheduler could first take it.
@@ -322,15 +322,15 @@ struct Seen {
     /// How often its containers crashed, and when they did last if they have not been started since.
     crashes: u32,
     crashed: Option<Instant>,
-    /// The kubelet has said why the containers wait.
+    /// The kubelet has reported why the containers wait.
     waits: bool,
     deleted: Option<Instant>,
-    /// Since when its node has a taint that it does not tolerate.
+    /// Since when its node has had a taint that it does not tolerate.
     tainted: Option<Instant>,
     unschedulable: bool,
 }
 
-/// What is done to a pod next.
+/// The next action on a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Bind(String),
@@ -355,9 +355,9 @@ struct Worker {
     options: KubeletOptions,
     /// By UID.
     pods: BTreeMap<String, Seen>,
-    /// The Node objects of this moment, by name.
+    /// The current Node objects, by name.
     nodes: BTreeMap<String, Value>,
-    /// Since when there is no Node object of a name that pods have.
+    /// Since when the Node object of pods has been missing, by node name.
     gone: BTreeMap<String, Instant>,
 }
 
@@ -438,7 +438,7 @@ impl Worker {
         next.min()
     }
 
-    /// What is done to a pod next, and when.
+    /// The next action on a pod, and its time.
     fn next(&mut self, pod: &Value, now: Instant) -> Option<(Instant, Step)> {
         let seen = self
             .pods
@@ -506,7 +506,7 @@ impl Worker {
             .min_by_key(|(due, _)| *due)
     }
 
-    /// What the kubelet does next to a pod of a node that it runs on.
+    /// The next action of the kubelet on a pod of its node.
     fn next_of_kubelet(&mut self, pod: &Value, now: Instant) -> Option<(Instant, Step)> {
         let deleting = !pod["metadata"]["deletionTimestamp"].is_null();
         let place = self.nodes.get(text(&pod["spec"], "nodeName"));
@@ -758,7 +758,7 @@ fn containers(pod: &Value, state: &Value, ready: bool, restarts: u32) -> Value {
     Value::Array(statuses.collect())
 }
 
-/// Whether the scheduler gives a pod to a node.
+/// Whether the scheduler binds a pod to a node.
 fn takes(node: &Value, pod: &Value) -> bool {
     let unschedulable = node["spec"]["unschedulable"] == true;
     let cordon = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
@@ -770,7 +770,7 @@ fn takes(node: &Value, pod: &Value) -> bool {
         && taints.all(|taint| taint["effect"] == "PreferNoSchedule" || tolerates(pod, taint))
 }
 
-/// Whether the node is one that the pod's node selector and required affinity ask for.
+/// Whether the node matches the pod's node selector and required affinity.
 pub fn is_selected(node: &Value, pod: &Value) -> bool {
     let labels = &node["metadata"]["labels"];
     let selected = pod["spec"]["nodeSelector"].as_object();

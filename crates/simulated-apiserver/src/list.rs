@@ -1,4 +1,4 @@
-//! Lists, in pages that show one and the same moment.
+//! Lists, in pages of one consistent snapshot.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::store::{Key, Store, Stored, complete};
 
 const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
-/// Where a list goes on: at which resourceVersion (0: now), after which object.
+/// A continue token: the resourceVersion (0: now), and the object after which the list goes on.
 struct Token {
     version: u64,
     after: (String, String),
@@ -93,7 +93,7 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
             after: place(key),
         };
         metadata["continue"] = json!(token.text());
-        // The real server does not count what a selector leaves out.
+        // The real server does not count objects that a selector excludes.
         if selector.is_empty() {
             metadata["remainingItemCount"] = json!(rest.count());
         }
@@ -116,7 +116,7 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
         if place > 0 {
             text.push(b',');
         }
-        // Items of built-in kinds come without their type.
+        // Items of built-in kinds have no apiVersion and kind.
         if call.form == Form::Whole && call.resource.behavior != Behavior::Custom {
             text.extend_from_slice(object.text(Form::Whole));
         } else {

@@ -1,4 +1,4 @@
-//! Which client owns which fields: `metadata.managedFields`.
+//! The ownership of fields: `metadata.managedFields`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::Resource;
 /// One step from an object towards a field, as FieldsV1 writes it: `f:name`, `k:{"name":"x"}` or `v:"text"`.
 pub(crate) type Path = Vec<String>;
 
-/// Fields, by their paths. An item of a merged list is in it besides its fields.
+/// Fields, by their paths. It contains both an item of a merged list and the item's fields.
 pub(crate) type Fields = BTreeSet<Path>;
 
 /// The fields that no client owns.
@@ -76,7 +76,7 @@ fn collect(resource: &Resource, name: &str, value: &Value, path: &mut Path, foun
     }
 }
 
-/// What identifies an item of a merged list.
+/// The keys that identify an item of a merged list.
 pub(crate) fn item_step(item: &Value, keys: &[String]) -> String {
     if keys.is_empty() {
         return format!("v:{item}");
@@ -104,7 +104,7 @@ pub(crate) fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
     })
 }
 
-/// The place of an item in a merged list.
+/// The index of an item in a merged list.
 pub(crate) fn place(items: &[Value], step: &str) -> Option<usize> {
     if let Some(wanted) = step.strip_prefix("v:") {
         let wanted: Value = serde_json::from_str(wanted).ok()?;
@@ -119,7 +119,7 @@ pub(crate) fn place(items: &[Value], step: &str) -> Option<usize> {
     })
 }
 
-/// Removes what is at a path, and what is empty then.
+/// Removes the value at a path, and parents that are empty then.
 pub(crate) fn remove(object: &mut Value, path: &[String]) {
     let Some((step, rest)) = path.split_first() else {
         return;
@@ -173,12 +173,12 @@ pub(crate) fn shown(path: &[String]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner {
     pub(crate) manager: String,
-    /// Whether by server-side apply; by other writes if not.
+    /// Whether it owns them by server-side apply, or by other writes.
     pub(crate) applied: bool,
     pub(crate) subresource: String,
 }
 
-/// What each owner owns, and since when.
+/// The fields of each owner, and the time of its last write.
 pub(crate) type Owners = BTreeMap<Owner, (Fields, String)>;
 
 /// Reads `metadata.managedFields`.
@@ -261,13 +261,12 @@ fn insert(tree: &mut Value, path: &[String]) {
     }
 }
 
-/// The fields in which two versions of an object differ: those that the new one sets otherwise, and those that it no
-/// longer has.
+/// The fields in which two versions of an object differ: those with a new value, and those that were removed.
 pub(crate) fn difference(resource: &Resource, old: &Value, new: &Value) -> (Fields, Fields) {
     let (before, after) = (fields(resource, old), fields(resource, new));
     let changed = after
         .iter()
-        // That an item is there changes when the item comes; its fields speak for themselves.
+        // An item itself changes only when it is added; its fields are compared on their own.
         .filter(|path| match path.last() {
             Some(step) if step.starts_with("f:") => at(old, path) != at(new, path),
             _ => !before.contains(*path),

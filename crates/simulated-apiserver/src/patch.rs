@@ -7,13 +7,13 @@ use serde_json::{Map, Value};
 use crate::status::Status;
 use crate::{Resource, managed};
 
-/// The object after an RFC 6902 patch. One that does not apply, as when a `test` fails, is 422.
+/// The object after an RFC 6902 patch. A patch that does not apply, for example because a `test` fails, is 422.
 pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Status> {
     let patch = json_patch_of(patch)?;
     let mut object = object.clone();
     for operation in patch.0 {
         let operation = match operation {
-            // The API server's library adds a field that is to be replaced and is not there.
+            // The API server's library adds a missing field on `replace`.
             PatchOperation::Replace(replace) if is_new_field(&object, &replace.path) => {
                 PatchOperation::Add(AddOperation {
                     path: replace.path,
@@ -31,7 +31,7 @@ pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Status> {
     Ok(object)
 }
 
-/// Whether a path names a field that is not there, of an object that is.
+/// Whether a path names a missing field of an existing object.
 fn is_new_field(object: &Value, path: &Pointer) -> bool {
     let parent = path.parent().and_then(|parent| parent.resolve(object).ok());
     path.resolve(object).is_err() && parent.is_some_and(Value::is_object)
@@ -57,8 +57,8 @@ pub(crate) fn strategic(resource: &Resource, object: &Value, patch: &Value) -> V
     object
 }
 
-/// The object with what was applied: as in a strategic merge patch, but items of lists are identified by all their
-/// keys, and nothing in it is a directive.
+/// The object merged with an applied one: as in a strategic merge patch, but items of lists are identified by all their
+/// keys, and there are no directives.
 pub(crate) fn applied(resource: &Resource, object: &Value, applied: &Value) -> Value {
     let mut object = object.clone();
     merge_applied(resource, &mut object, applied);
@@ -183,7 +183,7 @@ fn merge_list(resource: &Resource, list: &mut Vec<Value>, items: &[Value], keys:
         }
         patched.push(merged);
     }
-    // Items of the patch come first, except that items that were there before keep their order.
+    // Items of the patch come first, except that existing items keep their order.
     let place = |item: &Value| before.iter().position(|there| same(there, item));
     let mut rest = std::mem::take(list).into_iter().peekable();
     for item in patched {

@@ -1,4 +1,4 @@
-//! What is special about pods.
+//! The special rules for pods.
 
 use serde_json::{Value, json};
 
@@ -83,7 +83,7 @@ pub(crate) fn bind(pod: &Value, node: &str) -> Result<Value, String> {
     Ok(pod)
 }
 
-/// Sets a condition of the status, with those fields besides.
+/// Sets a condition of the status, with those further fields.
 pub(crate) fn set_condition(pod: &mut Value, kind: &str, status: &str, more: Value) {
     let mut condition = more;
     condition["type"] = json!(kind);
@@ -97,7 +97,7 @@ pub(crate) fn set_condition(pod: &mut Value, kind: &str, status: &str, more: Val
     }
 }
 
-/// The rules that the API server holds pods to, as far as a controller can break them.
+/// The API server's validation of pods, as far as a controller can violate it.
 pub(crate) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &pod["spec"];
     let Some(old) = old else {
@@ -128,7 +128,7 @@ pub(crate) fn validate(pod: &Value, old: Option<&Value>, errors: &mut Vec<FieldE
     }
 }
 
-/// What of the spec of a pod an update of `old` may not change.
+/// The part of a pod's spec that an update of `old` must not change.
 fn frozen(pod: &Value, old: &Value) -> Value {
     let mut spec = pod["spec"].clone();
     if let Value::Object(fields) = &mut spec {
@@ -140,7 +140,7 @@ fn frozen(pod: &Value, old: &Value) -> Value {
         ] {
             fields.remove(field);
         }
-        // A pod that was gated may still be given to fewer nodes.
+        // The node selector and affinity of a gated pod may still be narrowed.
         if is_gated(old) {
             fields.remove("nodeSelector");
             fields.remove("affinity");

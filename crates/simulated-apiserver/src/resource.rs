@@ -1,4 +1,4 @@
-//! The kinds that the server knows, and in what they differ.
+//! The kinds that the server knows, and their properties.
 
 /// One kind of objects.
 #[allow(
@@ -25,14 +25,14 @@ pub struct Resource {
     pub unconditional_update: bool,
     /// Whether a delete answers with the object rather than with a Status.
     pub returns_deleted: bool,
-    /// What else is special about it.
+    /// Further special behavior.
     pub behavior: Behavior,
     /// Lists that server-side apply and strategic merge patches merge, with the fields that identify an item. No
     /// fields: a set of plain values.
     pub merged_lists: Vec<(String, Vec<String>)>,
 }
 
-/// What is special about some kinds.
+/// The special behavior of some kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behavior {
     /// Defined by a CustomResourceDefinition.
@@ -102,7 +102,7 @@ impl Resource {
     fn built_in(group: &str, version: &str, kind: &str, plural: &str) -> Self {
         let mut merged_lists = owned(METADATA_LISTS);
         merged_lists.extend(owned(BUILT_IN_LISTS));
-        // The same name means lists of other items in containers and in Services.
+        // In containers and in Services the same name means lists of different items.
         let port = if kind == "Service" {
             "port"
         } else {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::status::Status;
 
-/// See the module. Without requirements it matches everything.
+/// A label or field selector. Without requirements it matches everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,

@@ -1,4 +1,4 @@
-//! The server: takes requests, asks the plan, carries out, answers.
+//! The server: receives requests, consults the plan, carries them out, and answers.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -31,20 +31,20 @@ use crate::watch::{self, Handle, Rule, Target, Watches};
 use crate::write::{DeleteOptions, Deleted, Preconditions, Write, text};
 use crate::{Clock, Resource, collector, patch, pod};
 
-/// How the server behaves.
+/// The options of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the wall clock shows at first.
+    /// The initial time of the wall clock.
     pub start: DateTime<Utc>,
     /// How long a change takes to reach a watch.
     pub watch_delay: Duration,
     /// How long every request takes before it is carried out.
     pub latency: Duration,
-    /// How often watches that ask for bookmarks get one; never if there is none.
+    /// How often watches that ask for bookmarks get one; None: never.
     pub bookmarks: Option<Duration>,
-    /// Namespaces that there are from the beginning, besides those of every cluster.
+    /// Namespaces that exist from the start, in addition to those of every cluster.
     pub namespaces: Vec<String>,
-    /// How long after a change the garbage collector and the namespace controller act; never if there is none.
+    /// How long after a change the garbage collector and the namespace controller act; None: never.
     pub collector: Option<Duration>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) struct State {
     reached: BTreeMap<Site, u32>,
     requests: Vec<history::Request>,
     deliveries: Vec<Delivery>,
-    /// How much of the log was made known to watches.
+    /// The part of the log of which watches were notified.
     announced: usize,
 }
 
@@ -157,7 +157,7 @@ impl Server {
         server
     }
 
-    /// A client with an identity, by which faults and the history distinguish clients. Several clients may have the same.
+    /// A client with an identity, by which faults and the history distinguish clients. Several clients may share one.
     pub fn client(&self, user: &str) -> kube::Client {
         kube::Client::new(self.service(user), "default")
     }
@@ -175,12 +175,12 @@ impl Server {
         &self.shared.clock
     }
 
-    /// The options it was made with.
+    /// The options of the server.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
 
-    /// Makes a kind known, as a CustomResourceDefinition does. One of the same group, version and plural is replaced.
+    /// Registers a kind, as a CustomResourceDefinition does. It replaces one of the same group, version and plural.
     pub fn register(&self, resource: Resource) {
         let mut state = self.state();
         let known = state.resources.iter_mut().find(|known| {
@@ -203,8 +203,8 @@ impl Server {
             .unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
     }
 
-    /// Reviews every write from now on, as the policies and webhooks of a cluster do: after faults and preconditions, before
-    /// validation.
+    /// Reviews every write from now on, as the policies and webhooks of a cluster do: after faults and preconditions,
+    /// before validation.
     pub fn admit(
         &self,
         review: impl Fn(&mut Review<'_>) -> Result<(), Status> + Send + Sync + 'static,
@@ -212,7 +212,7 @@ impl Server {
         self.state().admission = Some(Arc::new(review));
     }
 
-    /// What happened until now.
+    /// The history until now.
     pub fn history(&self) -> History {
         let state = self.state();
         let versions = state.store.log.iter();
@@ -230,7 +230,7 @@ impl Server {
         self.state().store.version()
     }
 
-    /// Forgets everything below a resourceVersion: lists and watches from before it are answered with 410.
+    /// Compacts everything below a resourceVersion: lists and watches from before it are answered with 410.
     pub fn compact(&self, floor: u64) {
         self.state().store.floor = floor;
     }
@@ -257,7 +257,7 @@ impl Server {
         }
     }
 
-    /// Does something with the state, then wakes the watches that it concerns.
+    /// Changes the state, then wakes the affected watches.
     pub(crate) fn act<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         let mut state = self.state();
         let done = act(&mut state);
@@ -330,7 +330,7 @@ impl Server {
             }
             Decision::Delayed(after) => {
                 let (sender, receiver) = oneshot::channel();
-                // The caller may have given up; then nothing takes the answer.
+                // If the caller has given up, the answer is dropped.
                 tokio::spawn(later(after).map(|reply| sender.send(reply)));
                 receiver.await?
             }
@@ -357,7 +357,7 @@ impl Server {
         Ok(self.respond(reply))
     }
 
-    /// Enters a request into the history.
+    /// Adds a request to the history.
     fn note(&self, user: &str, call: &Call, parts: &Parts) -> (usize, Site) {
         let name = if call.verb == Verb::Create && call.name.is_empty() {
             let body = call.json().unwrap_or_default();
@@ -498,7 +498,7 @@ impl Server {
     }
 }
 
-/// The answers to the few paths that name no kind.
+/// The answers for the few paths without a kind.
 fn discovery(parts: &Parts) -> Option<Reply> {
     let body = match parts.uri.path() {
         "/version" => json!({
@@ -531,7 +531,7 @@ impl State {
                 let stale = self.watches.stale(user, call);
                 let body = crate::list::list(&self.store, call, stale)?;
                 if call.query.get("continue").is_none() {
-                    // Later pages show the same moment.
+                    // Later pages show the same snapshot.
                     let version = stale.unwrap_or_else(|| self.store.version());
                     self.delivered(user, &call.resource.plural, version, moment.elapsed);
                 }
@@ -614,7 +614,7 @@ impl State {
         }
     }
 
-    /// Notes what a client has learned.
+    /// Records what a client has learned.
     pub(crate) fn delivered(&mut self, user: &str, resource: &str, version: u64, at: Duration) {
         self.deliveries.push(Delivery {
             user: user.into(),
@@ -741,7 +741,7 @@ fn whole(call: &Call, code: u16, object: &Stored) -> Reply {
     }
 }
 
-/// Some lists and watches, to be disturbed.
+/// Injects faults into some lists and watches.
 pub struct Watching<'a> {
     server: &'a Server,
     target: Target,
@@ -775,7 +775,7 @@ impl Watching<'_> {
         self.server.state().watches.end(&self.target, ending);
     }
 
-    /// Delivers nothing until [`Self::release`]: what a cache shows grows stale. Watches that open meanwhile wait as well.
+    /// Delivers nothing until [`Self::release`], so that caches become stale. Watches that open meanwhile wait as well.
     pub fn hold(&self) {
         self.set(Rule::Held);
     }
@@ -785,7 +785,7 @@ impl Watching<'_> {
         self.unset(|rule| matches!(rule, Rule::Held));
     }
 
-    /// Changes take so long to arrive, until [`Self::undelay`].
+    /// Delays every change, until [`Self::undelay`].
     pub fn delay(&self, by: Duration) {
         self.undelay();
         self.set(Rule::Delayed(by));
@@ -796,7 +796,7 @@ impl Watching<'_> {
         self.unset(|rule| matches!(rule, Rule::Delayed(_)));
     }
 
-    /// Answers lists and new watches so, until [`Self::allow`].
+    /// Answers lists and new watches with this Status, until [`Self::allow`].
     pub fn refuse(&self, status: Status) {
         self.allow();
         self.set(Rule::Refused(status));
@@ -833,7 +833,7 @@ impl Watching<'_> {
         self.end(watch::Ending::Gone);
     }
 
-    /// The open watches stay open, and nothing comes any more: no event, no bookmark, no end.
+    /// The open watches stay open and deliver nothing more: no event, no bookmark, no end.
     pub fn silence(&self) {
         self.server.state().watches.silence(&self.target);
     }
@@ -844,7 +844,7 @@ impl Watching<'_> {
     }
 }
 
-/// What a client sends its requests through.
+/// The service through which a client sends its requests.
 #[derive(Clone)]
 pub struct Connection {
     server: Server,

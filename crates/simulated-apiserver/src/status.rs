@@ -1,4 +1,4 @@
-//! Failures, worded as the real API server words them.
+//! Failures, in the wording of the real API server.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::Resource;
 
-/// A failed answer: what becomes a `Status` object on the wire.
+/// A failed answer: a `Status` object on the wire.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// The HTTP status code.

@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use crate::Resource;
 use crate::call::Form;
 
-/// What names an object. Keys sort by kind, then namespace, then name, as lists do.
+/// The identity of an object. Keys sort by kind, then namespace, then name, as lists do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
-    /// The place of the resource among all.
+    /// The index of the resource.
     pub(crate) resource: usize,
     /// Empty for cluster-scoped objects.
     pub(crate) namespace: Arc<str>,
@@ -119,7 +119,7 @@ pub(crate) struct Change {
     pub(crate) by: Arc<str>,
 }
 
-/// When and through which user a change happens.
+/// The time and the user of a change.
 #[derive(Clone, Debug)]
 pub(crate) struct Moment {
     pub(crate) at: Instant,
@@ -128,10 +128,10 @@ pub(crate) struct Moment {
     pub(crate) by: Arc<str>,
 }
 
-/// A version of an object with its resourceVersion; none after the object was removed.
+/// A version of an object with its resourceVersion; None after the object was removed.
 type Dated = (u64, Option<Arc<Stored>>);
 
-/// See the module.
+/// The store of all objects; see the module.
 pub(crate) struct Store {
     version: u64,
     /// Below this resourceVersion everything is compacted.
@@ -141,7 +141,7 @@ pub(crate) struct Store {
     uids: u64,
 }
 
-/// The resourceVersion of the first change is above this, so that none looks like another number.
+/// The resourceVersion of the first change is above this, so that resourceVersions do not resemble other numbers.
 const FIRST_VERSION: u64 = 1000;
 
 impl Default for Store {
@@ -168,7 +168,7 @@ impl Store {
         format!("00000000-0000-4000-8000-{:012x}", self.uids)
     }
 
-    /// How many UIDs were given.
+    /// The number of UIDs issued.
     pub(crate) fn count(&self) -> u64 {
         self.uids
     }

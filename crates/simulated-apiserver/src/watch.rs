@@ -1,4 +1,4 @@
-//! Watches: what each delivers, and when.
+//! Watches: their events, and the time of each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -19,10 +19,10 @@ use crate::store::{Change, ChangeKind, Store, Stored, complete};
 use crate::write::put_or_remove;
 use crate::{Resource, Server};
 
-/// How long a watch lasts that says nothing about it.
+/// The default timeout of a watch.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// Some of the lists and watches: those of a user, of a resource, of a namespace. What is not set matches everything.
+/// A selection of lists and watches: by user, resource and namespace. An unset criterion matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     user: Option<String>,
@@ -31,7 +31,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// All of them.
+    /// All lists and watches.
     pub fn all() -> Self {
         Self::default()
     }
@@ -69,7 +69,7 @@ impl Target {
     }
 }
 
-/// What the test has arranged for a target, until it takes it back.
+/// The faults that a test has set for a target, until it clears them.
 #[derive(Clone, Debug)]
 pub(crate) enum Rule {
     Held,
@@ -78,7 +78,7 @@ pub(crate) enum Rule {
     Stale(u64),
 }
 
-/// How a watch ends before its time.
+/// How a watch ends early.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
     /// The response ends.
@@ -99,9 +99,9 @@ struct Open {
     form: Form,
     /// Events that come before those of the log.
     initial: VecDeque<Bytes>,
-    /// The place in the log of the next change to look at.
+    /// The index in the log of the next change to process.
     cursor: usize,
-    /// The resourceVersion that has been delivered.
+    /// The latest resourceVersion that was delivered.
     version: u64,
     deadline: Instant,
     bookmark: Option<(Instant, Duration)>,
@@ -110,7 +110,7 @@ struct Open {
     wake: Arc<Notify>,
 }
 
-/// Every open watch, and what the test has arranged.
+/// Every open watch, and the faults that the test has set.
 #[derive(Default)]
 pub(crate) struct Watches {
     next: u64,
@@ -248,7 +248,7 @@ impl Watches {
         }
     }
 
-    /// Has the open watches of a target deliver nothing any more, and not end either.
+    /// Makes the open watches of a target deliver nothing more, not even an end.
     pub(crate) fn silence(&mut self, target: &Target) {
         for open in self.matching(target) {
             open.silent = true;
@@ -421,7 +421,7 @@ pub(crate) fn body(handle: Handle) -> impl Stream<Item = io::Result<Frame<Bytes>
                 Step::End => return None,
                 Step::Wait(None) => wake.notified().await,
                 Step::Wait(Some(until)) => {
-                    // Whether it was woken or the time has come, the next step finds out.
+                    // The next step finds out whether it was woken or the time has come.
                     let _ = timeout_at(until, wake.notified()).await;
                 }
             }

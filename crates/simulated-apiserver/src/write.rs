@@ -1,4 +1,4 @@
-//! What writes do to the store, whether a client or the test itself asks for them.
+//! The effect of writes on the store, whether by a client or by the test itself.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::status::{FieldError, Status, details};
 use crate::store::{Key, Moment, Store, Stored};
 use crate::{Resource, pod};
 
-/// The characters that generated names end with; those that spell words are left out.
+/// The characters of the suffix of generated names, without those that spell words.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 const MAX_GENERATED: usize = 63 - SUFFIX;
@@ -20,7 +20,7 @@ const MAX_GENERATED: usize = 63 - SUFFIX;
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// One write: on what, when, by which client.
+/// One write: its target, its time and its client.
 pub(crate) struct Write<'a> {
     pub(crate) store: &'a mut Store,
     pub(crate) resource: Arc<Resource>,
@@ -31,18 +31,18 @@ pub(crate) struct Write<'a> {
     pub(crate) dry_run: bool,
     pub(crate) moment: Moment,
     pub(crate) admission: Option<Arc<Admission>>,
-    /// The namespace that the object goes into, if it must be there.
+    /// The namespace of the object, if it must exist.
     pub(crate) namespaces: Option<Key>,
 }
 
-/// What must hold of the stored object, else the write is a conflict.
+/// The preconditions on the stored object. If they do not hold, the write is a conflict.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Preconditions {
     pub(crate) uid: Option<String>,
     pub(crate) version: Option<String>,
 }
 
-/// What a delete asks for.
+/// The options of a delete.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
     pub(crate) grace: Option<i64>,
@@ -50,7 +50,7 @@ pub(crate) struct DeleteOptions {
     pub(crate) propagation: Option<String>,
 }
 
-/// What became of a deleted object.
+/// The result of a delete.
 #[derive(Clone, Debug)]
 pub(crate) enum Deleted {
     Gone(Arc<Stored>),
@@ -95,7 +95,7 @@ impl Write<'_> {
         found.ok_or_else(|| Status::not_found(&self.resource, self.name()))
     }
 
-    /// Asks the cluster's admission.
+    /// Calls the cluster's admission.
     fn review(&self, verb: Verb, object: &mut Value, old: Option<&Value>) -> Result<(), Status> {
         let Some(admission) = &self.admission else {
             return Ok(());
@@ -188,7 +188,7 @@ impl Write<'_> {
             metadata.insert("managedFields".to_owned(), managed);
         }
         self.normalize(&mut object);
-        // Nodes and namespaces keep the status that they are made with; the other kinds begin with none.
+        // Nodes and namespaces keep the status with which they are created; the other kinds start without one.
         if self.resource.status && self.resource.plural != "nodes" {
             put_or_remove(&mut object, "status", Value::Null);
         }
@@ -230,7 +230,7 @@ impl Write<'_> {
             return Err(Status::invalid(&self.resource, "", &[error]));
         }
         let base: String = base.chars().take(MAX_GENERATED).collect();
-        // The next UID counts what was created, so that no name comes twice.
+        // The next UID counts the created objects, so that each name is unique.
         let mut number = self.store.count();
         loop {
             let mut name = base.clone();
@@ -269,7 +269,7 @@ impl Write<'_> {
         Err(Status::bad_request(message))
     }
 
-    /// Nothing is created in a namespace that is absent or being deleted.
+    /// Rejects a create in a namespace that is absent or being deleted.
     fn check_namespace(&self) -> Result<(), Status> {
         let Some(key) = &self.namespaces else {
             return Ok(());
@@ -326,7 +326,7 @@ impl Write<'_> {
         Err(Status::invalid(&self.resource, self.name(), &errors))
     }
 
-    /// Replaces an object by what a client sends.
+    /// Replaces an object with a client's.
     pub(crate) fn replace(&mut self, object: Value) -> Result<Arc<Stored>, Status> {
         self.check_type(&object)?;
         let sent = text(&object["metadata"], "name");
@@ -391,7 +391,7 @@ impl Write<'_> {
                 &json!(0),
                 "must be specified for an update",
             );
-            // The real server names the plural in place of the kind here.
+            // The real server gives the plural instead of the kind here.
             let mut resource = Resource::clone(&self.resource);
             resource.kind.clone_from(&resource.plural);
             return Err(Status::invalid(&resource, self.name(), &[error]));
@@ -410,7 +410,7 @@ impl Write<'_> {
         }
         let metadata = &old.value["metadata"];
         if finalizers(&new).is_empty() && metadata["deletionGracePeriodSeconds"] == 0 {
-            // The last finalizer of a deleted object is gone, and so is the object.
+            // When the last finalizer of a deleted object is removed, the object is removed.
             let last = Stored::new(new, old.version);
             self.remove(&old);
             return Ok(last);
@@ -418,7 +418,7 @@ impl Write<'_> {
         Ok(self.put(new))
     }
 
-    /// Takes from the stored object what this endpoint does not change.
+    /// Copies the parts that this endpoint does not change from the stored object.
     fn prepare(&self, old: &Value, new: &mut Value) {
         let custom = self.resource.behavior == Behavior::Custom;
         match self.subresource.as_deref() {
@@ -600,7 +600,7 @@ impl Write<'_> {
     }
 }
 
-/// The rules that every object's metadata is held to.
+/// The validation of every object's metadata.
 fn validate_metadata(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let owners = object["metadata"]["ownerReferences"].as_array();
     let owners = || owners.into_iter().flatten();
@@ -648,7 +648,7 @@ fn validate_metadata(object: &Value, old: Option<&Value>, errors: &mut Vec<Field
     }
 }
 
-/// An owner reference as messages show it.
+/// An owner reference in the form of messages.
 fn shown_reference(owner: &Value) -> String {
     let names = [
         "apiVersion",
