@@ -1,4 +1,4 @@
-//! What this operator costs beside other ways to the same end: `make bench`.
+//! The cost of this operator, compared with other implementations: `make bench`.
 //!
 //! [`webhook`] measures admission reviews, [`at`] the starts and the waiting of Ats, [`mydaemonset`]
 //! roll-outs and rest of MyDaemonSets. All build the [`programs`] that they compare, measure them in

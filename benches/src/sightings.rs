@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::plane::{PODS, Plane, Stored, StoredMeta, TIMEOUT};
 
-/// A pod as far as it is looked at.
+/// The part of a pod that is read.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Pod {
     metadata: StoredMeta,
@@ -76,10 +76,10 @@ impl Pod {
     }
 }
 
-/// What pods are looked at for.
-pub(crate) type Look = fn(&Pod) -> bool;
+/// A condition on a pod.
+pub(crate) type Predicate = fn(&Pod) -> bool;
 
-/// When pods were first seen to be what they are looked at for.
+/// When each pod was first seen to meet each condition.
 pub(crate) struct Sightings<const N: usize> {
     seen: watch::Receiver<[Vec<DateTime<Utc>>; N]>,
     task: JoinHandle<Result<()>>,
@@ -87,7 +87,7 @@ pub(crate) struct Sightings<const N: usize> {
 }
 
 impl<const N: usize> Sightings<N> {
-    /// All of them, in order, for each look.
+    /// All sightings, in order, for each condition.
     pub(crate) async fn all(mut self) -> Result<[Vec<DateTime<Utc>>; N]> {
         let full = |seen: &[Vec<_>; N]| seen.iter().all(|seen| seen.len() >= self.count);
         let ended = tokio::time::timeout(TIMEOUT, self.seen.wait_for(full)).await;
@@ -99,18 +99,18 @@ impl<const N: usize> Sightings<N> {
         Ok(seen)
     }
 
-    /// How many there are so far, by the first look.
+    /// How many pods have met the first condition so far.
     pub(crate) fn so_far(&self) -> usize {
         self.seen.borrow().first().map_or(0, Vec::len)
     }
 }
 
 impl Plane {
-    /// Watches pods from now on, until that many were seen at each look.
+    /// Watches pods from now on, until that many have met each condition.
     pub(crate) async fn watch_pods<const N: usize>(
         &self,
         count: usize,
-        looks: [Look; N],
+        conditions: [Predicate; N],
     ) -> Result<Sightings<N>> {
         let list: Stored = self.get(&format!("{PODS}?limit=1")).await?;
         let from = list.metadata.resource_version;
@@ -123,8 +123,8 @@ impl Plane {
             futures::pin_mut!(pods);
             while let Some(pod) = pods.try_next().await? {
                 let now = Utc::now();
-                for (i, look) in looks.iter().enumerate() {
-                    if look(&pod) && known[i].insert(pod.metadata.uid.clone()) {
+                for (i, condition) in conditions.iter().enumerate() {
+                    if condition(&pod) && known[i].insert(pod.metadata.uid.clone()) {
                         sender.send_modify(|seen| seen[i].push(now));
                     }
                 }

@@ -1,4 +1,4 @@
-//! What all runs measured, as one table of ratios beside the aims.
+//! The results of all runs, as one table of ratios and the aims.
 
 use std::fmt::Write as _;
 
@@ -76,7 +76,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    pub(crate) fn of(mut values: Vec<f64>) -> Self {
+    pub(crate) fn new(mut values: Vec<f64>) -> Self {
         values.sort_by(f64::total_cmp);
         let at = |i: usize| values.get(i).copied().unwrap_or(f64::NAN);
         Self {
@@ -119,13 +119,13 @@ pub(crate) fn render(rounds: &[Round]) -> String {
     for figure in &first.figures {
         // Some figures are of ours alone, and some of the first round alone.
         let ours = |round| value(round, first.name, &figure.name);
-        let all = Spread::of(rounds.iter().filter_map(ours).collect());
+        let all = Spread::new(rounds.iter().filter_map(ours).collect());
         let ratio = |other: &str| {
             let ratio = |round| Some(ours(round)? / value(round, other, &figure.name)?);
             let ratios = rounds.iter().filter_map(ratio);
-            // Nothing is no multiple of nothing.
+            // A ratio of two zeros is undefined.
             let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
-            (!ratios.is_empty()).then(|| Spread::of(ratios))
+            (!ratios.is_empty()).then(|| Spread::new(ratios))
         };
         let mut cells = vec![figure.name.clone(), all.text()];
         cells.extend(

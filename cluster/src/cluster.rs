@@ -30,10 +30,10 @@ const TIMEOUT: Duration = Duration::from_mins(2);
 /// The pause between two polls.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How long a component may take to end before it is killed. Its data is thrown away anyway.
+/// How long a component may take to end before it is killed. Its data is discarded anyway.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1200);
 
-/// What a cluster is to have.
+/// The options of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Its fake nodes; none by default.
@@ -92,7 +92,7 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     namespaces: AtomicU64,
     kubeconfigs: AtomicU64,
-    // Before the components: it would note in its log that they are gone.
+    // Before the components: otherwise it would log that they are gone.
     fake_kubelet: Mutex<Option<FakeKubelet>>,
     // Before the guard: fields are dropped in this order, and the guard's end removes the directory.
     components: Mutex<BTreeMap<&'static str, Arc<Process>>>,
@@ -187,7 +187,7 @@ impl Cluster {
             cluster.load_pause().await?;
             cluster.until_node_is_ready(name).await?;
         }
-        // The controller manager makes it; without it no pod is admitted.
+        // The controller manager creates it; without it no pod is admitted.
         cluster.default_service_account("default").await?;
         Ok(cluster)
     }
@@ -343,7 +343,7 @@ impl Cluster {
         Ok(path)
     }
 
-    /// How to get to the real node, if there is one.
+    /// Access to the real node, if there is one.
     pub(crate) fn place(&self) -> Option<Place> {
         self.plan.place()
     }
@@ -417,11 +417,11 @@ impl Cluster {
         }
     }
 
-    /// Polls until `look` returns something. Fails when a component has died or the time is over.
+    /// Polls until `poll` returns something. Fails when a component has died or the time is over.
     pub(crate) async fn wait_for<T, F>(
         &self,
         what: &str,
-        mut look: impl FnMut() -> F,
+        mut poll: impl FnMut() -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<Option<T>, Error>>,
@@ -431,7 +431,7 @@ impl Cluster {
             // First, so that the answer of another process on the port of a dead component (another cluster's etcd)
             // does not count.
             self.check_components()?;
-            if let Some(found) = look().await? {
+            if let Some(found) = poll().await? {
                 return Ok(found);
             }
             if begin.elapsed() > TIMEOUT {
@@ -481,7 +481,7 @@ impl Cluster {
         }
         let log = self.directory().join(format!("{FAKE_KUBELET}.log"));
         let started = FakeKubelet::start(&self.kubeconfig, &log).await?;
-        // Should two callers start one, the second replaces the first and thereby ends it.
+        // If two callers start one, the second replaces the first and thereby stops it.
         *self.fake_kubelet() = Some(started);
         Ok(())
     }
@@ -498,7 +498,7 @@ impl Cluster {
             let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
                 return Ok(None);
             };
-            // Refused connections and failing checks alike: not yet.
+            // Refused connections and failing checks both mean: not ready yet.
             Ok(client.request_text(request).await.ok().map(|_| ()))
         })
         .await

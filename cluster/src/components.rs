@@ -34,7 +34,7 @@ const COMPONENTS: [&str; 5] = [
 ];
 pub(crate) const ETCD: &str = "etcd";
 pub(crate) const API_SERVER: &str = "kube-apiserver";
-/// The one component that is no program, but a thread of this process.
+/// The only component that is not a program, but a thread of this process.
 pub(crate) const FAKE_KUBELET: &str = "fake-kubelet";
 
 impl Plan {

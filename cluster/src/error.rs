@@ -1,4 +1,4 @@
-//! What can go wrong, each as one line that says what to do (a log's or compiler's last lines come before it).
+//! Errors, each as one line that says what to do (the last lines of a log or compiler come before it).
 //!
 //! The line holds the cause's text, so causes are fields and not `source()`s, which would be printed twice.
 
@@ -91,7 +91,7 @@ pub enum Error {
         /// The last lines of its log.
         log: String,
     },
-    /// Something that should have happened did not.
+    /// A wait timed out.
     #[error("waited {seconds} s for {what}, which did not happen; the logs are in {}", logs.display())]
     TimedOut {
         /// What was waited for.

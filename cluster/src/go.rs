@@ -14,7 +14,7 @@ use crate::{Error, binaries::Module};
 /// The oldest Go that builds this Kubernetes (the `go` line of its go.mod).
 const OLDEST: (u32, u32) = (1, 26);
 
-/// How the directories of builds that are under way begin.
+/// The prefix of the directories of unfinished builds.
 const WORK: &str = ".build-";
 
 /// The environment of every `go` call. The user's GOPROXY, GOTOOLCHAIN and caches stay; what could change the result
@@ -86,7 +86,7 @@ pub(crate) fn recipe(set: &Set) -> String {
     recipe
 }
 
-/// Builds those of `programs`, which are of `set`, that are not in `directory` into it.
+/// Builds those of the `programs` of `set` that are missing in `directory`.
 pub(crate) fn build(set: &Set, programs: &[&Program], directory: &Path) -> Result<(), Error> {
     let names: Vec<_> = programs.iter().map(|program| program.name).collect();
     check_toolchain(set.name, &names.join(", "))?;
@@ -291,8 +291,8 @@ fn parse_version(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-/// Says how the build of one program goes: on a terminal in one line that is rewritten, elsewhere in lines that are
-/// rare enough for a log.
+/// Reports the progress of one build: on a terminal in one line that is rewritten, elsewhere in occasional lines for a
+/// log.
 struct Progress {
     prefix: String,
     begin: Instant,
@@ -301,7 +301,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Between two lines in a log.
+    /// The time between two lines in a log.
     const BEAT: u64 = 15;
 
     fn new(number: usize, of: usize, name: &str) -> Self {

@@ -3,12 +3,14 @@
 //!
 //! - [`binaries`] finds the programs: `KUBEBUILDER_ASSETS`, the user's cache, or (the `go` module) a build with Go;
 //! - `pki`, `kubeconfig`, `ports`, `components`: certificates, identities, ports and flags of one control plane;
-//! - `guard` and `process`: how children are started, stopped, and never outlive this process (the why is in `guard`);
-//! - `cluster` puts these together: [`Cluster`]; `nodes` adds [`FakeNode`]s; [`mod@shared`] is one cluster per test binary.
+//! - `guard` and `process`: how children are started and stopped, and never outlive this process (`guard` has the
+//!   reasons);
+//! - `cluster` puts these together: [`Cluster`]; `nodes` adds [`FakeNode`]s; [`mod@shared`] is one cluster per test
+//!   binary.
 //!
 //! A cluster can also have a `real_node`, with containers from [`Image`]s; that one needs root.
 //!
-//! What becomes of the pods of fake nodes is in `fake_kubelet`. The command line is in `main.rs` and `cli`.
+//! `fake_kubelet` runs the pods of fake nodes. The command line is in `main.rs` and `cli`.
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {

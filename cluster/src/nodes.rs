@@ -138,7 +138,7 @@ impl Cluster {
             async move {
                 let what = format!("node {name} to be ready");
                 let name = name.as_str();
-                let look = || async move {
+                let poll = || async move {
                     let found = api
                         .get(name)
                         .await
@@ -148,7 +148,7 @@ impl Cluster {
                         && has_taint(&found, "node.kubernetes.io/unschedulable") == unschedulable;
                     Ok(settled.then_some(()))
                 };
-                self.wait_for(&what, look).await
+                self.wait_for(&what, poll).await
             }
         };
         at_once(nodes.iter().map(create)).await?;

@@ -12,7 +12,7 @@ use time::{Duration, OffsetDateTime};
 
 use crate::Error;
 
-/// Valid for as long as anybody leaves a development cluster running.
+/// The lifetime of certificates: longer than a development cluster runs.
 const LIFETIME: Duration = Duration::days(365);
 
 /// What the kubeconfigs need to know of the files that [`fn@write`] made.

@@ -342,7 +342,7 @@ async fn deleted_pods_vanish_at_once_and_finalizers_keep_them_stopped() {
 }
 
 #[tokio::test]
-async fn a_deleted_pod_makes_room_for_one_of_the_same_name() {
+async fn a_deleted_pod_can_be_replaced_by_one_of_the_same_name() {
     let pods = pods("again").await;
     let mut last = None;
     for _ in 0..20 {

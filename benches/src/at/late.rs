@@ -36,7 +36,7 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
     let late: Vec<f64> = seen.iter().zip(&due).map(late).collect();
     figures.add(
         "single At: released pod seen by a watch after, ms",
-        Spread::of(late).median,
+        Spread::new(late).median,
         &[],
     );
     if operator == super::OPERATOR {
@@ -46,7 +46,7 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
         }
         figures.add(
             "single At: release answered after, ms",
-            Spread::of(answered).median,
+            Spread::new(answered).median,
             &[Aim::Most(30.0)],
         );
     }

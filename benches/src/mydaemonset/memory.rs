@@ -42,7 +42,7 @@ pub(super) async fn measure(operator: Operator, plan: &Plan, figures: &mut Figur
     let name = format!("{nodes} pods: memory of each, B");
     figures.add(name, each, &[Aim::Most(2500.0)]);
 
-    // What it takes with nothing to do is no heartbeat's.
+    // The cost at rest is not a part of the heartbeats' cost.
     let (begin, cpu) = (Instant::now(), running.cpu()?);
     plane.settle().await?;
     let at_rest = (running.cpu()? - cpu) / begin.elapsed().as_secs_f64();

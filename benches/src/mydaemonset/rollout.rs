@@ -112,7 +112,7 @@ impl Stage<'_> {
 
     async fn change(&self, figures: &mut Figures) -> Result<()> {
         let plane = self.plane;
-        let changed: [crate::sightings::Look; 1] = [|pod| pod.runs(CHANGED) && pod.is_ready()];
+        let changed: [crate::sightings::Predicate; 1] = [|pod| pod.runs(CHANGED) && pod.is_ready()];
         let pods = plane.watch_pods(self.nodes, changed).await?;
         let right = plane.watch_status(self.kind, NAME, 2, self.nodes).await?;
         let work = Work::of(self.running).await?;

@@ -15,7 +15,7 @@ use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, HandshakeKind, RootCertStore};
 
-/// Longer than any server here may take for anything.
+/// Time limit of every request.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How connections are made.
@@ -47,7 +47,7 @@ impl Client {
         })
     }
 
-    /// The same client, but one that takes up the session before where the server lets it.
+    /// The same client, but one that resumes its previous session if the server allows it.
     pub(crate) fn resuming(&self) -> Self {
         let mut tls = ClientConfig::clone(&self.tls);
         tls.resumption = Resumption::in_memory_sessions(1);
@@ -65,7 +65,7 @@ impl Client {
     }
 }
 
-/// What one phase measured.
+/// The results of one phase.
 #[derive(Debug)]
 pub(crate) struct Measured {
     /// How long each answer took, in nanoseconds, sorted.
@@ -97,7 +97,7 @@ impl Measured {
     }
 }
 
-/// Each connection asks again as soon as it is answered.
+/// Closed loop: each connection sends the next request as soon as it is answered.
 pub(crate) fn closed(lines: &mut Lines, request: &[u8], duration: Duration) -> Result<Measured> {
     let start = Instant::now();
     let mut sent = vec![start; lines.len()];
@@ -124,8 +124,8 @@ pub(crate) fn closed(lines: &mut Lines, request: &[u8], duration: Duration) -> R
     Ok(Measured::new(latencies, start.elapsed()))
 }
 
-/// Asks at fixed instants, however slowly the answers come. What waits for a free connection has
-/// been waiting since its instant, so that a server's pause counts for all who meet it.
+/// Open loop: requests are sent at fixed instants, however slow the answers are. The latency of a request that waits
+/// for a free connection counts from its instant, so that a pause of the server counts for all affected requests.
 pub(crate) fn open(
     lines: &mut Lines,
     request: &[u8],
@@ -176,7 +176,7 @@ pub(crate) struct Lines {
     all: Vec<Line>,
 }
 
-/// One connection, with at most one request under way.
+/// One connection, with at most one request in flight.
 struct Line {
     socket: TcpStream,
     tls: ClientConnection,

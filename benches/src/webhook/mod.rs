@@ -1,4 +1,4 @@
-//! What an admission review costs here, beside a bare HTTPS server and a small controller-runtime
+//! The cost of an admission review, compared with a bare HTTPS server and a small controller-runtime
 //! webhook.
 //!
 //! [`servers`] starts the three, each on a core of its own; [`load`] asks them, from another core, the

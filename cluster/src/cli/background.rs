@@ -20,7 +20,7 @@ use super::stop::Stop;
 /// Time limit for the start of a cluster, longer than the library's own.
 const TIMEOUT: Duration = Duration::from_mins(3);
 
-/// For its end, which takes less than three seconds.
+/// Time limit for its end, which takes less than three seconds.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 const POLL: Duration = Duration::from_millis(50);
@@ -88,7 +88,7 @@ impl State {
         }
     }
 
-    /// What the server says of its cluster, once that is ready.
+    /// The server's description of its cluster, once that is ready.
     fn read(&self) -> Option<Description> {
         serde_json::from_slice(&fs::read(self.description()).ok()?).ok()
     }
@@ -176,7 +176,7 @@ async fn until_described(
     }
 }
 
-/// Lines that a shell can evaluate: what is not an assignment is a comment.
+/// Lines that a shell can evaluate: everything but assignments is a comment.
 fn explain(state: &State, description: &Description) {
     println!("export KUBECONFIG={}", state.kubeconfig().display());
     if let Some(directory) = description.kubectl.parent() {
@@ -191,7 +191,7 @@ fn explain(state: &State, description: &Description) {
 
 /// The server: a cluster until SIGTERM.
 pub(crate) async fn serve(options: Options) -> anyhow::Result<ExitCode> {
-    // The shell's end, and Ctrl-C in its terminal, are none of our business. Fails only for who leads a group already.
+    // The server must not end with the shell, or on Ctrl-C in its terminal. Fails only if it leads a group already.
     let _ = rustix::process::setsid();
     let state = State::find()?;
     state.make()?;
@@ -282,7 +282,7 @@ pub(crate) async fn down() -> anyhow::Result<ExitCode> {
         }
         tokio::time::sleep(POLL).await;
     }
-    // After an orderly stop it is gone already; after SIGKILL the watchdog may still be at it.
+    // After an orderly stop it is gone already; after SIGKILL the watchdog may still be removing it.
     while directory
         .as_ref()
         .is_some_and(|directory| directory.exists())

@@ -1,4 +1,4 @@
-//! `demo`: the operator on a cluster of its own, showing what it does. What `make run` is without a kubeconfig.
+//! `demo`: runs the operator on a cluster of its own and shows what it does. `make run` without a kubeconfig does this.
 //!
 //! Everything here that knows the product (kinds, the operator's flags, where its samples are) is in this file.
 
@@ -115,7 +115,7 @@ impl Demo {
         Ok(())
     }
 
-    /// Starts the operator, performs, and stops the operator again.
+    /// Starts the operator, runs the demonstration, and stops the operator again.
     async fn with_operator(
         &self,
         cluster: &Cluster,
@@ -139,7 +139,7 @@ impl Demo {
             ("--metrics-bind-address", format!("127.0.0.1:{metrics}")),
             ("--leader-elect", "false".into()),
         ] {
-            // What the caller chose differently wins; twice would be an error.
+            // The caller's flags win; giving one twice would be an error.
             if !self
                 .arguments
                 .iter()
@@ -175,7 +175,7 @@ impl Demo {
         outcome
     }
 
-    /// Everything there is to see; then waits for ever. Only a failure ends it.
+    /// The whole demonstration; then waits for ever. Only a failure ends it.
     async fn perform(
         &self,
         cluster: &Cluster,
@@ -192,7 +192,7 @@ impl Demo {
             begin.elapsed().as_secs_f64()
         );
 
-        // Its log and the transcript would only tear each other apart.
+        // Its log would interleave with the transcript.
         follower.hide();
         let samples = self.config.join("samples");
         let (bad, good) = samples_of(&samples)?;
@@ -276,7 +276,7 @@ async fn until_ready(port: u16) -> anyhow::Result<()> {
     }
 }
 
-/// Status code and page of the operator's `/readyz?verbose`, asked in the few words of HTTP that it takes.
+/// Status code and page of the operator's `/readyz?verbose`, by a minimal HTTP request.
 async fn readyz(port: u16) -> std::io::Result<(u16, String)> {
     let ask = async {
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await?;
@@ -301,8 +301,8 @@ async fn readyz(port: u16) -> std::io::Result<(u16, String)> {
     Ok((status, page.to_owned()))
 }
 
-/// Waits until the API server asks the webhooks: it notices their configuration about a second after it was made, and
-/// what it is given before that is not judged.
+/// Waits until the API server calls the webhooks: it notices their configuration about a second after its creation, and
+/// objects before that are not reviewed.
 async fn until_judged(cluster: &Cluster, bad: &[String]) -> anyhow::Result<()> {
     let begin = Instant::now();
     for sample in bad {
@@ -367,7 +367,7 @@ async fn watch_ats(cluster: &Cluster) -> anyhow::Result<()> {
     while begin.elapsed() < SHOW_TIMEOUT {
         let items = ats.list(&ListParams::default()).await?.items;
         if items.iter().all(|at| at.data["status"]["phase"] == "DONE") {
-            // The watch gets to show it too.
+            // Gives the watch time to show it, too.
             tokio::time::sleep(POLL * 5).await;
             break;
         }

@@ -11,7 +11,7 @@ use my_operator_cluster::{Cluster, Options};
 
 use super::stop::Stop;
 
-/// Between asking the command to end and ending it.
+/// The time between SIGTERM and SIGKILL for the command.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn exec(options: Options, command: &[OsString]) -> anyhow::Result<ExitCode> {

@@ -34,7 +34,7 @@ impl Follower {
         Self { log, task }
     }
 
-    /// Holds back what is appended from now on.
+    /// Hides the lines that are appended from now on.
     pub(crate) fn hide(&self) {
         self.log
             .lock()
@@ -42,7 +42,7 @@ impl Follower {
             .shown = false;
     }
 
-    /// Shows again, what was held back left out.
+    /// Shows new lines again, without the hidden ones.
     pub(crate) fn show_from_now(&self) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         log.shown = true;
@@ -87,7 +87,7 @@ impl Log {
         let lines = std::mem::replace(&mut self.unfinished, rest);
         let mut errors = std::io::stderr().lock();
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            // A terminal that is gone is no reason to stop the operator.
+            // The operator keeps running if the terminal is gone.
             let _ = errors
                 .write_all(self.prefix.as_bytes())
                 .and_then(|()| errors.write_all(line));

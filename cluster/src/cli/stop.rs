@@ -2,8 +2,8 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that ask this process to stop, from when this is made. Before that they end it at once, which is as
-/// clean (see the library's `guard`) and only less orderly.
+/// The signals that ask this process to stop. Before this value exists they end the process at once, which is as clean
+/// (see the library's `guard`) and only less orderly.
 #[derive(Debug)]
 pub(crate) struct Stop {
     interrupt: Signal,
@@ -20,7 +20,7 @@ impl Stop {
         })
     }
 
-    /// Completes when a stop is asked for in any way.
+    /// Completes on any of the signals.
     pub(crate) async fn asked(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -33,7 +33,7 @@ impl Stop {
     pub(crate) async fn asked_by_others(&mut self) {
         loop {
             tokio::select! {
-                // Taken, or it would count as asked later.
+                // Consumed here, or it would count later.
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => return,
                 _ = self.hangup.recv() => return,

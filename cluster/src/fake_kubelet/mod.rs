@@ -1,7 +1,7 @@
 //! The fake kubelet: it makes fake nodes Ready and reports the statuses of their pods, which run nowhere.
 //!
 //! - `stages` is the pure part: what to do next with an object, and the status to report;
-//! - `table` is the edge: it watches nodes and pods, and makes the writes;
+//! - `table` does the I/O: it watches nodes and pods, and makes the writes;
 //! - `addresses` gives pods their addresses.
 //!
 //! It is a thread of the process that owns the [`Cluster`](crate::Cluster), with a runtime of its own: tests with a
@@ -73,7 +73,7 @@ fn cannot_start(cause: impl std::fmt::Display) -> Error {
     Error::Internal(format!("cannot start the fake kubelet: {cause}"))
 }
 
-/// The thread: reports whether there is a client, and then works until it is stopped.
+/// The thread: reports whether it could make a client, and then works until it is stopped.
 fn run(
     kubeconfig: &Path,
     log: Log,

@@ -72,7 +72,7 @@ pub(super) fn is_fake(node: &Node) -> bool {
         .any(|(key, value)| (key.as_str(), value.as_str()) == NODE_ANNOTATION)
 }
 
-/// What to do next with a fake node. One that was Ready before stays as it is: a test may have made it not Ready.
+/// The next action for a fake node. A node that was Ready before is not changed: a test may have made it not Ready.
 pub(super) fn next_of_node(node: &Node) -> Option<Step> {
     let status = node.status.iter();
     let initialized = status
@@ -85,7 +85,7 @@ pub(super) fn next_of_node(node: &Node) -> Option<Step> {
     (!initialized).then(|| Action::Initialize.at_once())
 }
 
-/// What to do next with a pod that is bound to a fake node.
+/// The next action for a pod that is bound to a fake node.
 pub(super) fn next_of_pod(pod: &Pod) -> Option<Step> {
     if pod.metadata.deletion_timestamp.is_some() {
         return next_of_deleted(pod);

@@ -1,8 +1,9 @@
-//! The edge of the fake kubelet: all nodes and bound pods as last seen, what is due for them when, and the writes.
+//! The I/O of the fake kubelet: the latest state of all nodes and bound pods, the queue of their actions, and the
+//! writes.
 //!
-//! A decision is only written to the object that it was made from. Every status carries the UID and the resource version
-//! that were decided on, and every delete carries the UID, so that neither reaches a new pod of the same name, however
-//! late the write is. A write that fails for that reason is harmless: the watch brings the state to decide on next.
+//! A decision is only written to the object for which it was made. Every status has the UID and the resource version of
+//! the decision, and every delete has the UID, so that neither reaches a new pod of the same name, however late the
+//! write is. A write that fails for that reason is harmless: the watch delivers the next state to decide on.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
@@ -24,13 +25,14 @@ use super::addresses::Addresses;
 use super::stages::{self, Action, DELETE_AGAIN, NODE_ADDRESS, Step};
 use super::{Log, stages::pod_address};
 
-/// How many writes are in flight at a time. Load tests create hundreds of pods at once, and are to measure the operator.
+/// How many writes are in flight at a time. Load tests create hundreds of pods at once, and are to measure the
+/// operator.
 const MAX_WRITES: usize = 32;
 
-/// A write that has no answer by then has failed. A frozen API server answers none.
+/// Time limit of a write. A frozen API server does not answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The pauses after failed writes of an object: from the first, doubled, to the last.
+/// The backoff after failed writes of an object: the first pause, doubled up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -112,10 +114,10 @@ struct Entry {
     seen: Instant,
     /// The address that a pod has or is to get.
     address: Option<Ipv4Addr>,
-    /// When it is due in `Table::queue`.
+    /// Its due time in `Table::queue`.
     due: Option<Instant>,
     writing: bool,
-    /// How often this version could not be written.
+    /// How many writes of this version failed.
     failures: u32,
     /// The earliest time of the next write.
     not_before: Option<Instant>,
@@ -236,7 +238,7 @@ pub(super) async fn run(client: Client, log: Log) {
     }
 }
 
-/// What happens to nodes and to pods that are bound to a node. A watch that is cut or too old begins again with a list.
+/// The events of nodes and of pods that are bound to a node. A watch that is cut or too old restarts with a list.
 fn events(
     client: &Client,
 ) -> impl Stream<Item = Result<(Kind, Event<Object>), watcher::Error>> + Unpin + use<> {
@@ -329,7 +331,7 @@ impl Table {
         }
     }
 
-    /// Notes what an object looks like now.
+    /// Records the current state of an object.
     fn put(&mut self, object: Object) {
         let key = object.key();
         match self.entries.get_mut(&key) {
@@ -387,7 +389,7 @@ impl Table {
         }
     }
 
-    /// What is to be done next with an object, if it is one of a fake node.
+    /// The next action for an object, if it belongs to a fake node.
     fn next(&self, entry: &Entry) -> Option<Step> {
         let node = Key::Node(entry.object.node_name().to_owned());
         let Object::Node(node) = &self.entries.get(&node)?.object else {
@@ -402,7 +404,7 @@ impl Table {
         }
     }
 
-    /// Puts an object into the queue, at another time or not at all.
+    /// Moves an object to another time in the queue, or removes it.
     fn schedule(&mut self, key: &Key) {
         let Some(entry) = self.entries.get(key) else {
             return;
@@ -467,7 +469,7 @@ impl Table {
         self.writes.push(write.boxed());
     }
 
-    /// Takes note of the end of a write.
+    /// Records the end of a write.
     fn written(&mut self, Written { key, base, result }: Written) {
         let Some(entry) = self.entries.get_mut(&key) else {
             return;

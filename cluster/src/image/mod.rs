@@ -39,7 +39,8 @@ enum Content {
 }
 
 impl Image {
-    /// An empty image with this name, which a pod must write the same way but for `docker.io/library/` and `docker.io/`.
+    /// An empty image with this name, which a pod must write the same way but for `docker.io/library/` and
+    /// `docker.io/`.
     pub fn new(reference: &str) -> Self {
         // As Docker and the kubelet read a name without a registry.
         let first = reference.split('/').next().unwrap_or_default();
@@ -74,7 +75,7 @@ impl Image {
         self
     }
 
-    /// Adds a file with this text, as root's and for everybody to read.
+    /// Adds a file with this text, owned by root and readable by all users.
     #[must_use]
     pub fn text(mut self, path: &str, text: &str) -> Self {
         let text = text.to_owned();
@@ -93,8 +94,8 @@ impl Image {
         Ok(self.file(path, of, metadata.permissions().mode() & 0o7777))
     }
 
-    /// Adds a copy of a program of this machine, for everybody to run, and of the loader and the shared libraries that it
-    /// asks for, at the paths that they have here. The program must be one that is trusted: `ldd` may run it.
+    /// Adds a copy of a program of this machine, executable by all users, and of its loader and shared libraries, at
+    /// the same paths as here. The program must be trusted: `ldd` may run it.
     ///
     /// # Errors
     ///
@@ -105,7 +106,7 @@ impl Image {
         if loader(&bytes).is_some() {
             for library in libraries::of(&of)? {
                 let place = library.display().to_string();
-                // Another program may have brought it.
+                // Another program may have added it.
                 if !self.has(&place) {
                     self = self.file(&place, library, 0o755);
                 }
@@ -129,7 +130,7 @@ impl Image {
         self
     }
 
-    /// Sets who the program runs as, like `65532:65532`; root by default.
+    /// Sets the user that the program runs as, like `65532:65532`; root by default.
     #[must_use]
     pub fn user(mut self, user: &str) -> Self {
         user.clone_into(&mut self.user);
@@ -157,12 +158,13 @@ impl Image {
         self
     }
 
-    /// Writes the image as an archive that `ctr images import` and `docker load` read. Nothing in it depends on the time.
+    /// Writes the image as an archive that `ctr images import` and `docker load` read. Nothing in it depends on the
+    /// time.
     ///
     /// # Errors
     ///
-    /// If one of its files cannot be read, or is a program whose loader the image does not have, or the archive cannot be
-    /// written.
+    /// If one of its files cannot be read, or is a program whose loader the image does not have, or the archive cannot
+    /// be written.
     pub fn write(&self, archive: &Path) -> Result<(), Error> {
         let layer = self.layer()?;
         let (_, architecture) = go::platform();
@@ -213,7 +215,7 @@ impl Image {
         let mut tar = Tar::default();
         let mut known: Vec<String> = Vec::new();
         for entry in &self.entries {
-            // Directories that only contain something are everybody's to read.
+            // Directories that are only parents are readable by all users.
             for (end, _) in entry.path.match_indices('/') {
                 let parent = &entry.path[..end];
                 if !known.iter().any(|path| path == parent) {
@@ -254,8 +256,8 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// The loader that an ELF program asks for: what its PT_INTERP segment says (System V ABI, "Program Header"). None for one that
-/// needs no libraries, and for a library. Only 64 bit little endian, as all machines here are.
+/// The loader that an ELF program asks for: what its PT_INTERP segment says (System V ABI, "Program Header"). None for
+/// one that needs no libraries, and for a library. Only 64 bit little endian, as all machines here are.
 fn loader(bytes: &[u8]) -> Option<String> {
     const PT_INTERP: usize = 3;
     let number = |at: usize, length: usize| {

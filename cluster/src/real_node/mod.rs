@@ -1,7 +1,7 @@
 //! A real node: a kubelet with containerd that runs containers, and a kube-proxy that makes Services work.
 //!
 //! - `needs` says what a machine must have;
-//! - `namespaces` is where the node lives, and why nothing of it stays;
+//! - `namespaces` isolates the node, so that nothing of it stays behind;
 //! - `config` has the files and flags of its programs; images are brought to it by [`Cluster::load_image`].
 
 mod config;
@@ -78,8 +78,8 @@ impl Cluster {
         self.place().map(|place| place.root(path))
     }
 
-    /// Kills every container of the real node, and what watches over them, as a reboot does. Those of its components that
-    /// run are killed as well.
+    /// Kills every container of the real node, and what watches over them, as a reboot does. Those of its components
+    /// that run are killed as well.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("unshare", "util-linux"),
 ];
 
-/// Where programs of the system are; those of root are not on everybody's `PATH`.
+/// The directories of system programs; those for root are not in every user's `PATH`.
 pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The path of a program of the system.
