@@ -62,7 +62,7 @@ Exit code: 0 accepted, 1 an object is refused, 2 something could not be read, or
   my-operator admit -f manifests/ -R
   kustomize build . | my-operator admit -f -";
 
-/// Does what the command line says.
+/// Runs the command of the command line.
 pub fn main() -> ExitCode {
     // clap prints its own one-line errors and ends with code 2.
     let cli = Cli::parse();

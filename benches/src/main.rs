@@ -187,7 +187,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures in so many rounds, and returns the table of them all.
+/// Measures in that many rounds, and returns the table of all of them.
 fn in_rounds(rounds: u32, measure: impl AsyncFn(u32) -> Result<Round>) -> Result<String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -71,7 +71,7 @@ impl Plane {
         Ok(plane)
     }
 
-    /// Adds so many nodes to a plane without any.
+    /// Adds nodes to a plane without any.
     pub(crate) async fn add_nodes(&self, count: usize) -> Result<()> {
         let nodes: Vec<FakeNode> = (1..=count)
             .map(|number| FakeNode::new(node(number)))
@@ -156,7 +156,7 @@ pub(crate) fn node(number: usize) -> String {
     format!("node-{number}")
 }
 
-/// Does it for every number below `count`, so many at a time as is fixed.
+/// Runs it for every number below `count`, [`IN_FLIGHT`] at a time.
 pub(crate) async fn at_once<T, F>(count: usize, each: impl Fn(usize) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<T>>,

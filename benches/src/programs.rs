@@ -47,7 +47,7 @@ pub(crate) fn peer(package: &str, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program of the preparation to its end; what it says is shown if it fails.
+/// Runs a program of the preparation to its end; shows its output if it fails.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())

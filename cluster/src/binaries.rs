@@ -168,7 +168,7 @@ static CONTROL_PLANE_PROGRAMS: [Program; 5] = [
     },
 ];
 
-/// The Kubernetes release that is built, like `v1.36.3`: what the module requires, so that it is written once.
+/// The Kubernetes release that is built, like `v1.36.3`. It is read from the module's requirements, its only source.
 pub fn kubernetes_version() -> &'static str {
     CONTROL_PLANE
         .go_mod
@@ -298,7 +298,7 @@ fn base_directory(variable: &str, below_home: &str) -> Option<PathBuf> {
         })
 }
 
-/// A hash of everything that decides what the programs are.
+/// A hash of everything that the programs depend on.
 fn key(modules: &[&Module], recipe: &str, os: &str, arch: &str) -> String {
     let mut hash = Sha256::new();
     for part in modules

@@ -166,7 +166,7 @@ impl Cluster {
             _namespaces: namespaces,
             guard,
         };
-        // The API server waits for etcd by itself; the others give up early when there is no API server.
+        // The API server waits for etcd by itself; the others exit early without an API server.
         cluster.spawn_component(ETCD)?;
         cluster.spawn_component(API_SERVER)?;
         cluster.until_ready().await?;

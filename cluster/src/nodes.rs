@@ -200,7 +200,7 @@ impl Cluster {
     }
 }
 
-/// So many calls are under way at a time.
+/// How many calls are in flight at a time.
 const IN_FLIGHT: usize = 32;
 
 async fn at_once<F>(calls: impl Iterator<Item = F>) -> Result<(), Error>

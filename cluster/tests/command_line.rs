@@ -323,7 +323,7 @@ fn a_cluster_in_the_background_is_up_until_it_is_down() {
     assert_eq!(run(&["status"]).0, Some(1));
     let (code, text) = run(&["up", "--nodes", "1"]);
     assert_eq!(code, Some(0), "{text}");
-    // What it prints is what a shell evaluates.
+    // A shell can evaluate its output.
     let script = format!("{text}\nkubectl get nodes -o name");
     let output = Command::new("sh").args(["-c", &script]).output().unwrap();
     assert_eq!(

@@ -93,7 +93,7 @@ async fn a_cluster_starts_serves_survives_restarts_and_leaves_nothing() {
     assert_eq!(process.wait().await.signal(), Some(15));
     assert!(!process.is_running());
 
-    // Components stop and come back with what they knew.
+    // Components stop and restart with their data.
     for component in ["kube-apiserver", "kube-scheduler"] {
         cluster.stop_component(component).await.unwrap();
         assert!(cluster.component(component).is_none());
@@ -107,7 +107,7 @@ async fn a_cluster_starts_serves_survives_restarts_and_leaves_nothing() {
     cluster.start_component("etcd").await.unwrap();
     assert!(kubectl(&cluster, &["create", "configmap", "after-etcd"]).0);
 
-    // The fake kubelet went on by itself after these, and takes up what it missed while it was stopped.
+    // The fake kubelet recovered by itself after these, and catches up on changes while it was stopped.
     let run = ["run", "--image=busybox:1", "--restart=Always"];
     let wait = ["wait", "--for=condition=Ready", "--timeout=30s"];
     assert!(kubectl(&cluster, &[&run[..], &["early"]].concat()).0);

@@ -99,7 +99,7 @@ impl Size {
     }
 }
 
-/// What follows a string of which the opening quote has been read.
+/// The rest of the text after a string whose opening quote has been read.
 fn behind_text(mut rest: &[u8]) -> &[u8] {
     while let Some(at) = memchr::memchr2(b'"', b'\\', rest) {
         if rest[at] == b'"' {
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// The estimate against what the allocator hands out for the tree.
+    /// The estimate compared with the allocator's actual memory of the tree.
     #[test]
     fn the_estimate_is_no_less_than_what_a_tree_takes() {
         fn heap(value: &serde_json::Value) -> usize {

@@ -122,7 +122,7 @@ impl Fault {
         )
     }
 
-    /// The JSON type of the value is not the field's; `detail` says what it must be.
+    /// The JSON type of the value is wrong; `detail` is the right one.
     pub fn type_invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::build(
             field,

@@ -447,7 +447,7 @@ impl Response {
         }
     }
 
-    /// Adds warnings, cleaned and cut to what the API server hands on.
+    /// Adds warnings, escaped and truncated to the length that the API server passes on.
     #[must_use]
     pub fn with_warnings(mut self, warnings: &[String]) -> Self {
         let short = |w: &String| line(w, MAX_WARNING_LEN);

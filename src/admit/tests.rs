@@ -1,4 +1,4 @@
-//! The reader against kubectl's own library, and what is made of documents.
+//! The reader compared with kubectl's library, and the checks of documents.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

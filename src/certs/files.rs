@@ -232,7 +232,7 @@ impl Files {
             .map_or_else(|_| Vec::new(), |pem| Anchor::read_all(&pem))
     }
 
-    /// Publishes `bundle` where it is not published yet, and returns what is missing for it.
+    /// Publishes `bundle` where it is not published yet, and returns the missing configurations and entries.
     async fn publish(&mut self, bundle: &[Anchor]) -> Result<Vec<String>, Error> {
         let Some(writer) = &mut self.writer else {
             return Ok(Vec::new());

@@ -98,7 +98,7 @@ impl Cluster {
         self.server.on(|_: &Site| Decision::Forward);
     }
 
-    /// The requests of clients since the first so many.
+    /// The requests of clients after the first `since`.
     pub(super) fn requests(&self, since: usize) -> Vec<Request> {
         self.server.history().requests.split_off(since)
     }

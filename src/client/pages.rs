@@ -16,8 +16,8 @@ use tower::{Layer, Service};
 /// copies while it reads a page.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// A page of at most so many objects has no size limit: etcd stores no object above 1.5 MiB. With even smaller pages, a
-/// list of a hundred thousand objects with a few large ones would take longer than the API server keeps it.
+/// A page of at most this many objects has no size limit: etcd stores no object above 1.5 MiB. With even smaller pages,
+/// a list of a hundred thousand objects with a few large ones would take longer than the API server keeps it.
 pub const SMALLEST: u32 = 8;
 
 /// Aborts the pages of lists that are too large, except the smallest pages.
@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// The objects of a server that has one, of so many bytes.
+    /// The objects of a server with one object of that size.
     fn objects(bytes: usize) -> Api<ConfigMap> {
         let server = Server::new(Options::default());
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},

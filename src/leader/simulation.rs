@@ -80,7 +80,7 @@ enum Request {
 enum What {
     /// A pause of a replica is over.
     Wake,
-    /// It sends what it decided on a moment ago.
+    /// It sends the write that it decided on a moment ago.
     Send { over: Option<u64>, record: Record },
     /// A request is at the API server.
     Arrive(Request),

@@ -98,7 +98,7 @@ fn children(kinds: &[&Kind]) -> [Value; 2] {
     };
     let variables = json!([
         { "name": "kinds", "expression": format!("[{}]", owners.join(", ")) },
-        // Group and kind of the controller, of which there is at most one.
+        // Group and kind of the controller. There is at most one.
         { "name": "before", "expression": controllers("oldObject") },
         { "name": "after", "expression": controllers("object") },
     ]);

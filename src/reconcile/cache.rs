@@ -20,7 +20,7 @@ use super::health::WatchHealth;
 use super::queue::Queue;
 use super::watch::{self, Event, Selection, Watch};
 
-/// See the module.
+/// The views of the objects of one kind; see the module.
 pub struct Cache<V> {
     state: RwLock<State<V>>,
     index: fn(&V) -> Vec<String>,

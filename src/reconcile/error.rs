@@ -31,7 +31,7 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    /// The API server did not answer in time. The call may have been carried out all the same.
+    /// The API server did not answer in time. It may still have carried out the call.
     #[error("cannot {step} for {object}: the API server did not answer in time")]
     Timeout {
         /// What was tried.
@@ -301,7 +301,7 @@ mod tests {
             if_there(call("delete", &key, answer).await)
         };
         assert!(matches!(answer(404, "NotFound").await, Ok(None)));
-        // As kube makes it of an answer that is no Status.
+        // kube's error for an answer that is not a Status.
         assert!(answer(404, "Failed to parse error data").await.is_err());
         assert!(answer(404, "").await.is_err());
     }

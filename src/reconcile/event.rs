@@ -1,4 +1,4 @@
-//! Events on objects: what a person would look for with `kubectl describe`.
+//! Events on objects, as shown by `kubectl describe`.
 //!
 //! A background task publishes them, so that a burst of reconciles is not slowed down. It makes one request at a time
 //! per namespace, for at most [`MAX_CALLS`] namespaces at once. A namespace whose Events hang therefore delays no other
@@ -770,7 +770,7 @@ mod tests {
             }
         });
         assert_eq!(done.await, [(7, a.clone())]);
-        // Its answer was lost, so the next attempt meets what is there.
+        // The answer was lost, so the next attempt finds the Event.
         let done = published(&[("a", 2)], move |site: &Site| {
             if is_first(site) && site.nth == 0 {
                 Decision::Late(Duration::ZERO)

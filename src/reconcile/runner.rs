@@ -709,7 +709,7 @@ mod tests {
         }
     }
 
-    /// The seconds of attempts within so many seconds, with an event every 20 ms.
+    /// The times of the attempts within that many seconds, with an event every 20 ms.
     async fn attempts(code: u16, retry_after: u32, seconds: u64) -> Vec<f64> {
         let machine = Machine::boot();
         let refused = Refused {

@@ -414,7 +414,7 @@ mod tests {
     async fn a_quiet_watch_is_started_again_where_it_ended() {
         let server = server();
         let history = history(&server, async {
-            // Bookmarks show changes of what is not watched.
+            // Bookmarks show changes of objects that are not watched.
             tokio::time::sleep(Duration::from_secs(10)).await;
             create(&server, "Secret", &Value::Null);
         });

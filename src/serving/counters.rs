@@ -78,7 +78,7 @@ impl Rejection {
     }
 }
 
-/// The counters of one listener. They only ever grow; what is open is the difference of two.
+/// The counters of one listener. They only grow; the number of open connections is the difference of two.
 #[derive(Debug, Default)]
 pub struct Counters {
     accepted: AtomicU64,

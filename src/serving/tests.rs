@@ -45,7 +45,7 @@ struct Server {
     certificate: Arc<ServedCertificate>,
     shutdown: Shutdown,
     counters: Arc<Counters>,
-    /// Requests for `/endless` that have come, where the router has it.
+    /// The number of requests for `/endless`, if the router has it.
     endless: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }

@@ -11,7 +11,7 @@ use crate::plane::Plane;
 use crate::sightings::{Pod, Sightings};
 use crate::table::{Aim, Figures};
 
-/// How long before the instant Ats are created: some seconds, and so much for each.
+/// How long before the instant Ats are created: a fixed number of seconds, and a time for each.
 const LEAD: (f64, f64) = (8.0, 0.02);
 
 /// The most reliable figure on a busy machine.

@@ -263,8 +263,8 @@ impl Line {
         Ok(())
     }
 
-    /// Reads what is there, and says whether it ends an answer. An answer that is not a 200 with an
-    /// allowed review is an error.
+    /// Reads the available bytes, and returns whether they end an answer. An answer that is not a 200 with an allowed
+    /// review is an error.
     fn receive(&mut self) -> Result<bool> {
         loop {
             match self.tls.read_tls(&mut self.socket) {

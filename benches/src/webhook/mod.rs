@@ -28,7 +28,7 @@ const OFFERED: u32 = 2_000;
 
 /// Measures, and returns the table.
 pub(crate) fn bench(rounds: u32, seconds: f64) -> Result<String> {
-    // One thread: it is bound to a core, and what it starts is bound with it.
+    // One thread: it is bound to a core, and so are its child processes.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

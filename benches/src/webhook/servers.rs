@@ -1,4 +1,4 @@
-//! The servers that are compared: how each is built, started, and asked what it uses.
+//! The servers that are compared: how each is built, started and measured.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Moves this process, and with it what it starts, to the second core that it may use.
+    /// Moves this process, and with it its children, to the second core that it may use.
     pub(crate) fn divide() -> Result<Self> {
         let all = sched_getaffinity(None)?;
         let mut usable = (0..CpuSet::MAX_CPU).filter(|core| all.is_set(*core));

@@ -412,7 +412,7 @@ fn manifests(directory: &Path) -> anyhow::Result<Vec<String>> {
     read().with_context(|| format!("cannot read {}", directory.display()))
 }
 
-/// Shows a kubectl command as typed, and what it says. Returns whether it succeeded.
+/// Shows a kubectl command as typed, and its output. Returns whether it succeeded.
 async fn show(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<bool> {
     println!("$ kubectl {}", arguments.join(" "));
     let (success, output) = kubectl(cluster, arguments).await?;
@@ -420,7 +420,7 @@ async fn show(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<bool> {
     Ok(success)
 }
 
-/// Runs kubectl; returns whether it succeeded, and what it printed.
+/// Runs kubectl; returns whether it succeeded, and its output.
 async fn kubectl(cluster: &Cluster, arguments: &[&str]) -> anyhow::Result<(bool, String)> {
     let mut command = tokio::process::Command::from(cluster.kubectl());
     let output = command

@@ -13,7 +13,7 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    /// Shows what is appended to the file at `path`, each line after `prefix`.
+    /// Shows new lines of the file at `path`, each after `prefix`.
     pub(crate) fn start(path: &Path, prefix: &'static str) -> Self {
         let log = Arc::new(Mutex::new(Log {
             file: File::open(path).ok(),

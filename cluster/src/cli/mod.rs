@@ -1,4 +1,4 @@
-//! The command line: what it is, and how it ends.
+//! The command line and its exit codes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -158,7 +158,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Prints an error: what it quotes (the end of a log) as it is, and the line that says what it is under our name.
+/// Prints an error: quoted text (the end of a log) as is, and the line with the error itself under our name.
 fn report(text: &str) {
     let (quoted, line) = text.rsplit_once('\n').unwrap_or(("", text));
     if !quoted.is_empty() {

@@ -1,4 +1,4 @@
-//! The pure part of the fake kubelet: what it does next with an object, and the status that it then reports.
+//! The pure part of the fake kubelet: its next action for an object, and the status that it then reports.
 //!
 //! The statuses of a started pod and of a node, and the idea of stages, come from kustomize/stage/{node,pod}/fast of
 //! sigs.k8s.io/kwok v0.8.0 (Copyright The Kubernetes Authors, Apache-2.0) and were changed. The annotations are listed

@@ -106,7 +106,7 @@ impl Object {
     }
 }
 
-/// An object, and what the fake kubelet knows of it.
+/// An object, and the fake kubelet's state for it.
 #[derive(Debug)]
 struct Entry {
     object: Object,

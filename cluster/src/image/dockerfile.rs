@@ -81,7 +81,7 @@ fn instructions(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Puts values in the place of `${NAME}`.
+/// Replaces `${NAME}` with its value.
 fn substitute(text: &str, values: &BTreeMap<String, String>) -> Result<String, Error> {
     let mut text = text.to_owned();
     for (name, value) in values {

@@ -1,4 +1,4 @@
-//! Where a real node lives: a network, a mount and a process namespace of its own, so that nothing of it can stay.
+//! The namespaces of a real node: network, mount and process namespaces of its own, so that nothing of it can stay.
 //!
 //! A node makes what outlives a killed process: shims and containers outside every process group, mounts, network
 //! interfaces, iptables rules, files in `/var/lib` and `/run`. All of it is in these namespaces, whose first process,

@@ -135,7 +135,7 @@ impl Replica {
                     self.trusted.entry(*known).or_insert(now);
                 }
                 let (held, held_version) = (shared.held.clone(), shared.held_version);
-                // For a new start, what is trusted must be known as of after the Secret was read.
+                // Before a new CA is created, the bundle must be read after the Secret.
                 let (published, published_version) = match held {
                     Held::Authorities(_) => (published, published_version),
                     _ => (shared.published.clone(), shared.published_version),
@@ -218,7 +218,7 @@ struct Mishaps {
     crash_one_in: Option<i64>,
     /// The Secret vanishes about this often.
     secret_lost_every: Option<TimeDelta>,
-    /// The clock of the first replica is ahead by so much.
+    /// How far the clock of the first replica is ahead.
     ahead: Option<TimeDelta>,
     /// The first replica is of another version, with other periods.
     others: Option<Periods>,

@@ -42,7 +42,7 @@ fn leaf(authority: &Authority, issued_at: DateTime<Utc>) -> LeafFacts {
     }
 }
 
-/// What is observed, with everything in order; each test changes what it is about.
+/// An observed state with everything in order. Each test changes the part that it is about.
 struct World {
     held: Held,
     published: Option<Published>,
@@ -576,7 +576,7 @@ fn periods_that_cannot_work_together_are_named() {
     assert_eq!(check(6, 24, longest), Err(PeriodsError::TooLong));
 }
 
-/// A world in which this machine's clock is ahead (behind: negative) by so many hours.
+/// A world in which this machine's clock is ahead by that many hours (negative: behind).
 fn ahead_by(hours: i64, authorities: Authorities) -> World {
     let mut world = World::of(authorities);
     world.ahead = Some(TimeDelta::hours(hours));

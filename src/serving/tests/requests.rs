@@ -156,7 +156,7 @@ async fn a_large_body_is_answered_with_retry_after_while_others_hold_the_memory(
         answer = client.answer().await;
     }
     too_many(&answer, "too many large requests at once");
-    // A usual one is read all the same, on the same connection.
+    // An ordinary one is still read, on the same connection.
     client.send(&posted("Content-Length: 3", "abc")).await;
     assert_eq!(line(&client.answer().await), "3");
     holding.send("x").await;

@@ -1,6 +1,6 @@
-// Command mydaemonset is a small MyDaemonSet as kubebuilder lays it out: at each look it lists the
-// nodes and its pods from the cache, and creates the pods that are missing. It never rolls anything
-// out anew: a roll-out that keeps to its limits although the cache lags behind is no small program.
+// Command mydaemonset is a small MyDaemonSet as kubebuilder lays it out: each reconcile lists the
+// nodes and its pods from the cache, and creates the missing pods. It never rolls out a change: a
+// roll-out that keeps to its limits although the cache lags behind is not a small program.
 package main
 
 import (
@@ -174,7 +174,7 @@ func (r *reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, r.Status().Update(ctx, set)
 }
 
-// create creates pods, so many at a time. One that the cache does not show yet is there already.
+// create creates pods concurrently. A pod that the cache does not show yet may exist already.
 func (r *reconciler) create(ctx context.Context, pods []*corev1.Pod) error {
 	var group sync.WaitGroup
 	failures := make([]error, len(pods))
