@@ -30,7 +30,7 @@ pub struct Backoff {
 impl Backoff {
     /// When the next attempt may be made, if not now. A pause that has become longer, because the clock was set back,
     /// has ended.
-    pub fn hold(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    pub fn not_before(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         self.not_before
             .filter(|at| *at > now && *at - now <= MAX_PAUSE)
     }
@@ -88,9 +88,9 @@ pub struct StatusWrites {
 
 impl StatusWrites {
     /// When the next status may be written, if not now. A new generation may be reported at once.
-    pub fn hold(&self, generation: Option<i64>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    pub fn not_before(&self, generation: Option<i64>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         self.pace
-            .hold(now)
+            .not_before(now)
             .filter(|_| self.generation == generation)
     }
 
@@ -150,9 +150,9 @@ mod tests {
     fn a_pause_ends_by_itself_and_when_the_clock_is_set_back() {
         let mut pace = Backoff::default();
         let until = pace.failed(now());
-        assert_eq!(pace.hold(now()), Some(until));
-        assert_eq!(pace.hold(until), None);
-        assert_eq!(pace.hold(now() - TimeDelta::hours(1)), None);
+        assert_eq!(pace.not_before(now()), Some(until));
+        assert_eq!(pace.not_before(until), None);
+        assert_eq!(pace.not_before(now() - TimeDelta::hours(1)), None);
     }
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
         for version in (10..18).step_by(2) {
             let (before, after) = (version.to_string(), (version + 1).to_string());
             writes.wrote(Some(1), (&"theirs", &before), (&"ours", &after), now());
-            pauses.push(writes.hold(Some(1), now()).map(|until| until - now()));
+            pauses.push(writes.not_before(Some(1), now()).map(|until| until - now()));
         }
         let pauses: Vec<i64> = pauses
             .into_iter()
@@ -214,10 +214,14 @@ mod tests {
             .map(|p| p.num_seconds())
             .collect();
         assert_eq!(pauses, [1, 2, 4]);
-        assert_eq!(writes.hold(Some(2), now()), None, "another generation");
+        assert_eq!(
+            writes.not_before(Some(2), now()),
+            None,
+            "another generation"
+        );
         // What the other one wrote last stands.
         writes.wrote(Some(1), (&"ours", "18"), (&"later", "19"), now());
-        assert_eq!(writes.hold(Some(1), now()), None);
+        assert_eq!(writes.not_before(Some(1), now()), None);
     }
 
     #[test]
@@ -226,9 +230,9 @@ mod tests {
         writes.wrote(Some(1), (&"", "1"), (&"one", "2"), now());
         // The spec changed, and the object's version with it.
         writes.wrote(Some(1), (&"one", "5"), (&"two", "6"), now());
-        assert_eq!(writes.hold(Some(1), now()), None);
+        assert_eq!(writes.not_before(Some(1), now()), None);
         // The watch shows an older version still.
         writes.wrote(Some(1), (&"one", "5"), (&"three", "7"), now());
-        assert_eq!(writes.hold(Some(1), now()), None);
+        assert_eq!(writes.not_before(Some(1), now()), None);
     }
 }

@@ -40,7 +40,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Action {
     /// When to reconcile again if nothing happens earlier.
-    pub next: Option<DateTime<Utc>>,
+    pub requeue_at: Option<DateTime<Utc>>,
     /// What was done, for the log; `None` when there was nothing to do.
     pub did: Option<String>,
 }
@@ -292,11 +292,11 @@ impl<R: Reconciler> Work<R> {
                 "{did}"
             );
         }
-        match action.next {
+        match action.requeue_at {
             Some(_) => self.metrics.requeue_after.inc(),
             None => self.metrics.success.inc(),
         };
-        action.next
+        action.requeue_at
     }
 
     fn failed(&self, key: &Key, error: &Error) -> Requeue {
@@ -417,7 +417,10 @@ mod tests {
             let instant = self.instants[key];
             if now < instant {
                 let next = Some(instant);
-                return Ok(Action { next, did: None });
+                return Ok(Action {
+                    requeue_at: next,
+                    did: None,
+                });
             }
             let done = (key.clone(), now, self.machine.up());
             self.done.lock().unwrap().push(done);

@@ -143,7 +143,7 @@ impl Reconciler for AtReconciler {
         if let (Err(_), Some(did)) = (&outcome, &did) {
             tracing::info!(controller = CONTROLLER, object = %key, "{did}");
         }
-        outcome.map(|next| Action { next, did })
+        outcome.map(|requeue_at| Action { requeue_at, did })
     }
 }
 

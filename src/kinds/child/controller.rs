@@ -362,7 +362,7 @@ impl<P: Parent> Reconcile<'_, P> {
         let failed = found.err().or(reported.err());
         match failed {
             None => Ok(Action {
-                next: self.work.next,
+                requeue_at: self.work.next,
                 did,
             }),
             Some(error) => {
@@ -414,7 +414,7 @@ impl<P: Parent> Reconcile<'_, P> {
                 found,
                 applied: memory.applied,
                 known: memory.own.as_ref() == Some(&want.name),
-                not_before: memory.pace.hold(self.this.now()),
+                not_before: memory.pace.not_before(self.this.now()),
             });
             match decision {
                 Decision::UpToDate => {
@@ -746,7 +746,7 @@ impl<P: Parent> Reconcile<'_, P> {
             child.name != present.name && !child.deleting && P::deletes_other(present, child)
         });
         let now = self.this.now();
-        let not_before = self.memory(|memory| memory.deletions.hold(now));
+        let not_before = self.memory(|memory| memory.deletions.not_before(now));
         if let Some(until) = not_before.filter(|_| !others.is_empty()) {
             self.work.next = Some(until);
             return Ok(());
@@ -866,7 +866,7 @@ impl<P: Parent> Reconcile<'_, P> {
         set(conditions, DEGRADED, degraded, reason, message);
         let times = [self.work.next, next, settles];
         self.work.next = times.into_iter().flatten().min();
-        let not_before = self.memory(|memory| memory.statuses.hold(owner.generation, now));
+        let not_before = self.memory(|memory| memory.statuses.not_before(owner.generation, now));
         if let Some(until) = not_before.filter(|_| *before != after) {
             self.work.next = self.work.next.into_iter().chain([until]).min();
             return Ok(());

@@ -163,7 +163,10 @@ impl Reconciler for Controller {
         let since = *self.changed_since().entry(key.clone()).or_insert(now);
         if let Some(due) = status::waits_until(&count.status, &after, since, now) {
             let next = Some(due);
-            return Ok(Action { next, did: None });
+            return Ok(Action {
+                requeue_at: next,
+                did: None,
+            });
         }
         let (uid, version) = (&count.uid, &count.version);
         let request = write::status::<CountObject, _>(&self.client, key, uid, version, &after);
@@ -184,7 +187,7 @@ impl Reconciler for Controller {
             "not healthy"
         };
         Ok(Action {
-            next: None,
+            requeue_at: None,
             did: turned.then(|| turn.to_owned()),
         })
     }
@@ -282,7 +285,7 @@ mod tests {
             let time = self.start + TimeDelta::milliseconds(at);
             let outcome = self.controller.reconcile(&key(), time).await;
             self.sync_count();
-            let next = outcome?.next;
+            let next = outcome?.requeue_at;
             Ok(next.map(|next| (next - self.start).num_milliseconds()))
         }
 

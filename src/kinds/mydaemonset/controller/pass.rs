@@ -83,7 +83,7 @@ impl<'a> Reconcile<'a> {
     pub(super) async fn run(self) -> Result<Action, Error> {
         if self.is_behind() {
             return Ok(Action {
-                next: Some(self.now + CONFLICT_PAUSE),
+                requeue_at: Some(self.now + CONFLICT_PAUSE),
                 did: None,
             });
         }
@@ -94,7 +94,7 @@ impl<'a> Reconcile<'a> {
                 let generation = self.object.generation;
                 let after = status::rejected(&before.status, generation, faults, self.now);
                 Ok(Action {
-                    next: self.write_status(&before, &after).await?,
+                    requeue_at: self.write_status(&before, &after).await?,
                     did: None,
                 })
             }
@@ -257,7 +257,7 @@ impl<'a> Reconcile<'a> {
         let after = status::conflicting(&before.status, generation, reason, self.now);
         self.write_status(&before, &after).await?;
         Ok(Action {
-            next: Some(self.now + CONFLICT_PAUSE),
+            requeue_at: Some(self.now + CONFLICT_PAUSE),
             did: None,
         })
     }
@@ -269,7 +269,7 @@ impl<'a> Reconcile<'a> {
         let after = status::waiting(&before.status, generation, revision, self.now);
         self.write_status(&before, &after).await?;
         Ok(Action {
-            next: Some(self.now + CONFLICT_PAUSE),
+            requeue_at: Some(self.now + CONFLICT_PAUSE),
             did: None,
         })
     }
@@ -325,7 +325,7 @@ impl<'a> Reconcile<'a> {
         .collect();
         let at_once = done.more.then_some(self.now);
         Ok(Action {
-            next: [decision.next, events_at, check, refused, at_once, held]
+            requeue_at: [decision.next, events_at, check, refused, at_once, held]
                 .into_iter()
                 .flatten()
                 .min(),
@@ -364,9 +364,9 @@ impl<'a> Reconcile<'a> {
             return Ok(None);
         }
         let generation = self.object.generation;
-        let hold = self.memory().statuses.hold(generation, self.now);
-        if hold.is_some() {
-            return Ok(hold);
+        let not_before = self.memory().statuses.not_before(generation, self.now);
+        if not_before.is_some() {
+            return Ok(not_before);
         }
         let patch = json!({
             "metadata": {"uid": self.object.uid, "resourceVersion": before.version},
