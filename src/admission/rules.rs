@@ -1,7 +1,7 @@
 //! What a kind provides for admission: its defaults and its rules, as pure functions of a typed spec.
 //!
-//! The webhook and the reconciler call the same functions. [`settle`] turns a raw spec into one that a reconciler may
-//! act on, whether or not the webhook has reviewed the object.
+//! The webhook and the reconciler call the same functions. [`decode_and_validate`] turns a raw spec into one that a
+//! reconciler may act on, whether or not the webhook has reviewed the object.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -244,7 +244,7 @@ pub fn read<T: DeserializeOwned + Default>(
 ///
 /// # Errors
 /// The faults, for condition `Accepted=False`.
-pub fn settle<R: Rules>(
+pub fn decode_and_validate<R: Rules>(
     name: &str,
     annotations: &BTreeMap<String, String>,
     spec: &str,

@@ -207,7 +207,7 @@ pub struct CacheEvent<'a, V> {
     /// The view now; none when the object is gone.
     pub new: Option<&'a V>,
     /// The change was found by comparing lists after a gap in the watch, so `old` may not be the state just before it.
-    pub gap: bool,
+    pub after_relist: bool,
     /// The object is new, gone, or a new one of the same name, or its spec changed.
     pub changed: bool,
 }
@@ -227,13 +227,13 @@ impl<V> CacheEvent<'_, V> {
 ///
 /// A failing watch is retried with backoff. Meanwhile `health` shows the reason (most often a missing CRD or
 /// permission), and each new reason is logged once.
-pub async fn follow<K, V>(
+pub async fn run_watch<K, V>(
     api: Api<K>,
     selection: Selection,
     cache: Arc<Cache<V>>,
     health: WatchHealth,
     view: impl Fn(K) -> V,
-    touched: impl Fn(&CacheEvent<'_, V>),
+    on_event: impl Fn(&CacheEvent<'_, V>),
 ) where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
@@ -246,22 +246,22 @@ pub async fn follow<K, V>(
         let new = Arc::new(view(object));
         let old = cache.put(&key, &new, incarnation);
         let before = old.as_ref().map(|old| old.incarnation);
-        touched(&CacheEvent {
+        on_event(&CacheEvent {
             key: &key,
             old: old.as_ref().map(|old| &*old.view),
             new: Some(&new),
-            gap: false,
+            after_relist: false,
             changed: before != Some(incarnation),
         });
         key
     };
-    let drop = |key: &Key, gap: bool| {
+    let drop = |key: &Key, after_relist: bool| {
         if let Some(old) = cache.remove(key) {
-            touched(&CacheEvent {
+            on_event(&CacheEvent {
                 key,
                 old: Some(&old),
                 new: None,
-                gap,
+                after_relist,
                 changed: true,
             });
         }
@@ -393,7 +393,7 @@ mod tests {
         let metrics = Metrics::new(&mut Registry::default());
         let watch = WatchHealth::new(health.clone(), metrics.clone());
         let cache = Arc::new(Cache::new(1, |()| Vec::new()));
-        tokio::spawn(follow(
+        tokio::spawn(run_watch(
             api,
             Selection::default(),
             cache,

@@ -364,7 +364,7 @@ mod tests {
 
     use super::*;
     use crate::clock::simulated::{Machine, second};
-    use crate::reconcile::cache::{Cache, CacheEvent, follow};
+    use crate::reconcile::cache::{Cache, CacheEvent, run_watch};
     use crate::reconcile::watch::Selection;
 
     const COUNT: usize = 10_000;
@@ -629,14 +629,14 @@ mod tests {
         let mut tasks = JoinSet::new();
         for api in context.apis::<ConfigMap>() {
             let (queue, cache, health) = (queue.clone(), cache.clone(), context.watch_health());
-            let touched = move |touched: &CacheEvent<'_, ()>| queue.add(touched.key.clone());
-            tasks.spawn(follow(
+            let on_event = move |event: &CacheEvent<'_, ()>| queue.add(event.key.clone());
+            tasks.spawn(run_watch(
                 api,
                 Selection::default(),
                 cache,
                 health,
                 |_| (),
-                touched,
+                on_event,
             ));
         }
         queue.add(Key::new("refused", "b"));
@@ -646,10 +646,10 @@ mod tests {
         let done = busy.done.lock().unwrap();
         assert_eq!(*done, [(Key::new("good", "a"), TimeDelta::zero())]);
         let problems = context.health.problems();
-        let is_told = |(source, problem): &(String, String)| {
+        let is_reported = |(source, problem): &(String, String)| {
             source == "configmaps/refused" && problem.contains("you may not list that")
         };
-        assert!(problems.iter().any(is_told), "{problems:?}");
+        assert!(problems.iter().any(is_reported), "{problems:?}");
         let registry = context.registry.lock().unwrap();
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();

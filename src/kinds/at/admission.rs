@@ -407,7 +407,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::admission::rules::settle;
+    use crate::admission::rules::decode_and_validate;
 
     fn instant(text: &str) -> DateTime<Utc> {
         DateTime::parse_from_rfc3339(text).unwrap().to_utc()
@@ -842,7 +842,8 @@ mod tests {
             json!({"activeDeadlineSeconds": 1.5}),
         ] {
             assert!(
-                settle::<AtRules>("a", &BTreeMap::new(), &raw.to_string(), now()).is_err(),
+                decode_and_validate::<AtRules>("a", &BTreeMap::new(), &raw.to_string(), now())
+                    .is_err(),
                 "{raw}"
             );
         }

@@ -24,7 +24,7 @@ use super::step::{
 };
 use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
-use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
+use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
 use crate::reconcile::event::{self, Events, NewEvent};
 use crate::reconcile::own::{MAX_LAG, WriteCache};
 use crate::reconcile::queue::Queue;
@@ -78,7 +78,7 @@ async fn run(context: Context) -> anyhow::Result<()> {
                 StoredAt::of(object).sharing(before.as_deref())
             }
         };
-        watches.spawn(follow(api, selection, cache, health, view, on_event));
+        watches.spawn(run_watch(api, selection, cache, health, view, on_event));
     }
     for api in pod_apis {
         let on_event = {
@@ -87,7 +87,14 @@ async fn run(context: Context) -> anyhow::Result<()> {
         };
         let (cache, health) = (reconciler.pods.clone(), context.watch_health());
         let selection = Selection::default().labels(&format!("{MANAGED_BY}={MANAGER},{AT_UID}"));
-        watches.spawn(follow(api, selection, cache, health, PodView::of, on_event));
+        watches.spawn(run_watch(
+            api,
+            selection,
+            cache,
+            health,
+            PodView::of,
+            on_event,
+        ));
     }
     let sources: [&dyn Source; 2] = [&*reconciler.ats, &*reconciler.pods];
     let workers = runner::run(CONTROLLER, reconciler.clone(), queue, &context, &sources);
@@ -217,7 +224,7 @@ impl AtReconciler {
                 if let Some(known) = known.filter(|at| old.is_of(&at.uid)) {
                     let mut all = self.memory();
                     let memory = memory_entry(&mut all, &at, &known.uid);
-                    memory.sightings.record_deletion(old, !event.gap);
+                    memory.sightings.record_deletion(old, !event.after_relist);
                 } else if let Some(memory) = self.memory().get_mut(&at).filter(|_| !is_stray) {
                     // The pod of an earlier At of this name blocked the name. The pause stays where
                     // we deleted the pod because a webhook removes its owner reference.
@@ -904,7 +911,7 @@ mod tests {
                 key: &pod_key(),
                 old,
                 new,
-                gap: false,
+                after_relist: false,
                 changed: false,
             };
             self.reconciler.on_pod_event(&event, &queue);

@@ -95,7 +95,7 @@ fn canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// The pod of an At whose spec is defaulted and valid (see [`crate::admission::rules::settle`]):
+/// The pod of an At whose spec is defaulted and valid (see [`crate::admission::rules::decode_and_validate`]):
 /// gated, and otherwise as the template says.
 pub fn build(owner: Owner<'_>, spec: &AtSpec) -> Value {
     let none = PodTemplate::default();

@@ -11,7 +11,7 @@ use super::crd::{AtObject, AtSpec, AtStatus, Phase};
 use super::{pod, schedule};
 use crate::admission::bounds;
 use crate::admission::faults::Fault;
-use crate::admission::rules::settle;
+use crate::admission::rules::decode_and_validate;
 use crate::reconcile::raw::Raw;
 use crate::reconcile::{Error, Key};
 
@@ -109,7 +109,7 @@ impl StoredAt {
             deleting: self.deleting,
             base: self.created.map(|created| base(&annotations, created)),
             spec: match &self.spec {
-                Ok(text) => settle::<AtRules>(&key.name, &annotations, text, now),
+                Ok(text) => decode_and_validate::<AtRules>(&key.name, &annotations, text, now),
                 Err(fault) => Err(vec![(**fault).clone()]),
             },
             status: status.unwrap_or_default(),

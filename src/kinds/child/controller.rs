@@ -19,9 +19,9 @@ use super::{
     Child, DEGRADED, Done, DriftPolicy, Observed as _, Owner, Parent, Report, Seen, Status,
 };
 use crate::admission::faults;
-use crate::admission::rules::{Rules, settle};
+use crate::admission::rules::{Rules, decode_and_validate};
 use crate::kinds::pods::{self, Pod, PodView};
-use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
+use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
 use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{self, NewEvent, Severity};
 use crate::reconcile::own::MAX_LAG;
@@ -129,7 +129,7 @@ impl<P: Parent> Controller<P> {
         let (cache, health) = (self.parents.clone(), self.context.watch_health());
         let on_event = |event: &CacheEvent<'_, ParentView>| event.enqueue(&self.queue);
         let selection = Selection::default().page(PAGE);
-        follow(api, selection, cache, health, ParentView::of, on_event).await;
+        run_watch(api, selection, cache, health, ParentView::of, on_event).await;
     }
 
     async fn watch_children(self: Arc<Self>, api: Api<StoredChild<P>>) {
@@ -137,7 +137,7 @@ impl<P: Parent> Controller<P> {
         let on_event = |event: &CacheEvent<'_, ChildView>| self.on_child_event(event);
         let labels = format!("{MANAGED_BY}={MANAGER},{COMPONENT}={}", P::NAME);
         let selection = Selection::default().page(PAGE).labels(&labels);
-        follow(api, selection, cache, health, view::<P>, on_event).await;
+        run_watch(api, selection, cache, health, view::<P>, on_event).await;
     }
 
     async fn watch_pods(self: Arc<Self>, api: Api<Pod>) {
@@ -153,7 +153,7 @@ impl<P: Parent> Controller<P> {
             }
         };
         let selection = pods::selection().labels(P::POD_LABELS[0]);
-        follow(api, selection, cache, health, view, on_event).await;
+        run_watch(api, selection, cache, health, view, on_event).await;
     }
 
     fn on_child_event(&self, event: &CacheEvent<'_, ChildView>) {
@@ -220,7 +220,7 @@ impl<P: Parent> Reconciler for Controller<P> {
             reason: format!("its status is not one that this program wrote: {error}"),
         })?;
         let (name, annotations) = (&*key.name, &parent.annotations);
-        match settle::<P::Rules>(name, annotations, parent.spec.text(), self.now()) {
+        match decode_and_validate::<P::Rules>(name, annotations, parent.spec.text(), self.now()) {
             Ok(spec) => {
                 let owner = Owner {
                     key,

@@ -77,10 +77,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::rules::settle;
+    use crate::admission::rules::decode_and_validate;
 
     fn faults(spec: &Value) -> Vec<String> {
-        let settled = settle::<CountRules>(
+        let settled = decode_and_validate::<CountRules>(
             "x",
             &BTreeMap::new(),
             &spec.to_string(),

@@ -11,10 +11,10 @@ use super::admission::CountRules;
 use super::crd::{Count, CountObject, CountStatus};
 use super::status::{self, Assertion};
 use crate::admission::faults::Fault;
-use crate::admission::rules::settle;
+use crate::admission::rules::decode_and_validate;
 use crate::clock::Clock;
 use crate::kinds::pods::{self, Pod, PodView};
-use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
+use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
 use crate::reconcile::event::{self, Events};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
@@ -41,7 +41,8 @@ impl CountView {
     fn of(object: CountObject, now: DateTime<Utc>) -> Self {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
-        let spec = settle::<CountRules>(&name, &BTreeMap::new(), object.spec.text(), now);
+        let spec =
+            decode_and_validate::<CountRules>(&name, &BTreeMap::new(), object.spec.text(), now);
         Self {
             namespace: metadata.namespace.unwrap_or_default().into(),
             uid: metadata.uid.unwrap_or_default(),
@@ -88,7 +89,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
             let view = |object| CountView::of(object, (this.clock)());
             let on_event = |event: &CacheEvent<'_, CountView>| event.enqueue(&this.queue);
             let (selection, cache) = (Selection::default(), this.counts.clone());
-            follow(api, selection, cache, health, view, on_event).await;
+            run_watch(api, selection, cache, health, view, on_event).await;
         });
     }
     for api in pods {
@@ -97,7 +98,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
             let view = |pod| PodView::of(pod, LABELS);
             let on_event = |event: &CacheEvent<'_, PodView>| this.on_pod_event(event);
             let (selection, cache) = (pods::selection(), this.pods.clone());
-            follow(api, selection, cache, health, view, on_event).await;
+            run_watch(api, selection, cache, health, view, on_event).await;
         });
     }
     let sources: [&dyn Source; 2] = [&*this.counts, &*this.pods];
@@ -363,7 +364,7 @@ mod tests {
                 key: &Key::new("ns", "1"),
                 old: old.as_ref(),
                 new: new.as_ref(),
-                gap: false,
+                after_relist: false,
                 changed: false,
             });
             let woken = tokio::time::timeout(Duration::ZERO, queue.take()).await;

@@ -116,7 +116,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::rules::settle;
+    use crate::admission::rules::decode_and_validate;
 
     /// Validates a good spec with some fields changed.
     fn judge(name: &str, fields: &Value) -> Findings {
@@ -274,8 +274,12 @@ mod tests {
             json!({"image": "a:1", "command": "x"}),
             json!({"image": "a:1", "suspend": "yes"}),
         ] {
-            let settled =
-                settle::<CronTabRules>("a", &BTreeMap::new(), &raw.to_string(), Utc::now());
+            let settled = decode_and_validate::<CronTabRules>(
+                "a",
+                &BTreeMap::new(),
+                &raw.to_string(),
+                Utc::now(),
+            );
             assert!(settled.is_err(), "{raw}");
         }
     }

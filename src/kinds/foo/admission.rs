@@ -75,10 +75,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::rules::settle;
+    use crate::admission::rules::decode_and_validate;
 
     fn faults_of(name: &str, spec: &Value) -> Vec<String> {
-        let found = settle::<FooRules>(
+        let found = decode_and_validate::<FooRules>(
             name,
             &BTreeMap::new(),
             &spec.to_string(),

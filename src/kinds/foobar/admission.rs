@@ -53,7 +53,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::rules::settle;
+    use crate::admission::rules::decode_and_validate;
 
     /// The findings of a spec that is good but for these fields.
     fn found(name: &str, fields: &Value) -> Findings {
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn raw_specs_of_any_shape_are_validated_without_a_panic() {
         let settled = |raw: Value| {
-            settle::<FooBarRules>(
+            decode_and_validate::<FooBarRules>(
                 "a",
                 &BTreeMap::new(),
                 &raw.to_string(),

@@ -64,7 +64,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::rules::{decode, settle};
+    use crate::admission::rules::{decode, decode_and_validate};
 
     fn findings_of(name: &str, spec: &Value) -> Findings {
         let mut spec: MemcachedSpec = decode("spec", Some(spec)).unwrap();
@@ -186,8 +186,12 @@ mod tests {
             ("[]", "spec"),
             ("null", "spec.size"),
         ] {
-            let faults =
-                settle::<MemcachedRules>("x", &BTreeMap::new(), spec, DateTime::UNIX_EPOCH);
+            let faults = decode_and_validate::<MemcachedRules>(
+                "x",
+                &BTreeMap::new(),
+                spec,
+                DateTime::UNIX_EPOCH,
+            );
             assert_eq!(faults.unwrap_err()[0].field, field, "{spec}");
         }
     }

@@ -294,7 +294,7 @@ impl Amount {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::admission::rules::{decode, settle};
+    use crate::admission::rules::{decode, decode_and_validate};
     use serde_json::json;
     use std::collections::BTreeMap;
 
@@ -512,8 +512,12 @@ mod tests {
         ] {
             assert_eq!(faults(&spec).len(), 1, "{spec}");
             let stored = spec.to_string();
-            let settled =
-                settle::<MyDaemonSetRules>("x", &BTreeMap::new(), &stored, DateTime::UNIX_EPOCH);
+            let settled = decode_and_validate::<MyDaemonSetRules>(
+                "x",
+                &BTreeMap::new(),
+                &stored,
+                DateTime::UNIX_EPOCH,
+            );
             assert!(settled.is_ok(), "{settled:?}");
         }
     }
@@ -553,7 +557,7 @@ mod tests {
 
     #[test]
     fn a_value_of_another_json_type_is_a_fault_with_its_path() {
-        let faults = settle::<MyDaemonSetRules>(
+        let faults = decode_and_validate::<MyDaemonSetRules>(
             "x",
             &BTreeMap::new(),
             r#"{"image": "a:1", "updateStrategy": {"rollingUpdate": {"partition": "1"}}}"#,

@@ -19,8 +19,8 @@ use super::rollout::Strategy;
 use super::status::{self, RESUME_ANNOTATION};
 use super::views::{NodeView, PodView, WatchedNode, WatchedPod};
 use crate::admission::faults::Fault;
-use crate::admission::rules::settle;
-use crate::reconcile::cache::{Cache, CacheEvent, Source, follow};
+use crate::admission::rules::decode_and_validate;
+use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
 use crate::reconcile::own::WriteCache;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
@@ -69,7 +69,8 @@ impl ObjectView {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
         let annotations = metadata.annotations.unwrap_or_default();
-        let parsed = settle::<MyDaemonSetRules>(&name, &annotations, object.spec.text(), now);
+        let parsed =
+            decode_and_validate::<MyDaemonSetRules>(&name, &annotations, object.spec.text(), now);
         Self {
             uid: metadata.uid.unwrap_or_default(),
             generation: metadata.generation,
@@ -181,7 +182,7 @@ impl Controller {
         let clock = self.context.clock.clone();
         let view = |object| ObjectView::of(object, clock());
         let on_event = |event: &CacheEvent<'_, ObjectView>| event.enqueue(&self.queue);
-        follow(api, all(), cache, health, view, on_event).await;
+        run_watch(api, all(), cache, health, view, on_event).await;
     }
 
     async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
@@ -192,7 +193,7 @@ impl Controller {
             PodView::of(pod, clock()).after(before.as_deref())
         };
         let on_event = |event: &CacheEvent<'_, PodView>| self.on_pod_event(event);
-        follow(api, ours(), cache, health, view, on_event).await;
+        run_watch(api, ours(), cache, health, view, on_event).await;
     }
 
     async fn watch_revisions(self: Arc<Self>, api: Api<WatchedRevision>) {
@@ -208,7 +209,7 @@ impl Controller {
                 self.queue.add(key);
             }
         };
-        follow(api, ours(), cache, health, RevisionView::of, on_event).await;
+        run_watch(api, ours(), cache, health, RevisionView::of, on_event).await;
     }
 
     async fn watch_nodes(self: Arc<Self>) {
@@ -222,7 +223,7 @@ impl Controller {
             node.after(before.as_deref(), now)
         };
         let on_event = |event: &CacheEvent<'_, NodeView>| self.on_node_event(event);
-        follow(api, all(), cache, health, view, on_event).await;
+        run_watch(api, all(), cache, health, view, on_event).await;
     }
 
     fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
