@@ -47,9 +47,10 @@ check: ## Format, lints and unit tests: before every commit.
 	$(CLIPPY)
 	@$(MAKE) --no-print-directory unit
 
-lint: ## Check format, lints, links of the API docs and licences.
+lint: ## Check format, lints, words, links of the API docs and licences.
 	$(CARGO) fmt --all --check
 	$(CLIPPY)
+	./hack/words
 	$(DOC)
 	./hack/deny
 

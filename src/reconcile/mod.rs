@@ -2,12 +2,13 @@
 //!
 //! Data flows one way. [`watch`] lists and watches objects ([`raw`] those that users write), and [`cache`] keeps views
 //! of them -> [`queue`] holds the keys to reconcile, now or at an instant -> [`runner`] has the workers. A worker takes
-//! a key, lets a [`runner::Reconciler`] observe, decide and act, and backs off per object when that fails. [`pace`]
-//! backs off for a part of the work. [`mod@write`] creates and deletes objects; [`own`] keeps the answers until the
+//! a key, lets a [`runner::Reconciler`] observe, decide and act, and backs off per object when that fails. [`backoff`]
+//! is for a part of that work. [`mod@write`] creates and deletes objects; [`write_cache`] keeps the answers until the
 //! watches deliver them. [`condition`], [`event`] and [`health`] report to users.
 
 use std::sync::Arc;
 
+pub mod backoff;
 pub mod cache;
 pub mod condition;
 pub mod error;
@@ -16,13 +17,12 @@ pub mod health;
 mod lanes;
 pub mod metrics;
 mod outbox;
-pub mod own;
-pub mod pace;
 pub mod queue;
 pub mod raw;
 pub mod runner;
 pub mod watch;
 pub mod write;
+pub mod write_cache;
 
 pub use error::{Error, call, if_there, read};
 pub use runner::{Action, Context, Reconciler};

@@ -26,10 +26,10 @@ use super::view::{AtView, StoredAt};
 use crate::clock::Clock;
 use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
 use crate::reconcile::event::{self, Events, NewEvent};
-use crate::reconcile::own::{MAX_LAG, WriteCache};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
+use crate::reconcile::write_cache::{MAX_LAG, WriteCache};
 use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, read, runner};
 
 /// The name of the controller in logs and metrics.

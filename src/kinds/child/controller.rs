@@ -21,15 +21,15 @@ use super::{
 use crate::admission::faults;
 use crate::admission::rules::{Rules, decode_and_validate};
 use crate::kinds::pods::{self, Pod, PodView};
+use crate::reconcile::backoff::{Backoff, StatusWrites};
 use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
 use crate::reconcile::condition::{self, ACCEPTED};
 use crate::reconcile::event::{self, NewEvent, Severity};
-use crate::reconcile::own::MAX_LAG;
-use crate::reconcile::pace::{Backoff, StatusWrites};
 use crate::reconcile::queue::Queue;
 use crate::reconcile::raw::Object;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
+use crate::reconcile::write_cache::MAX_LAG;
 use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, read, runner};
 
 /// Above the step count of any path through the decision, so that a bug cannot become a hot loop.

@@ -21,10 +21,10 @@ use super::views::{NodeView, PodView, WatchedNode, WatchedPod};
 use crate::admission::faults::Fault;
 use crate::admission::rules::decode_and_validate;
 use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
-use crate::reconcile::own::WriteCache;
 use crate::reconcile::queue::Queue;
 use crate::reconcile::watch::Selection;
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
+use crate::reconcile::write_cache::WriteCache;
 use crate::reconcile::{Action, Context, Error, Key, Reconciler, runner};
 
 mod pass;
