@@ -707,6 +707,8 @@ impl Judge<'_> {
             if !self.rules.two_operators {
                 self.seen_pods = self.seen_pods.max(removed);
             }
+        } else if others.iter().all(|other| other.ended && other.deleting) {
+            // What has ended and is about to go is in the way of no pod of another revision.
         } else if !self.rules.two_operators {
             if others.len() > 1 {
                 wrong.push(format!("{} pods on a node", others.len() + 1));
