@@ -7,7 +7,7 @@ pub mod retry_after;
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use hyper_util::rt::TokioExecutor;
 use kube::client::{ClientBuilder, ConfigExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use prometheus_client::registry::Registry;
@@ -189,7 +190,7 @@ impl ServerClock {
         // The form of HTTP's dates is one of those of RFC 2822.
         let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
         if let Some(date) = date {
-            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = self.last.lock();
             *last = Some(Answered {
                 date: date.with_timezone(&Utc),
                 up: clock::up(),
@@ -199,7 +200,7 @@ impl ServerClock {
 
     /// The time of the API server at that uptime of this machine, if any answer had the time.
     pub fn at(&self, up: Duration) -> Option<DateTime<Utc>> {
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = self.last.lock();
         let last = (*last)?;
         let since_boot = |up| TimeDelta::from_std(up).unwrap_or(TimeDelta::MAX);
         last.date

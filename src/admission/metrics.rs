@@ -1,9 +1,10 @@
 //! Metrics of the webhooks, under controller-runtime's names.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
@@ -144,7 +145,7 @@ impl WebhookMetrics {
     }
 
     fn known(&self, field: String) -> String {
-        let mut fields = self.fields.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fields = self.fields.lock();
         if fields.contains(&field) {
             return field;
         }

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -294,7 +295,7 @@ async fn attempt(
     namespace: &str,
     mut waiting: Waiting,
 ) -> Attempt {
-    let lock = || recent.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || recent.lock();
     if waiting.failures == 0 {
         waiting.series = lock().continued_by(&waiting.queued);
     }

@@ -1,9 +1,10 @@
 //! Lasting problems: shown by the probes, logged when they appear or change.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kube::Resource;
+use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::metrics::Metrics;
@@ -17,7 +18,7 @@ pub struct Health {
 impl Health {
     /// Clears the problem of a source that works.
     pub fn clear(&self, source: &str) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = self.problems.lock();
         if !problems.is_empty() && problems.remove(source).is_some() {
             tracing::info!(source, "works again");
         }
@@ -25,7 +26,7 @@ impl Health {
 
     /// Reports why a source does not work.
     pub fn report(&self, source: &str, problem: &str) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = self.problems.lock();
         if problems.get(source).is_none_or(|known| known != problem) {
             tracing::warn!(source, "{problem}");
             problems.insert(source.to_owned(), problem.to_owned());
@@ -34,7 +35,7 @@ impl Health {
 
     /// Sets or clears a problem that its source logs itself.
     pub fn show(&self, source: &str, problem: Option<&str>) {
-        let mut problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut problems = self.problems.lock();
         match problem {
             Some(problem) => problems.insert(source.to_owned(), problem.to_owned()),
             None => problems.remove(source),
@@ -43,7 +44,7 @@ impl Health {
 
     /// The current problems: (source, problem).
     pub fn problems(&self) -> Vec<(String, String)> {
-        let problems = self.problems.lock().unwrap_or_else(PoisonError::into_inner);
+        let problems = self.problems.lock();
         problems
             .iter()
             .map(|(s, p)| (s.clone(), p.clone()))

@@ -2,10 +2,10 @@
 //! workers at a time. [`lanes`](super::lanes) decides which waiting key is next.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -106,7 +106,7 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         // No code that can panic runs under this lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Adds a key, to be reconciled as soon as a worker is free; or, after a failure, when the backoff set by

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -10,6 +10,7 @@ use futures::FutureExt;
 use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -134,7 +135,7 @@ impl Context {
 
     /// Registers metrics of a kind's own.
     pub fn register<F>(&self, metrics: impl FnOnce(&mut Registry) -> F) -> F {
-        metrics(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner))
+        metrics(&mut self.registry.lock())
     }
 
     /// Where watches report whether they work.
@@ -281,7 +282,7 @@ impl<R: Reconciler> Work<R> {
     }
 
     fn succeeded(&self, key: &Key, action: Action, took: Duration) -> Option<DateTime<Utc>> {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         failures.remove(key);
         drop(failures);
         if let Some(did) = action.did {
@@ -306,7 +307,7 @@ impl<R: Reconciler> Work<R> {
             return Requeue::At(None);
         }
         self.metrics.retries.inc();
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         let count = failures.entry(key.clone()).or_default();
         let before = *count;
         // Enough for the longest backoff, without an overflow.
@@ -341,7 +342,7 @@ impl<R: Reconciler> Work<R> {
 
     /// Logs at most one line a second for each category: a lasting error often affects every object.
     fn log(&self, key: &Key, error: &Error) {
-        let mut quiet = self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut quiet = self.quiet.lock();
         let left_out = match quiet.get_mut(error.category()) {
             Some((last, left_out)) if last.elapsed() < LOG_INTERVAL => {
                 *left_out += 1;
@@ -423,7 +424,7 @@ mod tests {
                 });
             }
             let done = (key.clone(), now, self.machine.up());
-            self.done.lock().unwrap().push(done);
+            self.done.lock().push(done);
             Ok(Action::default())
         }
     }
@@ -442,7 +443,7 @@ mod tests {
             queue.add(key.clone());
         }
         tokio::time::sleep(Duration::from_secs(102)).await;
-        let done = due.done.lock().unwrap();
+        let done = due.done.lock();
         assert_eq!(done.len(), COUNT);
         let mut last = None;
         for (key, now, _) in done.iter() {
@@ -500,7 +501,7 @@ mod tests {
             }
             TimeDelta::seconds((instant - second(set)).num_seconds().max(from))
         };
-        let done = due.done.lock().unwrap();
+        let done = due.done.lock();
         assert_eq!(
             done.len(),
             500,
@@ -528,7 +529,7 @@ mod tests {
 
     impl Reconciler for Failing {
         async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
-            let mut tried = self.tried.lock().unwrap();
+            let mut tried = self.tried.lock();
             tried.push(self.machine.up());
             if tried.len() == 1 {
                 self.machine.set(self.set);
@@ -556,7 +557,7 @@ mod tests {
             let (queue, failing) = start(&machine, failing);
             queue.add(Key::new("ns", "a"));
             tokio::time::sleep(Duration::from_secs(40)).await;
-            let tried = failing.tried.lock().unwrap();
+            let tried = failing.tried.lock();
             assert_eq!(tried.len(), 6, "{set}: {tried:?}");
             let pauses = tried.windows(2).map(|two| (two[1] - two[0]).num_seconds());
             let pauses: Vec<i64> = pauses.collect();
@@ -579,7 +580,7 @@ mod tests {
             if *key.namespace == *"slow" {
                 tokio::time::sleep(self.takes).await;
             }
-            self.done.lock().unwrap().push((key.clone(), now));
+            self.done.lock().push((key.clone(), now));
             Ok(Action::default())
         }
     }
@@ -643,14 +644,14 @@ mod tests {
         let sources: [&dyn Source; 1] = [&*cache];
         let run = run("test", busy.clone(), queue.clone(), &context, &sources);
         let _ = tokio::time::timeout(Duration::from_mins(1), run).await;
-        let done = busy.done.lock().unwrap();
+        let done = busy.done.lock();
         assert_eq!(*done, [(Key::new("good", "a"), TimeDelta::zero())]);
         let problems = context.health.problems();
         let is_reported = |(source, problem): &(String, String)| {
             source == "configmaps/refused" && problem.contains("you may not list that")
         };
         assert!(problems.iter().any(is_reported), "{problems:?}");
-        let registry = context.registry.lock().unwrap();
+        let registry = context.registry.lock();
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         let failing = |namespace: &str, figure: u8| {
@@ -684,7 +685,7 @@ mod tests {
             added = others => added,
             ended = run => unreachable!("{ended:?}"),
         };
-        let mut done = busy.done.lock().unwrap().clone();
+        let mut done = busy.done.lock().clone();
         done.retain(|(key, _)| *key.namespace == *"good");
         assert_eq!(done, added[..done.len()], "each when it was added");
         assert!(done.len() >= 99);
@@ -700,7 +701,7 @@ mod tests {
 
     impl Reconciler for Refused {
         async fn reconcile(&self, key: &Key, _now: DateTime<Utc>) -> Result<Action, Error> {
-            self.tried.lock().unwrap().push(self.machine.up());
+            self.tried.lock().push(self.machine.up());
             let mut status = kube::core::Status::failure("no", "").with_code(self.code);
             let details = json!({"retryAfterSeconds": self.retry_after});
             status.details = serde_json::from_value(details).ok();
@@ -726,7 +727,7 @@ mod tests {
             queue.add(Key::new("ns", "a"));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let tried = refused.tried.lock().unwrap();
+        let tried = refused.tried.lock();
         tried.iter().map(|up| up.as_seconds_f64()).collect()
     }
 

@@ -5,9 +5,10 @@
 //! must not be forgotten between the write and its watch event.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use crate::reconcile::Key;
@@ -36,7 +37,7 @@ impl<V> Default for WriteCache<V> {
 
 impl<V> WriteCache<V> {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Answer<V>>> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.answers.lock()
     }
 
     /// Remembers the answer to a write.

@@ -6,9 +6,10 @@
 //! other. A body for which there is still no memory waits a little for others to be answered.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -59,7 +60,7 @@ impl BodyBudget {
     }
 
     fn locked(&self) -> MutexGuard<'_, Ledger<CancellationToken>> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
@@ -130,7 +131,7 @@ impl Permits {
     }
 
     fn locked(&self) -> MutexGuard<'_, ConnectionLimiter<AbortHandle>> {
-        self.limiter.lock().unwrap_or_else(PoisonError::into_inner)
+        self.limiter.lock()
     }
 }
 

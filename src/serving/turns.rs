@@ -10,8 +10,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use super::fairness::{Claim, Holdings, Short, Source};
@@ -57,7 +58,7 @@ impl Turns {
     }
 
     fn locked(&self) -> MutexGuard<'_, Queue<oneshot::Sender<Turn>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

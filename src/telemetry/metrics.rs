@@ -1,13 +1,14 @@
 //! The registry of metrics, the metrics of the process, and the page that shows all.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -83,7 +84,7 @@ pub fn router(registry: Arc<Mutex<Registry>>) -> Router {
             let registry = registry.clone();
             async move {
                 let mut page = String::new();
-                let registry = registry.lock().unwrap_or_else(PoisonError::into_inner);
+                let registry = registry.lock();
                 match prometheus_client::encoding::text::encode(&mut page, &registry) {
                     Ok(()) => {
                         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

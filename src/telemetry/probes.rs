@@ -1,13 +1,14 @@
 //! `/healthz` and `/readyz`: named gates, in the form that the API server's own probes have.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::routing::get;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Further lines of the verbose page.
 pub type Notes = Arc<dyn Fn() -> Vec<Note> + Send + Sync>;
@@ -54,7 +55,7 @@ impl Gates {
 
     /// Every gate, in the order in which they were added.
     pub fn list(&self) -> Vec<GateState> {
-        let gates = self.gates.lock().unwrap_or_else(PoisonError::into_inner);
+        let gates = self.gates.lock();
         gates.clone()
     }
 }
@@ -79,11 +80,7 @@ impl Gate {
     }
 
     fn set(&self, closed: Option<String>) {
-        let mut gates = self
-            .gates
-            .gates
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut gates = self.gates.gates.lock();
         match gates.iter_mut().find(|(name, _)| *name == self.name) {
             Some((_, state)) => *state = closed,
             None => gates.push((self.name, closed)),
@@ -114,7 +111,7 @@ impl Heartbeat {
     }
 
     fn lock(&self) -> MutexGuard<'_, Instant> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// How long ago the last heartbeat was, if that is too long.

@@ -10,11 +10,11 @@ mod peers;
 mod server;
 
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use honest::{Established, Quantiles};
 use my_operator_rounds::{is_soak, lengths};
+use parking_lot::{Mutex, MutexGuard};
 use peers::{Attack, Habit};
 use server::Server;
 
@@ -36,7 +36,7 @@ const JUST_ENDED: u64 = 50;
 /// a server of its own.
 fn alone() -> Option<MutexGuard<'static, ()>> {
     static ALONE: Mutex<()> = Mutex::new(());
-    is_soak().then(|| ALONE.lock().unwrap_or_else(PoisonError::into_inner))
+    is_soak().then(|| ALONE.lock())
 }
 
 /// Nothing by itself: what the tests start this program again for.

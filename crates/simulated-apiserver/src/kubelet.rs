@@ -1,9 +1,10 @@
 //! A small scheduler, kubelet and node controller in one: pods are bound, run and end, on virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
@@ -140,7 +141,7 @@ struct Nodes {
 
 impl Shared {
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

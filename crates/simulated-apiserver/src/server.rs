@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use http::{Request, Response, header, request::Parts};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use kube::client::Body;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch as channel};
 use tokio::time::{Instant, sleep};
@@ -196,11 +197,7 @@ impl Server {
 
     /// Consults this plan from now on.
     pub fn on(&self, plan: impl Plan + 'static) {
-        *self
-            .shared
-            .plan
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::new(plan);
+        *self.shared.plan.lock() = Arc::new(plan);
     }
 
     /// Reviews every write from now on, as the policies and webhooks of a cluster do: after faults and preconditions,
@@ -244,8 +241,7 @@ impl Server {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        let lock = self.shared.state.lock();
-        lock.unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock()
     }
 
     pub(crate) fn moment(&self, user: &str) -> Moment {
@@ -292,12 +288,7 @@ impl Server {
         if !self.options().latency.is_zero() {
             sleep(self.options().latency).await;
         }
-        let plan = self
-            .shared
-            .plan
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let plan = self.shared.plan.lock().clone();
         let decision = plan.decide(&site);
         self.state().requests[number].decision = decision.label();
         let carry_out = || self.carry_out(&user, &call, number);

@@ -5,7 +5,7 @@
 //! resource version for a deletion.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::future::BoxFuture;
@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::Patch;
 use kube::core::Status;
 use kube::{Api, Client};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -240,7 +241,7 @@ impl AtReconciler {
     }
 
     fn memory(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     /// Records an observed state of a pod of that At, from a watch or an API response.
@@ -256,7 +257,7 @@ impl AtReconciler {
         let before = sightings.released.is_some();
         sightings.record(pod, now);
         if !before && let Some(first) = &mut sightings.released {
-            let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut records = self.records.lock();
             records.queue(first, now);
         }
     }

@@ -1,9 +1,9 @@
 //! Metrics over all Ats.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 
 use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{
     counter::Counter, family::Family, gauge::Gauge, histogram::Histogram,
@@ -83,10 +83,7 @@ impl Metrics {
 
     /// Records whether the last reconcile found an At overdue.
     pub fn overdue(&self, key: &Key, is: bool) {
-        let mut keys = self
-            .overdue_keys
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.overdue_keys.lock();
         let changed = if is {
             keys.insert(key.clone())
         } else {

@@ -3,12 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use kube::api::{Patch, PatchParams, PropagationPolicy, ValidationDirective};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -174,11 +175,11 @@ impl<P: Parent> Controller<P> {
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Key, BTreeSet<Key>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     fn memories(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memories.lock()
     }
 
     fn now(&self) -> DateTime<Utc> {

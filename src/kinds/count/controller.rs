@@ -1,10 +1,11 @@
 //! The I/O edge: the watches, which Counts a change of a pod requeues, and the one call: the status.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use kube::Client;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinSet;
 
 use super::admission::CountRules;
@@ -130,9 +131,7 @@ impl Controller {
     }
 
     fn changed_since(&self) -> MutexGuard<'_, HashMap<Key, DateTime<Utc>>> {
-        self.changed_since
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.changed_since.lock()
     }
 
     /// The status as it should be.

@@ -2,10 +2,11 @@
 //! elsewhere, by a pure function; [`pass`] carries it out.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use kube::Api;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::admission::{MAX_HISTORY, MyDaemonSetRules};
@@ -272,7 +273,7 @@ impl Controller {
     }
 
     fn memory(&self, key: &Key) -> Arc<Mutex<Memory>> {
-        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memories = self.memories.lock();
         match memories.get(key) {
             Some(memory) => memory.clone(),
             None => memories.entry(key.clone()).or_default().clone(),
@@ -281,12 +282,12 @@ impl Controller {
 
     fn remember<T>(&self, key: &Key, change: impl FnOnce(&mut Memory) -> T) -> T {
         let memory = self.memory(key);
-        let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = memory.lock();
         change(&mut memory)
     }
 
     fn forget(&self, key: &Key) {
-        let mut memories = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memories = self.memories.lock();
         memories.remove(key);
         self.own.forget(key);
         self.metrics.forget(key);

@@ -1,7 +1,8 @@
 //! Bytes on the wire that no API server sends, against the real webhooks.
 
 use std::io::Write;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -12,14 +13,14 @@ struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
     fn text(&self) -> String {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.0.lock();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let mut text = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = self.0.lock();
         text.extend_from_slice(bytes);
         Ok(bytes.len())
     }

@@ -1,6 +1,6 @@
 //! The reconciler of one kind in this process, on any client and clock: that of a control plane, or a simulated one.
 
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 
 use chrono::TimeDelta;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
@@ -8,6 +8,7 @@ use kube::Client;
 use my_operator::clock::Clock;
 use my_operator::kinds::{Kind, REGISTRY};
 use my_operator::reconcile::{Context, event, health::Health, metrics::Metrics};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use simulated_apiserver::{Resource, Server};
 use tokio_util::sync::CancellationToken;

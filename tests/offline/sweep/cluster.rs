@@ -1,11 +1,12 @@
 //! One run: a simulated cluster, operators in it, and what the scenario does to both.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::TimeDelta;
 use my_operator_harness::in_process;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use simulated_apiserver::{
     Decision, Kubelet, KubeletOptions, Options, Review, Run, Server, Site, Status, Target, Verb,
@@ -104,7 +105,7 @@ struct Operator {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Cluster {

@@ -21,11 +21,11 @@ mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use faults::Fault;
 use my_operator_rounds::{parallel_cases, seed};
+use parking_lot::Mutex;
 use run::{Disturbance, Run, run};
 use simulated_apiserver::{Site, Verb};
 use subject::{Scenario, Subject};
@@ -66,15 +66,12 @@ fn each<'a, T: Sync, R: Send>(all: &'a [T], act: impl Fn(&'a T) -> R + Sync) -> 
             scope.spawn(|| {
                 while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let result = act(one);
-                    found
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push(result);
+                    found.lock().push(result);
                 }
             });
         }
     });
-    found.into_inner().unwrap()
+    found.into_inner()
 }
 
 /// The undisturbed run of each scenario.
@@ -166,7 +163,7 @@ fn every_fault(subject: &'static dyn Subject) {
     let taken = AtomicUsize::new(0);
     let spending = Mutex::new(subject.runs().start());
     let goes_on = || {
-        let mut spending = spending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spending = spending.lock();
         spending.another() || taken.load(Ordering::Relaxed) < always
     };
     let mut found: BTreeMap<&str, Figures> = BTreeMap::new();

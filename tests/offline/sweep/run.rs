@@ -2,10 +2,11 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use simulated_apiserver::{Decision, History, Site, Verb};
 
 use super::changes;
@@ -93,7 +94,7 @@ pub fn run(
         cluster.end();
         // The plan holds the cluster, and with it the server that holds the plan.
         cluster.server.on(|_: &Site| Decision::Forward);
-        let befell = std::mem::take(&mut *befell.lock().unwrap_or_else(PoisonError::into_inner));
+        let befell = std::mem::take(&mut *befell.lock());
         Run {
             settled: settled.unwrap_or(false),
             ..Run::new(subject, scenario, history, &befell, &starts)
@@ -120,7 +121,7 @@ fn plan(
     let note = {
         let (befell, cluster) = (befell.clone(), cluster.clone());
         move |fault: Fault, site: &Site| {
-            let mut befell = befell.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut befell = befell.lock();
             befell.push(Blow {
                 fault,
                 site: site.clone(),
@@ -147,7 +148,7 @@ fn plan(
             let during = cluster.clone();
             let faults = subject.faults();
             Box::new(move |here: &Site| {
-                let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut random = random.lock();
                 let (random, many) = &mut *random;
                 if here.user != FIRST || *many == RANDOM_AT_MOST || random.u64(..RANDOM_ONE_IN) > 0
                 {

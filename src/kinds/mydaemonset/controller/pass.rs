@@ -1,12 +1,13 @@
 //! One reconcile pass over one object: observe, decide, act, report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::Patch;
 use kube::{Api, Resource};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 
 use super::pods::Done;
@@ -424,7 +425,7 @@ impl<'a> Reconcile<'a> {
 
     /// What is remembered of the object. Must not be held across a call.
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock()
     }
 
     pub(super) fn api<K>(&self) -> Api<K>
