@@ -42,13 +42,20 @@ impl Reconcile<'_> {
     ) -> Result<Ensured, Error> {
         let mut known = self.this.revisions.find(&self.object.uid);
         known.extend(self.adopt_revisions(done).await);
-        if let Some(stored) = self.stored_revision(parsed, &known) {
-            known.push(stored);
+        let stored = self.memory().stored.clone();
+        // A revision of an earlier spec, which the watch may not show yet, however long ago it was stored.
+        let mut last = None;
+        match stored {
+            Some((stored, _)) if stored.hash != parsed.hash => last = Some(stored),
+            // Stored a moment ago, and not shown yet. A watch never shows one whose labels are removed again and again.
+            Some((stored, until))
+                if until > self.now && known.iter().all(|known| known.name != stored.name) =>
+            {
+                known.push(stored);
+            }
+            _ => {}
         }
         let at = known.iter().position(|r| r.hash == parsed.hash);
-        // The watch may not show the last one yet, however long ago it was stored.
-        let last = self.memory().stored.clone().map(|(stored, _)| stored);
-        let last = last.filter(|last| last.hash != parsed.hash);
         let number = revision::next_number(known.iter().chain(&last).map(AsRef::as_ref));
         let ensured = match at {
             // The highest number may occur more than once, after a manual edit.
@@ -67,18 +74,6 @@ impl Reconcile<'_> {
         self.memory().stored = Some((ensured.clone(), self.clock() + STORED_FOR));
         known.push(ensured);
         Ok(Ensured::Known(known))
-    }
-
-    /// The revision of the current spec, if it was stored a moment ago and no watch shows it yet. A
-    /// watch never shows one whose labels are removed again and again.
-    fn stored_revision(
-        &self,
-        parsed: &ParsedSpec,
-        known: &[Arc<RevisionView>],
-    ) -> Option<Arc<RevisionView>> {
-        let (stored, until) = self.memory().stored.clone()?;
-        let is_missing = known.iter().all(|known| known.name != stored.name);
-        (is_missing && stored.hash == parsed.hash && until > self.now).then_some(stored)
     }
 
     /// Adopts the orphaned revisions of this name, and returns them.

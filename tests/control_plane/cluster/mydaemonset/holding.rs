@@ -439,7 +439,7 @@ async fn a_node_that_joins_does_not_stop_a_roll_out() {
         .apply(&place.with("a:2", &unfinished, &json!({})))
         .await;
     let first = first_of(&place, "a:2").await;
-    // Node and pod are mostly of the same second, and the API tells no more.
+    // Node and pod mostly have the same creation time: the API server cuts it to whole seconds.
     for number in 3..8 {
         place.add(place.fake(number).not_ready()).await;
         let node = place.node(number);

@@ -285,13 +285,13 @@ async fn an_object_deleted_and_applied_again_at_once_gets_its_pods() {
             .await
             .unwrap();
     };
+    let recreate = async || {
+        let deletion = "delete mds/x --cascade=background";
+        place.kubectl.run(deletion).await.good();
+        place.apply(&place.plain("a:1")).await;
+    };
     finalizers(json!(["example.com/keep"])).await;
-    place
-        .kubectl
-        .run("delete mds/x --cascade=background")
-        .await
-        .good();
-    place.apply(&place.plain("a:1")).await;
+    recreate().await;
     place
         .kubectl
         .until_any(&name, "{.metadata.deletionTimestamp}")
@@ -307,12 +307,7 @@ async fn an_object_deleted_and_applied_again_at_once_gets_its_pods() {
     }
     // Without a finalizer the garbage collector and the operator race.
     for _ in 0..5 {
-        place
-            .kubectl
-            .run("delete mds/x --cascade=background")
-            .await
-            .good();
-        place.apply(&place.plain("a:1")).await;
+        recreate().await;
         place.served("a:1", &nodes).await;
     }
     assert!(!had(&record, "Degraded", "RevisionConflict"));
