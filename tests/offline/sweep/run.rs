@@ -259,7 +259,7 @@ impl Run {
         }
         let (expected, made) = (calm.pods_made, self.pods_made);
         let many = self.faults.len().max(1);
-        if made > expected + many * subject.pods_in_vain() {
+        if made > expected + many * subject.wasted_pods() {
             wrong.push(format!("{made} pods were made instead of {expected}"));
         }
         // What is in the way for ever is tried again for ever.
@@ -269,8 +269,8 @@ impl Run {
         let longer = longer.as_secs() / 3;
         let longer = usize::try_from(longer).unwrap_or_default();
         let longer = if self.keeps_the_end { 0 } else { longer };
-        // Each pod that is made in vain is a request.
-        let more = many * (MORE_REQUESTS + subject.pods_in_vain());
+        // Each wasted pod costs a request.
+        let more = many * (MORE_REQUESTS + subject.wasted_pods());
         if self.requests > calm.requests + more + longer {
             wrong.push(format!(
                 "{} requests instead of {}",

@@ -63,7 +63,7 @@ pub trait Subject: Sync {
 
     /// How many pods more than without a fault may be made: as long as the operator does not see that an object is gone or
     /// suspended, it makes the pod again that something else deletes.
-    fn pods_in_vain(&self) -> usize {
+    fn wasted_pods(&self) -> usize {
         6
     }
 

@@ -121,7 +121,7 @@ impl Subject for MyDaemonSet {
     }
 
     /// While it is blind, the collector deletes the pods of five nodes every second.
-    fn pods_in_vain(&self) -> usize {
+    fn wasted_pods(&self) -> usize {
         150
     }
 
