@@ -6,7 +6,6 @@
 
 pub mod bounds;
 pub mod faults;
-pub mod image;
 pub mod judge;
 pub mod metrics;
 pub mod patch;

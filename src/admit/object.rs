@@ -13,7 +13,7 @@ use crate::admission::judge::Admission;
 use crate::admission::review::{Request, Response};
 use crate::admission::rules;
 use crate::kinds::Kind;
-use crate::kinds::template::has_form_of_label;
+use crate::kinds::shared::template::has_form_of_label;
 
 /// The user name in place of the creator's, which is not known here. Webhooks may write it into the object.
 const UNKNOWN_USER: &str = "(its creator)";

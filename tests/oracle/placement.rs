@@ -9,7 +9,7 @@ use chrono::Utc;
 use fastrand::Rng;
 use my_operator::kinds::mydaemonset::placement::{Eligibility, Placement, daemon_tolerations};
 use my_operator::kinds::mydaemonset::views::NodeView;
-use my_operator::kinds::template::PodTemplate;
+use my_operator::kinds::shared::template::PodTemplate;
 use my_operator_cluster::binaries::kubernetes_version;
 use my_operator_rounds::lengths::placements;
 use serde::Deserialize;

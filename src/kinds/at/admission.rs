@@ -10,8 +10,8 @@ use super::pod::{CONTAINER, OWN_PREFIX, POD_SUFFIX};
 use super::schedule::{self, Schedule, ceil_to_millisecond};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Recorded, Request, Rules, Subject};
-use crate::kinds::command;
-use crate::kinds::template::{self, PodTemplate, check_image, check_restart_policy, given};
+use crate::kinds::shared::command;
+use crate::kinds::shared::template::{self, PodTemplate, check_image, check_restart_policy, given};
 use crate::reconcile::write::MANAGED_BY;
 
 /// The annotation that records who created the object.

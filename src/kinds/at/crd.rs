@@ -9,8 +9,8 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::schema;
-use crate::kinds::template::PodTemplate;
+use crate::kinds::shared::schema;
+use crate::kinds::shared::template::PodTemplate;
 use crate::reconcile::condition::Condition;
 use crate::reconcile::raw;
 

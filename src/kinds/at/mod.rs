@@ -29,7 +29,7 @@ pub mod schedule;
 pub mod step;
 pub mod view;
 
-use super::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample};
 use crate::admission::judge::Admission;
 
 /// The kind, for the registry.

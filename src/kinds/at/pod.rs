@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::crd::{At, AtSpec};
-use crate::kinds::command::escape;
-use crate::kinds::template::PodTemplate;
+use crate::kinds::shared::command::escape;
+use crate::kinds::shared::template::PodTemplate;
 use crate::reconcile::raw;
 use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
 

@@ -14,7 +14,7 @@ use super::status::{self, Assertion};
 use crate::admission::faults::Fault;
 use crate::admission::rules::decode_and_validate;
 use crate::clock::Clock;
-use crate::kinds::pods::{self, Pod, PodView};
+use crate::kinds::shared::pods::{self, Pod, PodView};
 use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
 use crate::reconcile::event::{self, Events};
 use crate::reconcile::queue::Queue;

@@ -8,7 +8,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::schema;
+use crate::kinds::shared::schema;
 use crate::reconcile::condition::Condition;
 use crate::reconcile::raw;
 

@@ -16,7 +16,7 @@ pub mod controller;
 pub mod crd;
 pub mod status;
 
-use super::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample};
 use crate::admission::judge::Admission;
 
 /// The kind, for the registry.

@@ -9,7 +9,7 @@ use super::schedule::{self, MAX_LEN, Schedule};
 use super::zone::Zone;
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
-use crate::kinds::{command, template};
+use crate::kinds::shared::{command, template};
 
 /// The default schedule: five past midnight.
 pub const CRON_SPEC: &str = "5 0 * * *";

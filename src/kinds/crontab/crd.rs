@@ -12,7 +12,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::schema;
+use crate::kinds::shared::schema;
 use crate::reconcile::condition::Condition;
 
 /// What runs, how often, and in how many pods.

@@ -3,7 +3,7 @@
 //! 1. [`crd`] has the types. `spec.replicas` is also what `kubectl scale` writes.
 //! 2. [`admission`] has the defaults and rules; [`schedule`] reads `spec.cronSpec` and [`zone`]
 //!    `spec.timeZone` as Kubernetes does.
-//! 3. [`cronjob`] builds the desired CronJob. [`super::child`] keeps the CronJob equal to it.
+//! 3. [`cronjob`] builds the desired CronJob. [`super::shared::owned_child`] keeps the CronJob equal to it.
 //! 4. [`status`] reports on the CronJob, including the time of its next run, which Kubernetes
 //!    itself does not report (kubernetes/kubernetes#78564).
 
@@ -16,8 +16,8 @@ pub mod zone;
 
 use k8s_openapi::api::batch::v1::CronJob;
 
-use super::child::{self, Child, Observed, Owner, Parent, Report, Seen};
-use super::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample};
+use super::shared::owned_child::{self, Child, Observed, Owner, Parent, Report, Seen};
 use crate::admission::judge::Admission;
 use crate::reconcile::condition::Condition;
 use crd::CronTabStatus;
@@ -113,7 +113,7 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/stable_v1_crontab.yaml"),
         },
     ],
-    start: child::start::<CronTabs>,
+    start: owned_child::start::<CronTabs>,
 };
 
 #[cfg(test)]

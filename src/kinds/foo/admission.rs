@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::crd::{Foo, FooSpec, FooStatus};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
-use crate::kinds::template::has_form_of_label;
+use crate::kinds::shared::template::has_form_of_label;
 
 /// What the original's schema allows.
 const REPLICAS: RangeInclusive<i64> = 1..=10;

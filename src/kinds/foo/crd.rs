@@ -8,7 +8,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::schema;
+use crate::kinds::shared::schema;
 use crate::reconcile::condition::Condition;
 
 /// Groups below k8s.io are the Kubernetes project's own: the API server accepts a CRD of such a

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use super::admission::FooRules;
 use super::crd::FooStatus;
-use crate::kinds::child::deployment::DeploymentView;
-use crate::kinds::child::view::ChildView;
-use crate::kinds::child::{Child, Done, Observed, Owner, Parent, Report, Seen};
+use crate::kinds::shared::owned_child::deployment::DeploymentView;
+use crate::kinds::shared::owned_child::view::ChildView;
+use crate::kinds::shared::owned_child::{Child, Done, Observed, Owner, Parent, Report, Seen};
 use crate::reconcile::condition::{self, Condition};
 use crate::reconcile::event::{NewEvent, Severity};
 

@@ -3,13 +3,14 @@
 //! [`crd`] has the types and the CRD, which is marked as unapproved: its group is the Kubernetes
 //! project's. [`admission`] has the default and the rules, shared by the webhook and the
 //! reconciler. [`deployment`] builds the desired Deployment of a Foo and its Events;
-//! [`super::child`] keeps the Deployment equal to it.
+//! [`super::shared::owned_child`] keeps the Deployment equal to it.
 
 pub mod admission;
 pub mod crd;
 pub mod deployment;
 
-use super::{Kind, Permission, Sample, child};
+use super::kind::{Kind, Permission, Sample};
+use super::shared::owned_child;
 use crate::admission::judge::Admission;
 
 /// The kind, for the registry.
@@ -53,5 +54,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/samplecontroller_v1alpha1_foo.yaml"),
         },
     ],
-    start: child::start::<deployment::Foos>,
+    start: owned_child::start::<deployment::Foos>,
 };

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 
 use super::crd::{FooBar, FooBarSpec, FooBarStatus};
 use crate::admission::rules::{Findings, Rules, Subject};
-use crate::kinds::command;
-use crate::kinds::template::check_image;
+use crate::kinds::shared::command;
+use crate::kinds::shared::template::check_image;
 
 /// As an At's: an image that has a shell and little else.
 pub const DEFAULT_IMAGE: &str = "bash:5.3";

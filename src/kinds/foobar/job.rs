@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use super::admission::FooBarRules;
 use super::crd::{FooBarSpec, FooBarStatus, Phase};
 use super::run::{self, Job, ObservedRun, Pod};
-use crate::kinds::child::decision::Trouble;
-use crate::kinds::child::view::ChildView;
-use crate::kinds::child::{Child, DriftPolicy, Observed, Owner, Parent, Report, Seen};
-use crate::kinds::command::escape;
+use crate::kinds::shared::command::escape;
+use crate::kinds::shared::owned_child::decision::Trouble;
+use crate::kinds::shared::owned_child::view::ChildView;
+use crate::kinds::shared::owned_child::{
+    Child, DriftPolicy, Observed, Owner, Parent, Report, Seen,
+};
 use crate::reconcile::condition::{self, Condition};
 use crate::reconcile::event::{NewEvent, Severity};
 use crate::reconcile::write::{MANAGED_BY, MANAGER};

@@ -17,7 +17,8 @@ pub mod crd;
 pub mod job;
 pub mod run;
 
-use super::{Kind, Permission, Sample, child};
+use super::kind::{Kind, Permission, Sample};
+use super::shared::owned_child;
 use crate::admission::judge::Admission;
 
 /// The kind, for the registry.
@@ -67,5 +68,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/k8s_v1_foobar.yaml"),
         },
     ],
-    start: child::start::<job::FooBars>,
+    start: owned_child::start::<job::FooBars>,
 };

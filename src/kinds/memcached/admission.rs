@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use super::crd::{Memcached, MemcachedSpec, MemcachedStatus};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
-use crate::kinds::template::check_image;
+use crate::kinds::shared::template::check_image;
 
 /// The image of the operator-sdk's sample, which this kind is modelled on.
 pub const DEFAULT_IMAGE: &str = "memcached:1.4.36-alpine";

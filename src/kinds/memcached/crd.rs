@@ -11,7 +11,7 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::kinds::schema;
+use crate::kinds::shared::schema;
 use crate::reconcile::condition::Condition;
 
 /// How many memcached servers to run, and what they run.

@@ -2,7 +2,7 @@
 //!
 //! 1. [`crd`] has the types. `spec.size` is also what `kubectl scale` writes.
 //! 2. [`admission`] has the defaults and rules.
-//! 3. [`deployment`] builds the desired Deployment. [`super::child`] keeps the Deployment equal to it.
+//! 3. [`deployment`] builds the desired Deployment. [`super::shared::owned_child`] keeps the Deployment equal to it.
 //! 4. [`status`] reports on the Deployment and its pods.
 
 pub mod admission;
@@ -13,9 +13,9 @@ pub mod status;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::Value;
 
-use super::child::deployment::DeploymentView;
-use super::child::{self, Child, Done, Observed, Owner, Parent, Report, Seen};
-use super::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample};
+use super::shared::owned_child::deployment::DeploymentView;
+use super::shared::owned_child::{self, Child, Done, Observed, Owner, Parent, Report, Seen};
 use crate::admission::judge::Admission;
 use crate::reconcile::condition::Condition;
 use crd::MemcachedStatus;
@@ -122,5 +122,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/cache_v1alpha1_memcached.yaml"),
         },
     ],
-    start: child::start::<Memcacheds>,
+    start: owned_child::start::<Memcacheds>,
 };

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::crd::MemcachedStatus;
 use super::deployment;
-use crate::kinds::child::deployment::{DEADLINE, DeploymentView};
+use crate::kinds::shared::owned_child::deployment::{DEADLINE, DeploymentView};
 use crate::reconcile::condition::{self, State};
 use crate::reconcile::event::{NewEvent, Severity};
 

@@ -9,7 +9,7 @@ use super::placement;
 use super::pod::{APP, OUR_PREFIX};
 use crate::admission::faults::Fault;
 use crate::admission::rules::{Findings, Rules, Subject};
-use crate::kinds::template::{self, PodTemplate};
+use crate::kinds::shared::template::{self, PodTemplate};
 use crate::reconcile::write::MANAGED_BY;
 
 /// `spec.updateStrategy.type`: the operator replaces pods.

@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_change_of_a_node_concerns_those_whose_pods_it_can_move() {
-        let template = |spec| crate::kinds::template::PodTemplate(json!({"spec": spec}));
+        let template = |spec| crate::kinds::shared::template::PodTemplate(json!({"spec": spec}));
         let elsewhere = Placement::of(Some(&template(json!({"nodeSelector": {"a": "b"}}))));
         let anywhere = Placement::of(None);
         let node = NodeView {

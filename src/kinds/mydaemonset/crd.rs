@@ -15,8 +15,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::admission::review::object_or_null;
-use crate::kinds::schema;
-use crate::kinds::template::PodTemplate;
+use crate::kinds::shared::schema;
+use crate::kinds::shared::template::PodTemplate;
 use crate::reconcile::condition::Condition;
 use crate::reconcile::raw;
 

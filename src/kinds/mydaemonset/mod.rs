@@ -36,7 +36,7 @@ pub mod rollout;
 pub mod status;
 pub mod views;
 
-use super::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample};
 use crate::admission::judge::Admission;
 
 /// The kind, for the registry.

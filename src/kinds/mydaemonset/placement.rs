@@ -7,7 +7,7 @@
 use serde_json::{Map, Value, json};
 
 use super::views::{NodeView, Taint};
-use crate::kinds::template::{PodTemplate, is_subdomain};
+use crate::kinds::shared::template::{PodTemplate, is_subdomain};
 
 pub mod rules;
 

@@ -183,7 +183,7 @@ fn take_array(fields: &mut Map<String, Value>, key: &str) -> Vec<Value> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::kinds::template::PodTemplate;
+    use crate::kinds::shared::template::PodTemplate;
     use std::collections::HashSet;
 
     const OWNER: Owner<'_> = Owner {

@@ -19,7 +19,7 @@ use super::placement::Placement;
 use super::pod::{NAME_LABEL, Owner, REVISION_LABEL};
 use super::views::controller;
 use crate::admission::bounds;
-use crate::kinds::template::PodTemplate;
+use crate::kinds::shared::template::PodTemplate;
 use crate::reconcile::raw::{self, Raw};
 use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -46,7 +46,7 @@ lengths! {
     body_steps: usize = 100_000, 1_000_000;
     /// `certs::rotation`: histories of clocks that are set at random.
     certificate_clocks: u64 = 24, 400;
-    /// `admission::image`: image references of each kind.
+    /// `kinds::shared::image`: image references of each kind.
     image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.
     texts: u32 = 250, 3_000;

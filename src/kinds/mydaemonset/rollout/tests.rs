@@ -18,7 +18,7 @@ mod promises;
 use super::state::RolloutState;
 use super::*;
 use crate::kinds::mydaemonset::views::{NodeView, Taint};
-use crate::kinds::template::PodTemplate;
+use crate::kinds::shared::template::PodTemplate;
 
 fn at(second: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(second, 0).unwrap()

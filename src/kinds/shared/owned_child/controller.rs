@@ -21,7 +21,7 @@ use super::{
 };
 use crate::admission::faults;
 use crate::admission::rules::{Rules, decode_and_validate};
-use crate::kinds::pods::{self, Pod, PodView};
+use crate::kinds::shared::pods::{self, Pod, PodView};
 use crate::reconcile::backoff::{Backoff, StatusWrites};
 use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
 use crate::reconcile::condition::{self, ACCEPTED};

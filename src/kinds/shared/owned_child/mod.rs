@@ -26,8 +26,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::pods::PodView;
 use crate::admission::rules::Rules;
+use crate::kinds::shared::pods::PodView;
+
 use crate::reconcile::condition::Condition;
 use crate::reconcile::event::NewEvent;
 use crate::reconcile::{Context, Key};

@@ -12,8 +12,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::image;
 use crate::admission::faults::{Fault, cut};
-use crate::admission::image;
 use crate::admission::rules::Findings;
 
 /// A pod template as written: `metadata` (labels and annotations) and `spec`.

@@ -1,0 +1,65 @@
+//! What a kind is: all that the rest of the program knows of one.
+
+use futures::future::BoxFuture;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+
+use crate::admission::judge::Admission;
+use crate::reconcile::Context;
+
+/// A permission that a kind's reconciler needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Permission {
+    /// The API group; empty for the core one.
+    pub group: &'static str,
+    /// The resource, such as `pods` or `pods/status`.
+    pub resource: &'static str,
+    /// The verbs.
+    pub verbs: &'static [&'static str],
+}
+
+impl Permission {
+    /// To publish Events.
+    pub const EVENTS: Self = Self {
+        group: "events.k8s.io",
+        resource: "events",
+        verbs: &["create", "patch"],
+    };
+}
+
+/// A sample manifest: its file name below `config/samples`, and its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Such as `cnat_v1alpha1_at.yaml`; what the webhook must reject is in `bad/`.
+    pub file: &'static str,
+    /// YAML.
+    pub text: &'static str,
+}
+
+/// Everything that the rest of the program knows of a kind.
+#[derive(Debug)]
+pub struct Kind {
+    /// The value of `--kinds`, and the kind's folder.
+    pub name: &'static str,
+    /// Whether it is installed, served and reconciled without being named in `--kinds`.
+    pub by_default: bool,
+    /// The CRD, built from the Rust types.
+    pub crd: fn() -> CustomResourceDefinition,
+    /// Defaulting and validation.
+    pub admission: Admission,
+    /// All permissions that the reconciler needs in namespaces, including those on the kind itself.
+    pub permissions: &'static [Permission],
+    /// Those that it needs on cluster-scoped resources, such as nodes.
+    pub cluster_permissions: &'static [Permission],
+    /// Samples, good and bad.
+    pub samples: &'static [Sample],
+    /// Runs the reconciler until the context is cancelled.
+    pub start: fn(Context) -> BoxFuture<'static, anyhow::Result<()>>,
+}
+
+impl Kind {
+    /// Whether `kubectl scale` writes its spec, bypassing the webhooks.
+    pub fn scales(&self) -> bool {
+        let mut versions = (self.crd)().spec.versions.into_iter();
+        versions.any(|version| version.subresources.is_some_and(|all| all.scale.is_some()))
+    }
+}

@@ -1,0 +1,13 @@
+//! What several kinds use. Nothing here knows one of them.
+//!
+//! [`owned_child`] is the reconciler of the kinds whose objects each own one child, such as a Deployment. [`pods`] are
+//! the slim views of the pods that a kind watches. [`template`] has the pod template that users write and its rules,
+//! [`image`] the grammar of image references, [`command`] the rules of a shell command, and [`schema`] the adjustments
+//! of every generated CRD.
+
+pub mod command;
+pub mod image;
+pub mod owned_child;
+pub mod pods;
+pub mod schema;
+pub mod template;

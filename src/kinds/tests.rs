@@ -1,0 +1,63 @@
+//! What holds for every kind.
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use simulated_apiserver::{
+    Decision, KubeletOptions, Options, Resource, Server, Site, Status, Verb,
+};
+use tokio::time::sleep;
+
+use super::{Kind, REGISTRY};
+use crate::reconcile::Context;
+
+/// The seconds at which a kind tried to write, Events excluded, while its object changes five
+/// times a second and the API server gives that answer to each write.
+async fn attempts(kind: &Kind, answer: Status) -> Vec<u64> {
+    let server = Server::new(Options::default());
+    let crd = (kind.crd)().spec;
+    let version = &crd.versions[0].name;
+    let (name, plural) = (&crd.names.kind, &crd.names.plural);
+    server.register(Resource::custom(&crd.group, version, name, plural));
+    let kubelet = server.kubelet(KubeletOptions::default());
+    kubelet.add_node("n");
+    server.on(move |site: &Site| match site.verb {
+        Verb::Get | Verb::List | Verb::Watch => Decision::Forward,
+        _ if site.resource == "events" => Decision::Forward,
+        _ => Decision::Answer(answer.clone()),
+    });
+    let (context, teller) = Context::simulated(&server, "operator");
+    tokio::spawn(teller.run(context.stop.clone()));
+    tokio::spawn((kind.start)(context));
+    let mut object: Value = serde_saphyr::from_str(kind.samples[0].text).unwrap();
+    object["metadata"]["namespace"] = json!("default");
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    server.direct().create(object).unwrap();
+    for change in 0..300 {
+        let labels = json!({"metadata": {"labels": {"change": change.to_string()}}});
+        let objects = server.direct();
+        objects.patch(plural, "default", &name, &labels).unwrap();
+        sleep(Duration::from_millis(200)).await;
+    }
+    let requests = server.history().requests.into_iter();
+    let refused = requests.filter(|request| request.code.is_some_and(|code| code >= 429));
+    let mut seconds: Vec<_> = refused.map(|request| request.elapsed.as_secs()).collect();
+    seconds.dedup();
+    seconds
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_shorten_no_pause_after_a_failure_of_any_kind() {
+    for kind in REGISTRY {
+        let busy = Status::too_many_requests(Duration::from_secs(7));
+        let tried = attempts(kind, busy).await;
+        let pauses = tried.windows(2).map(|two| two[1] - two[0]);
+        // In the last second of a pause some may be counted.
+        assert!(pauses.min() >= Some(6), "{}: {tried:?}", kind.name);
+        assert!(tried.len() >= 3, "{}: {tried:?}", kind.name);
+        // Without an answer of the API server the pause doubles.
+        let tried = attempts(kind, Status::internal_error("etcd")).await;
+        assert!((5..=9).contains(&tried.len()), "{}: {tried:?}", kind.name);
+    }
+}
