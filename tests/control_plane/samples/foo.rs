@@ -273,7 +273,10 @@ async fn whatever_names_they_are_given_they_come_to_rest() {
                 format!("{who} is deleted")
             }
             7 => {
-                kubectl.run(&format!("delete deployment/{name} --ignore-not-found")).await.good();
+                // No wait: if the operator deletes it between kubectl's GET and its DELETE, kubectl has no UID to
+                // wait for, and waits until no Deployment of that name exists. There may soon be another one.
+                let delete = format!("delete deployment/{name} --ignore-not-found --wait=false");
+                kubectl.run(&delete).await.good();
                 format!("{name} is deleted")
             }
             8 => {
