@@ -8,8 +8,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::run::flags::Flags;
-use crate::telemetry::logs;
 use crate::{admit, kinds, manifests};
+use my_operator_runtime::telemetry::logs;
 
 /// A Kubernetes operator: admission webhooks and reconcilers of its kinds in one process.
 #[derive(Debug, Parser)]
@@ -91,7 +91,7 @@ fn complain(error: &anyhow::Error) {
     let _ = writeln!(
         std::io::stderr(),
         "error: {}",
-        crate::client::explain(error.as_ref())
+        my_operator_runtime::client::explain(error.as_ref())
     );
 }
 
@@ -139,7 +139,7 @@ fn write_manifests(
 
 fn write_certificates(out: &std::path::Path, hosts: &[String]) -> anyhow::Result<()> {
     use std::io::Write as _;
-    let made = crate::certs::files::development(out, hosts, chrono::Utc::now())?;
+    let made = my_operator_certs::files::development(out, hosts, chrono::Utc::now())?;
     for path in [made.authority, made.certificate, made.key] {
         writeln!(std::io::stdout(), "{}", path.display())
             .context("cannot write to standard output")?;

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use super::report::{Found, Judged, Outcome, Why};
 use super::schema;
 use super::yaml::{Content, Node};
-use crate::admission::faults::{Fault, Reason};
-use crate::admission::judge::Admission;
-use crate::admission::review::{Request, Response};
-use crate::admission::rules;
 use crate::kinds::Kind;
 use crate::kinds::shared::template::has_form_of_label;
+use my_operator_admission::faults::{Fault, Reason};
+use my_operator_admission::judge::Admission;
+use my_operator_admission::review::{Request, Response};
+use my_operator_admission::rules;
 
 /// The user name in place of the creator's, which is not known here. Webhooks may write it into the object.
 const UNKNOWN_USER: &str = "(its creator)";
@@ -184,7 +184,7 @@ impl Judged {
             metadata.remove("creationTimestamp");
         }
         let resource = (book.admission.resource)();
-        let review = |object: &Value, judge: crate::admission::judge::Handler| {
+        let review = |object: &Value, judge: my_operator_admission::judge::Handler| {
             let request = json!({
                 "uid": "",
                 "kind": { "group": resource.group, "version": resource.version, "kind": resource.kind },

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use crate::admission::faults::{Reason, clean};
-use crate::admission::patch::Operation;
+use my_operator_admission::faults::{Reason, clean};
+use my_operator_admission::patch::Operation;
 
 /// The result for a document, or for a file that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use serde_json::Value;
 
-use crate::admission::faults::Fault;
+use my_operator_admission::faults::Fault;
 
 /// The violations of the schema in an object.
 #[derive(Debug, Default)]

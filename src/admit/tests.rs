@@ -14,8 +14,8 @@ use super::object::Rulebook;
 use super::read::{Source, decode};
 use super::report::{self, Judged, Outcome, Summary};
 use super::yaml;
-use crate::admission::review::Request;
 use crate::kinds::REGISTRY;
+use my_operator_admission::review::Request;
 
 fn now() -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000, 0).unwrap()

@@ -3,8 +3,8 @@
 use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
-use crate::admission::judge::Admission;
-use crate::reconcile::Context;
+use my_operator_admission::judge::Admission;
+use my_operator_runtime::reconcile::Context;
 
 /// A permission that a kind's reconciler needs.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use simulated_apiserver::{
 use tokio::time::sleep;
 
 use super::{Kind, REGISTRY};
-use crate::reconcile::Context;
+use my_operator_runtime::reconcile::Context;
 
 /// The seconds at which a kind tried to write, Events excluded, while its object changes five
 /// times a second and the API server gives that answer to each write.
@@ -27,7 +27,7 @@ async fn attempts(kind: &Kind, answer: Status) -> Vec<u64> {
         _ if site.resource == "events" => Decision::Forward,
         _ => Decision::Answer(answer.clone()),
     });
-    let (context, teller) = Context::simulated(&server, "operator");
+    let (context, teller) = Context::new(server.client("operator"), server.clock().source());
     tokio::spawn(teller.run(context.stop.clone()));
     tokio::spawn((kind.start)(context));
     let mut object: Value = serde_saphyr::from_str(kind.samples[0].text).unwrap();

@@ -8,10 +8,9 @@ use serde_json::{Value, json};
 
 use super::components::admission_policy;
 use super::{NAMESPACE, SERVICE_ACCOUNT, rbac};
-use crate::certs::secret;
 use crate::kinds::Kind;
-use crate::leader;
-use crate::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_certs::secret;
+use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
 /// The prefix of the policies' names.
 const PREFIX: &str = "my-operator-restriction";
@@ -200,7 +199,7 @@ fn secrets() -> [Value; 2] {
 /// The same for Leases.
 fn leases() -> [Value; 2] {
     let validation = Validation {
-        expression: format!("object.metadata.name == '{}'", leader::LEASE),
+        expression: format!("object.metadata.name == '{}'", my_operator_leader::LEASE),
         message: "the operator creates no Lease but that of its leader election",
     };
     let rules = [rule("coordination.k8s.io", &["leases"], &["CREATE"])];

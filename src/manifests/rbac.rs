@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING};
-use crate::certs::secret;
 use crate::kinds::{Kind, Permission};
-use crate::leader;
+use my_operator_certs::secret;
 
 const ROLE: &str = "my-operator-manager-role";
 const WEBHOOK_CA_ROLE: &str = "my-operator-webhook-ca-role";
@@ -145,7 +144,7 @@ pub(super) fn leader_election() -> [Value; 2] {
     // RBAC cannot restrict a create to a name.
     let create = lease(&["create"]);
     let mut hold = lease(&["get", "update", "watch"]);
-    hold["resourceNames"] = json!([leader::LEASE]);
+    hold["resourceNames"] = json!([my_operator_leader::LEASE]);
     let binding_name = "my-operator-leader-election-rolebinding";
     [
         role(ELECTION_ROLE, namespace, &[create, hold, events()]),

@@ -6,8 +6,8 @@ use anyhow::bail;
 use kube::Client;
 use tokio::time::{sleep, timeout};
 
-use crate::client::explain;
-use crate::telemetry::probes::Gate;
+use my_operator_runtime::client::explain;
+use my_operator_runtime::telemetry::probes::Gate;
 
 /// The oldest minor version of Kubernetes 1 that the API types know.
 const OLDEST_MINOR: u32 = 33;
@@ -66,7 +66,7 @@ mod tests {
     use tower::util::MapFutureLayer;
 
     use super::*;
-    use crate::telemetry::probes::Gates;
+    use my_operator_runtime::telemetry::probes::Gates;
 
     #[tokio::test(start_paused = true)]
     async fn a_server_that_is_slow_is_reached_at_the_first_attempt() {

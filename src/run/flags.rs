@@ -8,9 +8,8 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use clap::{ArgAction, Args};
 
-use crate::certs;
 use crate::kinds::{self, Kind};
-use crate::telemetry::logs;
+use my_operator_runtime::telemetry::logs;
 
 /// The default maximum of worker threads.
 const MAX_DEFAULT_THREADS: usize = 4;
@@ -203,8 +202,8 @@ impl Flags {
     }
 
     /// How long the certificates of the operator's own authority are good for.
-    pub(super) fn certificate_periods(&self) -> certs::Periods {
-        certs::Periods {
+    pub(super) fn certificate_periods(&self) -> my_operator_certs::Periods {
+        my_operator_certs::Periods {
             leaf_validity: self.webhook_leaf_validity,
             ca_validity: self.webhook_ca_validity,
             propagation: self.webhook_ca_propagation,

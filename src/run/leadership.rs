@@ -13,13 +13,13 @@ use tokio_util::task::AbortOnDropHandle;
 use super::flags::Flags;
 use super::thread::Thread;
 use super::webhooks::operator_namespace;
-use crate::client::ServerClock;
-use crate::leader::{Elector, LEASE, Periods, Settings};
-use crate::reconcile::event::{Events, NewEvent, Severity};
-use crate::reconcile::health::Health;
-use crate::telemetry::metrics;
-use crate::telemetry::probes::{Note, Notes};
-use crate::{client, clock};
+use my_operator_leader::{Elector, LEASE, Periods, Settings};
+use my_operator_runtime::client::ServerClock;
+use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
+use my_operator_runtime::reconcile::health::Health;
+use my_operator_runtime::telemetry::metrics;
+use my_operator_runtime::telemetry::probes::{Note, Notes};
+use my_operator_runtime::{client, clock};
 
 /// This process in the leader election.
 pub(super) struct Leadership {

@@ -28,11 +28,11 @@ use thread::Thread;
 use webhooks::{CertificateGates, Certificates};
 
 use crate::kinds::{self, Kind};
-use crate::reconcile::event::{self, EventPublisher};
-use crate::reconcile::health::Health;
-use crate::telemetry::probes::{Gate, Gates, Heartbeat};
-use crate::telemetry::{metrics, probes};
-use crate::{admission, client, clock, reconcile, serving};
+use my_operator_runtime::reconcile::event::{self, EventPublisher};
+use my_operator_runtime::reconcile::health::Health;
+use my_operator_runtime::telemetry::probes::{Gate, Gates, Heartbeat};
+use my_operator_runtime::telemetry::{metrics, probes};
+use my_operator_runtime::{client, clock, reconcile};
 
 /// Time limit for requests and reconciles in flight at shutdown.
 const END_TIMEOUT: Duration = Duration::from_secs(20);
@@ -55,7 +55,7 @@ type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 
 /// The metrics of every module.
 struct Figures {
-    admission: admission::metrics::Metrics,
+    admission: my_operator_admission::metrics::Metrics,
     client: client::Metrics,
     reconcile: reconcile::metrics::Metrics,
 }
@@ -115,7 +115,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             webhooks::count(&mut registry, &certificates, &counters);
             let router = webhooks::router(&kinds, &figures.admission);
             let callers = webhooks::callers(&mut tasks, &flags, &stop)?;
-            let tls = serving::tls_config(certificates.resolver(), callers)?;
+            let tls = my_operator_serving::tls_config(certificates.resolver(), callers)?;
             let threads = flags.worker_threads();
             webhooks::serve(&mut tasks, listener, tls, router, counters, threads, &stop);
             Some((certificates, CertificateGates::new(&gates, &health)))
@@ -264,7 +264,7 @@ impl Signals {
 impl Figures {
     fn new(registry: &mut Registry) -> Self {
         Self {
-            admission: admission::metrics::Metrics::new(registry),
+            admission: my_operator_admission::metrics::Metrics::new(registry),
             client: client::Metrics::new(registry),
             reconcile: reconcile::metrics::Metrics::new(registry),
         }
@@ -289,7 +289,7 @@ fn bind(flag: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<TcpLis
     let Some(address) = address else {
         return Ok(None);
     };
-    serving::bind(address)
+    my_operator_serving::bind(address)
         .map(Some)
         .with_context(|| format!("cannot listen on {address} (choose another with --{flag})"))
 }
@@ -306,7 +306,7 @@ fn serve_probes(
     let listener = thread.adopt(listener)?;
     let stop = stop.serving.clone();
     tasks.spawn(async move {
-        let served = thread.run(serving::serve_plain(listener, router, stop));
+        let served = thread.run(my_operator_serving::serve_plain(listener, router, stop));
         ("probes", served.await)
     });
     Ok(())

@@ -16,10 +16,11 @@ use tokio::net::TcpListener;
 use super::flags::{Flags, OptionalAddress};
 use super::webhooks::{operator_namespace, service_names};
 use super::{Stop, Tasks};
-use crate::certs::{BundleTarget, Files, SelfSigned};
-use crate::client::call::{self, Call};
-use crate::telemetry::access::{self, Ask, Verdict};
-use crate::{client, clock, manifests, serving};
+use crate::manifests;
+use my_operator_certs::{BundleTarget, Files, SelfSigned};
+use my_operator_runtime::client::call::{self, Call};
+use my_operator_runtime::telemetry::access::{self, Ask, Verdict};
+use my_operator_runtime::{client, clock};
 
 /// The address of the metrics endpoint, if it is on.
 pub(super) fn address(flags: &Flags) -> OptionalAddress {
@@ -44,7 +45,7 @@ pub(super) fn serve(
     if !flags.metrics_secure.unwrap_or_else(client::in_cluster) {
         let stop = stop.serving.clone();
         tasks.spawn(async move {
-            serving::serve_plain(listener, router, stop).await;
+            my_operator_serving::serve_plain(listener, router, stop).await;
             ("metrics", Ok(()))
         });
         return Ok(());
@@ -76,15 +77,15 @@ pub(super) fn serve(
         });
         certificate
     };
-    let tls = serving::tls_config(certificate, None)?;
+    let tls = my_operator_serving::tls_config(certificate, None)?;
     let router = access::guard(router, ask(client));
-    let shutdown = serving::Shutdown {
+    let shutdown = my_operator_serving::Shutdown {
         draining: stop.serving.clone(),
         stop: stop.serving.clone(),
     };
     tasks.spawn(async move {
-        let limits = serving::Limits::of_pages();
-        serving::serve(listener, tls, router, limits, shutdown, Arc::default()).await;
+        let limits = my_operator_serving::Limits::of_pages();
+        my_operator_serving::serve(listener, tls, router, limits, shutdown, Arc::default()).await;
         ("metrics", Ok(()))
     });
     Ok(())

@@ -13,13 +13,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::flags::Flags;
 use super::{Stop, Tasks};
-use crate::certs::{self, BundleTarget, CertManager, Files, Named};
 use crate::kinds::Kind;
 use crate::manifests::{self, ClientConfig};
-use crate::reconcile::health::Health;
-use crate::telemetry::metrics;
-use crate::telemetry::probes::{Gate, Gates};
-use crate::{admission, client, clock, serving};
+use my_operator_certs::{BundleTarget, CertManager, Files, Named};
+use my_operator_runtime::reconcile::health::Health;
+use my_operator_runtime::telemetry::metrics;
+use my_operator_runtime::telemetry::probes::{Gate, Gates};
+use my_operator_runtime::{client, clock};
 
 /// The file in which the kubelet writes the pod's namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -74,7 +74,7 @@ impl Certificates {
         }
         let manager = CertManager::new(
             client.clone(),
-            certs::Settings {
+            my_operator_certs::Settings {
                 create_namespace: !client::in_cluster(),
                 hosts,
                 namespace,
@@ -87,14 +87,14 @@ impl Certificates {
         Ok(Self::Managed(Box::new(manager)))
     }
 
-    pub(super) fn resolver(&self) -> Arc<certs::ServedCertificate> {
+    pub(super) fn resolver(&self) -> Arc<my_operator_certs::ServedCertificate> {
         match self {
             Self::Managed(manager) => manager.resolver(),
             Self::Files(files) => files.resolver(),
         }
     }
 
-    pub(super) fn state(&self) -> watch::Receiver<certs::State> {
+    pub(super) fn state(&self) -> watch::Receiver<my_operator_certs::State> {
         match self {
             Self::Managed(manager) => manager.state(),
             Self::Files(files) => files.state(),
@@ -159,9 +159,9 @@ pub(super) fn service_names(service: &str, namespace: &str) -> Vec<String> {
     ends.iter().map(name).collect()
 }
 
-pub(super) fn router(kinds: &[&Kind], metrics: &admission::metrics::Metrics) -> Router {
+pub(super) fn router(kinds: &[&Kind], metrics: &my_operator_admission::metrics::Metrics) -> Router {
     let admissions: Vec<_> = kinds.iter().map(|kind| kind.admission).collect();
-    admission::router::router(&admissions, &clock::system(), metrics)
+    my_operator_admission::router::router(&admissions, &clock::system(), metrics)
 }
 
 /// Serves the webhooks from the start. Until there is a certificate, handshakes fail and the replica is unready.
@@ -170,20 +170,20 @@ pub(super) fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
     router: Router,
-    counters: Arc<serving::Counters>,
+    counters: Arc<my_operator_serving::Counters>,
     threads: usize,
     stop: &Stop,
 ) {
-    let shutdown = serving::Shutdown {
+    let shutdown = my_operator_serving::Shutdown {
         draining: stop.draining.clone(),
         stop: stop.serving.clone(),
     };
-    let limits = serving::Limits {
+    let limits = my_operator_serving::Limits {
         at_once: threads,
-        ..serving::Limits::default()
+        ..my_operator_serving::Limits::default()
     };
     tasks.spawn(async move {
-        serving::serve(listener, tls, router, limits, shutdown, counters).await;
+        my_operator_serving::serve(listener, tls, router, limits, shutdown, counters).await;
         ("webhook server", Ok(()))
     });
 }
@@ -198,7 +198,7 @@ pub(super) fn callers(
         return Ok(None);
     };
     let names = flags.webhook_client_cn.clone();
-    let authority = serving::ClientAuthority::read(bundle.clone(), names)
+    let authority = my_operator_serving::ClientAuthority::read(bundle.clone(), names)
         .context("cannot use --webhook-client-ca")?;
     let (verifier, until) = (authority.verifier(), stop.serving.clone());
     tasks.spawn(async move {
@@ -231,7 +231,7 @@ impl CertificateGates {
     /// Opens and closes the gates with the state of the certificates, until dropped.
     pub(super) async fn follow(
         self,
-        mut states: watch::Receiver<certs::State>,
+        mut states: watch::Receiver<my_operator_certs::State>,
     ) -> anyhow::Result<()> {
         loop {
             {
@@ -273,7 +273,7 @@ impl CertificateGates {
 pub(super) fn count(
     registry: &mut Registry,
     certificates: &Certificates,
-    counters: &Arc<serving::Counters>,
+    counters: &Arc<my_operator_serving::Counters>,
 ) {
     // The name that controller-runtime has for it.
     registry.register(
@@ -291,7 +291,7 @@ pub(super) fn count(
             // Far below the 2^52 up to which a float is exact.
             #[allow(clippy::cast_precision_loss)]
             let count = |reason| counters.rejected(reason) as f64;
-            let reasons = serving::Rejection::ALL;
+            let reasons = my_operator_serving::Rejection::ALL;
             reasons
                 .map(|reason| (reason.as_str(), count(reason)))
                 .to_vec()
@@ -305,7 +305,7 @@ pub(super) fn count(
         counts: false,
         read: Box::new(move || {
             let found = states.borrow().drift.clone();
-            let mut all = certs::drift::count(&[]);
+            let mut all = my_operator_certs::drift::count(&[]);
             all.extend(found);
             // A handful.
             #[allow(clippy::cast_precision_loss)]

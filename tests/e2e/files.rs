@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{TimeDelta, Utc};
-use my_operator::certs::authority::{Authority, Leaf};
+use my_operator_certs::authority::{Authority, Leaf};
 use my_operator_cluster::{Process, free_ports};
 use rustls::pki_types::ServerName;
 use serde_json::json;

@@ -8,13 +8,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chrono::{TimeDelta, Utc};
-use my_operator::certs::ServedCertificate;
-use my_operator::certs::authority::Authority;
-use my_operator::serving::{
+use my_operator::kinds;
+use my_operator_admission as admission;
+use my_operator_certs::ServedCertificate;
+use my_operator_certs::authority::Authority;
+use my_operator_runtime::clock;
+use my_operator_runtime::telemetry::probes;
+use my_operator_serving::{
     Counters, Limits, Rejection, Shutdown, bind, serve, serve_plain, tls_config,
 };
-use my_operator::telemetry::probes;
-use my_operator::{admission, clock, kinds};
 use prometheus_client::registry::Registry;
 use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;

@@ -9,44 +9,11 @@ use my_operator::kinds::REGISTRY;
 
 /// Room -> the rooms whose names may stand behind `crate::` in it.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
-    ("clock", &[]),
-    ("client", &["clock"]),
-    ("serving", &[]),
-    ("telemetry", &[]),
-    ("certs", &["client", "clock"]),
-    ("admission", &["clock"]),
-    ("reconcile", &["client", "clock"]),
-    ("leader", &["client", "clock", "reconcile"]),
-    ("kinds", &["admission", "reconcile", "clock"]),
-    ("manifests", &["kinds", "certs", "leader", "reconcile"]),
-    ("admit", &["admission", "kinds"]),
-    (
-        "run",
-        &[
-            "admission",
-            "certs",
-            "client",
-            "clock",
-            "kinds",
-            "leader",
-            "manifests",
-            "reconcile",
-            "serving",
-            "telemetry",
-        ],
-    ),
-    (
-        "cli",
-        &[
-            "admit",
-            "certs",
-            "client",
-            "kinds",
-            "manifests",
-            "run",
-            "telemetry",
-        ],
-    ),
+    ("kinds", &[]),
+    ("manifests", &["kinds"]),
+    ("admit", &["kinds"]),
+    ("run", &["kinds", "manifests"]),
+    ("cli", &["admit", "kinds", "manifests", "run"]),
 ];
 
 pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {

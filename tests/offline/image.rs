@@ -88,7 +88,8 @@ fn the_build_sees_every_member_of_the_workspace_and_no_more() {
     assert_eq!(lines.next(), Some("*"), "all is left out but for a list");
     let seen: Vec<&str> = lines.map(|line| line.strip_prefix('!').unwrap()).collect();
     for path in &seen {
-        let there = Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists();
+        let named = path.split("/*").next().unwrap();
+        let there = Path::new(env!("CARGO_MANIFEST_DIR")).join(named).exists();
         assert!(there, "{path} is not there");
     }
     let manifest = text("Cargo.toml");

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use my_operator::admission::review::Request;
 use my_operator::kinds::Permission;
 use my_operator::{kinds, manifests};
+use my_operator_admission::review::Request;
 use serde_json::Value;
 
 fn checkout() -> &'static Path {

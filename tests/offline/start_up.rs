@@ -154,7 +154,7 @@ async fn an_old_server_is_one_line() {
         axum::routing::get(move || async move { version.to_string() }),
     );
     let stop = tokio_util::sync::CancellationToken::new();
-    let serving = tokio::spawn(my_operator::serving::serve_plain(
+    let serving = tokio::spawn(my_operator_serving::serve_plain(
         listener,
         router,
         stop.clone(),

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
-use my_operator::admission::review::Request;
 use my_operator::kinds::crontab::KIND;
 use my_operator::kinds::crontab::schedule::{MAX_LEN, parse};
 use my_operator::kinds::crontab::zone::Zone;
+use my_operator_admission::review::Request;
 use my_operator_rounds::lengths::cron_schedules;
 use serde::Deserialize;
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! The wall clock: a base instant plus the time elapsed by tokio's clock, so that it follows virtual time.
+//! The wall clock: a base instant plus the time elapsed by tokio's clock, so that it follows virtual time. To a machine
+//! that was suspended, its wall clock seems to have been stepped forward: the monotonic one stood still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,6 +27,11 @@ impl Clock {
         }
     }
 
+    /// A clock that shows the default start of a simulation now ([`second`] 0).
+    pub fn boot() -> Self {
+        Self::starting_at(second(0))
+    }
+
     /// The time it shows.
     pub fn now(&self) -> DateTime<Utc> {
         let stepped = TimeDelta::milliseconds(self.stepped.load(Ordering::Relaxed));
@@ -43,4 +49,15 @@ impl Clock {
         self.stepped
             .fetch_add(by.num_milliseconds(), Ordering::Relaxed);
     }
+
+    /// The clock as a function, for code that takes its source of time as an argument.
+    pub fn source(&self) -> Arc<dyn Fn() -> DateTime<Utc> + Send + Sync> {
+        let clock = self.clone();
+        Arc::new(move || clock.now())
+    }
+}
+
+/// The time so many seconds after the default start of a simulation, by a clock that was not stepped.
+pub fn second(seconds: i64) -> DateTime<Utc> {
+    DateTime::UNIX_EPOCH + TimeDelta::seconds(1_800_000_000 + seconds)
 }

@@ -27,7 +27,7 @@ mod write;
 
 pub use admission::Review;
 pub use call::{PatchType, Verb};
-pub use clock::Clock;
+pub use clock::{Clock, second};
 pub use direct::Direct;
 pub use fault::{Callback, Decision, Plan, Site};
 pub use history::{Delivery, History, Request, Version};

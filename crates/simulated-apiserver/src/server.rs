@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use futures::FutureExt as _;
 use http::{Request, Response, header, request::Parts};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -30,7 +30,7 @@ use crate::status::{Status, details};
 use crate::store::{Key, Moment, Store, Stored, complete};
 use crate::watch::{self, Handle, Rule, Target, Watches};
 use crate::write::{DeleteOptions, Deleted, Preconditions, Write, text};
-use crate::{Clock, Resource, collector, patch, pod};
+use crate::{Clock, Resource, collector, patch, pod, second};
 
 /// The options of a server.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            start: DateTime::UNIX_EPOCH + TimeDelta::seconds(1_800_000_000),
+            start: second(0),
             watch_delay: Duration::from_millis(1),
             latency: Duration::ZERO,
             bookmarks: Some(Duration::from_mins(1)),

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 use super::crd::{At, AtSpec, AtStatus, Phase};
 use super::pod::{CONTAINER, OWN_PREFIX, POD_SUFFIX};
 use super::schedule::{self, Schedule, ceil_to_millisecond};
-use crate::admission::faults::Fault;
-use crate::admission::rules::{Findings, Recorded, Request, Rules, Subject};
 use crate::kinds::shared::command;
 use crate::kinds::shared::template::{self, PodTemplate, check_image, check_restart_policy, given};
-use crate::reconcile::write::MANAGED_BY;
+use my_operator_admission::faults::Fault;
+use my_operator_admission::rules::{Findings, Recorded, Request, Rules, Subject};
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 
 /// The annotation that records who created the object.
 pub const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
@@ -407,7 +407,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::admission::rules::decode_and_validate;
+    use my_operator_admission::rules::decode_and_validate;
 
     fn instant(text: &str) -> DateTime<Utc> {
         DateTime::parse_from_rfc3339(text).unwrap().to_utc()

@@ -24,14 +24,16 @@ use super::step::{
     self, Call, CallFailure, Last, Operation, Records, Seen, Sightings, Step, Version,
 };
 use super::view::{AtView, StoredAt};
-use crate::clock::Clock;
-use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
-use crate::reconcile::event::{self, Events, NewEvent};
-use crate::reconcile::queue::Queue;
-use crate::reconcile::watch::Selection;
-use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::write_cache::{MAX_LAG, WriteCache};
-use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, read, runner};
+use my_operator_runtime::clock::Clock;
+use my_operator_runtime::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
+use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
+use my_operator_runtime::reconcile::queue::Queue;
+use my_operator_runtime::reconcile::watch::Selection;
+use my_operator_runtime::reconcile::write::{self, MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write_cache::{MAX_LAG, WriteCache};
+use my_operator_runtime::reconcile::{
+    Action, Context, Error, Key, Reconciler, call, if_there, read, runner,
+};
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
@@ -905,7 +907,8 @@ mod tests {
 
         /// The watch of pods shows this change.
         fn touch(&self, old: Option<&PodView>, new: Option<&PodView>) {
-            let figures = crate::reconcile::metrics::Metrics::new(&mut Registry::default());
+            let figures =
+                my_operator_runtime::reconcile::metrics::Metrics::new(&mut Registry::default());
             let clock = self.reconciler.clock.clone();
             let queue = Queue::new(clock, figures.of(CONTROLLER));
             let event = CacheEvent {

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
 use crate::kinds::shared::template::PodTemplate;
-use crate::reconcile::condition::Condition;
-use crate::reconcile::raw;
+use my_operator_runtime::reconcile::condition::Condition;
+use my_operator_runtime::reconcile::raw;
 
 /// What is to run, when, and how.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::admission::Base;
 use super::crd::{Ending, Phase};
-use crate::reconcile::Key;
+use my_operator_runtime::reconcile::Key;
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -30,7 +30,7 @@ pub mod step;
 pub mod view;
 
 use super::kind::{Kind, Permission, Sample};
-use crate::admission::judge::Admission;
+use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

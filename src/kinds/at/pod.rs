@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use super::crd::{At, AtSpec};
 use crate::kinds::shared::command::escape;
 use crate::kinds::shared::template::PodTemplate;
-use crate::reconcile::raw;
-use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::raw;
+use my_operator_runtime::reconcile::write::{self, MANAGED_BY, MANAGER};
 
 /// The container that runs the command.
 pub const CONTAINER: &str = "at";
@@ -95,7 +95,7 @@ fn canonical(value: &Value, out: &mut String) {
     }
 }
 
-/// The pod of an At whose spec is defaulted and valid (see [`crate::admission::rules::decode_and_validate`]):
+/// The pod of an At whose spec is defaulted and valid (see [`my_operator_admission::rules::decode_and_validate`]):
 /// gated, and otherwise as the template says.
 pub fn build(owner: Owner<'_>, spec: &AtSpec) -> Value {
     let none = PodTemplate::default();
@@ -569,8 +569,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::admission::rules::Rules;
     use crate::kinds::at::admission::AtRules;
+    use my_operator_admission::rules::Rules;
 
     const OWNER: Owner<'_> = Owner {
         name: "a",

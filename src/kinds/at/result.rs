@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::crd::Ending;
 use super::pod::{CONTAINER, Ended, PodPhase, PodView};
-use crate::reconcile::event;
+use my_operator_runtime::reconcile::event;
 
 /// The longest message in a status, in bytes.
 pub const MAX_MESSAGE_LEN: usize = 1024;

@@ -25,9 +25,9 @@ use super::pod::{self, PodPhase, PodView, Waiting};
 use super::result::{self, Verdict};
 use super::schedule::ceil_to_millisecond;
 use super::view::AtView;
-use crate::admission::faults::join;
-use crate::reconcile::condition::{self, ACCEPTED};
-use crate::reconcile::event::{NewEvent, Severity};
+use my_operator_admission::faults::join;
+use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 
 /// Interval of live reads where no watch delivers a change, such as of a foreign pod.
 pub const BLIND_INTERVAL: TimeDelta = TimeDelta::seconds(60);

@@ -9,11 +9,11 @@ use serde::Deserialize;
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
 use super::crd::{AtObject, AtSpec, AtStatus, Phase};
 use super::{pod, schedule};
-use crate::admission::bounds;
-use crate::admission::faults::Fault;
-use crate::admission::rules::decode_and_validate;
-use crate::reconcile::raw::Raw;
-use crate::reconcile::{Error, Key};
+use my_operator_admission::bounds;
+use my_operator_admission::faults::Fault;
+use my_operator_admission::rules::decode_and_validate;
+use my_operator_runtime::reconcile::raw::Raw;
+use my_operator_runtime::reconcile::{Error, Key};
 
 /// An At as the cache keeps it. A hundred thousand of them may wait for years, so spec and status
 /// are kept as compact text and parsed when they are needed.

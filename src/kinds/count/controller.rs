@@ -11,15 +11,17 @@ use tokio::task::JoinSet;
 use super::admission::CountRules;
 use super::crd::{Count, CountObject, CountStatus};
 use super::status::{self, Assertion};
-use crate::admission::faults::Fault;
-use crate::admission::rules::decode_and_validate;
-use crate::clock::Clock;
 use crate::kinds::shared::pods::{self, Pod, PodView};
-use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
-use crate::reconcile::event::{self, Events};
-use crate::reconcile::queue::Queue;
-use crate::reconcile::watch::Selection;
-use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, runner, write};
+use my_operator_admission::faults::Fault;
+use my_operator_admission::rules::decode_and_validate;
+use my_operator_runtime::clock::Clock;
+use my_operator_runtime::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
+use my_operator_runtime::reconcile::event::{self, Events};
+use my_operator_runtime::reconcile::queue::Queue;
+use my_operator_runtime::reconcile::watch::Selection;
+use my_operator_runtime::reconcile::{
+    Action, Context, Error, Key, Reconciler, call, if_there, runner, write,
+};
 
 /// The name of this controller in logs and metrics.
 const NAME: &str = "count";
@@ -205,7 +207,7 @@ mod tests {
     use simulated_apiserver::{Decision, Options, Resource, Server, Site, Status};
 
     use super::*;
-    use crate::reconcile::metrics::Metrics;
+    use my_operator_runtime::reconcile::metrics::Metrics;
 
     fn pod(labels: &serde_json::Value, ready: &str) -> PodView {
         let pod = json!({"metadata": {"name": "x", "namespace": "ns", "labels": labels},

@@ -17,7 +17,7 @@ pub mod crd;
 pub mod status;
 
 use super::kind::{Kind, Permission, Sample};
-use crate::admission::judge::Admission;
+use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

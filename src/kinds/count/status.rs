@@ -3,10 +3,10 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::crd::{CountSpec, CountStatus};
-use crate::admission::faults::{Fault, join};
-use crate::reconcile::condition::{self, ACCEPTED};
-use crate::reconcile::event::{NewEvent, Severity};
-use crate::reconcile::raw::Raw;
+use my_operator_admission::faults::{Fault, join};
+use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use my_operator_runtime::reconcile::raw::Raw;
 
 /// The number of ready pods is exactly the desired one.
 const HEALTHY: &str = "Healthy";

@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 use super::crd::{CronTab, CronTabSpec, CronTabStatus};
 use super::schedule::{self, MAX_LEN, Schedule};
 use super::zone::Zone;
-use crate::admission::faults::Fault;
-use crate::admission::rules::{Findings, Rules, Subject};
 use crate::kinds::shared::{command, template};
+use my_operator_admission::faults::Fault;
+use my_operator_admission::rules::{Findings, Rules, Subject};
 
 /// The default schedule: five past midnight.
 pub const CRON_SPEC: &str = "5 0 * * *";
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::admission::rules::decode_and_validate;
+    use my_operator_admission::rules::decode_and_validate;
 
     /// Validates a good spec with some fields changed.
     fn judge(name: &str, fields: &Value) -> Findings {

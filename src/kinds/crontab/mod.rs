@@ -18,9 +18,9 @@ use k8s_openapi::api::batch::v1::CronJob;
 
 use super::kind::{Kind, Permission, Sample};
 use super::shared::owned_child::{self, Child, Observed, Owner, Parent, Report, Seen};
-use crate::admission::judge::Admission;
-use crate::reconcile::condition::Condition;
 use crd::CronTabStatus;
+use my_operator_admission::judge::Admission;
+use my_operator_runtime::reconcile::condition::Condition;
 
 /// The kind, for the reconciler of children.
 #[derive(Debug)]

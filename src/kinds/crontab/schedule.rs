@@ -30,7 +30,7 @@ use std::fmt;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::zone::Zone;
-use crate::admission::faults::cut;
+use my_operator_admission::faults::cut;
 
 /// The maximum length in bytes. Every minute, hour, day, month and weekday by its number fit twice.
 pub const MAX_LEN: usize = 1024;

@@ -8,7 +8,7 @@ use super::admission::{CRON_SPEC, TIME_ZONE};
 use super::crd::{CronTabSpec, CronTabStatus};
 use super::schedule::{self, Schedule};
 use super::zone::Zone;
-use crate::reconcile::condition;
+use my_operator_runtime::reconcile::condition;
 
 /// A next run is due, by a CronJob that is as desired.
 pub const READY: &str = "Ready";

@@ -9,8 +9,8 @@ use super::crd::FooStatus;
 use crate::kinds::shared::owned_child::deployment::DeploymentView;
 use crate::kinds::shared::owned_child::view::ChildView;
 use crate::kinds::shared::owned_child::{Child, Done, Observed, Owner, Parent, Report, Seen};
-use crate::reconcile::condition::{self, Condition};
-use crate::reconcile::event::{NewEvent, Severity};
+use my_operator_runtime::reconcile::condition::{self, Condition};
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 
 /// The Deployment has all its pods, and they are available.
 const AVAILABLE: &str = "Available";
@@ -128,7 +128,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::kinds::foo::crd::FooSpec;
-    use crate::reconcile::Key;
+    use my_operator_runtime::reconcile::Key;
 
     #[test]
     fn the_deployment_is_that_of_the_original() {

@@ -11,7 +11,7 @@ pub mod deployment;
 
 use super::kind::{Kind, Permission, Sample};
 use super::shared::owned_child;
-use crate::admission::judge::Admission;
+use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

@@ -13,9 +13,9 @@ use crate::kinds::shared::owned_child::view::ChildView;
 use crate::kinds::shared::owned_child::{
     Child, DriftPolicy, Observed, Owner, Parent, Report, Seen,
 };
-use crate::reconcile::condition::{self, Condition};
-use crate::reconcile::event::{NewEvent, Severity};
-use crate::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::condition::{self, Condition};
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
 /// The container that runs the command.
 pub const CONTAINER: &str = "foobar";
@@ -199,7 +199,7 @@ pub fn fields(foobar: &str, spec: &FooBarSpec) -> Value {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::reconcile::raw::Object;
+    use my_operator_runtime::reconcile::raw::Object;
 
     fn spec() -> FooBarSpec {
         FooBarSpec {

@@ -19,7 +19,7 @@ pub mod run;
 
 use super::kind::{Kind, Permission, Sample};
 use super::shared::owned_child;
-use crate::admission::judge::Admission;
+use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 
 use super::crd::{FooBarStatus, Phase};
-use crate::reconcile::condition;
+use my_operator_runtime::reconcile::condition;
 
 /// The command of this generation ended with exit code 0.
 pub const COMPLETE: &str = "Complete";

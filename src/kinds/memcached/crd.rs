@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
-use crate::reconcile::condition::Condition;
+use my_operator_runtime::reconcile::condition::Condition;
 
 /// How many memcached servers to run, and what they run.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -16,9 +16,9 @@ use serde_json::Value;
 use super::kind::{Kind, Permission, Sample};
 use super::shared::owned_child::deployment::DeploymentView;
 use super::shared::owned_child::{self, Child, Done, Observed, Owner, Parent, Report, Seen};
-use crate::admission::judge::Admission;
-use crate::reconcile::condition::Condition;
 use crd::MemcachedStatus;
+use my_operator_admission::judge::Admission;
+use my_operator_runtime::reconcile::condition::Condition;
 
 /// The kind, for the reconciler of children.
 #[derive(Debug)]

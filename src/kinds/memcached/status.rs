@@ -5,8 +5,8 @@ use chrono::{DateTime, Utc};
 use super::crd::MemcachedStatus;
 use super::deployment;
 use crate::kinds::shared::owned_child::deployment::{DEADLINE, DeploymentView};
-use crate::reconcile::condition::{self, State};
-use crate::reconcile::event::{NewEvent, Severity};
+use my_operator_runtime::reconcile::condition::{self, State};
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 
 /// As many servers are available as the Deployment promises.
 pub const AVAILABLE: &str = "Available";
@@ -177,7 +177,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::reconcile::condition::Condition;
+    use my_operator_runtime::reconcile::condition::Condition;
 
     fn at(second: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(second, 0).unwrap()

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 use super::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
 use super::placement;
 use super::pod::{APP, OUR_PREFIX};
-use crate::admission::faults::Fault;
-use crate::admission::rules::{Findings, Rules, Subject};
 use crate::kinds::shared::template::{self, PodTemplate};
-use crate::reconcile::write::MANAGED_BY;
+use my_operator_admission::faults::Fault;
+use my_operator_admission::rules::{Findings, Rules, Subject};
+use my_operator_runtime::reconcile::write::MANAGED_BY;
 
 /// `spec.updateStrategy.type`: the operator replaces pods.
 pub const ROLLING_UPDATE: &str = "RollingUpdate";
@@ -294,7 +294,7 @@ impl Amount {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::admission::rules::{decode, decode_and_validate};
+    use my_operator_admission::rules::{decode, decode_and_validate};
     use serde_json::json;
     use std::collections::BTreeMap;
 

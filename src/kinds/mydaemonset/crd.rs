@@ -14,11 +14,11 @@ use kube::{CustomResource, CustomResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::admission::review::object_or_null;
 use crate::kinds::shared::schema;
 use crate::kinds::shared::template::PodTemplate;
-use crate::reconcile::condition::Condition;
-use crate::reconcile::raw;
+use my_operator_admission::review::object_or_null;
+use my_operator_runtime::reconcile::condition::Condition;
+use my_operator_runtime::reconcile::raw;
 
 /// What one pod on every eligible node looks like, and how a change of it is rolled out.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

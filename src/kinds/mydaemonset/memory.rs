@@ -13,7 +13,7 @@ use super::rollout::state::RolloutState;
 use super::rollout::{Claim, Create, Delete, DeleteReason, Last};
 use super::status::Refusal;
 use super::views::PodView;
-use crate::reconcile::backoff::StatusWrites;
+use my_operator_runtime::reconcile::backoff::StatusWrites;
 
 /// After this time the API server is asked about a change that it made and the watch has not shown.
 const WATCH_TIMEOUT: TimeDelta = TimeDelta::seconds(30);

@@ -9,7 +9,7 @@ use prometheus_client::metrics::{
 use prometheus_client::registry::Registry;
 
 use super::crd::MyDaemonSetStatus;
-use crate::reconcile::Key;
+use my_operator_runtime::reconcile::Key;
 
 /// The `MyDaemonSet` that a metric is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -37,7 +37,7 @@ pub mod status;
 pub mod views;
 
 use super::kind::{Kind, Permission, Sample};
-use crate::admission::judge::Admission;
+use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
 pub const KIND: Kind = Kind {

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::crd::MyDaemonSet;
 use super::placement::daemon_tolerations;
 use super::revision::{Content, base32};
-use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write::{self, MANAGED_BY, MANAGER};
 
 /// The container that runs `spec.image`.
 pub const APP: &str = "app";

@@ -18,11 +18,11 @@ use super::crd::MyDaemonSetSpec;
 use super::placement::Placement;
 use super::pod::{NAME_LABEL, Owner, REVISION_LABEL};
 use super::views::controller;
-use crate::admission::bounds;
 use crate::kinds::shared::template::PodTemplate;
-use crate::reconcile::raw::{self, Raw};
-use crate::reconcile::write::{MANAGED_BY, MANAGER};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use my_operator_admission::bounds;
+use my_operator_runtime::reconcile::raw::{self, Raw};
+use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
 /// Since when a revision is (again) the newest one. A node that joined later never had another.
 pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";

@@ -6,10 +6,10 @@ use chrono::{DateTime, Utc};
 
 use super::crd::MyDaemonSetStatus;
 use super::rollout::{Observed, Strategy};
-use crate::admission::faults::{Fault, join};
-use crate::reconcile::condition::{self, ACCEPTED, Condition, State};
-use crate::reconcile::event::{NewEvent, Severity};
-use crate::reconcile::raw::Raw;
+use my_operator_admission::faults::{Fault, join};
+use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use my_operator_runtime::reconcile::raw::Raw;
 
 /// No more pods are unavailable than a roll-out may take down.
 pub const AVAILABLE: &str = "Available";

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference,
 use serde::{Deserialize, Serialize};
 
 use super::pod::{ATTEMPT_ANNOTATION, NAME_LABEL, REVISION_LABEL};
-use crate::reconcile::raw;
+use my_operator_runtime::reconcile::raw;
 
 /// A node as it is watched.
 #[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]

@@ -7,8 +7,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Deserializer};
 
-use crate::reconcile::raw::{self, Raw};
-use crate::reconcile::watch::Selection;
+use my_operator_runtime::reconcile::raw::{self, Raw};
+use my_operator_runtime::reconcile::watch::Selection;
 
 /// Page size of a list: pods are long texts of which little is kept.
 const PAGE: u32 = 100;

@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::image;
-use crate::admission::faults::{Fault, cut};
-use crate::admission::rules::Findings;
+use my_operator_admission::faults::{Fault, cut};
+use my_operator_admission::rules::Findings;
 
 /// A pod template as written: `metadata` (labels and annotations) and `spec`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use chrono::{TimeDelta, Utc};
-use my_operator::certs::authority::{Authority, Leaf};
+use my_operator_certs::authority::{Authority, Leaf};
 use my_operator_rounds::lengths;
 
 use crate::disruption::load::{Load, call, trust};

@@ -211,7 +211,7 @@ async fn watch(client: Client, seen: Arc<Mutex<Seen>>) {
     loop {
         let read = Instant::now();
         let configuration = configurations.get(name).await;
-        let secret = secrets.get(my_operator::certs::secret::NAME).await;
+        let secret = secrets.get(my_operator_certs::secret::NAME).await;
         {
             let mut seen = seen.lock().unwrap();
             let entry = configuration.ok().and_then(|c| c.webhooks?.pop());

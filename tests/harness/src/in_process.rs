@@ -5,16 +5,11 @@ use std::sync::{Arc, LazyLock};
 use chrono::TimeDelta;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinitionSpec;
 use kube::Client;
-use my_operator::clock::Clock;
 use my_operator::kinds::{Kind, REGISTRY};
-use my_operator::reconcile::{Context, event, health::Health, metrics::Metrics};
-use parking_lot::Mutex;
-use prometheus_client::registry::Registry;
+use my_operator_runtime::clock::Clock;
+use my_operator_runtime::reconcile::Context;
 use simulated_apiserver::{Resource, Server};
 use tokio_util::sync::CancellationToken;
-
-/// The default of `--node-not-ready-grace`.
-const NODE_NOT_READY_GRACE: TimeDelta = TimeDelta::seconds(60);
 
 /// The kind of that name, as `--kinds` takes it.
 pub fn kind(name: &str) -> &'static Kind {
@@ -30,21 +25,9 @@ pub async fn reconcile(
     namespaces: Vec<String>,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    let (events, publisher) = event::events(client.clone(), clock.clone());
-    let mut registry = Registry::default();
-    let metrics = Metrics::new(&mut registry);
-    let context = Context {
-        client,
-        namespaces,
-        workers: 4,
-        node_not_ready_grace: NODE_NOT_READY_GRACE,
-        clock,
-        events,
-        metrics,
-        registry: Arc::new(Mutex::new(registry)),
-        health: Health::default(),
-        stop: stop.clone(),
-    };
+    let (mut context, publisher) = Context::new(client, clock);
+    context.namespaces = namespaces;
+    context.stop = stop.clone();
     tokio::join!((kind.start)(context), publisher.run(stop)).0
 }
 

@@ -5,9 +5,9 @@
 use super::super::admission::{AtRules, Base};
 use super::super::pod::Ended;
 use super::*;
-use crate::admission::faults::Fault;
-use crate::admission::rules::Rules;
-use crate::reconcile::Key;
+use my_operator_admission::faults::Fault;
+use my_operator_admission::rules::Rules;
+use my_operator_runtime::reconcile::Key;
 
 /// The At's UID.
 const UID: &str = "at-1";

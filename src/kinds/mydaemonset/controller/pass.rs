@@ -22,8 +22,8 @@ use crate::kinds::mydaemonset::rollout::state::RolloutState;
 use crate::kinds::mydaemonset::rollout::{Decision, DeleteReason, Known, Revisions, RolloutInput};
 use crate::kinds::mydaemonset::status::{self, AUTO_PAUSED, PROGRESSING, StatusInput};
 use crate::kinds::mydaemonset::views::{NodeView, PodView};
-use crate::reconcile::event::{self, NewEvent, Severity};
-use crate::reconcile::{Action, Error, Key, call, condition, if_there, write};
+use my_operator_runtime::reconcile::event::{self, NewEvent, Severity};
+use my_operator_runtime::reconcile::{Action, Error, Key, call, condition, if_there, write};
 
 /// Retry interval while a foreign object blocks a name.
 const CONFLICT_PAUSE: chrono::TimeDelta = chrono::TimeDelta::seconds(10);

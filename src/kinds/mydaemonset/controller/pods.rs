@@ -27,7 +27,7 @@ use crate::kinds::mydaemonset::status::{
 use crate::kinds::mydaemonset::views::{
     PodView, WatchedNode, WatchedPod, controller as controller_of,
 };
-use crate::reconcile::{Error, Key, call, if_there, read, write};
+use my_operator_runtime::reconcile::{Error, Key, call, if_there, read, write};
 
 /// The maximum number of pods created, and of pods deleted, in one pass; the next pass follows at once.
 const MAX_PODS_PER_PASS: usize = 500;

@@ -17,7 +17,7 @@ use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
 use crate::kinds::mydaemonset::rollout::state::RolloutState;
 use crate::kinds::mydaemonset::status::{FAILED_ADOPT, FAILED_PRUNE};
 use crate::kinds::mydaemonset::views::controller;
-use crate::reconcile::{Error, call, read, write};
+use my_operator_runtime::reconcile::{Error, call, read, write};
 
 /// A revision that the watch has not shown within this time is read again.
 const STORED_FOR: TimeDelta = TimeDelta::seconds(60);

@@ -40,7 +40,7 @@ impl World {
         for node in 0..nodes {
             kubelet.add_node(&format!("n{node}"));
         }
-        let (context, teller) = Context::simulated(&server, OPERATOR);
+        let (context, teller) = Context::new(server.client(OPERATOR), server.clock().source());
         let mut operator = JoinSet::new();
         operator.spawn(teller.run(context.stop.clone()));
         operator.spawn(async { run(context).await.unwrap() });

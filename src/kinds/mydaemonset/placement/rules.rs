@@ -8,9 +8,9 @@
 use serde_json::{Map, Value};
 
 use super::{Demand, Test, is_key, is_value, list, text};
-use crate::admission::faults::Fault;
-use crate::admission::rules::Findings;
 use crate::kinds::shared::template::{given, is_subdomain, member, object};
+use my_operator_admission::faults::Fault;
+use my_operator_admission::rules::Findings;
 
 const NO_KEY: &str = "a label cannot have this key";
 const NO_VALUE: &str = "a label cannot have this value";

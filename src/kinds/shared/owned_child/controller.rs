@@ -19,19 +19,21 @@ use super::view::{COMPONENT, ChildView, ParentView, owner_annotation};
 use super::{
     Child, DEGRADED, Done, DriftPolicy, Observed as _, Owner, Parent, Report, Seen, Status,
 };
-use crate::admission::faults;
-use crate::admission::rules::{Rules, decode_and_validate};
 use crate::kinds::shared::pods::{self, Pod, PodView};
-use crate::reconcile::backoff::{Backoff, StatusWrites};
-use crate::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
-use crate::reconcile::condition::{self, ACCEPTED};
-use crate::reconcile::event::{self, NewEvent, Severity};
-use crate::reconcile::queue::Queue;
-use crate::reconcile::raw::Object;
-use crate::reconcile::watch::Selection;
-use crate::reconcile::write::{self, MANAGED_BY, MANAGER};
-use crate::reconcile::write_cache::MAX_LAG;
-use crate::reconcile::{Action, Context, Error, Key, Reconciler, call, if_there, read, runner};
+use my_operator_admission::faults;
+use my_operator_admission::rules::{Rules, decode_and_validate};
+use my_operator_runtime::reconcile::backoff::{Backoff, StatusWrites};
+use my_operator_runtime::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
+use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
+use my_operator_runtime::reconcile::event::{self, NewEvent, Severity};
+use my_operator_runtime::reconcile::queue::Queue;
+use my_operator_runtime::reconcile::raw::Object;
+use my_operator_runtime::reconcile::watch::Selection;
+use my_operator_runtime::reconcile::write::{self, MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write_cache::MAX_LAG;
+use my_operator_runtime::reconcile::{
+    Action, Context, Error, Key, Reconciler, call, if_there, read, runner,
+};
 
 /// Above the step count of any path through the decision, so that a bug cannot become a hot loop.
 const MAX_STEPS: usize = 8;

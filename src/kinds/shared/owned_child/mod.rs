@@ -26,12 +26,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::admission::rules::Rules;
 use crate::kinds::shared::pods::PodView;
+use my_operator_admission::rules::Rules;
 
-use crate::reconcile::condition::Condition;
-use crate::reconcile::event::NewEvent;
-use crate::reconcile::{Context, Key};
+use my_operator_runtime::reconcile::condition::Condition;
+use my_operator_runtime::reconcile::event::NewEvent;
+use my_operator_runtime::reconcile::{Context, Key};
 
 mod controller;
 pub mod decision;

@@ -9,8 +9,8 @@ use kube::Resource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::reconcile::raw::{Object, Raw};
-use crate::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::raw::{Object, Raw};
+use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
 /// The label that separates the children of one kind from those of another.
 pub const COMPONENT: &str = "app.kubernetes.io/component";

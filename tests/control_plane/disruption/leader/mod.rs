@@ -2,7 +2,7 @@
 //! server is unreachable or slow.
 //!
 //! Every test has a Lease in a namespace of its own, so that all run at the same time. How soon another replica leads is
-//! promised more strictly than real time on a busy machine can show: `src/leader/simulation.rs` asserts that in virtual
+//! promised more strictly than real time on a busy machine can show: `crates/leader/src/simulation.rs` asserts that in virtual
 //! time.
 
 // What a test came to is shown with --nocapture, and when it fails.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use my_operator::kinds::mydaemonset::crd::MyDaemonSetStatus;
-use my_operator::reconcile::condition::Condition;
+use my_operator_runtime::reconcile::condition::Condition;
 
 use super::{
     History, Moment, NodeState, ObjectState, PodState, Rules, Spec, Verdict, What, judge, saved,

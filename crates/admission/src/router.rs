@@ -1,0 +1,138 @@
+//! The paths of the webhooks.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use serde_json::json;
+
+use super::faults::line;
+use super::judge::{Admission, Handler};
+use super::metrics::{Metrics, WebhookMetrics};
+use super::review::{API_VERSION, KIND, MAX_MESSAGE_LEN, MAX_NAME_LEN, Review};
+
+/// The source of the time at which a review is judged. Tests set their own.
+pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
+
+struct Webhook {
+    path: String,
+    judge: Handler,
+    clock: Clock,
+    metrics: WebhookMetrics,
+}
+
+/// Two paths for each kind, and one-line JSON answers for everything else.
+pub fn router(kinds: &[Admission], clock: &Clock, metrics: &Metrics) -> Router {
+    let mut router = Router::new();
+    for kind in kinds {
+        let name = (kind.resource)().kind;
+        for (verb, judge) in [("mutate", kind.mutate), ("validate", kind.validate)] {
+            let path = kind.path(verb);
+            let webhook = Webhook {
+                metrics: metrics.of(&path, &name),
+                path: path.clone(),
+                judge,
+                clock: clock.clone(),
+            };
+            router = router.route(&path, post(answer).with_state(Arc::new(webhook)));
+        }
+    }
+    router
+        .fallback(|| async { error(StatusCode::NOT_FOUND, "no webhook has this path") })
+        .method_not_allowed_fallback(|| async {
+            error(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "a webhook is called with POST",
+            )
+        })
+}
+
+async fn answer(State(webhook): State<Arc<Webhook>>, request: Request) -> Response {
+    let in_flight = webhook.metrics.begin();
+    let (parts, body) = request.into_parts();
+    let response = match read(&parts.headers, body).await {
+        Ok(body) => judge(&webhook, &body, in_flight.start()),
+        Err(refusal) => refusal,
+    };
+    in_flight.answered(response.status().as_u16());
+    response
+}
+
+async fn read(headers: &HeaderMap, body: Body) -> Result<Bytes, Response> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let media_type = text(header::CONTENT_TYPE).and_then(|value| value.split(';').next());
+    let is_json = |media_type: &str| media_type.trim().eq_ignore_ascii_case("application/json");
+    if !media_type.is_some_and(is_json) || text(header::CONTENT_ENCODING).is_some() {
+        let message = "the body must be application/json, not encoded";
+        return Err(error(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+    }
+    // The listener has read and bounded the whole body.
+    to_bytes(body, usize::MAX)
+        .await
+        .map_err(|_| error(StatusCode::BAD_REQUEST, "the body did not come to its end"))
+}
+
+fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
+    let review = match Review::read(body) {
+        Ok(review) => review,
+        Err(cause) => {
+            return error(
+                StatusCode::BAD_REQUEST,
+                &format!("not an AdmissionReview: {cause}"),
+            );
+        }
+    };
+    if review.api_version != API_VERSION || review.kind != KIND {
+        let got = format!("{} {}", review.api_version, review.kind);
+        let message = format!("expected {API_VERSION} {KIND}, got {got}");
+        return error(StatusCode::BAD_REQUEST, &message);
+    }
+    let Some(request) = review.request else {
+        return error(StatusCode::BAD_REQUEST, "the review has no request");
+    };
+    let verdict = (webhook.judge)(&request, (webhook.clock)());
+    webhook.metrics.refused(&verdict.faults);
+    // User input is escaped: neither log format escapes all characters that start a new line or reverse the text.
+    tracing::info!(
+        uid = &*short(&request.uid),
+        webhook = webhook.path,
+        kind = &*short(&request.kind.kind),
+        namespace = &*short(&request.namespace),
+        name = &*short(&verdict.name),
+        operation = &*short(&request.operation),
+        allowed = verdict.response.allowed,
+        faults = verdict.response.audit_annotations.get("faults"),
+        us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
+        "admission"
+    );
+    json_response(StatusCode::OK, &verdict.response.into_review())
+}
+
+fn short(text: &str) -> Cow<'_, str> {
+    let plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if plain && text.len() <= MAX_NAME_LEN {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(line(text, MAX_NAME_LEN))
+    }
+}
+
+fn error(status: StatusCode, message: &str) -> Response {
+    json_response(status, &json!({ "error": line(message, MAX_MESSAGE_LEN) }))
+}
+
+fn json_response(status: StatusCode, body: &impl Serialize) -> Response {
+    match serde_json::to_vec(body) {
+        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        // All maps in an answer have strings as keys.
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}

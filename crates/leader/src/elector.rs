@@ -1,0 +1,386 @@
+//! The task that acquires the lease, renews it, and releases it at the end.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, RandomState};
+use std::pin::Pin;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures::{Stream, StreamExt as _};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::decision::{Decision, Election, Loss};
+use super::fence::Fence;
+use super::lease::{Claim, Error, Lease, Leases};
+use super::{LEASE, Periods};
+use my_operator_runtime::clock::{self, Clock};
+use my_operator_runtime::reconcile::health::Health;
+
+/// The source of its problems, in logs and in `/readyz?verbose`.
+const SOURCE: &str = "leader election";
+/// The pause after another client wrote the Lease first: short, but never a busy loop.
+const PAUSE_AFTER_RACE: Duration = Duration::from_millis(50);
+/// Attempts to release the lease. One fails when another client edits the Lease.
+const MAX_RELEASE_ATTEMPTS: usize = 3;
+
+/// The settings of an elector.
+pub struct Settings {
+    /// A client without retries.
+    pub client: Client,
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The timing of the election.
+    pub periods: Periods,
+    /// The wall clock: only for times that users read.
+    pub clock: Clock,
+    /// Where lasting problems are reported.
+    pub health: Health,
+}
+
+/// The known leader.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The holder of the lease; empty before it was first read.
+    pub holder: String,
+}
+
+/// One replica in the election.
+pub struct Elector {
+    me: String,
+    leases: Leases,
+    periods: Periods,
+    clock: Clock,
+    health: Health,
+    election: Election,
+    fence: Fence,
+    state: watch::Sender<State>,
+    /// The Lease as this replica wrote it last, to be renewed without a read.
+    written: Option<Lease>,
+    /// Reports changes of the Lease.
+    lease_watch: LeaseWatch,
+}
+
+/// The result of an attempt to acquire or renew the lease.
+enum Turn {
+    Leads,
+    Wait(Duration),
+    Lost(Loss),
+}
+
+impl Elector {
+    /// A replica with a unique name.
+    ///
+    /// # Errors
+    /// When the system has no random numbers.
+    pub fn new(settings: Settings) -> anyhow::Result<Self> {
+        let me = identity()?;
+        Ok(Self {
+            leases: Leases::new(settings.client, settings.namespace),
+            periods: settings.periods,
+            clock: settings.clock,
+            health: settings.health,
+            election: Election::new(me.clone(), settings.periods),
+            fence: Fence::default(),
+            state: watch::Sender::default(),
+            written: None,
+            lease_watch: LeaseWatch::default(),
+            me,
+        })
+    }
+
+    /// The fence for the connections of the reconcilers.
+    pub fn fence(&self) -> Fence {
+        self.fence.clone()
+    }
+
+    /// The known leader, and every change of it.
+    pub fn state(&self) -> watch::Receiver<State> {
+        self.state.subscribe()
+    }
+
+    /// Waits until this replica leads, then runs `work` for as long as it leads. `work` gets a reference to the Lease,
+    /// for Events about it, and this replica's name in it. The lease is released only after `work` has ended by itself,
+    /// which it does when the process stops. When `resign` is cancelled, a replica that does not lead leaves the
+    /// election.
+    ///
+    /// # Errors
+    /// When the leadership is lost: by then `work` is cancelled, and its clients send nothing more. Or the error of
+    /// `work`.
+    pub async fn lead<W>(
+        mut self,
+        resign: &CancellationToken,
+        work: impl FnOnce(ObjectReference, String) -> W,
+    ) -> anyhow::Result<()>
+    where
+        W: Future<Output = anyhow::Result<()>>,
+    {
+        tracing::info!(identity = self.me, lease = self.name(), "waiting to lead");
+        if !self.acquire(resign).await {
+            return Ok(());
+        }
+        tracing::info!(identity = self.me, lease = self.name(), "leading");
+        let about = self
+            .written
+            .as_ref()
+            .map(|lease| lease.reference(self.leases.namespace()));
+        let ended = {
+            let work = work(about.unwrap_or_default(), self.me.clone());
+            tokio::select! {
+                biased;
+                loss = self.renew() => Err(loss),
+                ended = work => Ok(ended),
+            }
+        };
+        self.fence.close();
+        match ended {
+            Ok(ended) => {
+                self.release().await;
+                ended
+            }
+            Err(Loss::Late) => bail!(
+                "lost the leadership: the lease {} was not renewed in time{}",
+                self.name(),
+                self.problem()
+            ),
+            Err(Loss::Taken { by }) => {
+                bail!(
+                    "lost the leadership: the lease {} is {by}'s now",
+                    self.name()
+                )
+            }
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("{}/{LEASE}", self.leases.namespace())
+    }
+
+    /// The current problem with the Lease, if any.
+    fn problem(&self) -> String {
+        let problems = self.health.problems().into_iter();
+        let mut ours = problems.filter(|(source, _)| source == SOURCE);
+        ours.next()
+            .map(|(_, problem)| format!(" ({problem})"))
+            .unwrap_or_default()
+    }
+
+    /// Waits until this replica leads, and returns true, or until `resign` is cancelled, and returns false.
+    async fn acquire(&mut self, resign: &CancellationToken) -> bool {
+        while !resign.is_cancelled() {
+            // A request is never cancelled: the API server may have received it.
+            let pause = match self.try_lead().await {
+                Ok(Turn::Leads) => {
+                    // A leader does not watch the Lease.
+                    self.lease_watch = LeaseWatch::default();
+                    return true;
+                }
+                Ok(Turn::Wait(until)) => {
+                    self.health.clear(SOURCE);
+                    until
+                        .saturating_sub(clock::up())
+                        .min(jittered(self.periods.retry_period))
+                }
+                Ok(Turn::Lost(_)) | Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
+                Err(Error::Other(problem)) => {
+                    self.health.report(SOURCE, &problem);
+                    jittered(self.periods.retry_period)
+                }
+            };
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = self.lease_watch.changed(&self.leases) => {}
+                () = resign.cancelled() => {}
+            }
+        }
+        false
+    }
+
+    /// Renews the lease until it is lost.
+    async fn renew(&mut self) -> Loss {
+        let mut pause = self.periods.retry_period;
+        loop {
+            let left = |election: &Election| {
+                let until = election.leads_until().unwrap_or_default();
+                until.saturating_sub(clock::up())
+            };
+            sleep(pause.min(left(&self.election))).await;
+            if left(&self.election).is_zero() {
+                return Loss::Late;
+            }
+            pause = match self.try_lead().await {
+                Ok(Turn::Lost(loss)) => return loss,
+                Ok(Turn::Leads | Turn::Wait(_)) => {
+                    self.health.clear(SOURCE);
+                    self.periods.retry_period
+                }
+                Err(Error::LostRace) => jittered(PAUSE_AFTER_RACE),
+                Err(Error::Other(problem)) => {
+                    self.health.report(SOURCE, &problem);
+                    self.periods.retry_period
+                }
+            };
+        }
+    }
+
+    /// Reads the Lease, decides, and writes it if necessary, once.
+    async fn try_lead(&mut self) -> Result<Turn, Error> {
+        let lease = if let Some(written) = self.written.take() {
+            Some(written)
+        } else {
+            let lease = self.leases.get(self.call_timeout()).await?;
+            let record = lease.as_ref().map(Lease::record);
+            self.election.observe(record.as_ref(), clock::up());
+            self.lease_watch.since = lease.as_ref().map(|lease| lease.version().to_owned());
+            self.publish_holder(record.map(|record| record.holder).unwrap_or_default());
+            lease
+        };
+        let record = lease.as_ref().map(Lease::record);
+        let (transitions, is_new) = match self.election.decide(record.as_ref(), clock::up()) {
+            Decision::Wait { until } => return Ok(Turn::Wait(until)),
+            Decision::Lost(loss) => return Ok(Turn::Lost(loss)),
+            Decision::Acquire { transitions } => (transitions, true),
+            Decision::Renew { transitions } => (transitions, false),
+        };
+        let claim = Claim {
+            holder: &self.me,
+            seconds: self.periods.lease_seconds(),
+            transitions,
+            is_new,
+            now: (self.clock)(),
+        };
+        let call_timeout = self.call_timeout();
+        let sent = clock::up();
+        if !self.election.may_send(sent) {
+            return Ok(Turn::Lost(Loss::Late));
+        }
+        let written = self
+            .leases
+            .write(lease.as_ref(), &claim, call_timeout)
+            .await?;
+        let until = self.election.won(&written.record(), sent, clock::up());
+        self.fence.open_until(until);
+        self.written = Some(written);
+        self.publish_holder(self.me.clone());
+        Ok(Turn::Leads)
+    }
+
+    /// The time limit of a call that starts now. A leader's call ends before its time to lead.
+    fn call_timeout(&self) -> Duration {
+        let left = self
+            .election
+            .leads_until()
+            .map(|until| until.saturating_sub(clock::up()));
+        self.periods.call().min(left.unwrap_or(Duration::MAX))
+    }
+
+    fn publish_holder(&self, holder: String) {
+        let state = State { holder };
+        self.state.send_if_modified(|known| {
+            known != &state && {
+                *known = state;
+                true
+            }
+        });
+    }
+
+    /// Releases the lease, so that another replica leads at once. If that fails, the others wait until the lease
+    /// expires.
+    async fn release(&mut self) {
+        for _ in 0..MAX_RELEASE_ATTEMPTS {
+            match self.try_to_release().await {
+                Ok(()) => return,
+                Err(Error::LostRace) => sleep(jittered(PAUSE_AFTER_RACE)).await,
+                Err(Error::Other(problem)) => {
+                    tracing::warn!("the lease is not given up: {problem}");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn try_to_release(&mut self) -> Result<(), Error> {
+        let lease = match self.written.take() {
+            Some(lease) => Some(lease),
+            None => self.leases.get(self.call_timeout()).await?,
+        };
+        let Some(lease) = lease.filter(|lease| lease.record().holder == self.me) else {
+            return Ok(());
+        };
+        let claim = Claim {
+            holder: "",
+            seconds: 1,
+            transitions: lease.record().transitions,
+            is_new: true,
+            now: (self.clock)(),
+        };
+        let call_timeout = self.call_timeout();
+        if !self.election.may_send(clock::up()) {
+            return Ok(());
+        }
+        self.leases
+            .write(Some(&lease), &claim, call_timeout)
+            .await?;
+        tracing::info!(lease = self.name(), "gave the lease up");
+        self.publish_holder(String::new());
+        Ok(())
+    }
+}
+
+/// A watch of the Lease, so that a replica need not poll often. If the watch does not work, the reads after every pause
+/// are enough.
+#[derive(Default)]
+struct LeaseWatch {
+    watch: Option<Pin<Box<dyn Stream<Item = ()> + Send>>>,
+    /// The resource version read last.
+    since: Option<String>,
+}
+
+impl LeaseWatch {
+    /// Returns when the Lease has changed; never if the watch does not work.
+    async fn changed(&mut self, leases: &Leases) {
+        if self.watch.is_none() {
+            let since = self.since.as_deref().unwrap_or("0");
+            if let Ok(watch) = leases.changes(since).await {
+                self.watch = Some(Box::pin(watch));
+            }
+        }
+        if let Some(watch) = &mut self.watch {
+            if watch.next().await.is_some() {
+                return;
+            }
+            self.watch = None;
+        }
+        std::future::pending::<()>().await;
+    }
+}
+
+/// The pause plus up to a fifth, so that replicas do not act in lockstep.
+fn jittered(pause: Duration) -> Duration {
+    // A hasher's keys are random.
+    let random = u32::try_from(RandomState::new().hash_one(0) % 1_000).unwrap_or_default();
+    pause + pause * random / 5_000
+}
+
+/// The name of the pod, or of the machine, and a random suffix: a pod keeps its name when its container restarts.
+fn identity() -> anyhow::Result<String> {
+    let name = ["POD_NAME", "HOSTNAME"].into_iter();
+    let name = name
+        .filter_map(|name| std::env::var(name).ok())
+        .find(|name| !name.is_empty())
+        .unwrap_or_else(|| LEASE.to_owned());
+    let mut random = [0; 8];
+    rustls::crypto::aws_lc_rs::default_provider()
+        .secure_random
+        .fill(&mut random)
+        .ok()
+        .context("the system has no random numbers")?;
+    let mut identity = format!("{name}_");
+    for byte in random {
+        let _ = write!(identity, "{byte:02x}");
+    }
+    Ok(identity)
+}

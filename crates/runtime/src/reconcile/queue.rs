@@ -1,0 +1,581 @@
+//! The queue of object keys, now or at an instant of the wall clock. Each key is in it at most once, and never with two
+//! workers at a time. [`lanes`](super::lanes) decides which waiting key is next.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::Key;
+use super::lanes::{Lanes, Limits};
+use super::metrics::ControllerMetrics;
+use crate::clock::Clock;
+
+/// How often the wall clock is read while a key waits for an instant. A timer that sleeps until the instant would not
+/// notice that the clock was set, or that the machine was suspended.
+const TICK: Duration = Duration::from_millis(500);
+/// A clock that goes back by more than this was set. A smaller step only delays the waiting keys by as much.
+const SET_BACK: TimeDelta = TimeDelta::seconds(1);
+
+/// Capacity that is kept when the queue is empty: more keys seldom wait for a worker.
+const DEFAULT_CAPACITY: usize = 256;
+
+/// A work queue; see the module.
+pub struct Queue {
+    state: Mutex<QueueState>,
+    /// Wakes a worker.
+    ready: Notify,
+    /// Wakes the timer.
+    timer: Notify,
+    clock: Clock,
+    metrics: ControllerMetrics,
+}
+
+#[derive(Default)]
+struct QueueState {
+    /// Keys that wait for a worker.
+    waiting: Lanes,
+    /// The same keys with their time of arrival.
+    since: HashMap<Key, Instant>,
+    /// Keys that a worker has.
+    active: HashSet<Key>,
+    /// Active keys that were added again meanwhile, and by which event.
+    again: HashMap<Key, Event>,
+    /// Keys to reconcile at an instant, by instant and by key: one instant per key.
+    due: BTreeSet<(DateTime<Utc>, Key)>,
+    due_of: HashMap<Key, DateTime<Utc>>,
+    /// Those of them whose last attempt failed: they are not reconciled earlier, whatever happens.
+    backing_off: HashSet<Key>,
+    /// The latest reading of the clock.
+    last_read: Option<DateTime<Utc>>,
+    closed: bool,
+}
+
+/// Why a key is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// Something happened that may concern the object. After a failure it is reconciled when the backoff ends.
+    Related,
+    /// The object differs from the one for which an attempt failed. This ends the backoff.
+    Changed,
+}
+
+impl QueueState {
+    /// Reads the clock. Returns the time, and by how much the clock was set back since the last reading.
+    fn read_clock(&mut self, clock: &Clock) -> (DateTime<Utc>, Option<TimeDelta>) {
+        let now = clock();
+        let back = self.last_read.replace(now).map(|before| before - now);
+        (now, back.filter(|back| *back > SET_BACK))
+    }
+
+    /// Frees memory. After a start with many objects, the queue may be nearly empty for years.
+    fn shrink(&mut self) {
+        self.since.shrink_to(DEFAULT_CAPACITY);
+        self.again.shrink_to(DEFAULT_CAPACITY);
+        self.backing_off.shrink_to(DEFAULT_CAPACITY);
+    }
+}
+
+impl Queue {
+    /// An empty queue for any number of workers.
+    pub fn new(clock: Clock, metrics: ControllerMetrics) -> Self {
+        Self::with(Lanes::default(), clock, metrics)
+    }
+
+    /// An empty queue for `workers` workers.
+    pub(super) fn for_workers(workers: usize, clock: Clock, metrics: ControllerMetrics) -> Self {
+        Self::with(Lanes::new(Limits::new(workers)), clock, metrics)
+    }
+
+    fn with(waiting: Lanes, clock: Clock, metrics: ControllerMetrics) -> Self {
+        let state = QueueState {
+            waiting,
+            ..QueueState::default()
+        };
+        Self {
+            state: Mutex::new(state),
+            ready: Notify::new(),
+            timer: Notify::new(),
+            clock,
+            metrics,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        // No code that can panic runs under this lock.
+        self.state.lock()
+    }
+
+    /// Adds a key, to be reconciled as soon as a worker is free; or, after a failure, when the backoff set by
+    /// [`Queue::back_off`] ends.
+    pub fn add(&self, key: Key) {
+        self.metrics.adds.inc();
+        self.enqueue(&mut self.lock(), key, Event::Related);
+    }
+
+    /// Adds the key of an object whose spec has changed, or that is gone. This ends the backoff, so kinds cannot call
+    /// it: only the cache does, since it sees each version of an object.
+    pub(super) fn add_changed(&self, key: Key) {
+        self.metrics.adds.inc();
+        self.enqueue(&mut self.lock(), key, Event::Changed);
+    }
+
+    fn enqueue(&self, state: &mut QueueState, key: Key, event: Event) {
+        if event == Event::Changed && state.backing_off.remove(&key) {
+            remove_due(state, &key);
+        }
+        if state.active.contains(&key) {
+            let again = state.again.entry(key).or_insert(event);
+            *again = event.max(*again);
+        } else if state.backing_off.contains(&key) {
+            // It is due when the backoff ends.
+        } else if !state.since.contains_key(&key) {
+            state.since.insert(key.clone(), Instant::now());
+            state.waiting.push(key);
+            self.metrics.depth.set(length(&state.waiting));
+            self.ready.notify_one();
+        }
+    }
+
+    /// Closes every namespace: keys wait until their namespace is opened.
+    pub(super) fn close_namespaces(&self) {
+        self.lock().waiting.close();
+    }
+
+    /// Opens a namespace, or all of them.
+    pub(super) fn open(&self, namespace: Option<&str>) {
+        self.lock().waiting.open(namespace);
+        self.ready.notify_one();
+    }
+
+    /// Takes the next key; `None` when the queue is closed. Return it with [`Queue::done`] or [`Queue::back_off`].
+    pub async fn take(&self) -> Option<Key> {
+        loop {
+            // Registered before the check, so that no wake-up between the two is lost.
+            let notified = self.ready.notified();
+            {
+                let mut state = self.lock();
+                if state.closed {
+                    return None;
+                }
+                if let Some(key) = state.waiting.next() {
+                    // For the timer: the worker counts its next instant from about now.
+                    if let (_, Some(back)) = state.read_clock(&self.clock) {
+                        self.requeue_all(&mut state, back);
+                    }
+                    self.metrics.depth.set(length(&state.waiting));
+                    if let Some(since) = state.since.remove(&key) {
+                        self.metrics.waited.observe(since.elapsed().as_secs_f64());
+                    }
+                    state.active.insert(key.clone());
+                    if state.waiting.waiting() == 0 {
+                        state.shrink();
+                    } else if state.waiting.is_ready() {
+                        self.ready.notify_one();
+                    }
+                    return Some(key);
+                }
+            }
+            notified.await;
+        }
+    }
+
+    /// Returns a key. `requeue_at` is when to reconcile again if nothing happens earlier. It replaces any earlier
+    /// instant of this key.
+    pub fn done(&self, key: &Key, requeue_at: Option<DateTime<Utc>>) {
+        self.hand_back(key, requeue_at, false);
+    }
+
+    /// Returns a key after a failure: it is not reconciled before `until`, unless [`Queue::add_changed`] adds it.
+    /// Without the backoff, an object that is touched fifty times a second would be retried as often while the API
+    /// server fails.
+    pub fn back_off(&self, key: &Key, until: DateTime<Utc>) {
+        self.hand_back(key, Some(until), true);
+    }
+
+    fn hand_back(&self, key: &Key, requeue_at: Option<DateTime<Utc>>, backs_off: bool) {
+        let mut state = self.lock();
+        if state.active.remove(key) {
+            state.waiting.done(&key.namespace);
+        }
+        remove_due(&mut state, key);
+        if let Some(at) = requeue_at {
+            state.due_of.insert(key.clone(), at);
+            state.due.insert((at, key.clone()));
+            self.timer.notify_one();
+        }
+        if backs_off {
+            state.backing_off.insert(key.clone());
+        }
+        if let Some(event) = state.again.remove(key) {
+            self.enqueue(&mut state, key.clone(), event);
+        }
+        // Its namespace, or the only one with waiting keys, may now use this worker.
+        if state.waiting.is_ready() {
+            self.ready.notify_one();
+        }
+    }
+
+    /// Gives due keys to the workers, oldest first, until the queue is closed.
+    pub async fn run_timer(&self) {
+        loop {
+            let notified = self.timer.notified();
+            let wait = {
+                let mut state = self.lock();
+                if state.closed {
+                    return;
+                }
+                let (now, back) = state.read_clock(&self.clock);
+                if let Some(back) = back {
+                    self.requeue_all(&mut state, back);
+                }
+                self.move_due(&mut state, now);
+                state
+                    .due
+                    .first()
+                    .map(|(at, _)| (*at - now).to_std().unwrap_or_default().min(TICK))
+            };
+            match wait {
+                None => notified.await,
+                Some(wait) => {
+                    let _ = tokio::time::timeout(wait, notified).await;
+                }
+            }
+        }
+    }
+
+    /// Gives the workers the keys that are due at `now`.
+    fn move_due(&self, state: &mut QueueState, now: DateTime<Utc>) {
+        while let Some((at, key)) = state.due.first().cloned() {
+            if at > now {
+                break;
+            }
+            remove_due(state, &key);
+            self.enqueue(state, key, Event::Related);
+        }
+    }
+
+    /// The clock was set back. Some instants were computed from a time that is now in the future, such as the end of a
+    /// backoff. So every key is reconciled, which computes its next instant again.
+    fn requeue_all(&self, state: &mut QueueState, back: TimeDelta) {
+        tracing::warn!(
+            seconds = back.num_seconds(),
+            keys = state.due.len(),
+            "the clock was set back: looking at everything again"
+        );
+        self.move_due(state, DateTime::<Utc>::MAX_UTC);
+        // A worker may have read the clock before it was set, and compute its next instant from that.
+        let active = state.active.iter().cloned();
+        state.again.extend(active.map(|key| (key, Event::Changed)));
+    }
+
+    /// Closes the queue: every worker ends after its current key.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.ready.notify_waiters();
+        self.timer.notify_waiters();
+        // For a worker that checks the queue at this moment.
+        self.ready.notify_one();
+        self.timer.notify_one();
+    }
+}
+
+/// Forgets the instant of a key, and its backoff.
+fn remove_due(state: &mut QueueState, key: &Key) {
+    state.backing_off.remove(key);
+    if let Some(at) = state.due_of.remove(key) {
+        state.due.remove(&(at, key.clone()));
+    }
+}
+
+fn length(keys: &Lanes) -> i64 {
+    i64::try_from(keys.waiting()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::reconcile::metrics::Metrics;
+    use simulated_apiserver::{Clock, second};
+
+    /// Seconds in an hour, and in ten years.
+    const STEPS: [i64; 2] = [3_600, 10 * 365 * 86_400];
+
+    fn queue() -> (Arc<Queue>, Clock) {
+        let machine = Clock::boot();
+        let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
+        (
+            Arc::new(Queue::new(machine.source(), metrics.of("test"))),
+            machine,
+        )
+    }
+
+    fn key(name: &str) -> Key {
+        Key::new("ns", name)
+    }
+
+    /// A key that is due at that instant.
+    async fn put(queue: &Queue, name: &str, at: DateTime<Utc>) {
+        queue.add(key(name));
+        let taken = queue.take().await.unwrap();
+        queue.done(&taken, Some(at));
+    }
+
+    fn start_timer(queue: &Arc<Queue>) {
+        let queue = queue.clone();
+        tokio::spawn(async move { queue.run_timer().await });
+    }
+
+    async fn within(queue: &Queue, time: Duration) -> Option<Key> {
+        let taken = tokio::time::timeout(time, queue.take());
+        taken.await.ok().flatten()
+    }
+
+    #[tokio::test]
+    async fn a_key_is_never_with_two_workers_and_comes_again_when_it_was_added_meanwhile() {
+        let (queue, _) = queue();
+        queue.add(key("a"));
+        queue.add(key("a"));
+        assert_eq!(queue.take().await, Some(key("a")));
+        queue.add(key("a"));
+        queue.add(key("b"));
+        assert_eq!(queue.take().await, Some(key("b")));
+        queue.done(&key("a"), None);
+        assert_eq!(queue.take().await, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_comes_at_its_instant_and_not_before() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        put(&queue, "a", second(2_000)).await;
+        assert_eq!(queue.take().await, Some(key("a")));
+        let late = machine.now() - second(2_000);
+        assert!(late >= TimeDelta::zero(), "{late}");
+        // The timer of tokio counts in milliseconds.
+        assert!(late <= TimeDelta::milliseconds(2), "{late}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_forward_or_a_suspended_machine_is_noticed_within_a_second() {
+        for step in STEPS {
+            let (queue, machine) = queue();
+            start_timer(&queue);
+            put(&queue, "a", second(step + 60)).await;
+            // Not before, by a wall clock that is set to shortly before the instant.
+            machine.step(TimeDelta::seconds(step));
+            assert_eq!(within(&queue, Duration::from_secs(59)).await, None);
+            machine.step(TimeDelta::seconds(3_600));
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{step}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_makes_nothing_early() {
+        for step in STEPS {
+            let (queue, machine) = queue();
+            start_timer(&queue);
+            let due = second(60);
+            put(&queue, "a", due).await;
+            assert_eq!(within(&queue, Duration::from_secs(30)).await, None);
+            machine.step(TimeDelta::seconds(-step));
+            // It is reconciled, and sets its instant again.
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{step}");
+            assert!(machine.now() < due);
+            queue.done(&key("a"), Some(due));
+            // The old instant by the monotonic clock goes by.
+            assert_eq!(within(&queue, Duration::from_mins(1)).await, None);
+            // The clock is corrected.
+            machine.step(TimeDelta::seconds(step));
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{step}");
+            assert!(machine.now() >= due);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instant_by_a_clock_that_was_set_back_meanwhile_is_not_waited_for() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        queue.add(key("a"));
+        queue.take().await;
+        let soon = machine.now() + TimeDelta::seconds(60);
+        machine.step(TimeDelta::seconds(-STEPS[1]));
+        queue.done(&key("a"), Some(soon));
+        let taken = within(&queue, Duration::from_secs(1)).await;
+        assert_eq!(taken, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_instant_by_a_clock_that_was_set_back_is_not_waited_for_after_a_tick_of_the_timer() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        put(&queue, "b", second(600)).await;
+        queue.add(key("a"));
+        assert_eq!(queue.take().await, Some(key("a")));
+        let soon = machine.now() + TimeDelta::seconds(60);
+        machine.step(TimeDelta::seconds(-STEPS[1]));
+        assert_eq!(within(&queue, Duration::from_secs(1)).await, Some(key("b")));
+        queue.done(&key("a"), Some(soon));
+        let taken = within(&queue, Duration::from_secs(1)).await;
+        assert_eq!(taken, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_correction_of_the_clock_wakes_no_key() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        put(&queue, "a", second(60)).await;
+        assert_eq!(within(&queue, Duration::from_secs(30)).await, None);
+        machine.step(TimeDelta::seconds(-1));
+        assert_eq!(within(&queue, Duration::from_secs(30)).await, None);
+        let taken = within(&queue, Duration::from_secs(2)).await;
+        assert_eq!(taken, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn instants_centuries_away_neither_overflow_nor_wake() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        let year_9999 = DateTime::parse_from_rfc3339("9999-12-31T23:59:59.999999999Z");
+        let far = [
+            ("a", year_9999.unwrap().to_utc()),
+            ("b", DateTime::<Utc>::MAX_UTC),
+        ];
+        for (name, at) in far {
+            put(&queue, name, at).await;
+        }
+        for step in STEPS {
+            machine.step(TimeDelta::seconds(step));
+            assert_eq!(within(&queue, Duration::from_hours(1)).await, None);
+        }
+        // Keys that have been due all along come at once.
+        put(&queue, "old", DateTime::<Utc>::MIN_UTC).await;
+        let taken = within(&queue, Duration::from_secs(1)).await;
+        assert_eq!(taken, Some(key("old")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_thousand_keys_due_in_one_second_come_oldest_first() {
+        const COUNT: i64 = 10_000;
+        let (queue, machine) = queue();
+        // 7919 is prime to their number: every tenth of a millisecond once, in no order.
+        for number in 0..COUNT {
+            let tenth = number * 7_919 % COUNT;
+            let at = second(100) + TimeDelta::microseconds(tenth * 100);
+            put(&queue, &format!("a{tenth:04}"), at).await;
+        }
+        start_timer(&queue);
+        for tenth in 0..COUNT {
+            let taken = queue.take().await.unwrap();
+            assert_eq!(*taken.name, *format!("a{tenth:04}"));
+            let late = machine.now() - (second(100) + TimeDelta::microseconds(tenth * 100));
+            assert!(late >= TimeDelta::zero(), "{taken}: {late}");
+            assert!(late <= TimeDelta::milliseconds(2), "{taken}: {late}");
+            queue.done(&taken, None);
+        }
+        assert_eq!(within(&queue, Duration::from_hours(1)).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_that_came_due_while_the_machine_slept_come_oldest_first() {
+        let (queue, machine) = queue();
+        for (name, at) in [("c", 30), ("a", 10), ("b", 20)] {
+            put(&queue, name, second(at)).await;
+        }
+        start_timer(&queue);
+        machine.step(TimeDelta::seconds(3_600));
+        for name in ["a", "b", "c"] {
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key(name)));
+        }
+    }
+
+    #[tokio::test]
+    async fn closing_wakes_every_waiting_worker() {
+        let (queue, _) = queue();
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let queue = queue.clone();
+                tokio::spawn(async move { queue.take().await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        queue.close();
+        for worker in workers {
+            assert_eq!(worker.await.unwrap(), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_in_backoff_is_not_reconciled_before_its_end() {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        queue.add(key("a"));
+        queue.take().await;
+        // Once while a worker has it, and often afterwards.
+        queue.add(key("a"));
+        queue.back_off(&key("a"), second(60));
+        for _ in 0..590 {
+            queue.add(key("a"));
+            assert_eq!(within(&queue, Duration::from_millis(100)).await, None);
+        }
+        let taken = within(&queue, Duration::from_secs(2)).await;
+        assert_eq!(taken, Some(key("a")));
+        // That ends the backoff.
+        queue.done(&key("a"), None);
+        queue.add(key("a"));
+        assert_eq!(queue.take().await, Some(key("a")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_object_is_reconciled_at_once_and_once() {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        for changed_meanwhile in [true, false] {
+            queue.add(key("a"));
+            queue.take().await;
+            if changed_meanwhile {
+                queue.add_changed(key("a"));
+                queue.add(key("a"));
+            }
+            queue.back_off(&key("a"), second(3_600));
+            if !changed_meanwhile {
+                assert_eq!(within(&queue, Duration::from_secs(1)).await, None);
+                queue.add_changed(key("a"));
+            }
+            assert_eq!(queue.take().await, Some(key("a")));
+            queue.done(&key("a"), None);
+        }
+        assert_eq!(within(&queue, Duration::from_hours(2)).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_backoff_by_a_clock_that_was_set_back_meanwhile_is_dropped() {
+        let (queue, machine) = queue();
+        start_timer(&queue);
+        for meanwhile in [true, false] {
+            queue.add(key("a"));
+            queue.take().await;
+            let soon = machine.now() + TimeDelta::seconds(60);
+            if meanwhile {
+                machine.step(TimeDelta::seconds(-STEPS[1]));
+            }
+            queue.back_off(&key("a"), soon);
+            if !meanwhile {
+                machine.step(TimeDelta::seconds(-STEPS[1]));
+            }
+            let taken = within(&queue, Duration::from_secs(1)).await;
+            assert_eq!(taken, Some(key("a")), "{meanwhile}");
+            queue.done(&key("a"), None);
+        }
+    }
+}
