@@ -8,7 +8,10 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::run::flags::Flags;
-use crate::{admit, kinds, manifests};
+use my_operator_admit as admit;
+
+use crate::kinds::{self, REGISTRY};
+use crate::manifests;
 use my_operator_runtime::telemetry::logs;
 
 /// A Kubernetes operator: admission webhooks and reconcilers of its kinds in one process.
@@ -151,7 +154,8 @@ fn judge_manifests(flags: &admit::Flags) -> ExitCode {
     use std::io;
     let (mut out, mut errors) = (io::stdout().lock(), io::stderr().lock());
     let now = chrono::Utc::now();
-    match admit::run(flags, kinds::REGISTRY, now, &mut out, &mut errors) {
+    let books: Vec<_> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
+    match admit::run(flags, &books, now, &mut out, &mut errors) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             drop(errors);

@@ -14,13 +14,12 @@
 //! [`kinds`] has a module for each kind, and the registry: one line per kind, from which the router, the manifests, the
 //! flags and the tests are made. [`manifests`] generates the manifests to install.
 //!
-//! [`admit`] checks files by the same rules, without a cluster.
+//! [`my_operator_admit`] checks files by the same rules, without a cluster.
 //!
-//! Dependencies point one way: main -> cli -> {run, admit} -> kinds -> the crates in `crates/`, which know no kind. Cargo
+//! Dependencies point one way: main -> cli -> run -> kinds -> the crates in `crates/`, which know no kind. Cargo
 //! enforces the last arrow, and the ones between the crates; `tests/offline/architecture.rs` enforces the others, and
 //! that no kind knows another.
 
-pub mod admit;
 pub mod cli;
 pub mod kinds;
 pub mod manifests;

@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
 use my_operator_admission::judge::Admission;
+use my_operator_admit::object::Rulebook;
 use my_operator_runtime::reconcile::Context;
 
 /// A permission that a kind's reconciler needs.
@@ -57,6 +58,11 @@ pub struct Kind {
 }
 
 impl Kind {
+    /// What `my-operator admit` checks objects by.
+    pub fn rulebook(&self) -> Rulebook {
+        Rulebook::new((self.crd)(), self.admission)
+    }
+
     /// Whether `kubectl scale` writes its spec, bypassing the webhooks.
     pub fn scales(&self) -> bool {
         let mut versions = (self.crd)().spec.versions.into_iter();

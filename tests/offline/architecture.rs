@@ -11,9 +11,8 @@ use my_operator::kinds::REGISTRY;
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("kinds", &[]),
     ("manifests", &["kinds"]),
-    ("admit", &["kinds"]),
     ("run", &["kinds", "manifests"]),
-    ("cli", &["admit", "kinds", "manifests", "run"]),
+    ("cli", &["kinds", "manifests", "run"]),
 ];
 
 pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {

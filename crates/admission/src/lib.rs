@@ -8,6 +8,7 @@ pub mod bounds;
 pub mod faults;
 pub mod judge;
 pub mod metrics;
+pub mod names;
 pub mod patch;
 pub mod review;
 pub mod router;

@@ -5,8 +5,8 @@ use std::ops::RangeInclusive;
 use chrono::{DateTime, Utc};
 
 use super::crd::{Foo, FooSpec, FooStatus};
-use crate::kinds::shared::template::has_form_of_label;
 use my_operator_admission::faults::Fault;
+use my_operator_admission::names::has_form_of_label;
 use my_operator_admission::rules::{Findings, Rules, Subject};
 
 /// What the original's schema allows.

@@ -7,7 +7,8 @@
 use serde_json::{Map, Value, json};
 
 use super::views::{NodeView, Taint};
-use crate::kinds::shared::template::{PodTemplate, is_subdomain};
+use crate::kinds::shared::template::PodTemplate;
+use my_operator_admission::names::is_subdomain;
 
 pub mod rules;
 

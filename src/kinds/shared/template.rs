@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use super::image;
 use my_operator_admission::faults::{Fault, cut};
+use my_operator_admission::names::is_label;
 use my_operator_admission::rules::Findings;
 
 /// A pod template as written: `metadata` (labels and annotations) and `spec`.
@@ -296,25 +297,6 @@ fn check_name<'a>(
 const NOT_A_LABEL: &str = "a lowercase RFC 1123 label must consist of at most 63 lower case \
      alphanumeric characters or '-', and must start and end with an alphanumeric character \
      (e.g. 'my-name', or '123-abc')";
-
-/// Whether the text is a lower-case RFC 1123 label, as container names must be.
-pub fn is_label(text: &str) -> bool {
-    text.len() <= 63 && has_form_of_label(text)
-}
-
-/// Whether the text is such a label apart from its length, as each part of an object's name is.
-pub fn has_form_of_label(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let bytes = text.as_bytes();
-    bytes.iter().all(|b| inner(*b) || *b == b'-')
-        && bytes.first().is_some_and(|b| inner(*b))
-        && bytes.last().is_some_and(|b| inner(*b))
-}
-
-/// Whether the text is an RFC 1123 subdomain, as names of objects must be.
-pub fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(has_form_of_label)
-}
 
 /// The restart policy of the pod or container at `at`, if it has one, may only be `allowed`.
 pub fn check_restart_policy(

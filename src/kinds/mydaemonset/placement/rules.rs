@@ -8,8 +8,9 @@
 use serde_json::{Map, Value};
 
 use super::{Demand, Test, is_key, is_value, list, text};
-use crate::kinds::shared::template::{given, is_subdomain, member, object};
+use crate::kinds::shared::template::{given, member, object};
 use my_operator_admission::faults::Fault;
+use my_operator_admission::names::is_subdomain;
 use my_operator_admission::rules::Findings;
 
 const NO_KEY: &str = "a label cannot have this key";

@@ -21,7 +21,6 @@ use std::path::PathBuf;
 use chrono::{DateTime, Utc};
 use clap::{Args, ValueEnum};
 
-use crate::kinds::Kind;
 use object::Rulebook;
 use read::Source;
 use report::{Judged, Summary};
@@ -59,16 +58,15 @@ pub enum Output {
 /// When `out` or `errors` cannot be written to.
 pub fn run(
     flags: &Flags,
-    kinds: &[&Kind],
+    books: &[Rulebook],
     now: DateTime<Utc>,
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> io::Result<u8> {
-    let books: Vec<Rulebook> = kinds.iter().map(|kind| Rulebook::new(kind)).collect();
     let mut judged = Vec::new();
     for path in &flags.filenames {
         read::sources(path, flags.recursive, &mut |source| {
-            judged.extend(judge(&source, &books, now));
+            judged.extend(judge(&source, books, now));
         });
     }
     if !flags.show_patch {

@@ -1,17 +1,18 @@
 //! One object: its kind, and what the API server would answer if it were created now.
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::JSONSchemaProps;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::report::{Found, Judged, Outcome, Why};
 use super::schema;
 use super::yaml::{Content, Node};
-use crate::kinds::Kind;
-use crate::kinds::shared::template::has_form_of_label;
 use my_operator_admission::faults::{Fault, Reason};
 use my_operator_admission::judge::Admission;
+use my_operator_admission::names::has_form_of_label;
 use my_operator_admission::review::{Request, Response};
 use my_operator_admission::rules;
 
@@ -29,9 +30,8 @@ pub struct Rulebook {
 }
 
 impl Rulebook {
-    /// The rulebook of a kind.
-    pub fn new(kind: &Kind) -> Self {
-        let crd = (kind.crd)();
+    /// The rulebook of the kind that has this definition.
+    pub fn new(crd: CustomResourceDefinition, admission: Admission) -> Self {
         let group = crd.spec.group;
         let served = crd
             .spec
@@ -48,7 +48,7 @@ impl Rulebook {
             })
             .collect();
         Self {
-            admission: kind.admission,
+            admission,
             kind: crd.spec.names.kind,
             group,
             versions,

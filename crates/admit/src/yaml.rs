@@ -3,7 +3,7 @@
 //! kubectl splits a file at lines that begin with `---` and passes each piece to Go's `sigs.k8s.io/yaml`, which reads
 //! YAML 1.1: `yes` is a boolean and `0755` is octal. A YAML 1.2 parser would check another object than the one that
 //! kubectl sends. So this module builds the nodes from the parser's events, with the scalars of that library
-//! (`tests/admit/kubectl.tsv` has its answers to many of them), and each node knows its line.
+//! (`kubectl.tsv` beside this file has its answers to many of them), and each node knows its line.
 //!
 //! This module is stricter than kubectl about obvious mistakes: a duplicate key, and text after the end of a document,
 //! are errors here.
