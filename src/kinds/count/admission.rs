@@ -19,7 +19,7 @@ const MAX_PODS: i64 = i32::MAX as i64;
 
 /// See the module.
 #[derive(Debug)]
-pub struct CountRules;
+pub(crate) struct CountRules;
 
 impl Rules for CountRules {
     type Object = Count;

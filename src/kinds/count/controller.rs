@@ -10,13 +10,14 @@ use tokio::task::JoinSet;
 
 use super::admission::CountRules;
 use super::crd::{Count, CountObject, CountStatus};
+use super::decide::{Decision, decide};
 use super::status::{self, Assertion};
 use crate::kinds::shared::pods::{self, Pod, PodView};
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::decode_and_validate;
 use my_operator_runtime::clock::Clock;
 use my_operator_runtime::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
-use my_operator_runtime::reconcile::event::{self, Events};
+use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::{
@@ -41,7 +42,7 @@ struct CountView {
 }
 
 impl CountView {
-    fn of(object: CountObject, now: DateTime<Utc>) -> Self {
+    fn new(object: CountObject, now: DateTime<Utc>) -> Self {
         let metadata = object.metadata;
         let name = metadata.name.unwrap_or_default();
         let spec =
@@ -70,7 +71,7 @@ fn apps(pod: &PodView) -> Vec<String> {
 ///
 /// # Errors
 /// When a watch or a worker dies, which is a bug.
-pub async fn run(context: Context) -> anyhow::Result<()> {
+pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let (counts, pods) = (context.apis::<CountObject>(), context.apis::<Pod>());
     let this = Arc::new(Controller {
         client: context.client.clone(),
@@ -89,7 +90,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
     for api in counts {
         let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
-            let view = |object| CountView::of(object, (this.clock)());
+            let view = |object| CountView::new(object, (this.clock)());
             let on_event = |event: &CacheEvent<'_, CountView>| event.enqueue(&this.queue);
             let (selection, cache) = (Selection::default(), this.counts.clone());
             run_watch(api, selection, cache, health, view, on_event).await;
@@ -98,7 +99,7 @@ pub async fn run(context: Context) -> anyhow::Result<()> {
     for api in pods {
         let (this, health) = (this.clone(), context.watch_health());
         watches.spawn(async move {
-            let view = |pod| PodView::of(pod, LABELS);
+            let view = |pod| PodView::new(pod, LABELS);
             let on_event = |event: &CacheEvent<'_, PodView>| this.on_pod_event(event);
             let (selection, cache) = (pods::selection(), this.pods.clone());
             run_watch(api, selection, cache, health, view, on_event).await;
@@ -148,37 +149,24 @@ impl Controller {
             Err(faults) => status::rejected(&count.status, count.generation, faults, now),
         }
     }
-}
 
-impl Reconciler for Controller {
-    async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
-        let count = self.counts.get(key).filter(|count| !count.deleting);
-        let Some(count) = count else {
-            self.changed_since().remove(key);
-            return Ok(Action::default());
-        };
-        let after = self.desired_status(&count, now);
-        if after == count.status {
-            self.changed_since().remove(key);
-            return Ok(Action::default());
-        }
-        let since = *self.changed_since().entry(key.clone()).or_insert(now);
-        if let Some(due) = status::waits_until(&count.status, &after, since, now) {
-            let next = Some(due);
-            return Ok(Action {
-                requeue_at: next,
-                did: None,
-            });
-        }
+    /// Writes the status, if the Count has the version that it was decided on, and publishes the
+    /// Events.
+    async fn write(
+        &self,
+        key: &Key,
+        count: &CountView,
+        after: &CountStatus,
+        events: Vec<NewEvent>,
+    ) -> Result<Action, Error> {
         let (uid, version) = (&count.uid, &count.version);
-        let request = write::status::<CountObject, _>(&self.client, key, uid, version, &after);
+        let request = write::status::<CountObject, _>(&self.client, key, uid, version, after);
         if if_there(call("write the status", key, request).await)?.is_none() {
             // The Count is gone.
             return Ok(Action::default());
         }
-        // Not earlier: a write that failed is retried without another delay.
         self.changed_since().remove(key);
-        for event in status::events(&count.status, &after) {
+        for event in events {
             let about = event::about::<Count>(key, &count.uid);
             self.events.publish(about, event);
         }
@@ -192,6 +180,36 @@ impl Reconciler for Controller {
             requeue_at: None,
             did: turned.then(|| turn.to_owned()),
         })
+    }
+}
+
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
+        let count = self.counts.get(key).filter(|count| !count.deleting);
+        let Some(count) = count else {
+            self.changed_since().remove(key);
+            return Ok(Action::default());
+        };
+        let after = self.desired_status(&count, now);
+        let since = self.changed_since().get(key).copied().unwrap_or(now);
+        match decide(&count.status, &after, since, now) {
+            Decision::Nothing => {
+                self.changed_since().remove(key);
+                Ok(Action::default())
+            }
+            Decision::WaitUntil(due) => {
+                self.changed_since().insert(key.clone(), since);
+                Ok(Action {
+                    requeue_at: Some(due),
+                    did: None,
+                })
+            }
+            Decision::Write(events) => {
+                // Until the write succeeds: one that failed is retried without another delay.
+                self.changed_since().insert(key.clone(), since);
+                self.write(key, &count, &after, events).await
+            }
+        }
     }
 }
 
@@ -212,7 +230,7 @@ mod tests {
     fn pod(labels: &serde_json::Value, ready: &str) -> PodView {
         let pod = json!({"metadata": {"name": "x", "namespace": "ns", "labels": labels},
             "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}});
-        PodView::of(serde_json::from_str(&pod.to_string()).unwrap(), LABELS)
+        PodView::new(serde_json::from_str(&pod.to_string()).unwrap(), LABELS)
     }
 
     fn key() -> Key {
@@ -278,7 +296,7 @@ mod tests {
         fn sync_count(&self) {
             let count = self.server.direct().get("counts", "ns", "a").unwrap();
             let count = serde_json::from_str(&count.to_string()).unwrap();
-            let view = Arc::new(CountView::of(count, self.start));
+            let view = Arc::new(CountView::new(count, self.start));
             self.controller.counts.insert(&key(), &view);
         }
 

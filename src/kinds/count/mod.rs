@@ -8,13 +8,14 @@
 //! which only the ready ones are indexed, by namespace and label. So a pod that becomes ready, or
 //! ceases to be, requeues only the Counts that name it, and no other change of a pod requeues any.
 //!
-//! [`status`] decides, as pure functions: what the status is, which Events a change causes, and how
-//! long a change waits, so that a roll-out of hundreds of pods is written a few times.
+//! [`status`] says what the status is, and [`decide`] which Events a change of it causes and how long
+//! it waits, so that a roll-out of hundreds of pods is written a few times: pure functions.
 
-pub mod admission;
-pub mod controller;
+mod admission;
+mod controller;
 pub mod crd;
-pub mod status;
+mod decide;
+mod status;
 
 use super::kind::{Kind, Permission, Sample};
 use my_operator_admission::judge::Admission;

@@ -3,19 +3,18 @@
 use std::ops::RangeInclusive;
 
 use chrono::{DateTime, Utc};
+use my_operator_cron::{MAX_LEN, Schedule, Zone};
 
 use super::crd::{CronTab, CronTabSpec, CronTabStatus};
-use super::schedule::{self, MAX_LEN, Schedule};
-use super::zone::Zone;
 use crate::kinds::shared::{command, template};
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::{Findings, Rules, Subject};
 
 /// The default schedule: five past midnight.
-pub const CRON_SPEC: &str = "5 0 * * *";
+pub(crate) const CRON_SPEC: &str = "5 0 * * *";
 /// The default time zone. A CronJob without one follows the clock of whatever machine its
 /// controller runs on, so that its next run would be unknown.
-pub const TIME_ZONE: &str = "Etc/UTC";
+pub(crate) const TIME_ZONE: &str = "Etc/UTC";
 
 /// A CronJob's own limit: its Jobs have names of at most 63 characters, 11 of which are the time.
 const MAX_NAME_LEN: usize = 52;
@@ -24,7 +23,7 @@ const MAX_ITEMS: usize = 256;
 
 /// The rules of the kind.
 #[derive(Debug)]
-pub struct CronTabRules;
+pub(crate) struct CronTabRules;
 
 impl Rules for CronTabRules {
     type Object = CronTab;
@@ -64,10 +63,10 @@ fn check_cron_spec(text: &str, findings: &mut Findings) {
         findings.fault(Fault::too_long(FIELD, text, MAX_LEN));
         return;
     }
-    match schedule::parse(text) {
-        Err(faults) => {
-            for fault in faults {
-                findings.fault(Fault::invalid(FIELD, text, &fault.to_string()));
+    match my_operator_cron::parse(text) {
+        Err(errors) => {
+            for error in errors {
+                findings.fault(Fault::invalid(FIELD, text, &error.to_string()));
             }
         }
         Ok(Schedule::Every(span)) if span.num_seconds() < 60 => findings.warn(format!(

@@ -1,52 +1,54 @@
 //! The status of a CronTab, as a pure function of its spec and its CronJob.
 
 use chrono::{DateTime, Utc};
+use my_operator_cron::{Schedule, Zone};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::admission::{CRON_SPEC, TIME_ZONE};
 use super::crd::{CronTabSpec, CronTabStatus};
-use super::schedule::{self, Schedule};
-use super::zone::Zone;
-use my_operator_runtime::reconcile::condition;
+use crate::kinds::shared::owned_child::KindStatus;
+use my_operator_runtime::reconcile::condition::{self, Condition};
 
 /// A next run is due, by a CronJob that is as desired.
-pub const READY: &str = "Ready";
+pub(crate) const READY: &str = "Ready";
+
+impl KindStatus for CronTabStatus {
+    fn common_fields(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
+        (&mut self.observed_generation, &mut self.conditions)
+    }
+}
 
 /// The fields of a CronJob's status that are read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct CronJobStatus {
+pub(crate) struct CronJobStatus {
     last_schedule_time: Option<DateTime<Utc>>,
     active: Vec<IgnoredAny>,
 }
 
 /// The observed CronJob.
 #[derive(Debug)]
-pub struct CronJob {
-    /// `metadata.creationTimestamp`.
-    pub created: Option<DateTime<Utc>>,
-    /// Its status.
-    pub status: CronJobStatus,
+pub(crate) struct ObservedCronJob {
+    pub(crate) created: Option<DateTime<Utc>>,
+    pub(crate) status: CronJobStatus,
 }
 
 /// Input of the status.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub(crate) struct Observed<'a> {
     /// The spec, valid and defaulted.
-    pub spec: &'a CronTabSpec,
-    /// `metadata.generation`.
-    pub generation: Option<i64>,
+    pub(crate) spec: &'a CronTabSpec,
+    pub(crate) generation: Option<i64>,
     /// The CronJob, if it exists and is the CronTab's own.
-    pub cronjob: Option<CronJob>,
+    pub(crate) cronjob: Option<ObservedCronJob>,
     /// Why it is not as desired: reason and message.
-    pub trouble: Option<(&'a str, &'a str)>,
-    /// The time.
-    pub now: DateTime<Utc>,
+    pub(crate) trouble: Option<(&'a str, &'a str)>,
+    pub(crate) now: DateTime<Utc>,
 }
 
 /// Writes what is observed into the status. Returns when to reconcile again: when the next run is due.
-pub fn report(observed: &Observed<'_>, status: &mut CronTabStatus) -> Option<DateTime<Utc>> {
+pub(crate) fn report(observed: &Observed<'_>, status: &mut CronTabStatus) -> Option<DateTime<Utc>> {
     let spec = observed.spec;
     if let Some(cronjob) = &observed.cronjob {
         // A CronJob that was created again has no last run, but there was one.
@@ -98,8 +100,12 @@ pub fn report(observed: &Observed<'_>, status: &mut CronTabStatus) -> Option<Dat
 /// The next run of the CronJob. Of runs less than a minute apart, it is the first of the next
 /// minute: the controller names Jobs by the minute, so it does not start them all, and a status
 /// write for each would be one a second.
-fn next(spec: &CronTabSpec, cronjob: &CronJob, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    let schedule = schedule::parse(spec.cron_spec.as_deref().unwrap_or(CRON_SPEC)).ok()?;
+fn next(
+    spec: &CronTabSpec,
+    cronjob: &ObservedCronJob,
+    now: DateTime<Utc>,
+) -> Option<DateTime<Utc>> {
+    let schedule = my_operator_cron::parse(spec.cron_spec.as_deref().unwrap_or(CRON_SPEC)).ok()?;
     let zone = Zone::named(spec.time_zone.as_deref().unwrap_or(TIME_ZONE))?;
     let since = cronjob.status.last_schedule_time.or(cronjob.created);
     let after = match &schedule {
@@ -123,8 +129,8 @@ mod tests {
         DateTime::parse_from_rfc3339(text).unwrap().to_utc()
     }
 
-    fn cronjob(status: Value) -> CronJob {
-        CronJob {
+    fn cronjob(status: Value) -> ObservedCronJob {
+        ObservedCronJob {
             created: Some(instant("2026-11-22T00:00:30Z")),
             status: serde_json::from_value(status).unwrap(),
         }
@@ -133,7 +139,7 @@ mod tests {
     /// Reports at noon, starting from that status.
     fn reconcile(
         spec: Value,
-        cronjob: Option<CronJob>,
+        cronjob: Option<ObservedCronJob>,
         trouble: Option<(&str, &str)>,
         status: &mut CronTabStatus,
     ) -> Option<DateTime<Utc>> {

@@ -24,7 +24,7 @@ const NOT_A_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case
 
 /// See the module.
 #[derive(Debug)]
-pub struct FooRules;
+pub(crate) struct FooRules;
 
 impl Rules for FooRules {
     type Object = Foo;

@@ -60,42 +60,42 @@ const UNAPPROVED: &str = "unapproved, experimental-only: this is the kind of kub
     )
 )]
 #[serde(rename_all = "camelCase")]
-pub struct FooSpec {
+pub(crate) struct FooSpec {
     /// The name of the Deployment that is made and kept in the namespace of the Foo: a DNS label, at
     /// most 63 lower case letters, digits and hyphens, a hyphen neither first nor last. Required.
     /// When it is changed, the Deployment of the new name is made and the one of the old name is
     /// deleted. A Deployment of that name that is not this Foo's is left alone, and so is the one
     /// of the old name until the new one can be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment_name: Option<String>,
+    pub(crate) deployment_name: Option<String>,
 
     /// How many pods the Deployment has, 1 to 10. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
+    pub(crate) replicas: Option<i32>,
 }
 
 /// What the operator saw last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FooStatus {
+pub(crate) struct FooStatus {
     /// The metadata.generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
+    pub(crate) observed_generation: Option<i64>,
 
     /// How many pods of the Deployment are available, as the Deployment itself counts them. 0 while
     /// there is no Deployment of this Foo.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub available_replicas: Option<i32>,
+    pub(crate) available_replicas: Option<i32>,
 
     /// What was observed, by type. Accepted: the spec is valid. Available: the Deployment has all its
     /// pods, and they are available. Degraded: something keeps the Deployment from being as the spec
     /// says, and the message says what it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<Condition>,
 }
 
 /// The CRD, marked as unapproved.
-pub fn crd() -> CustomResourceDefinition {
+pub(crate) fn crd() -> CustomResourceDefinition {
     let mut crd = schema::finish(Foo::crd());
     let annotations = crd.metadata.annotations.get_or_insert_default();
     annotations.insert(APPROVAL.to_owned(), UNAPPROVED.to_owned());

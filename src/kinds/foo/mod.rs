@@ -2,12 +2,13 @@
 //!
 //! [`crd`] has the types and the CRD, which is marked as unapproved: its group is the Kubernetes
 //! project's. [`admission`] has the default and the rules, shared by the webhook and the
-//! reconciler. [`deployment`] builds the desired Deployment of a Foo and its Events;
-//! [`super::shared::owned_child`] keeps the Deployment equal to it.
+//! reconciler. [`decide`] builds the desired Deployment of a Foo, and [`super::shared::owned_child`]
+//! keeps the Deployment equal to it. [`status`] builds the status and the Event.
 
-pub mod admission;
-pub mod crd;
-pub mod deployment;
+mod admission;
+mod crd;
+mod decide;
+mod status;
 
 use super::kind::{Kind, Permission, Sample};
 use super::shared::owned_child;
@@ -54,5 +55,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/samplecontroller_v1alpha1_foo.yaml"),
         },
     ],
-    start: owned_child::start::<deployment::Foos>,
+    start: owned_child::start::<decide::Foos>,
 };

@@ -8,15 +8,15 @@ use crate::kinds::shared::template::check_image;
 use my_operator_admission::rules::{Findings, Rules, Subject};
 
 /// As an At's: an image that has a shell and little else.
-pub const DEFAULT_IMAGE: &str = "bash:5.3";
+pub(crate) const DEFAULT_IMAGE: &str = "bash:5.3";
 
 /// The longest name, in bytes. That of the Job is this, a hyphen and the generation, and it is the value
 /// of a label that Kubernetes puts on the Job's pods: 63 bytes. Ten digits are left for generations.
-pub const MAX_NAME_LEN: usize = 52;
+pub(crate) const MAX_NAME_LEN: usize = 52;
 
 /// See the module.
 #[derive(Debug)]
-pub struct FooBarRules;
+pub(crate) struct FooBarRules;
 
 impl Rules for FooBarRules {
     type Object = FooBar;

@@ -80,34 +80,34 @@ use my_operator_runtime::reconcile::condition::Condition;
     )
 )]
 #[serde(rename_all = "camelCase")]
-pub struct FooBarSpec {
+pub(crate) struct FooBarSpec {
     /// What the command finds in its environment as FOO, exactly as it is written here: a
     /// $(NAME) in it is not expanded. At most 32768 bytes, no NUL character. Default: none, and FOO
     /// is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub foo: Option<String>,
+    pub(crate) foo: Option<String>,
 
     /// What the command finds in its environment as BARZ. It is a text, so "false", "1" and the like
     /// need quotes in YAML. The rules of foo hold for it. Default: none, and BARZ is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub barz: Option<String>,
+    pub(crate) barz: Option<String>,
 
     /// The command, given to sh -c as one argument, so that quotes, pipes, variables and several
     /// lines work: echo "$FOO" prints foo. It reaches the shell exactly as it is written here:
     /// $(NAME) is the shell's and not expanded by Kubernetes. At most 32768 bytes, no NUL
     /// character. Required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
+    pub(crate) command: Option<String>,
 
     /// The image of the container that runs the command; it must hold sh, and work for a user that
     /// is not root. Default: bash:5.3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
+    pub(crate) image: Option<String>,
 }
 
 /// Where the run of the present generation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Phase {
+pub(crate) enum Phase {
     /// The command has not begun.
     Pending,
     /// The command runs.
@@ -120,7 +120,7 @@ pub enum Phase {
 
 impl Phase {
     /// Whether the run of this generation is over.
-    pub fn is_final(self) -> bool {
+    pub(crate) fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
@@ -128,29 +128,29 @@ impl Phase {
 /// What became of the command, as the operator saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct FooBarStatus {
+pub(crate) struct FooBarStatus {
     /// Where the run of this generation stands: Pending (not begun), Running, Succeeded (exit code
     /// 0) or Failed (any other end, also an end that was not seen).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<Phase>,
+    pub(crate) phase: Option<Phase>,
 
     /// The metadata.generation of the spec that this status speaks of. If it is behind the object's
     /// own, the rest is that of an earlier run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
+    pub(crate) observed_generation: Option<i64>,
 
     /// The name of the Job that runs the command: the object's own, a hyphen, and the generation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub job_name: Option<String>,
+    pub(crate) job_name: Option<String>,
 
     /// The UID of the one Job that may run the command for this generation. Once it is recorded no
     /// other Job is made for it, whatever becomes of this one.
     #[serde(default, rename = "jobUID", skip_serializing_if = "Option::is_none")]
-    pub job_uid: Option<String>,
+    pub(crate) job_uid: Option<String>,
 
     /// The exit code of the command, where it ran to an end that was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit_code: Option<i32>,
+    pub(crate) exit_code: Option<i32>,
 
     /// What was observed, by type. Accepted: the spec is valid; nothing is run for one that is not,
     /// and phase, jobName and exitCode stay those of the run before.
@@ -159,12 +159,12 @@ pub struct FooBarStatus {
     /// while True. Degraded: something keeps the Job from being made or from running, which the reason
     /// names, such as `JobExists`; the message says what it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<Condition>,
 }
 
 /// The CRD. Nothing in it is required: the API server validates the schema before it calls
 /// webhooks, so a rule here would hide the webhook's complete and better worded list.
-pub fn crd() -> CustomResourceDefinition {
+pub(crate) fn crd() -> CustomResourceDefinition {
     schema::finish(FooBar::crd())
 }
 

@@ -5,17 +5,18 @@
 //! time. It is created suspended. Its UID goes into the status, a write that the API server rejects
 //! unless the object has the version that was read. Only the Job with that UID is resumed, and only
 //! while its spec is unmodified. So a Job that is deleted by hand is not created again and run a
-//! second time, whichever operator misses it: a Job that is gone before its end is [`run`]'s
+//! second time, whichever operator misses it: a Job that is gone before its end is [`status`]'s
 //! `JobLost`.
 //!
 //! The result is read from the Job's status, and the exit code from its pod's. Jobs of earlier
 //! generations that have ended are deleted when the current one has succeeded; until then they are
 //! kept for debugging. One whose command may be running is never deleted.
 
-pub mod admission;
-pub mod crd;
-pub mod job;
-pub mod run;
+mod admission;
+mod crd;
+mod decide;
+mod job;
+mod status;
 
 use super::kind::{Kind, Permission, Sample};
 use super::shared::owned_child;
@@ -68,5 +69,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/k8s_v1_foobar.yaml"),
         },
     ],
-    start: owned_child::start::<job::FooBars>,
+    start: owned_child::start::<decide::FooBars>,
 };

@@ -8,7 +8,7 @@ use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::{Findings, Rules, Subject};
 
 /// The image of the operator-sdk's sample, which this kind is modelled on.
-pub const DEFAULT_IMAGE: &str = "memcached:1.4.36-alpine";
+pub(crate) const DEFAULT_IMAGE: &str = "memcached:1.4.36-alpine";
 
 /// The name becomes the value of a label.
 const MAX_NAME_LEN: usize = 63;
@@ -19,7 +19,7 @@ const MAX_MEMORY: i64 = 1_048_576;
 
 /// The rules of the kind.
 #[derive(Debug)]
-pub struct MemcachedRules;
+pub(crate) struct MemcachedRules;
 
 impl Rules for MemcachedRules {
     type Object = Memcached;

@@ -75,68 +75,68 @@ use my_operator_runtime::reconcile::condition::Condition;
     )
 )]
 #[serde(rename_all = "camelCase")]
-pub struct MemcachedSpec {
+pub(crate) struct MemcachedSpec {
     /// How many servers to run, 0 to 2147483647. Required. kubectl scale sets it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 2_147_483_647))]
-    pub size: Option<i32>,
+    pub(crate) size: Option<i32>,
 
     /// The image of the servers; it must hold the program memcached, which is run as user 1001.
     /// Default: memcached:1.4.36-alpine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
+    pub(crate) image: Option<String>,
 
     /// How much memory each server may use for its items, in MiB, 2 to 1048576; a server takes some
     /// more for its connections and itself. Default: not set, which is 64 for any image but the
     /// default one. That one is then started with -m=64, as its original was, which it reads as no
     /// limit at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<i64>,
+    pub(crate) memory: Option<i64>,
 }
 
 /// What the operator saw last.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct MemcachedStatus {
+pub(crate) struct MemcachedStatus {
     /// The metadata.generation that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
+    pub(crate) observed_generation: Option<i64>,
 
     /// How many pods the Deployment has, those of an earlier spec included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
+    pub(crate) replicas: Option<i32>,
 
     /// How many of them are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_replicas: Option<i32>,
+    pub(crate) ready_replicas: Option<i32>,
 
     /// How many of them have been ready for the minReadySeconds of the Deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub available_replicas: Option<i32>,
+    pub(crate) available_replicas: Option<i32>,
 
     /// How many pods are of the present spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub updated_replicas: Option<i32>,
+    pub(crate) updated_replicas: Option<i32>,
 
     /// The labels of the pods, written as a selector. A HorizontalPodAutoscaler finds them by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub selector: Option<String>,
+    pub(crate) selector: Option<String>,
 
     /// The names of the pods, sorted. Pods that have ended or are being deleted are left out. Of more
     /// than 1000 pods the first 1000 are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nodes: Option<Vec<String>>,
+    pub(crate) nodes: Option<Vec<String>>,
 
     /// Accepted: the spec obeys the rules. Available: as many servers are available as the
     /// Deployment promises during a change. Progressing: a change has not reached every server.
     /// Degraded: a Deployment of that name is another object's, or the API server refuses the
     /// Deployment or its pods, or a change does not get on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
+    pub(crate) conditions: Vec<Condition>,
 }
 
 /// The CRD.
-pub fn crd() -> CustomResourceDefinition {
+pub(crate) fn crd() -> CustomResourceDefinition {
     schema::finish(Memcached::crd())
 }
 

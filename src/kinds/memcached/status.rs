@@ -3,48 +3,51 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::MemcachedStatus;
-use super::deployment;
+use super::labels;
+use crate::kinds::shared::owned_child::KindStatus;
 use crate::kinds::shared::owned_child::deployment::{DEADLINE, DeploymentView};
-use my_operator_runtime::reconcile::condition::{self, State};
+use my_operator_runtime::reconcile::condition::{self, Condition, State};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 
 /// As many servers are available as the Deployment promises.
-pub const AVAILABLE: &str = "Available";
+pub(crate) const AVAILABLE: &str = "Available";
 /// A change has not reached every server.
-pub const PROGRESSING: &str = "Progressing";
+pub(crate) const PROGRESSING: &str = "Progressing";
 
 /// How many pods are named. 1,000 names of 63 bytes are 66 kB: little for etcd, which takes 1.5 MB,
 /// and bearable for a watch while one pod comes after the other.
-pub const MAX_NODES: usize = 1_000;
+pub(crate) const MAX_NODES: usize = 1_000;
 
 /// Reason of `Progressing=False`: every server is as the spec says.
 const COMPLETE: &str = "Complete";
 const EVERY_SERVER: &str = "every server is as the spec says";
 
+impl KindStatus for MemcachedStatus {
+    fn common_fields(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
+        (&mut self.observed_generation, &mut self.conditions)
+    }
+}
+
 /// Input of the status.
 #[derive(Debug)]
-pub struct Observed<'a> {
-    /// `metadata.name`.
-    pub name: &'a str,
-    /// `metadata.generation`.
-    pub generation: Option<i64>,
-    /// `spec.size`.
-    pub size: i32,
+pub(crate) struct Observed<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) generation: Option<i64>,
+    pub(crate) size: i32,
     /// The Deployment could not be created or corrected.
-    pub blocked: bool,
+    pub(crate) blocked: bool,
     /// The Deployment was just changed to a new spec.
-    pub changed: bool,
+    pub(crate) changed: bool,
     /// The Deployment, if it exists and is the object's own.
-    pub deployment: Option<DeploymentView>,
+    pub(crate) deployment: Option<DeploymentView>,
     /// The names of its pods, in any order.
-    pub pods: Vec<String>,
-    /// The time.
-    pub now: DateTime<Utc>,
+    pub(crate) pods: Vec<String>,
+    pub(crate) now: DateTime<Utc>,
 }
 
 /// Updates the status to what is observed, and returns the Events for it. If nothing changed, the
 /// status stays as it is.
-pub fn next(observed: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<NewEvent> {
+pub(crate) fn next(observed: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<NewEvent> {
     let before = status.clone();
     let absent = DeploymentView::default();
     let counts = &observed.deployment.as_ref().unwrap_or(&absent).status;
@@ -52,7 +55,7 @@ pub fn next(observed: &Observed<'_>, status: &mut MemcachedStatus) -> Vec<NewEve
     status.ready_replicas = Some(counts.ready_replicas);
     status.available_replicas = Some(counts.available_replicas);
     status.updated_replicas = Some(counts.updated_replicas);
-    status.selector = Some(deployment::selector(observed.name));
+    status.selector = Some(labels::selector(observed.name));
     status.nodes = Some(nodes(&observed.pods));
     let progress = progress(observed, &before);
     let events = events(observed, &before, &progress);
@@ -177,7 +180,6 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use my_operator_runtime::reconcile::condition::Condition;
 
     fn at(second: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(second, 0).unwrap()

@@ -5,9 +5,9 @@
 //! [`image`] the grammar of image references, [`command`] the rules of a shell command, and [`schema`] the adjustments
 //! of every generated CRD.
 
-pub mod command;
+pub(crate) mod command;
 pub mod image;
-pub mod owned_child;
-pub mod pods;
-pub mod schema;
+pub(crate) mod owned_child;
+pub(crate) mod pods;
+pub(crate) mod schema;
 pub mod template;

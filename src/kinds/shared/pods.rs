@@ -14,68 +14,63 @@ use my_operator_runtime::reconcile::watch::Selection;
 const PAGE: u32 = 100;
 
 /// Which pods are watched, and how.
-pub fn selection() -> Selection {
+pub(crate) fn selection() -> Selection {
     Selection::default().page(PAGE)
 }
 
 /// A pod as it is watched.
 #[derive(kube::Resource, Clone, Debug, Default, Deserialize)]
 #[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
-pub struct Pod {
+pub(crate) struct Pod {
     /// The pod's metadata, as far as it is used.
     #[serde(deserialize_with = "raw::metadata")]
-    pub metadata: ObjectMeta,
+    pub(crate) metadata: ObjectMeta,
     /// What its kubelet reports.
     #[serde(default, deserialize_with = "lenient")]
-    pub status: PodStatus,
+    pub(crate) status: PodStatus,
 }
 
 /// The fields of a pod's status that are used.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct PodStatus {
+pub(crate) struct PodStatus {
     /// Pending, Running, Succeeded, Failed or Unknown.
-    pub phase: String,
-    /// The conditions.
-    pub conditions: Vec<PodCondition>,
-    /// The containers.
+    pub(crate) phase: String,
+    pub(crate) conditions: Vec<PodCondition>,
     #[serde(rename = "containerStatuses")]
-    pub containers: Vec<ContainerStatus>,
+    pub(crate) containers: Vec<ContainerStatus>,
 }
 
 /// The fields of a container's status that are read.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ContainerStatus {
-    /// Its state.
-    pub state: ContainerState,
+pub(crate) struct ContainerStatus {
+    pub(crate) state: ContainerState,
 }
 
 /// The state of a container.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct ContainerState {
+pub(crate) struct ContainerState {
     /// How it ended, if it did.
-    pub terminated: Option<Terminated>,
+    pub(crate) terminated: Option<Terminated>,
 }
 
 /// How a container ended.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct Terminated {
+pub(crate) struct Terminated {
     /// 0 to 255.
-    pub exit_code: i32,
+    pub(crate) exit_code: i32,
 }
 
 /// A condition of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct PodCondition {
-    /// Such as Ready.
+pub(crate) struct PodCondition {
     #[serde(rename = "type")]
-    pub type_: String,
-    /// True, False or Unknown.
-    pub status: String,
+    pub(crate) type_: String,
+    pub(crate) status: String,
 }
 
 /// A pod with a malformed status is not ready. It must not block the watch.
@@ -86,29 +81,28 @@ fn lenient<'de, D: Deserializer<'de>>(reader: D) -> Result<PodStatus, D::Error> 
 
 /// What the cache holds of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodView {
+pub(crate) struct PodView {
     /// `metadata.namespace`: pods are looked up in one namespace.
-    pub namespace: Box<str>,
+    pub(crate) namespace: Box<str>,
     /// The values of the requested labels, in their order; empty if it has none of them.
     labels: Box<[Option<Box<str>>]>,
     /// Whether the pod counts as ready, as for a Service: it is Running and Ready, and not being deleted.
-    pub ready: bool,
-    /// Whether the pod is being deleted.
-    pub deleting: bool,
+    pub(crate) ready: bool,
+    pub(crate) deleting: bool,
     /// Whether all its containers have ended for good: it has Succeeded or Failed.
-    pub ended: bool,
+    pub(crate) ended: bool,
     /// The exit code of the first container that ended.
-    pub exit_code: Option<i32>,
+    pub(crate) exit_code: Option<i32>,
 }
 
 impl PodView {
     /// Index key of a pod by a label's value in its namespace.
-    pub fn index(namespace: &str, value: &str) -> String {
+    pub(crate) fn index(namespace: &str, value: &str) -> String {
         format!("{namespace}/{value}")
     }
 
     /// The view of a pod, with the values of those labels.
-    pub fn of(pod: Pod, labels: &[&str]) -> Self {
+    pub(crate) fn new(pod: Pod, labels: &[&str]) -> Self {
         let Pod { metadata, status } = pod;
         let mut own = metadata.labels.unwrap_or_default();
         let values = labels.iter().map(|key| own.remove(*key).map(Into::into));
@@ -131,7 +125,7 @@ impl PodView {
     }
 
     /// The value of the requested label at this position, counted from 0.
-    pub fn label(&self, place: usize) -> Option<&str> {
+    pub(crate) fn label(&self, place: usize) -> Option<&str> {
         self.labels.get(place)?.as_deref()
     }
 }
@@ -146,7 +140,7 @@ mod tests {
     const LABELS: &[&str] = &["app", "memcached_cr"];
 
     fn view(pod: &Value) -> PodView {
-        PodView::of(serde_json::from_str(&pod.to_string()).unwrap(), LABELS)
+        PodView::new(serde_json::from_str(&pod.to_string()).unwrap(), LABELS)
     }
 
     fn pod(phase: &str, ready: &str) -> Value {

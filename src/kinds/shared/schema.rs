@@ -9,7 +9,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 /// Adjusts a derived CRD: no `spec` that the schema requires (the webhook rejects its absence, with
 /// its complete list of errors), conditions keyed by their type, descriptions in one piece, our
 /// label.
-pub fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+pub(crate) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut();
         if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {

@@ -2,61 +2,53 @@
 
 use serde::Deserialize;
 
-use super::decision::Trouble;
+use super::parent::Trouble;
 use super::view::ChildView;
 
 /// Reason of `Degraded`, and the Deployment controller's own reason of `Progressing`: no progress
 /// within `progressDeadlineSeconds`.
-pub const DEADLINE: &str = "ProgressDeadlineExceeded";
+pub(crate) const DEADLINE: &str = "ProgressDeadlineExceeded";
 /// Reason of `Degraded`, and the Deployment's condition: the API server rejects its pods, for
 /// example because of a quota.
-pub const REFUSED: &str = "ReplicaFailure";
+pub(crate) const REFUSED: &str = "ReplicaFailure";
 
 /// The fields of a Deployment that are read.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DeploymentView {
-    /// `metadata.generation`.
-    pub generation: Option<i64>,
-    /// `status`.
-    pub status: DeploymentStatus,
+pub(crate) struct DeploymentView {
+    pub(crate) generation: Option<i64>,
+    pub(crate) status: DeploymentStatus,
 }
 
 /// The status of a Deployment. An absent number is 0, as in Kubernetes' own type.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-pub struct DeploymentStatus {
+pub(crate) struct DeploymentStatus {
     /// The generation that the status belongs to.
-    pub observed_generation: Option<i64>,
-    /// All pods.
-    pub replicas: i32,
+    pub(crate) observed_generation: Option<i64>,
+    pub(crate) replicas: i32,
     /// Pods of the current template.
-    pub updated_replicas: i32,
+    pub(crate) updated_replicas: i32,
     /// Ready pods.
-    pub ready_replicas: i32,
+    pub(crate) ready_replicas: i32,
     /// Pods that have been ready for `minReadySeconds`.
-    pub available_replicas: i32,
-    /// Its conditions.
-    pub conditions: Vec<Condition>,
+    pub(crate) available_replicas: i32,
+    pub(crate) conditions: Vec<Condition>,
 }
 
 /// A condition of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Condition {
-    /// `type`.
+pub(crate) struct Condition {
     #[serde(rename = "type")]
-    pub type_: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    /// CamelCase reason.
-    pub reason: String,
-    /// Message.
-    pub message: String,
+    pub(crate) type_: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
 }
 
 impl DeploymentView {
     /// Decodes the status of this child.
-    pub fn of(child: &ChildView) -> Self {
+    pub(crate) fn new(child: &ChildView) -> Self {
         Self {
             generation: child.generation,
             status: child.status(),
@@ -64,30 +56,30 @@ impl DeploymentView {
     }
 
     /// The condition of that type.
-    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+    pub(crate) fn condition(&self, type_: &str) -> Option<&Condition> {
         let mut conditions = self.status.conditions.iter();
         conditions.find(|said| said.type_ == type_)
     }
 
     /// Whether the Deployment controller has observed the current spec.
-    pub fn is_observed(&self) -> bool {
+    pub(crate) fn is_observed(&self) -> bool {
         self.status.observed_generation >= self.generation
     }
 
     /// The `Progressing` condition, if the deadline was exceeded.
-    pub fn stuck(&self) -> Option<&Condition> {
+    pub(crate) fn stuck(&self) -> Option<&Condition> {
         let said = self.condition("Progressing")?;
         (said.status == "False" && said.reason == DEADLINE).then_some(said)
     }
 
     /// Whether the Deployment is paused.
-    pub fn is_paused(&self) -> bool {
+    pub(crate) fn is_paused(&self) -> bool {
         let said = self.condition("Progressing");
         said.is_some_and(|said| said.reason == "DeploymentPaused")
     }
 
     /// Why pods are missing although the Deployment is as desired.
-    pub fn trouble(&self) -> Option<Trouble> {
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
         let refused = self.condition(REFUSED).filter(|said| said.status == "True");
         let (reason, said) = match refused {
             Some(said) => (REFUSED, said),

@@ -13,30 +13,27 @@ use my_operator_runtime::reconcile::raw::{Object, Raw};
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
 /// The label that separates the children of one kind from those of another.
-pub const COMPONENT: &str = "app.kubernetes.io/component";
+pub(crate) const COMPONENT: &str = "app.kubernetes.io/component";
 
 /// What the cache holds of a parent.
 #[derive(Clone, Debug)]
-pub struct ParentView {
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub version: String,
+pub(crate) struct ParentView {
+    pub(crate) uid: String,
+    pub(crate) version: String,
     /// `metadata.generation`.
-    pub generation: Option<i64>,
+    pub(crate) generation: Option<i64>,
     /// It is being deleted.
-    pub deleting: bool,
-    /// Annotations.
-    pub annotations: BTreeMap<String, String>,
+    pub(crate) deleting: bool,
+    pub(crate) annotations: BTreeMap<String, String>,
     /// The spec as stored.
-    pub spec: Raw,
+    pub(crate) spec: Raw,
     /// The status as stored.
-    pub status: Raw,
+    pub(crate) status: Raw,
 }
 
 impl ParentView {
     /// The view of an object.
-    pub fn of<K>(object: Object<K>) -> Self {
+    pub(crate) fn new<K>(object: Object<K>) -> Self {
         let metadata = object.metadata;
         Self {
             uid: metadata.uid.unwrap_or_default(),
@@ -52,45 +49,34 @@ impl ParentView {
 
 /// What controls a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Belongs {
+pub(crate) enum Belongs {
     /// The object of that name and UID.
-    To {
-        /// The object's name.
-        name: String,
-        /// The object's UID.
-        uid: String,
-    },
+    To { name: String, uid: String },
     /// Nothing controls it. We created it for the object of that name.
-    Orphan {
-        /// The object's name.
-        name: String,
-    },
+    Orphan { name: String },
     /// Foreign: not controlled by an object of this kind, and not created by us.
     Foreign,
 }
 
 /// What the cache holds of a child.
 #[derive(Clone, Debug)]
-pub struct ChildView {
-    /// `metadata.name`.
-    pub name: String,
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub version: String,
+pub(crate) struct ChildView {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) version: String,
     /// `metadata.generation`. The status may belong to an earlier one.
-    pub generation: Option<i64>,
+    pub(crate) generation: Option<i64>,
     /// What controls it.
-    pub belongs: Belongs,
+    pub(crate) belongs: Belongs,
     /// It is being deleted.
-    pub deleting: bool,
+    pub(crate) deleting: bool,
     /// `metadata.creationTimestamp`.
-    pub created: Option<DateTime<Utc>>,
+    pub(crate) created: Option<DateTime<Utc>>,
     /// `spec.suspend`, which Jobs have.
-    pub suspended: bool,
+    pub(crate) suspended: bool,
     /// Hash of the fields that are ours and that others could change. Versions that differ only in
     /// status have the same print.
-    pub print: u64,
+    pub(crate) print: u64,
     status: Raw,
 }
 
@@ -101,7 +87,7 @@ struct Suspendable {
 
 impl ChildView {
     /// The view of a child whose owner has the kind `P`.
-    pub fn of<P: Resource<DynamicType = ()>, C>(object: Object<C>) -> Self {
+    pub(crate) fn new<P: Resource<DynamicType = ()>, C>(object: Object<C>) -> Self {
         let metadata = object.metadata;
         let (labels, annotations) = (metadata.labels, metadata.annotations);
         let owners = metadata.owner_references.unwrap_or_default();
@@ -151,7 +137,7 @@ impl ChildView {
     }
 
     /// The name of the object that controls it, or did.
-    pub fn owner(&self) -> Option<&str> {
+    pub(crate) fn owner(&self) -> Option<&str> {
         match &self.belongs {
             Belongs::To { name, .. } | Belongs::Orphan { name } => Some(name),
             Belongs::Foreign => None,
@@ -159,7 +145,7 @@ impl ChildView {
     }
 
     /// The UID of the object that controls it.
-    pub fn owner_uid(&self) -> Option<&str> {
+    pub(crate) fn owner_uid(&self) -> Option<&str> {
         match &self.belongs {
             Belongs::To { uid, .. } => Some(uid),
             Belongs::Orphan { .. } | Belongs::Foreign => None,
@@ -167,14 +153,14 @@ impl ChildView {
     }
 
     /// Its status, empty if it has none. The API server has validated it.
-    pub fn status<T: DeserializeOwned + Default>(&self) -> T {
+    pub(crate) fn status<T: DeserializeOwned + Default>(&self) -> T {
         let read: Result<Option<T>, _> = serde_json::from_str(self.status.text());
         read.ok().flatten().unwrap_or_default()
     }
 }
 
 /// Annotation of a child that names its object, and so identifies an orphan.
-pub fn owner_annotation<P: Resource<DynamicType = ()>>() -> String {
+pub(crate) fn owner_annotation<P: Resource<DynamicType = ()>>() -> String {
     format!("{}/owner", P::group(&()))
 }
 

@@ -2,7 +2,7 @@
 
 use chrono::TimeDelta;
 
-use super::Wrong;
+use crate::error::Misread;
 
 /// Nanoseconds of each unit. The micro sign and the Greek letter both mean millionths.
 const UNITS: [(&str, u64); 8] = [
@@ -22,7 +22,7 @@ const TOO_LONG: &str = "a time span may not be longer than 292 years";
 
 /// Parses a duration such as `1h30m`, truncated to whole seconds and at least one, as the module
 /// does it: even a negative one means a second.
-pub(super) fn read(text: &str) -> Result<TimeDelta, Wrong> {
+pub(crate) fn read(text: &str) -> Result<TimeDelta, Misread> {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let mut rest = unsigned;
     let here = |rest: &str| text.chars().count() - rest.chars().count();

@@ -4,80 +4,66 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::batch::v1::{JobCondition, JobStatus};
 
 use super::crd::{FooBarStatus, Phase};
-use my_operator_runtime::reconcile::condition;
+use crate::kinds::shared::owned_child::KindStatus;
+use my_operator_runtime::reconcile::condition::{self, Condition};
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 
 /// The command of this generation ended with exit code 0.
-pub const COMPLETE: &str = "Complete";
+pub(crate) const COMPLETE: &str = "Complete";
 /// It ended otherwise, or its end was not observed.
-pub const FAILED: &str = "Failed";
+pub(crate) const FAILED: &str = "Failed";
 
 /// The reason of a Job that was suspended by hand.
-pub const SUSPENDED: &str = "Suspended";
+pub(crate) const SUSPENDED: &str = "Suspended";
+
+impl KindStatus for FooBarStatus {
+    fn common_fields(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
+        (&mut self.observed_generation, &mut self.conditions)
+    }
+}
 
 /// A Job that the object controls.
 #[derive(Clone, Debug, Default)]
-pub struct Job {
-    /// `metadata.uid`.
-    pub uid: String,
+pub(crate) struct Job {
+    pub(crate) uid: String,
     /// `metadata.generation`: above 1 if its spec was changed since its creation.
-    pub generation: Option<i64>,
-    /// `spec.suspend`.
-    pub suspended: bool,
-    /// Its status.
-    pub status: JobStatus,
+    pub(crate) generation: Option<i64>,
+    pub(crate) suspended: bool,
+    pub(crate) status: JobStatus,
 }
 
 impl Job {
     /// Whether it was suspended by hand: it was resumed before, or others changed it.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.suspended && self.generation.is_some_and(|generation| generation > 1)
     }
 }
 
 /// The pod of a Job.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pod {
+pub(crate) struct Pod {
     /// It runs.
-    pub running: bool,
+    pub(crate) running: bool,
     /// It has ended for good.
-    pub ended: bool,
+    pub(crate) ended: bool,
     /// The exit code of the command, if it has ended.
-    pub exit_code: Option<i32>,
+    pub(crate) exit_code: Option<i32>,
 }
 
 /// What is observed of the run of the current generation.
 #[derive(Clone, Debug, Default)]
-pub struct ObservedRun<'a> {
+pub(crate) struct ObservedRun<'a> {
     /// The name that its Job has, or would have.
-    pub job_name: String,
-    /// `metadata.generation`.
-    pub generation: Option<i64>,
+    pub(crate) job_name: String,
+    pub(crate) generation: Option<i64>,
     /// The Job of that name, if it exists and is the object's own.
-    pub job: Option<Job>,
+    pub(crate) job: Option<Job>,
     /// That Job is being deleted.
-    pub leaving: bool,
+    pub(crate) terminating: bool,
     /// The pod of that Job.
-    pub pod: Option<Pod>,
+    pub(crate) pod: Option<Pod>,
     /// Why the Job cannot be created or resumed, or is not read just now.
-    pub trouble: Option<&'a str>,
-}
-
-/// The UID of the one Job that may run the command under this name, if it is recorded.
-pub fn recorded<'a>(status: &'a FooBarStatus, job_name: &str) -> Option<&'a str> {
-    let uid = status.job_uid.as_deref()?;
-    (status.job_name.as_deref() == Some(job_name)).then_some(uid)
-}
-
-/// Whether a Job is resumed: it is the recorded one, and unmodified. A Job whose spec was changed
-/// was resumed before, or changed by others: resuming a Job that was suspended by hand would start
-/// the command again.
-pub fn may_start(
-    status: &FooBarStatus,
-    job_name: &str,
-    uid: &str,
-    generation: Option<i64>,
-) -> bool {
-    recorded(status, job_name) == Some(uid) && generation == Some(1)
+    pub(crate) trouble: Option<&'a str>,
 }
 
 /// The state of the current generation's run.
@@ -101,7 +87,7 @@ impl Outcome {
 }
 
 /// Writes what is observed into the status, and returns the phase if it changed.
-pub fn report(
+pub(crate) fn report(
     observed: &ObservedRun<'_>,
     status: &mut FooBarStatus,
     now: DateTime<Utc>,
@@ -121,7 +107,7 @@ pub fn report(
         .as_ref()
         .filter(|job| status.job_uid.as_ref() == Some(&job.uid));
     let outcome = match own {
-        Some(job) => of_job(observed, job, status.exit_code),
+        Some(job) => outcome_of_job(observed, job, status.exit_code),
         // A finished run stays as it was reported.
         None if before.is_some_and(Phase::is_final) => return None,
         None if status.job_uid.is_none() => Outcome::new(
@@ -131,7 +117,7 @@ pub fn report(
         ),
         // The Job was not read.
         None if observed.trouble.is_some() => return None,
-        None if observed.leaving => Outcome::new(
+        None if observed.terminating => Outcome::new(
             before.unwrap_or(Phase::Pending),
             "Terminating",
             format!("Job {name} is being deleted"),
@@ -152,13 +138,33 @@ pub fn report(
     status.phase.filter(|phase| before != Some(*phase))
 }
 
+/// The Event for the end of a run.
+pub(crate) fn finished_event(phase: Phase, status: &FooBarStatus) -> Option<NewEvent> {
+    let (severity, reason) = match phase {
+        Phase::Succeeded => (Severity::Normal, "Succeeded"),
+        Phase::Failed => (Severity::Warning, "Failed"),
+        Phase::Pending | Phase::Running => return None,
+    };
+    Some(NewEvent {
+        severity,
+        reason,
+        action: "RunCommand",
+        note: complete(status)?.message.clone(),
+    })
+}
+
+/// The condition that says how the run goes.
+pub(crate) fn complete(status: &FooBarStatus) -> Option<&Condition> {
+    condition::get(&status.conditions, COMPLETE)
+}
+
 /// Whether the Job of that status has succeeded.
-pub fn has_succeeded(job: &JobStatus) -> bool {
+pub(crate) fn has_succeeded(job: &JobStatus) -> bool {
     true_condition(job, COMPLETE).is_some()
 }
 
 /// Whether the Job of that status has ended: none of its pods runs any more.
-pub fn has_ended(job: &JobStatus) -> bool {
+pub(crate) fn has_ended(job: &JobStatus) -> bool {
     has_succeeded(job) || true_condition(job, FAILED).is_some()
 }
 
@@ -168,9 +174,8 @@ fn true_condition<'a>(job: &'a JobStatus, type_: &str) -> Option<&'a JobConditio
 }
 
 /// The outcome according to a Job of ours.
-fn of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Outcome {
+fn outcome_of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Outcome {
     let name = &observed.job_name;
-    let condition = |type_| true_condition(&job.status, type_);
     if has_succeeded(&job.status) {
         return Outcome {
             // Its one pod succeeded, which takes exit code 0.
@@ -192,33 +197,38 @@ fn of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Outcome 
     };
     // A Job fails after its pods: the observed pod is outdated.
     let late = exit_code.is_none() && observed.pod.is_some_and(|pod| !pod.ended);
-    if let Some(failed) = condition("Failed").filter(|_| !late) {
-        return match exit_code {
-            Some(code) => Outcome {
-                exit_code,
-                ..Outcome::new(
-                    Phase::Failed,
-                    "CommandFailed",
-                    format!(
-                        "the command ended with exit code {code}: kubectl logs job/{name} has its output"
-                    ),
-                )
-            },
-            None => Outcome::new(
-                Phase::Failed,
-                failed.reason.as_deref().unwrap_or("JobFailed"),
-                format!(
-                    "Job {name} failed without an exit code of the command: {}",
-                    failed
-                        .message
-                        .as_deref()
-                        .unwrap_or("its status does not say why")
-                ),
-            ),
-        };
+    let outcome = match true_condition(&job.status, FAILED) {
+        Some(failed) if !late => outcome_of_failed_job(name, failed, exit_code),
+        failed => outcome_of_unfinished_job(observed, job, exit_code.is_some() || failed.is_some()),
+    };
+    Outcome {
+        exit_code,
+        ..outcome
     }
-    let outcome = if job.is_held() {
-        Outcome::new(
+}
+
+/// The outcome of a Job with that condition `Failed`.
+fn outcome_of_failed_job(name: &str, failed: &JobCondition, exit_code: Option<i32>) -> Outcome {
+    if let Some(code) = exit_code {
+        let message = format!(
+            "the command ended with exit code {code}: kubectl logs job/{name} has its output"
+        );
+        return Outcome::new(Phase::Failed, "CommandFailed", message);
+    }
+    let why = failed.message.as_deref();
+    let why = why.unwrap_or("its status does not say why");
+    Outcome::new(
+        Phase::Failed,
+        failed.reason.as_deref().unwrap_or("JobFailed"),
+        format!("Job {name} failed without an exit code of the command: {why}"),
+    )
+}
+
+/// The outcome of a Job whose end is not known yet. `ending` says that its pod has ended.
+fn outcome_of_unfinished_job(observed: &ObservedRun<'_>, job: &Job, ending: bool) -> Outcome {
+    let name = &observed.job_name;
+    let (phase, reason, message) = if job.is_held() {
+        (
             Phase::Pending,
             SUSPENDED,
             format!(
@@ -226,28 +236,25 @@ fn of_job(observed: &ObservedRun<'_>, job: &Job, known: Option<i32>) -> Outcome 
             ),
         )
     } else if observed.pod.is_some_and(|pod| pod.running) {
-        Outcome::new(
+        (
             Phase::Running,
             "Running",
             format!("Job {name} runs the command"),
         )
-    } else if exit_code.is_some() || condition("Failed").is_some() {
-        Outcome::new(
+    } else if ending {
+        (
             Phase::Running,
             "Ending",
             format!("the command has ended, and Job {name} has yet to say so"),
         )
     } else {
-        Outcome::new(
+        (
             Phase::Pending,
             "Starting",
             format!("Job {name} has no pod that runs yet: kubectl describe job/{name} shows more"),
         )
     };
-    Outcome {
-        exit_code,
-        ..outcome
-    }
+    Outcome::new(phase, reason, message)
 }
 
 fn set_conditions(
@@ -467,7 +474,7 @@ mod tests {
             }
         }
         let leaving = ObservedRun {
-            leaving: true,
+            terminating: true,
             ..observed(None, None)
         };
         let expected = (Phase::Running, None, "Terminating".to_owned());
@@ -522,24 +529,5 @@ mod tests {
         let complete = condition::get(&status.conditions, COMPLETE).unwrap();
         assert_eq!(complete.message, "exceeded quota");
         assert_eq!(report(&observed, &mut status, NOW), None);
-    }
-
-    #[test]
-    fn a_job_is_let_go_once() {
-        let status = going(Phase::Pending);
-        for (name, uid, generation, start) in [
-            ("x-3", "u", Some(1), true),
-            ("x-3", "u", Some(2), false),
-            ("x-3", "u", None, false),
-            ("x-3", "other", Some(1), false),
-            ("x-4", "u", Some(1), false),
-        ] {
-            assert_eq!(
-                may_start(&status, name, uid, generation),
-                start,
-                "{name} {uid}"
-            );
-        }
-        assert!(!may_start(&FooBarStatus::default(), "x-3", "", Some(1)));
     }
 }

@@ -1,16 +1,63 @@
-//! The CronJob of a CronTab.
+//! What a CronTab asks for: the desired CronJob.
 
+use k8s_openapi::api::batch::v1::CronJob;
 use serde_json::{Value, json};
 
-use super::crd::CronTabSpec;
+use super::admission::CronTabRules;
+use super::crd::{CronTabSpec, CronTabStatus};
+use super::status;
+use crate::kinds::shared::owned_child::{Desired, KeptEqual, Observation, Owner, Parent, Report};
 
 /// The container.
 const CONTAINER: &str = "crontab";
 /// The label with the CronTab's name on the CronJob, its Jobs and their pods: for `kubectl logs -l`.
-pub const CRONTAB: &str = "stable.example.com/crontab";
+const CRONTAB: &str = "stable.example.com/crontab";
+
+/// The kind, for the reconciler of owned children.
+#[derive(Debug)]
+pub(crate) struct CronTabs;
+
+impl Parent for CronTabs {
+    const NAME: &'static str = "crontab";
+    const CONFLICT: &'static str = "CronJobExists";
+
+    type Rules = CronTabRules;
+    type Child = CronJob;
+    type Lifecycle = KeptEqual;
+
+    fn desired(owner: &Owner<'_, Self>) -> Desired {
+        Desired {
+            name: owner.key.name.to_string(),
+            fields: fields(&owner.key.name, owner.spec),
+        }
+    }
+
+    fn report(observation: &Observation<'_, Self>, status: &mut CronTabStatus) -> Report {
+        let trouble = observation.trouble;
+        let observed = status::Observed {
+            spec: observation.owner.spec,
+            generation: observation.owner.generation,
+            cronjob: observation.child.map(|child| status::ObservedCronJob {
+                created: child.created,
+                status: child.status(),
+            }),
+            trouble: trouble.map(|trouble| (trouble.reason, trouble.message.as_str())),
+            now: observation.now,
+        };
+        Report {
+            requeue_at: status::report(&observed, status),
+            ..Report::default()
+        }
+    }
+
+    /// The CronJob runs on unchanged, but the next run is no longer computed: it would soon be in the past.
+    fn rejected(status: &mut CronTabStatus) {
+        status.next_schedule_time = None;
+    }
+}
 
 /// The fields of the CronJob that are ours, from a defaulted spec.
-pub fn desired(name: &str, spec: &CronTabSpec) -> Value {
+fn fields(name: &str, spec: &CronTabSpec) -> Value {
     let labels = json!({CRONTAB: name});
     let mut container = json!({"name": CONTAINER, "image": spec.image});
     // An empty command counts as none, for the API server too.
@@ -47,12 +94,12 @@ pub fn desired(name: &str, spec: &CronTabSpec) -> Value {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use k8s_openapi::api::batch::v1::CronJob;
+    use chrono::DateTime;
 
     use super::*;
 
     fn cronjob(spec: Value) -> Value {
-        desired("x", &serde_json::from_value(spec).unwrap())
+        fields("x", &serde_json::from_value(spec).unwrap())
     }
 
     #[test]
@@ -87,5 +134,19 @@ mod tests {
             let container = cronjob.pointer("/spec/jobTemplate/spec/template/spec/containers/0");
             assert!(container.unwrap().get("command").is_none());
         }
+    }
+
+    #[test]
+    fn a_rejected_spec_clears_the_next_schedule_time() {
+        let mut status = CronTabStatus {
+            replicas: Some(2),
+            next_schedule_time: Some(DateTime::UNIX_EPOCH),
+            last_schedule_time: Some(DateTime::UNIX_EPOCH),
+            ..CronTabStatus::default()
+        };
+        CronTabs::rejected(&mut status);
+        assert_eq!(status.next_schedule_time, None);
+        assert_eq!(status.replicas, Some(2));
+        assert_eq!(status.last_schedule_time, Some(DateTime::UNIX_EPOCH));
     }
 }

@@ -1,11 +1,4 @@
-//! What `spec.cronSpec` may say, and when it is next due, with the semantics of Kubernetes' own CronJob.
-//!
-//! The API server and the CronJob controller read a schedule with `ParseStandard` of the Go module
-//! `github.com/robfig/cron/v3`. What that accepts is accepted here and means the same, so this
-//! parser and the search in [`next`] follow its source; `tests/oracle/cron.rs` tests both against it. Crates
-//! that read cron differ from it in what they take and in what becomes of the hour that a change of
-//! the clocks skips or repeats, and a NEXT that differs from what the controller does is worse than
-//! none.
+//! The grammar of schedules, as `ParseStandard` of the Go module `github.com/robfig/cron/v3` reads them.
 //!
 //! ```text
 //! schedule = five fields, or @yearly @annually @monthly @weekly @daily @midnight @hourly,
@@ -22,61 +15,13 @@
 //! lone comma); days that no month has (30 February), with which the controller would never start
 //! anything; the Turkish capital that Go takes for the `i` of `fri`.
 
-mod every;
-mod next;
-
-use std::fmt;
-
-use chrono::{DateTime, TimeDelta, Utc};
-
-use super::zone::Zone;
-use my_operator_admission::faults::cut;
+use crate::error::{Misread, ScheduleError};
+use crate::every;
+use crate::fields::{Fields, STAR};
+use crate::schedule::Schedule;
 
 /// The maximum length in bytes. Every minute, hour, day, month and weekday by its number fit twice.
 pub const MAX_LEN: usize = 1024;
-
-/// The bit that a `*` or `?` sets in a field besides all values, for the day rules.
-const STAR: u64 = 1 << 63;
-
-/// When to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Schedule {
-    /// Whenever clocks show what the fields say.
-    Fields(Fields),
-    /// Each time that this has passed: whole seconds, at least one.
-    Every(TimeDelta),
-}
-
-/// The five fields, each as a set of bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fields {
-    minute: u64,
-    hour: u64,
-    day_of_month: u64,
-    month: u64,
-    day_of_week: u64,
-}
-
-/// What is wrong with a schedule, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScheduleFault {
-    /// The position in characters, starting at 1.
-    pub character: usize,
-    /// The field, if the error is in one.
-    pub field: Option<&'static str>,
-    /// What is wrong there.
-    pub problem: String,
-}
-
-impl fmt::Display for ScheduleFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.field {
-            Some(field) => write!(f, "at character {} ({field}): ", self.character)?,
-            None => write!(f, "at character {}: ", self.character)?,
-        }
-        f.write_str(&self.problem)
-    }
-}
 
 /// The bounds of a field.
 struct Bounds {
@@ -129,70 +74,67 @@ const BOUNDS: [Bounds; 5] = [
     },
 ];
 
-/// The days of each month in a leap year.
-const DAYS: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-
 /// Parses a schedule of at most [`MAX_LEN`] bytes.
 ///
 /// # Errors
 /// The first thing that is wrong in each field, or the one that is wrong with the whole.
-pub fn parse(text: &str) -> Result<Schedule, Vec<ScheduleFault>> {
-    let whole = |character, problem: &str| {
-        vec![ScheduleFault {
+pub fn parse(text: &str) -> Result<Schedule, Vec<ScheduleError>> {
+    let whole = |(character, problem)| {
+        vec![ScheduleError {
             character,
             field: None,
-            problem: problem.to_owned(),
+            problem,
         }]
     };
     if text.len() > MAX_LEN {
-        return Err(whole(
-            1,
-            &format!("may not be more than {MAX_LEN} bytes long"),
-        ));
+        let problem = format!("may not be more than {MAX_LEN} bytes long");
+        return Err(whole((1, problem)));
     }
     if let Some(at) = text.find("TZ") {
         let at = text[..at].strip_suffix("CRON_").map_or(at, str::len);
-        return Err(whole(
-            text[..at].chars().count() + 1,
-            "a time zone is not taken here: name it in spec.timeZone",
-        ));
+        let problem = "a time zone is not taken here: name it in spec.timeZone".to_owned();
+        return Err(whole((text[..at].chars().count() + 1, problem)));
     }
     if text.starts_with('@') {
-        return descriptor(text).map_err(|(character, problem)| whole(character, &problem));
+        return descriptor(text).map_err(whole);
     }
-    let found = fields(text);
+    let five = split_into_five(text).map_err(whole)?;
+    parse_fields(five).map(Schedule::Fields)
+}
+
+/// The five fields, and the position of each in characters.
+fn split_into_five(text: &str) -> Result<[(usize, &str); 5], Misread> {
+    let found = split_at_blanks(text);
     if let Some((character, _)) = found.get(BOUNDS.len()) {
-        return Err(whole(
-            *character,
-            &format!(
-                "found {} fields, and nothing is expected after the five of minute, hour, day of month, month and day of week (there is none for seconds)",
-                found.len()
-            ),
-        ));
+        let problem = format!(
+            "found {} fields, and nothing is expected after the five of minute, hour, day of month, month and day of week (there is none for seconds)",
+            found.len()
+        );
+        return Err((*character, problem));
     }
-    let Ok(five) = <[(usize, &str); 5]>::try_from(found.as_slice()) else {
-        return Err(whole(
-            text.chars().count() + 1,
-            &format!(
-                "expected the five fields minute, hour, day of month, month and day of week, or a word such as @daily; found {}",
-                match found.len() {
-                    1 => "1 field".to_owned(),
-                    n => format!("{n} fields"),
-                }
-            ),
-        ));
-    };
-    let mut faults = Vec::new();
+    <[(usize, &str); 5]>::try_from(found.as_slice()).map_err(|_| {
+        let count = match found.len() {
+            1 => "1 field".to_owned(),
+            n => format!("{n} fields"),
+        };
+        let problem = format!(
+            "expected the five fields minute, hour, day of month, month and day of week, or a word such as @daily; found {count}"
+        );
+        (text.chars().count() + 1, problem)
+    })
+}
+
+fn parse_fields(five: [(usize, &str); 5]) -> Result<Fields, Vec<ScheduleError>> {
+    let mut errors = Vec::new();
     let mut bits = [0; 5];
     for ((bits, bounds), (character, field)) in bits.iter_mut().zip(&BOUNDS).zip(five) {
-        let read = set(field, bounds).map_err(|(before, problem)| ScheduleFault {
-            character: character + before,
-            field: Some(bounds.name),
-            problem,
-        });
-        match read {
-            Ok(set) => *bits = set,
-            Err(fault) => faults.push(fault),
+        match values(field, bounds) {
+            Ok(values) => *bits = values,
+            Err((before, problem)) => errors.push(ScheduleError {
+                character: character + before,
+                field: Some(bounds.name),
+                problem,
+            }),
         }
     }
     let [minute, hour, day_of_month, month, day_of_week] = bits;
@@ -203,22 +145,22 @@ pub fn parse(text: &str) -> Result<Schedule, Vec<ScheduleFault>> {
         month,
         day_of_week,
     };
-    if faults.is_empty() && !fields.has_a_day() {
-        faults.push(ScheduleFault {
+    if errors.is_empty() && !fields.has_a_day() {
+        errors.push(ScheduleError {
             character: five[2].0,
             field: Some(BOUNDS[2].name),
             problem: "no month that is named has such a day, so it would never run".to_owned(),
         });
     }
-    if faults.is_empty() {
-        Ok(Schedule::Fields(fields))
+    if errors.is_empty() {
+        Ok(fields)
     } else {
-        Err(faults)
+        Err(errors)
     }
 }
 
 /// The texts between blanks, and the position of each in characters.
-fn fields(text: &str) -> Vec<(usize, &str)> {
+fn split_at_blanks(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     let (mut character, mut start) = (0, None);
     for (at, c) in text.char_indices() {
@@ -238,11 +180,8 @@ fn fields(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// The position of an error, in characters from the start of the parsed text, and the error.
-type Wrong = (usize, String);
-
 /// The values of a field.
-fn set(field: &str, bounds: &Bounds) -> Result<u64, Wrong> {
+fn values(field: &str, bounds: &Bounds) -> Result<u64, Misread> {
     let (mut bits, mut before) = (0, 0);
     for part in field.split(',') {
         if !part.is_empty() {
@@ -257,46 +196,31 @@ fn set(field: &str, bounds: &Bounds) -> Result<u64, Wrong> {
 }
 
 /// The values of a part of a field.
-fn range(part: &str, bounds: &Bounds) -> Result<u64, Wrong> {
+fn range(part: &str, bounds: &Bounds) -> Result<u64, Misread> {
     let mut pieces = part.split('/');
-    let values = pieces.next().unwrap_or_default();
+    let span = pieces.next().unwrap_or_default();
     let step = pieces.next();
-    let at_step = values.chars().count() + 1;
     if pieces.next().is_some() {
         return Err((0, format!("{:?} has more than one /", cut(part, 20))));
     }
-    let mut ends = values.split('-');
-    let first = ends.next().unwrap_or_default();
-    let second = ends.next();
     // What follows the hyphen of `*-5` has no effect.
-    let star = matches!(first, "*" | "?");
+    let star = matches!(span.split('-').next(), Some("*" | "?"));
     let (start, mut end) = if star {
         (bounds.least, bounds.most)
     } else {
-        let start = value(first, bounds).map_err(|problem| (0, problem))?;
-        let end = match second {
-            None => start,
-            Some(second) => {
-                let at = first.chars().count() + 1;
-                value(second, bounds).map_err(|problem| (at, problem))?
-            }
-        };
-        if ends.next().is_some() {
-            return Err((0, format!("{:?} has more than one -", cut(part, 20))));
-        }
-        (start, end)
+        ends(part, span, bounds)?
     };
     let step = match step {
         None => 1,
         Some(text) => {
-            if second.is_none() {
+            if !span.contains('-') {
                 end = bounds.most;
             }
             let step = number(text).filter(|step| *step > 0);
             step.ok_or_else(|| {
                 let text = cut(text, 20);
                 (
-                    at_step,
+                    span.chars().count() + 1,
                     format!("a step must be a number of 1 or more, not {text:?}"),
                 )
             })?
@@ -312,6 +236,24 @@ fn range(part: &str, bounds: &Bounds) -> Result<u64, Wrong> {
         next = value.checked_add(step);
     }
     Ok(bits)
+}
+
+/// The first and the last value of `5` or `1-5`, the values of that part of a field.
+fn ends(part: &str, span: &str, bounds: &Bounds) -> Result<(u64, u64), Misread> {
+    let mut ends = span.split('-');
+    let first = ends.next().unwrap_or_default();
+    let start = value(first, bounds).map_err(|problem| (0, problem))?;
+    let end = match ends.next() {
+        None => start,
+        Some(second) => {
+            let at = first.chars().count() + 1;
+            value(second, bounds).map_err(|problem| (at, problem))?
+        }
+    };
+    if ends.next().is_some() {
+        return Err((0, format!("{:?} has more than one -", cut(part, 20))));
+    }
+    Ok((start, end))
 }
 
 /// A value by its number or its name, within the bounds.
@@ -344,7 +286,7 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// A word that begins with `@`.
-fn descriptor(text: &str) -> Result<Schedule, Wrong> {
+fn descriptor(text: &str) -> Result<Schedule, Misread> {
     let all = |bounds: &Bounds| (bounds.least..=bounds.most).fold(STAR, |bits, n| bits | 1 << n);
     let [_, every_hour, every_day, every_month, every_weekday] = BOUNDS.each_ref().map(all);
     let mut fields = Fields {
@@ -378,37 +320,11 @@ fn descriptor(text: &str) -> Result<Schedule, Wrong> {
     Ok(Schedule::Fields(fields))
 }
 
-impl Fields {
-    /// Whether any day matches: the calendar of a leap year is enough to find out.
-    fn has_a_day(&self) -> bool {
-        // A matching day of the week comes in every month.
-        let any_day_of_month = self.day_of_month & STAR != 0;
-        let any_weekday = self.day_of_week & STAR != 0;
-        any_day_of_month
-            || !any_weekday
-            || (1..).zip(DAYS).any(|(month, days)| {
-                self.month >> month & 1 == 1
-                    && (1..=days).any(|day| self.day_of_month >> day & 1 == 1)
-            })
-    }
-}
-
-impl Schedule {
-    /// The first instant after `now` at which it is due, by the clocks of that zone; `None` if
-    /// there is none within five years, which only happens to 29 February, around a year such as
-    /// 2100.
-    ///
-    /// Durations count from `since`: the last start, or the creation of the CronJob.
-    pub fn next(
-        &self,
-        zone: &Zone,
-        since: DateTime<Utc>,
-        now: DateTime<Utc>,
-    ) -> Option<DateTime<Utc>> {
-        match self {
-            Self::Fields(fields) => next::fields(fields, zone, now),
-            Self::Every(span) => next::span(*span, since, now),
-        }
+/// The first `most` characters, followed by `...` if the text is longer: user input goes into messages.
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", &text[..end]),
     }
 }
 

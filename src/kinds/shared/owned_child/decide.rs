@@ -1,29 +1,23 @@
-//! What to do with a child, as a pure function of what is observed.
+//! The decision: what to do next with a child, as a pure function of what is observed.
+//!
+//! A pass asks again after each call, with the outcome of the call: a live read, a write that
+//! succeeded, or one that failed.
 
 use chrono::{DateTime, Utc};
+use serde_json::Value;
 
-use super::DriftPolicy;
+use super::parent::DriftPolicy;
 use super::view::{Belongs, ChildView};
-
-/// Why a child is not in the desired state.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
-    /// CamelCase reason.
-    pub reason: &'static str,
-    /// Message.
-    pub message: String,
-}
 
 /// What is known of the child with the name in the spec.
 #[derive(Clone, Copy, Debug)]
-pub enum Found<'a> {
+pub(crate) enum Found<'a> {
     /// The cache has none. It may lag, and it never holds foreign objects.
     Unknown,
     /// By a live read there is none.
     Absent,
     /// The child, from the cache or from a live read.
     There {
-        /// The child.
         child: &'a ChildView,
         /// Whether it comes from a live read.
         live: bool,
@@ -32,30 +26,46 @@ pub enum Found<'a> {
 
 /// Input of the decision.
 #[derive(Debug)]
-pub struct Observed<'a> {
+pub(crate) struct Observed<'a> {
     /// The object's UID.
-    pub uid: &'a str,
+    pub(crate) uid: &'a str,
     /// The object's name.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// Hash of the desired child.
-    pub wanted: u64,
+    pub(crate) wanted: u64,
     /// Whether to create an absent child.
-    pub create: bool,
+    pub(crate) create: bool,
     /// What to do with an existing child.
-    pub policy: &'a DriftPolicy,
+    pub(crate) policy: &'a DriftPolicy,
     /// The child of that name.
-    pub found: Found<'a>,
+    pub(crate) found: Found<'a>,
+    /// The last write of this pass failed, and nothing that was done since made up for it.
+    pub(crate) failed: Option<&'a FailedWrite>,
     /// What was applied last: the hash of the body, and the print of the child that resulted.
-    pub applied: Option<(u64, u64)>,
+    pub(crate) applied: Option<(u64, u64)>,
     /// The object controlled a child of that name when it was last observed.
-    pub known: bool,
+    pub(crate) known: bool,
     /// Before this time nothing is written, and no live read looks for foreign children.
-    pub not_before: Option<DateTime<Utc>>,
+    pub(crate) not_before: Option<DateTime<Utc>>,
+}
+
+/// A failed write of the child, as far as the next step depends on it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FailedWrite {
+    /// The API server rejected a list with an entry of another client. This patch replaces the
+    /// list. `None` once it was tried.
+    pub(crate) list_patch: Option<Value>,
+    /// The child was absent, and another client may have created one since the read. False once
+    /// it was read again.
+    pub(crate) name_may_be_taken: bool,
+    /// The API server's message, if a user has to fix the cause. Without one it is left to the
+    /// backoff of the queue.
+    pub(crate) refusal: Option<String>,
 }
 
 /// What to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Decision {
     /// Nothing more can be done.
     UpToDate,
     /// Wait until then.
@@ -64,10 +74,16 @@ pub enum Decision {
     GetLive,
     /// Create the child.
     Create,
-    /// Apply the desired state to the child.
+    /// Bring the child to the desired state, as its [`DriftPolicy`] says.
     Apply,
     /// The same for an orphan.
     Adopt,
+    /// Replace the list that made the API server reject the write.
+    ReplaceList(Value),
+    /// The API server rejects the write, with this message: wait with backoff.
+    Refused(String),
+    /// End the pass with the error of the write.
+    Fail,
     /// The child is foreign.
     Conflict {
         /// Whether the watch has it, and so delivers its deletion.
@@ -80,55 +96,95 @@ pub enum Decision {
     },
 }
 
-/// The decision.
-pub fn decide(observed: &Observed<'_>) -> Decision {
-    let unless_waiting =
-        |decision: Decision| observed.not_before.map_or(decision, Decision::WaitUntil);
+/// Decides what to do next with the child of the desired name.
+pub(crate) fn decide(observed: &Observed<'_>) -> Decision {
+    if let Some(failed) = observed.failed {
+        return after_failure(failed);
+    }
     match observed.found {
-        // The watch does not show a child of ours whose labels were removed.
+        // The watch does not show a child of ours whose labels were removed. It is read even during
+        // a backoff, since otherwise the status would say that there is none.
         Found::Unknown if observed.known => Decision::GetLive,
-        Found::Unknown => unless_waiting(Decision::GetLive),
-        Found::Absent if observed.create => unless_waiting(Decision::Create),
+        Found::Unknown => unless_waiting(observed, Decision::GetLive),
+        Found::Absent if observed.create => unless_waiting(observed, Decision::Create),
         Found::Absent => Decision::UpToDate,
-        Found::There { child, live } => match &child.belongs {
-            Belongs::To { uid, .. } if uid == observed.uid => {
-                if child.deleting {
-                    Decision::AwaitEnd { watched: !live }
-                } else {
-                    let rests = match observed.policy {
-                        DriftPolicy::Equal => {
-                            observed.applied == Some((observed.wanted, child.print))
-                        }
-                        DriftPolicy::Leave => true,
-                        DriftPolicy::Patch(_) => false,
-                    };
-                    if rests {
-                        Decision::UpToDate
-                    } else {
-                        unless_waiting(Decision::Apply)
-                    }
-                }
+        Found::There { child, live } => with_child(observed, child, !live),
+    }
+}
+
+/// What a failed write leads to: first what may make up for it, then the backoff.
+fn after_failure(failed: &FailedWrite) -> Decision {
+    if let Some(patch) = &failed.list_patch {
+        Decision::ReplaceList(patch.clone())
+    } else if failed.name_may_be_taken {
+        Decision::GetLive
+    } else {
+        let refusal = failed.refusal.clone();
+        refusal.map_or(Decision::Fail, Decision::Refused)
+    }
+}
+
+/// `watched` says whether the child comes from the watch, which then delivers its deletion.
+fn with_child(observed: &Observed<'_>, child: &ChildView, watched: bool) -> Decision {
+    let leave = *observed.policy == DriftPolicy::Leave;
+    match &child.belongs {
+        Belongs::To { uid, .. } if uid == observed.uid => {
+            if child.deleting {
+                Decision::AwaitEnd { watched }
+            } else if is_as_desired(observed, child) {
+                Decision::UpToDate
+            } else {
+                unless_waiting(observed, Decision::Apply)
             }
-            Belongs::Orphan { name }
-                if name == observed.name && *observed.policy != DriftPolicy::Leave =>
-            {
-                if child.deleting {
-                    Decision::AwaitEnd { watched: !live }
-                } else {
-                    unless_waiting(Decision::Adopt)
-                }
+        }
+        Belongs::Orphan { name } if name == observed.name && !leave => {
+            if child.deleting {
+                Decision::AwaitEnd { watched }
+            } else {
+                unless_waiting(observed, Decision::Adopt)
             }
-            // No child is wanted.
-            _ if !observed.create => Decision::UpToDate,
-            // Controlled by an earlier object of this name.
-            Belongs::To { name, .. } if name == observed.name => {
-                Decision::AwaitEnd { watched: !live }
-            }
-            // Controlled by another object, or by something else.
-            Belongs::To { .. } | Belongs::Orphan { .. } | Belongs::Foreign => {
-                Decision::Conflict { watched: !live }
-            }
-        },
+        }
+        // No child is wanted.
+        _ if !observed.create => Decision::UpToDate,
+        // Controlled by an earlier object of this name.
+        Belongs::To { name, .. } if name == observed.name => Decision::AwaitEnd { watched },
+        // Controlled by another object, or by something else.
+        Belongs::To { .. } | Belongs::Orphan { .. } | Belongs::Foreign => {
+            Decision::Conflict { watched }
+        }
+    }
+}
+
+/// Whether there is nothing to write to a child of ours. Without an apply of this process that is
+/// not known: the API server alone knows the defaults, so the apply compares.
+fn is_as_desired(observed: &Observed<'_>, child: &ChildView) -> bool {
+    match observed.policy {
+        DriftPolicy::Equal => observed.applied == Some((observed.wanted, child.print)),
+        DriftPolicy::Leave => true,
+        DriftPolicy::Patch(_) => false,
+    }
+}
+
+fn unless_waiting(observed: &Observed<'_>, decision: Decision) -> Decision {
+    observed.not_before.map_or(decision, Decision::WaitUntil)
+}
+
+/// What to do with children of earlier names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cleanup {
+    /// There are none.
+    Nothing,
+    /// The API server rejected their deletion: wait until then.
+    WaitUntil(DateTime<Utc>),
+    Delete,
+}
+
+/// Decides what to do with that many children of earlier names.
+pub(crate) fn decide_cleanup(others: usize, not_before: Option<DateTime<Utc>>) -> Cleanup {
+    match (others, not_before) {
+        (0, _) => Cleanup::Nothing,
+        (_, Some(until)) => Cleanup::WaitUntil(until),
+        (_, None) => Cleanup::Delete,
     }
 }
 
@@ -163,7 +219,7 @@ mod tests {
         });
         change(&mut object);
         let object = serde_json::from_str(&object.to_string()).unwrap();
-        ChildView::of::<ConfigMap, Deployment>(object)
+        ChildView::new::<ConfigMap, Deployment>(object)
     }
 
     fn of<'a>(found: Found<'a>, change: impl FnOnce(&mut Observed<'a>)) -> Decision {
@@ -174,6 +230,7 @@ mod tests {
             create: true,
             policy: &DriftPolicy::Equal,
             found,
+            failed: None,
             applied: None,
             known: false,
             not_before: None,
@@ -337,5 +394,33 @@ mod tests {
                 Decision::WaitUntil(soon)
             );
         }
+    }
+
+    #[test]
+    fn after_a_failed_write_the_cause_is_removed_then_looked_up_then_reported() {
+        let mut failed = FailedWrite {
+            list_patch: Some(json!({"spec": 1})),
+            name_may_be_taken: true,
+            refusal: Some("no".to_owned()),
+        };
+        let after = |failed: &FailedWrite| {
+            let found = Found::Absent;
+            of(found, |s| s.failed = Some(failed))
+        };
+        assert_eq!(after(&failed), Decision::ReplaceList(json!({"spec": 1})));
+        failed.list_patch = None;
+        assert_eq!(after(&failed), Decision::GetLive);
+        failed.name_may_be_taken = false;
+        assert_eq!(after(&failed), Decision::Refused("no".to_owned()));
+        failed.refusal = None;
+        assert_eq!(after(&failed), Decision::Fail);
+    }
+
+    #[test]
+    fn earlier_children_are_deleted_unless_that_was_rejected_just_now() {
+        let soon = now() + TimeDelta::seconds(5);
+        assert_eq!(decide_cleanup(0, Some(soon)), Cleanup::Nothing);
+        assert_eq!(decide_cleanup(2, Some(soon)), Cleanup::WaitUntil(soon));
+        assert_eq!(decide_cleanup(2, None), Cleanup::Delete);
     }
 }

@@ -1,33 +1,74 @@
-//! The desired Deployment of a `Memcached`.
+//! What a `Memcached` asks for: the desired Deployment.
 
+use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
-use super::admission::DEFAULT_IMAGE;
-use super::crd::MemcachedSpec;
+use super::admission::{DEFAULT_IMAGE, MemcachedRules};
+use super::crd::{MemcachedSpec, MemcachedStatus};
+use super::labels::{APP_LABEL, MEMCACHED, OWN_LABEL, labels};
+use super::status;
+use crate::kinds::shared::owned_child::deployment::DeploymentView;
+use crate::kinds::shared::owned_child::{
+    Desired, Done, KeptEqual, Observation, Owner, Parent, Report,
+};
 
-/// The name of the container and of its port, and the value of [`APP_LABEL`].
-pub const MEMCACHED: &str = "memcached";
-/// A label of the Deployment and its pods; the selector has it too.
-pub const APP_LABEL: &str = "app";
-/// The same, with the object's name as value.
-pub const OWN_LABEL: &str = "memcached_cr";
 const PORT: u16 = 11211;
 /// The default memory of a server in MiB: memcached's own default.
 const DEFAULT_MEMORY: i64 = 64;
 
-/// The labels that the Deployment selects its pods by.
-pub fn labels(name: &str) -> Value {
-    json!({APP_LABEL: MEMCACHED, OWN_LABEL: name})
-}
+/// The kind, for the reconciler of owned children.
+#[derive(Debug)]
+pub(crate) struct Memcacheds;
 
-/// The same as a selector of the scale subresource.
-pub fn selector(name: &str) -> String {
-    format!("{APP_LABEL}={MEMCACHED},{OWN_LABEL}={name}")
+impl Parent for Memcacheds {
+    const NAME: &'static str = "memcached";
+    const CONFLICT: &'static str = "DeploymentExists";
+    const POD_LABELS: &'static [&'static str] = &[OWN_LABEL, APP_LABEL];
+
+    type Rules = MemcachedRules;
+    type Child = Deployment;
+    type Lifecycle = KeptEqual;
+
+    fn desired(owner: &Owner<'_, Self>) -> Desired {
+        Desired {
+            name: owner.key.name.to_string(),
+            fields: fields(&owner.key.name, owner.spec),
+        }
+    }
+
+    fn replace_conflicting_list(field: &str) -> Option<Value> {
+        field.contains(".ports[").then(only_port)
+    }
+
+    fn report(observation: &Observation<'_, Self>, status: &mut MemcachedStatus) -> Report {
+        let pods = observation.pods.iter().filter(|(_, pod)| {
+            let is_memcached = pod.label(1) == Some(MEMCACHED);
+            is_memcached && !pod.deleting && !pod.ended
+        });
+        let observed = status::Observed {
+            name: &observation.owner.key.name,
+            generation: observation.owner.generation,
+            size: observation.owner.spec.size.unwrap_or_default(),
+            blocked: observation.trouble.is_some(),
+            changed: observation.done == Done::Changed,
+            deployment: observation.child.map(DeploymentView::new),
+            pods: pods.map(|(key, _)| key.name.to_string()).collect(),
+            now: observation.now,
+        };
+        Report {
+            events: status::next(&observed, status),
+            trouble: observed
+                .deployment
+                .as_ref()
+                .and_then(DeploymentView::trouble),
+            requeue_at: None,
+        }
+    }
 }
 
 /// The fields of the Deployment that the operator owns. Every other field belongs to whichever
 /// client sets it. The pods pass Pod Security `restricted`.
-pub fn desired(name: &str, spec: &MemcachedSpec) -> Value {
+fn fields(name: &str, spec: &MemcachedSpec) -> Value {
     let labels = labels(name);
     json!({
         "metadata": {"labels": labels},
@@ -67,7 +108,7 @@ fn port() -> Value {
 /// The strategic merge patch that leaves the container with our port alone. To server-side apply a
 /// port with another number is another port, which belongs to another client and has the name of
 /// ours.
-pub fn only_port() -> Value {
+fn only_port() -> Value {
     json!({"spec": {"template": {"spec": {"containers": [
         {"name": MEMCACHED, "ports": [{"$patch": "replace"}, port()]},
     ]}}}})
@@ -103,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_sample_is_run_as_the_original_runs_it() {
-        let desired = desired("x", &spec(DEFAULT_IMAGE, None));
+        let desired = fields("x", &spec(DEFAULT_IMAGE, None));
         let labels = json!({"app": "memcached", "memcached_cr": "x"});
         assert_eq!(desired["metadata"]["labels"], labels);
         assert_eq!(desired["spec"]["selector"]["matchLabels"], labels);
@@ -135,17 +176,5 @@ mod tests {
         ] {
             assert_eq!(json!(command(&spec)), expected, "{spec:?}");
         }
-    }
-
-    #[test]
-    fn the_selector_says_what_the_labels_say() {
-        let labels = labels("x");
-        let written: Vec<String> = labels
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-            .collect();
-        assert_eq!(selector("x"), written.join(","));
     }
 }

@@ -5,14 +5,14 @@ use chrono::{
     DateTime, Datelike, Days, Months, NaiveDate, NaiveDateTime, TimeDelta, Timelike, Utc,
 };
 
-use super::super::zone::{Moment, Zone};
-use super::{Fields, STAR};
+use crate::fields::{Fields, STAR};
+use crate::zone::{Moment, Zone};
 
 /// How many years are searched.
 const YEARS: i32 = 5;
 
 /// The first instant after `now` at which clocks in `zone` show what the fields say.
-pub(super) fn fields(fields: &Fields, zone: &Zone, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+pub(crate) fn fields(fields: &Fields, zone: &Zone, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let mut search = Search {
         zone,
         moment: zone.at(now.timestamp().checked_add(1)?)?,
@@ -63,7 +63,7 @@ pub(super) fn fields(fields: &Fields, zone: &Zone, now: DateTime<Utc>) -> Option
 
 /// The first instant after `now` that is a whole number of durations after `since`, but not `since`
 /// itself, which has passed.
-pub(super) fn span(
+pub(crate) fn span(
     span: TimeDelta,
     since: DateTime<Utc>,
     now: DateTime<Utc>,
@@ -153,8 +153,8 @@ impl Search<'_> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::parse;
     use super::*;
+    use crate::parse;
 
     fn instant(text: &str) -> DateTime<Utc> {
         DateTime::parse_from_rfc3339(text).unwrap().to_utc()

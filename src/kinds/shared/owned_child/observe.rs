@@ -1,0 +1,169 @@
+//! What is watched and cached: the objects, their children, and the pods of kinds that report them.
+
+use std::sync::Arc;
+
+use kube::Api;
+
+use super::memory::Memories;
+use super::parent::{ObjectOf, Owner, Parent};
+use super::view::{COMPONENT, ChildView, ParentView};
+use crate::kinds::shared::pods::{self, Pod, PodView};
+use my_operator_runtime::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
+use my_operator_runtime::reconcile::health::WatchHealth;
+use my_operator_runtime::reconcile::queue::Queue;
+use my_operator_runtime::reconcile::raw::Object;
+use my_operator_runtime::reconcile::watch::Selection;
+use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::{Context, Key};
+
+/// Page size of a list.
+const PAGE: u32 = 100;
+
+/// An object as it is stored.
+pub(crate) type StoredObject<P> = Object<ObjectOf<P>>;
+/// A child as it is stored.
+pub(crate) type StoredChild<P> = Object<<P as Parent>::Child>;
+
+/// What is watched: one API per namespace.
+pub(crate) struct Apis<P: Parent> {
+    pub(crate) parents: Vec<Api<StoredObject<P>>>,
+    pub(crate) children: Vec<Api<StoredChild<P>>>,
+    pub(crate) pods: Vec<Api<Pod>>,
+}
+
+impl<P: Parent> Apis<P> {
+    pub(crate) fn new(context: &Context) -> Self {
+        Self {
+            parents: context.apis(),
+            children: context.apis(),
+            pods: match P::POD_LABELS {
+                [] => Vec::new(),
+                _ => context.apis(),
+            },
+        }
+    }
+}
+
+/// What the watches deliver.
+pub(crate) struct Caches {
+    pub(crate) parents: Arc<Cache<ParentView>>,
+    /// Indexed by the UID of the controlling object.
+    pub(crate) children: Arc<Cache<ChildView>>,
+    /// Indexed by the name of the object.
+    pub(crate) pods: Arc<Cache<PodView>>,
+}
+
+impl Caches {
+    pub(crate) fn new<P: Parent>(apis: &Apis<P>) -> Self {
+        Self {
+            parents: Arc::new(Cache::new(apis.parents.len(), |_| Vec::new())),
+            children: Arc::new(Cache::new(apis.children.len(), |child: &ChildView| {
+                child.owner_uid().map(str::to_owned).into_iter().collect()
+            })),
+            pods: Arc::new(Cache::new(apis.pods.len(), |pod: &PodView| {
+                let name = pod.label(0).into_iter();
+                name.map(|name| PodView::index(&pod.namespace, name))
+                    .collect()
+            })),
+        }
+    }
+
+    /// What must be listed before work begins.
+    pub(crate) fn sources(&self) -> [&dyn Source; 3] {
+        [&*self.parents, &*self.children, &*self.pods]
+    }
+
+    /// The object's children that its spec no longer asks for and that may go: `present` has the
+    /// name in the spec.
+    pub(crate) fn earlier_children<P: Parent>(
+        &self,
+        owner: &Owner<'_, P>,
+        present: &ChildView,
+    ) -> Vec<Arc<ChildView>> {
+        let mut others = self.children.find(owner.uid);
+        others.retain(|child| {
+            child.name != present.name && !child.deleting && P::deletes_other(present, child)
+        });
+        others
+    }
+
+    /// The object's pods. Empty if the kind watches none.
+    pub(crate) fn pods_of(&self, object: &Key) -> Vec<(Key, Arc<PodView>)> {
+        self.pods
+            .find_with_keys(&PodView::index(&object.namespace, &object.name))
+    }
+}
+
+/// The watches, and where they put what they deliver.
+#[derive(Clone)]
+pub(crate) struct Watches {
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) memories: Arc<Memories>,
+    pub(crate) queue: Arc<Queue>,
+}
+
+impl Watches {
+    pub(crate) async fn watch_parents<P: Parent>(
+        self,
+        api: Api<StoredObject<P>>,
+        health: WatchHealth,
+    ) {
+        let cache = self.caches.parents.clone();
+        let on_event = |event: &CacheEvent<'_, ParentView>| event.enqueue(&self.queue);
+        let selection = Selection::default().page(PAGE);
+        run_watch(api, selection, cache, health, ParentView::new, on_event).await;
+    }
+
+    pub(crate) async fn watch_children<P: Parent>(
+        self,
+        api: Api<StoredChild<P>>,
+        health: WatchHealth,
+    ) {
+        let cache = self.caches.children.clone();
+        let on_event = |event: &CacheEvent<'_, ChildView>| self.on_child_event(event);
+        let labels = format!("{MANAGED_BY}={MANAGER},{COMPONENT}={}", P::NAME);
+        let selection = Selection::default().page(PAGE).labels(&labels);
+        run_watch(api, selection, cache, health, view::<P>, on_event).await;
+    }
+
+    pub(crate) async fn watch_pods<P: Parent>(self, api: Api<Pod>, health: WatchHealth) {
+        let Some(label) = P::POD_LABELS.first() else {
+            return;
+        };
+        let cache = self.caches.pods.clone();
+        let view = |pod| PodView::new(pod, P::POD_LABELS);
+        let on_event = |event: &CacheEvent<'_, PodView>| self.on_pod_event(event);
+        let selection = pods::selection().labels(label);
+        run_watch(api, selection, cache, health, view, on_event).await;
+    }
+
+    /// Requeues the object that the child belongs to, or did, and those that wait for its name.
+    fn on_child_event(&self, event: &CacheEvent<'_, ChildView>) {
+        let namespace = &event.key.namespace;
+        for child in [event.old, event.new].into_iter().flatten() {
+            if let Some(owner) = child.owner() {
+                self.queue.add(Key::new(namespace, owner));
+            }
+        }
+        // The name may be free now: objects that wait for it may create their child.
+        for object in self.memories.released_by(event.key) {
+            self.queue.add(object);
+        }
+    }
+
+    /// Requeues the object of the pod, unless nothing changed that is kept of it.
+    fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
+        if event.old == event.new {
+            return;
+        }
+        let pods = [event.old, event.new].into_iter().flatten();
+        for name in pods.filter_map(|pod| pod.label(0)) {
+            self.queue.add(Key::new(&event.key.namespace, name));
+        }
+    }
+}
+
+/// The view of a child of this kind.
+pub(crate) fn view<P: Parent>(child: StoredChild<P>) -> ChildView {
+    ChildView::new::<ObjectOf<P>, _>(child)
+}
