@@ -12,175 +12,11 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::{Error, go, real_node};
-
-/// One Go module whose dependencies hold programs of a cluster.
-#[derive(Debug)]
-pub(crate) struct Module {
-    /// A directory name for it.
-    pub(crate) name: &'static str,
-    /// The build tags of programs that are partly written in C; those of the others are Go alone.
-    pub(crate) cgo: Option<&'static str>,
-    pub(crate) go_mod: &'static str,
-    pub(crate) go_sum: &'static str,
-}
-
-/// One program: its file name, the Go package it is built from, and in which module.
-#[derive(Debug)]
-pub(crate) struct Program {
-    pub(crate) name: &'static str,
-    pub(crate) package: &'static str,
-    pub(crate) module: &'static Module,
-}
-
-/// Programs that are built, kept and looked for together.
-#[derive(Debug)]
-pub(crate) struct Set {
-    /// What they make up, as in "building the ...".
-    pub(crate) name: &'static str,
-    /// How long a first build takes on 2 cores, as in "about ...".
-    pub(crate) duration: &'static str,
-    pub(crate) modules: &'static [&'static Module],
-    /// The smallest first, so that a missing build tool is reported early.
-    pub(crate) programs: &'static [Program],
-}
-
-/// Kubernetes and the etcd it wants.
-static CONTROL_PLANE: Module = Module {
-    name: "controlplane",
-    cgo: None,
-    go_mod: include_str!("../go/controlplane/go.mod"),
-    go_sum: include_str!("../go/controlplane/go.sum"),
-};
-
-/// The Kubernetes programs of a node, of the control plane's release. They have a module of their own, so that a change
-/// of it does not rebuild the control plane.
-static KUBELET: Module = Module {
-    name: "node",
-    cgo: None,
-    go_mod: include_str!("../go/node/go.mod"),
-    go_sum: include_str!("../go/node/go.sum"),
-};
-/// containerd; Debian's is too old for this kubelet.
-static RUNTIME: Module = Module {
-    name: "runtime",
-    cgo: None,
-    go_mod: include_str!("../go/runtime/go.mod"),
-    go_sum: include_str!("../go/runtime/go.sum"),
-};
-/// What containerd calls. The seccomp profile of a restricted pod needs libseccomp.
-static OCI: Module = Module {
-    name: "oci",
-    cgo: Some("seccomp"),
-    go_mod: include_str!("../go/oci/go.mod"),
-    go_sum: include_str!("../go/oci/go.sum"),
-};
-
-/// The programs of a control plane.
-pub(crate) static CONTROL_PLANE_SET: Set = Set {
-    name: "control plane",
-    duration: "6 minutes",
-    modules: &[&CONTROL_PLANE],
-    programs: &CONTROL_PLANE_PROGRAMS,
-};
-
-/// The programs of a real node.
-pub(crate) static NODE_SET: Set = Set {
-    name: "node",
-    duration: "4 minutes",
-    modules: &[&KUBELET, &RUNTIME, &OCI],
-    programs: &NODE_PROGRAMS,
-};
-
-static NODE_PROGRAMS: [Program; 9] = [
-    Program {
-        name: "runc",
-        package: "github.com/opencontainers/runc",
-        module: &OCI,
-    },
-    Program {
-        name: "ptp",
-        package: "github.com/containernetworking/plugins/plugins/main/ptp",
-        module: &OCI,
-    },
-    Program {
-        name: "loopback",
-        package: "github.com/containernetworking/plugins/plugins/main/loopback",
-        module: &OCI,
-    },
-    Program {
-        name: "host-local",
-        package: "github.com/containernetworking/plugins/plugins/ipam/host-local",
-        module: &OCI,
-    },
-    Program {
-        name: "ctr",
-        package: "github.com/containerd/containerd/v2/cmd/ctr",
-        module: &RUNTIME,
-    },
-    Program {
-        name: "containerd-shim-runc-v2",
-        package: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
-        module: &RUNTIME,
-    },
-    Program {
-        name: "containerd",
-        package: "github.com/containerd/containerd/v2/cmd/containerd",
-        module: &RUNTIME,
-    },
-    Program {
-        name: "kube-proxy",
-        package: "k8s.io/kubernetes/cmd/kube-proxy",
-        module: &KUBELET,
-    },
-    Program {
-        name: "kubelet",
-        package: "k8s.io/kubernetes/cmd/kubelet",
-        module: &KUBELET,
-    },
-];
-
-static CONTROL_PLANE_PROGRAMS: [Program; 5] = [
-    Program {
-        name: "etcd",
-        package: "go.etcd.io/etcd/server/v3",
-        module: &CONTROL_PLANE,
-    },
-    Program {
-        name: "kubectl",
-        package: "k8s.io/kubernetes/cmd/kubectl",
-        module: &CONTROL_PLANE,
-    },
-    Program {
-        name: "kube-apiserver",
-        package: "k8s.io/kubernetes/cmd/kube-apiserver",
-        module: &CONTROL_PLANE,
-    },
-    Program {
-        name: "kube-controller-manager",
-        package: "k8s.io/kubernetes/cmd/kube-controller-manager",
-        module: &CONTROL_PLANE,
-    },
-    Program {
-        name: "kube-scheduler",
-        package: "k8s.io/kubernetes/cmd/kube-scheduler",
-        module: &CONTROL_PLANE,
-    },
-];
-
-/// The Kubernetes release that is built, like `v1.36.3`. It is read from the module's requirements, its only source.
-pub fn kubernetes_version() -> &'static str {
-    CONTROL_PLANE
-        .go_mod
-        .lines()
-        .filter_map(|line| {
-            line.trim()
-                .trim_start_matches("require ")
-                .strip_prefix("k8s.io/kubernetes ")
-        })
-        .find_map(|rest| rest.split_whitespace().next())
-        .unwrap_or("v0.0.0")
-}
+use crate::error::Error;
+use crate::go;
+pub use crate::modules::kubernetes_version;
+use crate::modules::{CONTROL_PLANE_SET, Module, NODE_SET, Set};
+use crate::real_node::needs;
 
 /// The programs of a control plane, and those of a real node if it is to have one; all present.
 #[derive(Debug, Clone)]
@@ -206,7 +42,7 @@ impl Programs {
 
     /// The same, and the programs of a real node. Fails first if this machine cannot have one.
     pub fn ensure_with_node() -> Result<Self, Error> {
-        real_node::check()?;
+        needs::check()?;
         let mut programs = Self::ensure()?;
         programs.paths.extend(find_or_build(&NODE_SET, None)?);
         programs.node = Some(node_cache_directory()?);
@@ -317,7 +153,8 @@ fn key(modules: &[&Module], recipe: &str, os: &str, arch: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{CONTROL_PLANE, KUBELET, Module, OCI, key, kubernetes_version};
+    use super::{Module, key, kubernetes_version};
+    use crate::modules::{CONTROL_PLANE, KUBELET, OCI};
 
     #[test]
     fn the_version_is_that_of_the_module() {

@@ -15,13 +15,14 @@ use kube::api::{Api, ObjectMeta, PostParams};
 
 use crate::binaries::Programs;
 use crate::components::{API_SERVER, ETCD, FAKE_KUBELET, Plan};
+use crate::error::Error;
 use crate::fake_kubelet::FakeKubelet;
 use crate::guard::Guard;
-use crate::nodes::FakeNode;
+use crate::kubeconfig;
+use crate::options::Options;
 use crate::pki::{self, Credentials};
 use crate::process::{self, Process};
 use crate::real_node::{self, Namespaces, Place};
-use crate::{Error, kubeconfig};
 
 /// Time limit of every wait. Generous, because a machine that also compiles is slow, and because only a failure takes
 /// that long.
@@ -32,53 +33,6 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// How long a component may take to end before it is killed. Its data is discarded anyway.
 const STOP_TIMEOUT: Duration = Duration::from_millis(1200);
-
-/// The options of a cluster.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Its fake nodes; none by default.
-    pub nodes: Vec<FakeNode>,
-    /// Further flags of the API server, such as `--feature-gates=...`.
-    pub api_server_args: Vec<String>,
-    /// Keeps every version of every object for as long as the cluster runs, for a test that reads the history of
-    /// objects later. By default the API server has etcd compact its history every five minutes, and a watch or list
-    /// from an older version then fails with 410 Gone. Not for a cluster that runs for days: the history only grows,
-    /// and etcd takes no writes beyond 8 GiB.
-    ///
-    /// A watch can still fail with 410 Gone when it begins further back than the API server's watch cache reaches,
-    /// which is more than a minute; a list of an exact version cannot.
-    pub keep_history: bool,
-    /// Further flags of the controller manager, such as `--concurrent-job-syncs=...`.
-    pub controller_manager_args: Vec<String>,
-    /// Whether everything listens on `::1` rather than on 127.0.0.1, for a network without IPv4. Services have IPv6
-    /// addresses then. Not together with a real node, whose network is IPv4.
-    pub ipv6: bool,
-    /// The name of a real node, which runs containers; none by default. It needs root and more: without, the error says
-    /// what is missing.
-    pub real_node: Option<String>,
-}
-
-impl Options {
-    /// A cluster with fake nodes of these names.
-    pub fn with_nodes<S: AsRef<str>>(names: &[S]) -> Self {
-        let nodes = names
-            .iter()
-            .map(|name| FakeNode::new(name.as_ref()))
-            .collect();
-        Self {
-            nodes,
-            ..Self::default()
-        }
-    }
-
-    /// A cluster with a real node of this name.
-    pub fn with_real_node(name: &str) -> Self {
-        Self {
-            real_node: Some(name.to_owned()),
-            ..Self::default()
-        }
-    }
-}
 
 /// A running control plane. When it is dropped, or this process ends in whatever way, all its processes are killed
 /// and its directory is removed; [`Cluster::stop`] does the same in order.
@@ -140,7 +94,7 @@ impl Cluster {
         let place = namespaces.as_ref().map(Namespaces::place);
         let plan = Plan::new(programs.clone(), options, place)?;
         if let Some(programs) = programs.node_directory() {
-            real_node::prepare(directory, programs)?;
+            real_node::write(directory, programs)?;
         }
         let credentials = pki::write(directory, plan.address())?;
         let server = plan.server();
@@ -166,23 +120,7 @@ impl Cluster {
             _namespaces: namespaces,
             guard,
         };
-        // The API server waits for etcd by itself; the others exit early without an API server.
-        cluster.spawn_component(ETCD)?;
-        cluster.spawn_component(API_SERVER)?;
-        cluster.until_ready().await?;
-        for component in cluster.plan.components() {
-            if component == ETCD || component == API_SERVER {
-                continue;
-            }
-            if component == FAKE_KUBELET {
-                cluster.start_fake_kubelet().await?;
-                continue;
-            }
-            cluster.spawn_component(component)?;
-            if component == real_node::CONTAINERD {
-                cluster.until_containerd_answers().await?;
-            }
-        }
+        cluster.start_components().await?;
         if let Some(name) = &options.real_node {
             cluster.load_pause().await?;
             cluster.until_node_is_ready(name).await?;
@@ -190,6 +128,27 @@ impl Cluster {
         // The controller manager creates it; without it no pod is admitted.
         cluster.default_service_account("default").await?;
         Ok(cluster)
+    }
+
+    async fn start_components(&self) -> Result<(), Error> {
+        // The API server waits for etcd by itself; the others exit early without an API server.
+        self.spawn_component(ETCD)?;
+        self.spawn_component(API_SERVER)?;
+        self.until_ready().await?;
+        for component in self.plan.components() {
+            if component == ETCD || component == API_SERVER {
+                continue;
+            }
+            if component == FAKE_KUBELET {
+                self.start_fake_kubelet().await?;
+                continue;
+            }
+            self.spawn_component(component)?;
+            if component == real_node::CONTAINERD {
+                self.until_containerd_answers().await?;
+            }
+        }
+        Ok(())
     }
 
     /// The administrator's kubeconfig: certificate authority and token inside, current context set.

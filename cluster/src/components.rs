@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::binaries::Programs;
-use crate::cluster::Options;
+use crate::error::Error;
+use crate::options::Options;
+use crate::ports;
 use crate::real_node::{self, Place};
-use crate::{Error, ports};
 
 /// What a component's command line needs to know.
 #[derive(Debug)]
@@ -120,101 +121,119 @@ impl Plan {
             .env("HOME", directory)
             .env("PATH", "/usr/bin:/bin")
             .current_dir(directory);
-        let file = |name: &str| directory.join(name).display().to_string();
-        let kubeconfig = format!("--kubeconfig={}", file("kubeconfig"));
-        let on_loopback = |port| format!("http://{}", SocketAddr::new(self.loopback, port));
-        let args = match component {
-            ETCD => {
-                let client = on_loopback(self.etcd);
-                let peer = on_loopback(self.etcd_peer);
-                vec![
-                    format!("--data-dir={}", file("etcd")),
-                    // The data is not needed after a power failure.
-                    "--unsafe-no-fsync".to_owned(),
-                    "--log-level=error".to_owned(),
-                    "--quota-backend-bytes=8589934592".to_owned(),
-                    format!("--listen-client-urls={client}"),
-                    format!("--advertise-client-urls={client}"),
-                    format!("--listen-peer-urls={peer}"),
-                    format!("--initial-advertise-peer-urls={peer}"),
-                    format!("--initial-cluster=default={peer}"),
-                ]
-            }
-            API_SERVER => {
-                let mut args = vec![
-                    format!("--etcd-servers={}", on_loopback(self.etcd)),
-                    // Should our port turn out to be another cluster's etcd, nothing of that one is touched.
-                    format!("--etcd-prefix={}", directory.display()),
-                    format!("--secure-port={}", self.api_server),
-                    format!("--tls-cert-file={}", file("apiserver.crt")),
-                    format!("--tls-private-key-file={}", file("apiserver.key")),
-                    format!("--cert-dir={}", file("apiserver-certs")),
-                    format!("--token-auth-file={}", file("tokens.csv")),
-                    "--authorization-mode=RBAC".to_owned(),
-                    "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                    format!("--service-account-key-file={}", file("service-account.pub")),
-                    format!(
-                        "--service-account-signing-key-file={}",
-                        file("service-account.key")
-                    ),
-                    // Of the family of the advertised address, or the API server does not start.
-                    format!(
-                        "--service-cluster-ip-range={}",
-                        if self.address().is_ipv6() {
-                            "fd00:10::/112"
-                        } else {
-                            "10.0.0.0/24"
-                        }
-                    ),
-                    format!("--advertise-address={}", self.address()),
-                    "--allow-privileged=true".to_owned(),
-                    "--shutdown-delay-duration=0s".to_owned(),
-                    // A burst of a load test is to meet the operator's limits, not these.
-                    "--max-requests-inflight=4000".to_owned(),
-                    "--max-mutating-requests-inflight=2000".to_owned(),
-                ];
-                if self.real_node.is_some() {
-                    args.push("--bind-address=0.0.0.0".to_owned());
-                    args.push("--kubelet-preferred-address-types=InternalIP,Hostname".to_owned());
-                } else {
-                    args.push(format!("--bind-address={}", self.loopback));
-                    // Loopback addresses cannot be endpoints of the kubernetes Service.
-                    args.push("--endpoint-reconciler-type=none".to_owned());
-                }
-                if self.keep_history {
-                    args.push("--etcd-compaction-interval=0".to_owned());
-                }
-                args.extend(self.extra_api_server_args.iter().cloned());
-                args
-            }
-            "kube-controller-manager" => [
-                kubeconfig,
-                format!(
-                    "--service-account-private-key-file={}",
-                    file("service-account.key")
-                ),
-                format!("--root-ca-file={}", file("ca.crt")),
-                "--leader-elect=false".to_owned(),
-                // No metrics: one port less to find.
-                "--secure-port=0".to_owned(),
-                "--kube-api-qps=2000".to_owned(),
-                "--kube-api-burst=4000".to_owned(),
-                // Ten years, because fake nodes send no heartbeats, and a cluster in the background may run for days.
-                "--node-monitor-grace-period=87600h".to_owned(),
-            ]
-            .into_iter()
-            .chain(self.extra_controller_manager_args.iter().cloned())
-            .collect(),
-            "kube-scheduler" => vec![
-                kubeconfig,
-                "--leader-elect=false".to_owned(),
-                "--secure-port=0".to_owned(),
-                "--kube-api-qps=2000".to_owned(),
-                "--kube-api-burst=4000".to_owned(),
-            ],
+        command.args(match component {
+            ETCD => self.etcd_args(directory),
+            API_SERVER => self.api_server_args(directory),
+            "kube-controller-manager" => self.controller_manager_args(directory),
+            "kube-scheduler" => scheduler_args(directory),
             _ => Vec::new(),
-        };
-        command.args(args);
+        });
         command
     }
+
+    fn on_loopback(&self, port: u16) -> String {
+        format!("http://{}", SocketAddr::new(self.loopback, port))
+    }
+
+    fn etcd_args(&self, directory: &Path) -> Vec<String> {
+        let client = self.on_loopback(self.etcd);
+        let peer = self.on_loopback(self.etcd_peer);
+        vec![
+            format!("--data-dir={}", file(directory, "etcd")),
+            // The data is not needed after a power failure.
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=error".to_owned(),
+            "--quota-backend-bytes=8589934592".to_owned(),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+        ]
+    }
+
+    fn api_server_args(&self, directory: &Path) -> Vec<String> {
+        let file = |name| file(directory, name);
+        // Of the family of the advertised address, or the API server does not start.
+        let service_range = if self.address().is_ipv6() {
+            "fd00:10::/112"
+        } else {
+            "10.0.0.0/24"
+        };
+        let mut args = vec![
+            format!("--etcd-servers={}", self.on_loopback(self.etcd)),
+            // Should our port turn out to be another cluster's etcd, nothing of that one is touched.
+            format!("--etcd-prefix={}", directory.display()),
+            format!("--secure-port={}", self.api_server),
+            format!("--tls-cert-file={}", file("apiserver.crt")),
+            format!("--tls-private-key-file={}", file("apiserver.key")),
+            format!("--cert-dir={}", file("apiserver-certs")),
+            format!("--token-auth-file={}", file("tokens.csv")),
+            "--authorization-mode=RBAC".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", file("service-account.pub")),
+            format!(
+                "--service-account-signing-key-file={}",
+                file("service-account.key")
+            ),
+            format!("--service-cluster-ip-range={service_range}"),
+            format!("--advertise-address={}", self.address()),
+            "--allow-privileged=true".to_owned(),
+            "--shutdown-delay-duration=0s".to_owned(),
+            // A burst of a load test is to meet the operator's limits, not these.
+            "--max-requests-inflight=4000".to_owned(),
+            "--max-mutating-requests-inflight=2000".to_owned(),
+        ];
+        if self.real_node.is_some() {
+            args.push("--bind-address=0.0.0.0".to_owned());
+            args.push("--kubelet-preferred-address-types=InternalIP,Hostname".to_owned());
+        } else {
+            args.push(format!("--bind-address={}", self.loopback));
+            // Loopback addresses cannot be endpoints of the kubernetes Service.
+            args.push("--endpoint-reconciler-type=none".to_owned());
+        }
+        if self.keep_history {
+            args.push("--etcd-compaction-interval=0".to_owned());
+        }
+        args.extend(self.extra_api_server_args.iter().cloned());
+        args
+    }
+
+    fn controller_manager_args(&self, directory: &Path) -> Vec<String> {
+        let mut args = vec![
+            kubeconfig(directory),
+            format!(
+                "--service-account-private-key-file={}",
+                file(directory, "service-account.key")
+            ),
+            format!("--root-ca-file={}", file(directory, "ca.crt")),
+            "--leader-elect=false".to_owned(),
+            // No metrics: one port less to find.
+            "--secure-port=0".to_owned(),
+            "--kube-api-qps=2000".to_owned(),
+            "--kube-api-burst=4000".to_owned(),
+            // Ten years, because fake nodes send no heartbeats, and a cluster in the background may run for days.
+            "--node-monitor-grace-period=87600h".to_owned(),
+        ];
+        args.extend(self.extra_controller_manager_args.iter().cloned());
+        args
+    }
+}
+
+fn scheduler_args(directory: &Path) -> Vec<String> {
+    vec![
+        kubeconfig(directory),
+        "--leader-elect=false".to_owned(),
+        "--secure-port=0".to_owned(),
+        "--kube-api-qps=2000".to_owned(),
+        "--kube-api-burst=4000".to_owned(),
+    ]
+}
+
+fn kubeconfig(directory: &Path) -> String {
+    format!("--kubeconfig={}", file(directory, "kubeconfig"))
+}
+
+fn file(directory: &Path, name: &str) -> String {
+    directory.join(name).display().to_string()
 }

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind, IsTerminal};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::binaries::{Program, Set, kubernetes_version};
+use crate::error::Error;
+use crate::modules::{Module, Program, Set, kubernetes_version};
 use crate::process::{cannot_spawn, tail};
-use crate::{Error, binaries::Module};
 
 /// The oldest Go that builds this Kubernetes (the `go` line of its go.mod).
 const OLDEST: (u32, u32) = (1, 26);
@@ -193,32 +193,35 @@ fn build_one(
     };
     if !status.success() {
         progress.failed();
-        let mut output = tail(&log_path, 15);
-        if output.is_empty() {
-            // Killed, or a disk so full that not even the reason could be written.
-            output = format!("go ended with {status} and said nothing");
-        }
-        let (program, directory) = (program.name.to_owned(), directory.to_owned());
-        if let Some(line) = output
-            .lines()
-            .find(|line| line.contains("no space left on device"))
-        {
-            return Err(Error::DiskFull {
-                program,
-                directory,
-                line: line.trim().to_owned(),
-            });
-        }
-        return Err(Error::Build {
-            program,
-            directory,
-            output,
-        });
+        return Err(failure(program, directory, &log_path, status));
     }
     let finished = directory.join(program.name);
     fs::rename(&unfinished, &finished).map_err(Error::file("write", finished))?;
     progress.done();
     Ok(())
+}
+
+/// Why a build failed, from the end of its log.
+fn failure(program: &Program, directory: &Path, log: &Path, status: ExitStatus) -> Error {
+    let mut output = tail(log, 15);
+    if output.is_empty() {
+        // Killed, or a disk so full that not even the reason could be written.
+        output = format!("go ended with {status} and said nothing");
+    }
+    let (program, directory) = (program.name.to_owned(), directory.to_owned());
+    let mut lines = output.lines();
+    match lines.find(|line| line.contains("no space left on device")) {
+        Some(line) => Error::DiskFull {
+            program,
+            directory,
+            line: line.trim().to_owned(),
+        },
+        None => Error::Build {
+            program,
+            directory,
+            output,
+        },
+    }
 }
 
 /// Writes a module's go.mod and go.sum below `work` and returns the directory they are in.

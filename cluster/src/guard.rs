@@ -28,8 +28,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use crate::error::Error;
+use crate::process;
 use crate::process::Process;
-use crate::{Error, process};
 
 /// `$1` is the work directory, `$2` the process group. Lines read are pids of processes outside the group that must go
 /// with it (an empty line: none any more). The loop is for processes that are just being born or still writing.

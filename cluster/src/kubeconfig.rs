@@ -6,7 +6,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The name of cluster and context in every kubeconfig written here.
 const NAME: &str = "my-operator-cluster";

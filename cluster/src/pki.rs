@@ -10,7 +10,7 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The lifetime of certificates: longer than a development cluster runs.
 const LIFETIME: Duration = Duration::days(365);

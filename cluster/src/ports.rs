@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::Error;
+use crate::error::Error;
 
 const FIRST: u16 = 20_000;
 const LAST: u16 = 31_999;

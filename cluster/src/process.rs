@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::Error;
+use crate::error::Error;
 
 /// How often a child is asked whether it has ended. Asking is one cheap system call; a notification would need a
 /// runtime, and a process here must not depend on the runtime that happened to start it.

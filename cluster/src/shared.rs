@@ -2,7 +2,8 @@
 
 use tokio::sync::OnceCell;
 
-use crate::{Cluster, Options};
+use crate::cluster::Cluster;
+use crate::options::Options;
 
 /// An `Err` is kept too: a control plane that cannot start would otherwise be tried again by every test.
 static SHARED: OnceCell<Result<Cluster, String>> = OnceCell::const_new();

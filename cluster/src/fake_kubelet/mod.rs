@@ -9,21 +9,21 @@
 //! everything of a cluster it does not outlive this process.
 
 mod addresses;
+mod log;
 mod stages;
 mod table;
 
 use std::convert::Infallible;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::sync::oneshot;
 
-use crate::{Error, kubeconfig};
+use crate::error::Error;
+use crate::kubeconfig;
 
+use log::Log;
 pub(crate) use stages::NODE_ANNOTATION;
 
 /// A running fake kubelet. It stops when this is dropped, and makes no write after that.
@@ -99,21 +99,4 @@ fn run(
             _ = stopped => {}
         }
     });
-}
-
-/// The log of the fake kubelet.
-#[derive(Debug)]
-struct Log(File);
-
-impl Log {
-    fn open(path: &Path) -> Result<Self, Error> {
-        let mut options = OpenOptions::new();
-        let file = options.create(true).append(true).open(path);
-        file.map(Self).map_err(Error::file("write", path))
-    }
-
-    fn line(&mut self, text: &str) {
-        // The disk is full, or the directory is gone: there is nowhere else to report that.
-        let _ = writeln!(self.0, "{} {text}", Timestamp::now());
-    }
 }

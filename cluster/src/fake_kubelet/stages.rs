@@ -129,43 +129,45 @@ fn next_of_deleted(pod: &Pod) -> Option<Step> {
     }
 }
 
+/// The conditions of a node, each with its status, reason and message.
+const NODE_CONDITIONS: [(&str, &str, &str, &str); 5] = [
+    (
+        "Ready",
+        "True",
+        "KubeletReady",
+        "kubelet is posting ready status",
+    ),
+    (
+        "MemoryPressure",
+        "False",
+        "KubeletHasSufficientMemory",
+        "kubelet has sufficient memory available",
+    ),
+    (
+        "DiskPressure",
+        "False",
+        "KubeletHasNoDiskPressure",
+        "kubelet has no disk pressure",
+    ),
+    (
+        "PIDPressure",
+        "False",
+        "KubeletHasSufficientPID",
+        "kubelet has sufficient PID available",
+    ),
+    (
+        "NetworkUnavailable",
+        "False",
+        "RouteCreated",
+        "RouteController created a route",
+    ),
+];
+
 /// The status that `action` reports of a node.
 pub(super) fn status_of_node(node: &Node, now: Timestamp) -> Value {
     let created = node.metadata.creation_timestamp.as_ref();
     let since = time(created.map_or(now, |created| created.0));
-    let conditions = [
-        (
-            "Ready",
-            "True",
-            "KubeletReady",
-            "kubelet is posting ready status",
-        ),
-        (
-            "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
-        ),
-        (
-            "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure",
-        ),
-        (
-            "PIDPressure",
-            "False",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available",
-        ),
-        (
-            "NetworkUnavailable",
-            "False",
-            "RouteCreated",
-            "RouteController created a route",
-        ),
-    ]
-    .map(|(type_, status, reason, message)| {
+    let conditions = NODE_CONDITIONS.map(|(type_, status, reason, message)| {
         json!({
             "type": type_, "status": status, "reason": reason, "message": message,
             "lastHeartbeatTime": time(now), "lastTransitionTime": since,

@@ -22,8 +22,9 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::addresses::Addresses;
+use super::log::Log;
+use super::stages::pod_address;
 use super::stages::{self, Action, DELETE_AGAIN, NODE_ADDRESS, Step};
-use super::{Log, stages::pod_address};
 
 /// How many writes are in flight at a time. Load tests create hundreds of pods at once, and are to measure the
 /// operator.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::Image;
-use crate::Error;
+use crate::error::Error;
 
 impl Image {
     /// The image that the last stage of a Dockerfile makes: `text` is the file, `context` the build's directory,

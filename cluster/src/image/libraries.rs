@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The loader and the libraries that a program asks for, where they are on this machine.
 ///

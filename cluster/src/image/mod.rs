@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, json};
 use sha2::{Digest, Sha256};
 
-use crate::{Error, go};
+use crate::error::Error;
+use crate::go;
 
 /// An image of one layer.
 #[derive(Debug, Clone)]

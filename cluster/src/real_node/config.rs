@@ -6,17 +6,18 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::names::{CONTAINERD, PAUSE, directory, socket};
+use super::namespaces::Place;
 use super::needs::PATH;
-use super::{CONTAINERD, PAUSE, Place, directory, socket};
-use crate::Error;
 use crate::binaries::Programs;
+use crate::error::Error;
 
 /// The range of the pods' addresses. They are not visible outside the node's network.
 const PODS: &str = "10.244.0.0/24";
 
 /// Writes the configuration of containerd, its network, kubelet and kube-proxy. `programs` holds those that containerd
 /// calls.
-pub(super) fn write(cluster: &Path, programs: &Path) -> Result<(), Error> {
+pub(crate) fn write(cluster: &Path, programs: &Path) -> Result<(), Error> {
     let node = directory(cluster);
     let network = node.join("cni");
     fs::create_dir_all(&network).map_err(Error::file("make", network.clone()))?;

@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use super::names::directory;
 use super::needs::PATH;
+use crate::error::Error;
 use crate::guard::Guard;
 use crate::process::{Process, cannot_spawn};
-use crate::{Error, real_node};
 
 /// The life of the holder. `$1` is the node's directory.
 const HOLDER: &str = r#"
@@ -64,7 +65,7 @@ pub(crate) struct Place {
 impl Namespaces {
     /// Makes the namespaces and the network between them and the machine.
     pub(crate) async fn new(guard: &Guard) -> Result<Self, Error> {
-        let directory = real_node::directory(guard.directory());
+        let directory = directory(guard.directory());
         std::fs::create_dir_all(&directory).map_err(Error::file("make", directory.clone()))?;
         let mut command = Command::new("unshare");
         command

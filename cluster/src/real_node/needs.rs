@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The programs that are called, and the Debian package of each.
 const PROGRAMS: [(&str, &str); 10] = [
