@@ -124,55 +124,67 @@ impl Part {
                 Ok(format!("{how}; {}\n\n{table}", machine()))
             }
             Self::At => {
-                let mut plan = at::Plan {
-                    rounds: arguments.rounds,
-                    due: arguments.due,
-                    pending: arguments.pending,
-                    idle_seconds: 60,
-                    single: 20,
-                    only: arguments.only.clone(),
-                };
-                if arguments.quick {
-                    plan = at::Plan {
-                        rounds: 1,
-                        due: plan.due.min(400),
-                        pending: plan.pending.min(2_000),
-                        idle_seconds: 10,
-                        single: 5,
-                        ..plan
-                    };
-                }
+                let plan = arguments.at_plan();
                 let table = at::bench(&plan)?;
                 Ok(format!("{} rounds; {}\n\n{table}", plan.rounds, machine()))
             }
             Self::MyDaemonSet => {
-                let mut plan = mydaemonset::Plan {
-                    rounds: arguments.rounds,
-                    nodes: arguments.nodes,
-                    few_nodes: arguments.nodes.min(500),
-                    sets: 20,
-                    rest_nodes: 1_000,
-                    rest_seconds: 60,
-                    beat_seconds: 20,
-                    only: arguments.only.clone(),
-                };
-                if arguments.quick {
-                    let nodes = plan.nodes.min(200);
-                    plan = mydaemonset::Plan {
-                        rounds: 1,
-                        nodes,
-                        few_nodes: nodes.min(100),
-                        sets: 3,
-                        rest_nodes: 100,
-                        rest_seconds: 10,
-                        beat_seconds: 5,
-                        ..plan
-                    };
-                }
+                let plan = arguments.mydaemonset_plan();
                 let table = mydaemonset::bench(&plan)?;
                 Ok(format!("{} rounds; {}\n\n{table}", plan.rounds, machine()))
             }
         }
+    }
+}
+
+impl Arguments {
+    fn at_plan(&self) -> at::Plan {
+        let mut plan = at::Plan {
+            rounds: self.rounds,
+            due: self.due,
+            pending: self.pending,
+            idle_seconds: 60,
+            single: 20,
+            only: self.only.clone(),
+        };
+        if self.quick {
+            plan = at::Plan {
+                rounds: 1,
+                due: plan.due.min(400),
+                pending: plan.pending.min(2_000),
+                idle_seconds: 10,
+                single: 5,
+                ..plan
+            };
+        }
+        plan
+    }
+
+    fn mydaemonset_plan(&self) -> mydaemonset::Plan {
+        let mut plan = mydaemonset::Plan {
+            rounds: self.rounds,
+            nodes: self.nodes,
+            few_nodes: self.nodes.min(500),
+            sets: 20,
+            rest_nodes: 1_000,
+            rest_seconds: 60,
+            beat_seconds: 20,
+            only: self.only.clone(),
+        };
+        if self.quick {
+            let nodes = plan.nodes.min(200);
+            plan = mydaemonset::Plan {
+                rounds: 1,
+                nodes,
+                few_nodes: nodes.min(100),
+                sets: 3,
+                rest_nodes: 100,
+                rest_seconds: 10,
+                beat_seconds: 5,
+                ..plan
+            };
+        }
+        plan
     }
 }
 

@@ -52,76 +52,20 @@ impl Plane {
     }
 
     async fn start_one(&self, at: &Stored) -> Result<()> {
-        let (name, uid) = (&at.metadata.name, &at.metadata.uid);
-        let pod = json!({
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": format!("{name}-pod"),
-                "namespace": NAMESPACE,
-                "labels": {
-                    "app.kubernetes.io/managed-by": "my-operator",
-                    "cnat.programming-kubernetes.info/at-uid": uid,
-                },
-                "annotations": {"cnat.programming-kubernetes.info/spec-hash": "0".repeat(64)},
-                "ownerReferences": [{
-                    "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
-                    "kind": "At",
-                    "name": name,
-                    "uid": uid,
-                    "controller": true,
-                    "blockOwnerDeletion": true,
-                }],
-            },
-            "spec": {
-                "restartPolicy": "Never",
-                "schedulingGates": [{"name": GATE}],
-                "containers": [container()],
-            },
-        });
+        let name = &at.metadata.name;
         let create = format!("{PODS}?fieldManager=bare&fieldValidation=Strict");
-        let pod_uid = self.post(&create, &pod).await?.metadata.uid;
-        let now = Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
-        let condition = |type_: &str, reason: &str, message: &str| {
-            json!({
-                "type": type_, "status": "True", "reason": reason, "message": message,
-                "lastTransitionTime": now, "observedGeneration": 1,
-            })
-        };
-        let status = json!({
-            "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
-            "kind": "At",
-            "metadata": {
-                "name": name,
-                "namespace": NAMESPACE,
-                "uid": uid,
-                "resourceVersion": at.metadata.resource_version,
-            },
-            "status": {
-                "phase": "RUNNING",
-                "observedGeneration": 1,
-                "scheduledTime": now,
-                "startTime": now,
-                "latenessMilliseconds": 0,
-                "podName": format!("{name}-pod"),
-                "podUID": pod_uid,
-                "conditions": [
-                    condition("Accepted", "Valid", "the spec is valid"),
-                    condition("Started", "Released", "the pod was released to run"),
-                    condition("Reconciling", "Running", "the pod was released and has not ended"),
-                ],
-            },
-        });
+        let pod_uid = self.post(&create, &gated_pod(at)).await?.metadata.uid;
         let path = format!("{ATS}/{name}/status?fieldManager=bare");
+        let status = started(at, &pod_uid);
         self.call("PUT", &path, "application/json", &status).await?;
-        let lift = json!([
+        let release = json!([
             {"op": "test", "path": "/metadata/uid", "value": pod_uid},
             {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
             {"op": "remove", "path": "/spec/schedulingGates/0"},
         ]);
         let path = format!("{PODS}/{name}-pod?fieldManager=bare");
         let json_patch = "application/json-patch+json";
-        self.call("PATCH", &path, json_patch, &lift).await?;
+        self.call("PATCH", &path, json_patch, &release).await?;
         Ok(())
     }
 
@@ -159,5 +103,72 @@ fn container() -> Value {
         "image": "bash:5.3",
         "command": ["bash", "-c", "echo YAY"],
         "terminationMessagePolicy": "FallbackToLogsOnError",
+    })
+}
+
+/// A gated pod, as the operator builds it.
+fn gated_pod(at: &Stored) -> Value {
+    let (name, uid) = (&at.metadata.name, &at.metadata.uid);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": format!("{name}-pod"),
+            "namespace": NAMESPACE,
+            "labels": {
+                "app.kubernetes.io/managed-by": "my-operator",
+                "cnat.programming-kubernetes.info/at-uid": uid,
+            },
+            "annotations": {"cnat.programming-kubernetes.info/spec-hash": "0".repeat(64)},
+            "ownerReferences": [{
+                "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
+                "kind": "At",
+                "name": name,
+                "uid": uid,
+                "controller": true,
+                "blockOwnerDeletion": true,
+            }],
+        },
+        "spec": {
+            "restartPolicy": "Never",
+            "schedulingGates": [{"name": GATE}],
+            "containers": [container()],
+        },
+    })
+}
+
+/// The At with the status that records its start.
+fn started(at: &Stored, pod_uid: &str) -> Value {
+    let (name, uid) = (&at.metadata.name, &at.metadata.uid);
+    let now = Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true);
+    let condition = |type_: &str, reason: &str, message: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": now, "observedGeneration": 1,
+        })
+    };
+    json!({
+        "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
+        "kind": "At",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": uid,
+            "resourceVersion": at.metadata.resource_version,
+        },
+        "status": {
+            "phase": "RUNNING",
+            "observedGeneration": 1,
+            "scheduledTime": now,
+            "startTime": now,
+            "latenessMilliseconds": 0,
+            "podName": format!("{name}-pod"),
+            "podUID": pod_uid,
+            "conditions": [
+                condition("Accepted", "Valid", "the spec is valid"),
+                condition("Started", "Released", "the pod was released to run"),
+                condition("Reconciling", "Running", "the pod was released and has not ended"),
+            ],
+        },
     })
 }

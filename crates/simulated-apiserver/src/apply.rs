@@ -5,14 +5,63 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::managed::{self, Owner, Owners};
+use crate::managed::{self, Fields, Owner, Owners};
 use crate::patch;
+use crate::resource::Resource;
 use crate::status::Status;
 use crate::store::Stored;
 use crate::write::{Write, put_or_remove, seconds, text};
 
 /// The owner of the fields of an object to which no client applied anything before.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// What one manager applies, at one time.
+struct Application {
+    /// The name of the object.
+    name: String,
+    owner: Owner,
+    wanted: Value,
+    /// The fields of `wanted`.
+    mine: Fields,
+    time: String,
+    api_version: String,
+}
+
+impl Application {
+    /// The object after this application.
+    fn merge(&self, resource: &Resource, old: &Value, force: bool) -> Result<Value, Status> {
+        let mut owners = owners_of(resource, old);
+        let previous = owners.remove(&self.owner).unwrap_or_default();
+        let conflicts = conflicts(&owners, &self.mine, old, &self.wanted);
+        if !conflicts.is_empty() && !force {
+            return Err(conflict(&self.api_version, &conflicts));
+        }
+        for (owner, path) in &conflicts {
+            if let Some((fields, _)) = owners.get_mut(owner) {
+                fields.remove(path);
+            }
+        }
+        let mut new = patch::applied(resource, old, &self.wanted);
+        new["metadata"]["name"] = json!(self.name);
+        // Fields that this manager no longer applies are removed, unless another manager owns them, too. Items come
+        // before their fields and are removed with them.
+        for path in previous.0.difference(&self.mine) {
+            if !owners.values().any(|(fields, _)| owns(fields, path)) {
+                managed::remove(&mut new, path);
+            }
+        }
+        let is_new = previous.0 != self.mine;
+        let time = if is_new {
+            self.time.clone()
+        } else {
+            previous.1
+        };
+        owners.insert(self.owner.clone(), (self.mine.clone(), time));
+        let managed = managed::write(&owners, &self.api_version);
+        put_or_remove(&mut new["metadata"], "managedFields", managed);
+        Ok(new)
+    }
+}
 
 impl Write<'_> {
     /// Applies an object. Returns it, and whether it is new.
@@ -24,63 +73,51 @@ impl Write<'_> {
         if !object["metadata"]["managedFields"].is_null() {
             return Err(Status::bad_request("metadata.managedFields must be nil"));
         }
-        let owner = Owner {
-            manager: self.manager.clone(),
-            applied: true,
-            subresource: self.subresource.clone().unwrap_or_default(),
-        };
-        let time = seconds(self.moment.time);
-        let api_version = self.resource.api_version();
         let wanted = self.applicable(object);
-        let mine = managed::fields(&self.resource, &wanted);
+        let application = Application {
+            name: self.key.name.to_string(),
+            owner: Owner {
+                manager: self.manager.clone(),
+                applied: true,
+                subresource: self.subresource.clone().unwrap_or_default(),
+            },
+            mine: managed::fields(&self.resource, &wanted),
+            wanted,
+            time: seconds(self.moment.time),
+            api_version: self.resource.api_version(),
+        };
         if self.store.get(&self.key).is_none() {
-            let uid = text(&object["metadata"], "uid");
-            if !uid.is_empty() {
-                let cause = format!(
-                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
-                );
-                return Err(Status::conflict(&self.resource, &self.key.name, &cause));
-            }
-            let owners = Owners::from([(owner, (mine, time))]);
-            let mut object = object.clone();
-            object["metadata"]["name"] = json!(&*self.key.name);
-            let stored = self.create_owned(object, managed::write(&owners, &api_version))?;
-            return Ok((stored, true));
+            return Ok((self.create_by_apply(object, application)?, true));
         }
         let resource = self.resource.clone();
-        let name = self.key.name.clone();
-        let stored = self.change(|old| {
-            let mut owners = owners_of(&resource, &old.value);
-            let previous = owners.remove(&owner).unwrap_or_default();
-            let conflicts = conflicts(&owners, &mine, &old.value, &wanted);
-            if !conflicts.is_empty() && !force {
-                return Err(conflict(&api_version, &conflicts));
-            }
-            for (owner, path) in &conflicts {
-                if let Some((fields, _)) = owners.get_mut(owner) {
-                    fields.remove(path);
-                }
-            }
-            let mut new = patch::applied(&resource, &old.value, &wanted);
-            new["metadata"]["name"] = json!(&*name);
-            // Fields that this manager no longer applies are removed, unless another manager owns them, too. Items come
-            // before their fields and are removed with them.
-            for path in previous.0.difference(&mine) {
-                if !owners.values().any(|(fields, _)| owns(fields, path)) {
-                    managed::remove(&mut new, path);
-                }
-            }
-            let time = if previous.0 == mine {
-                previous.1
-            } else {
-                time.clone()
-            };
-            owners.insert(owner.clone(), (mine.clone(), time));
-            let managed = managed::write(&owners, &api_version);
-            put_or_remove(&mut new["metadata"], "managedFields", managed);
-            Ok(new)
-        })?;
+        let stored = self.change(|old| application.merge(&resource, &old.value, force))?;
         Ok((stored, false))
+    }
+
+    fn create_by_apply(
+        &mut self,
+        object: &Value,
+        application: Application,
+    ) -> Result<Arc<Stored>, Status> {
+        let uid = text(&object["metadata"], "uid");
+        if !uid.is_empty() {
+            let cause = format!(
+                "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            );
+            return Err(Status::conflict(&self.resource, &self.key.name, &cause));
+        }
+        let Application {
+            name,
+            owner,
+            mine,
+            time,
+            api_version,
+            ..
+        } = application;
+        let owners = Owners::from([(owner, (mine, time))]);
+        let mut object = object.clone();
+        object["metadata"]["name"] = json!(name);
+        self.create_owned(object, managed::write(&owners, &api_version))
     }
 
     /// The part of an applied object that this endpoint accepts.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Method, header, request::Parts};
 
+use crate::resource::Resource;
+use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::Key;
-use crate::{Resource, selector::Selector};
+use crate::store::{Form, Key};
 
 /// What a request does, in RBAC's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,13 +58,6 @@ pub enum PatchType {
     Strategic,
     /// Server-side apply.
     Apply,
-}
-
-/// Which part of an object an answer shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    Whole,
-    Metadata,
 }
 
 /// A parsed request; see the module.
@@ -123,24 +117,25 @@ impl Query {
     }
 }
 
-impl Call {
-    /// Parses a request. A path without a known resource is answered with 404, as by the real server.
-    pub(crate) fn parse(
-        parts: &Parts,
-        body: Bytes,
-        resources: &[Arc<Resource>],
-    ) -> Result<Self, Status> {
-        let segments: Vec<&str> = parts
-            .uri
-            .path()
-            .split('/')
-            .filter(|s| !s.is_empty())
-            .collect();
-        let no_such_path = || Status::new(404, "", "404 page not found");
+/// The parts of a request's path.
+struct Path<'a> {
+    group: &'a str,
+    version: &'a str,
+    plural: &'a str,
+    /// Empty in cluster-wide requests.
+    namespace: &'a str,
+    /// Empty in requests on a collection.
+    name: &'a str,
+    subresource: Option<&'a str>,
+}
+
+impl<'a> Path<'a> {
+    fn parse(path: &'a str) -> Option<Self> {
+        let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
         let (group, version, rest) = match segments.as_slice() {
             ["api", version, rest @ ..] => ("", *version, rest),
             ["apis", group, version, rest @ ..] => (*group, *version, rest),
-            _ => return Err(no_such_path()),
+            _ => return None,
         };
         let (namespace, rest) = match rest {
             // A subresource of a namespace looks like a collection in it.
@@ -151,55 +146,95 @@ impl Call {
         let (plural, name, subresource) = match rest {
             [plural] => (*plural, "", None),
             [plural, name] => (*plural, *name, None),
-            [plural, name, subresource] => (*plural, *name, Some((*subresource).to_owned())),
-            _ => return Err(no_such_path()),
+            [plural, name, subresource] => (*plural, *name, Some(*subresource)),
+            _ => return None,
         };
+        Some(Self {
+            group,
+            version,
+            plural,
+            namespace,
+            name,
+            subresource,
+        })
+    }
+
+    /// The index of the resource.
+    fn find(&self, resources: &[Arc<Resource>]) -> Result<usize, Status> {
+        let served = |r: &Arc<Resource>| r.group == self.group && r.version == self.version;
         let found = resources
             .iter()
-            .position(|r| r.group == group && r.version == version && r.plural == plural);
-        let index = found.ok_or_else(|| {
-            let served = |r: &Arc<Resource>| r.group == group && r.version == version;
+            .position(|r| served(r) && r.plural == self.plural);
+        found.ok_or_else(|| {
             if !resources.iter().any(served) {
                 return no_such_path();
             }
             let message = "the server could not find the requested resource";
             Status::new(404, "NotFound", message).with_details(serde_json::json!({}))
-        })?;
+        })
+    }
+}
+
+fn no_such_path() -> Status {
+    Status::new(404, "", "404 page not found")
+}
+
+fn parse_verb(method: &Method, on_collection: bool, query: &Query) -> Result<Verb, Status> {
+    Ok(match (method, on_collection) {
+        (&Method::GET, _) if query.is_true("watch") => Verb::Watch,
+        (&Method::GET, true) => Verb::List,
+        (&Method::GET, false) => Verb::Get,
+        (&Method::POST, _) => Verb::Create,
+        (&Method::PUT, false) => Verb::Update,
+        (&Method::PATCH, false) => Verb::Patch,
+        (&Method::DELETE, false) => Verb::Delete,
+        (&Method::DELETE, true) => Verb::DeleteCollection,
+        _ => {
+            let message = "the server does not allow this method on the requested resource";
+            return Err(Status::new(405, "MethodNotAllowed", message));
+        }
+    })
+}
+
+impl PatchType {
+    fn parse(content_type: &str) -> Result<Self, Status> {
+        Ok(match content_type {
+            "application/json-patch+json" => Self::Json,
+            "application/merge-patch+json" => Self::Merge,
+            "application/strategic-merge-patch+json" => Self::Strategic,
+            "application/apply-patch+yaml" => Self::Apply,
+            other => {
+                let message = format!("the body of the request was in an unknown format: {other}");
+                return Err(Status::new(415, "UnsupportedMediaType", message));
+            }
+        })
+    }
+}
+
+impl Call {
+    /// Parses a request. A path without a known resource is answered with 404, as by the real server.
+    pub(crate) fn parse(
+        parts: &Parts,
+        body: Bytes,
+        resources: &[Arc<Resource>],
+    ) -> Result<Self, Status> {
+        let path = Path::parse(parts.uri.path()).ok_or_else(no_such_path)?;
+        let index = path.find(resources)?;
         let resource = resources[index].clone();
-        if !resource.namespaced && !namespace.is_empty() {
+        if !resource.namespaced && !path.namespace.is_empty() {
             return Err(no_such_path());
         }
         let query = Query::parse(parts.uri.query().unwrap_or_default());
-        let verb = match (&parts.method, name.is_empty()) {
-            (&Method::GET, _) if query.is_true("watch") => Verb::Watch,
-            (&Method::GET, true) => Verb::List,
-            (&Method::GET, false) => Verb::Get,
-            (&Method::POST, _) => Verb::Create,
-            (&Method::PUT, false) => Verb::Update,
-            (&Method::PATCH, false) => Verb::Patch,
-            (&Method::DELETE, false) => Verb::Delete,
-            (&Method::DELETE, true) => Verb::DeleteCollection,
-            _ => {
-                let message = "the server does not allow this method on the requested resource";
-                return Err(Status::new(405, "MethodNotAllowed", message));
-            }
-        };
+        let verb = parse_verb(&parts.method, path.name.is_empty(), &query)?;
         let header = |name| {
             let value = parts.headers.get(name);
             value
                 .and_then(|value| value.to_str().ok())
                 .unwrap_or_default()
         };
-        let format = match header(header::CONTENT_TYPE) {
-            _ if verb != Verb::Patch => None,
-            "application/json-patch+json" => Some(PatchType::Json),
-            "application/merge-patch+json" => Some(PatchType::Merge),
-            "application/strategic-merge-patch+json" => Some(PatchType::Strategic),
-            "application/apply-patch+yaml" => Some(PatchType::Apply),
-            other => {
-                let message = format!("the body of the request was in an unknown format: {other}");
-                return Err(Status::new(415, "UnsupportedMediaType", message));
-            }
+        let format = match verb {
+            Verb::Patch => Some(PatchType::parse(header(header::CONTENT_TYPE))?),
+            _ => None,
         };
         let accept = header(header::ACCEPT);
         let form = if accept.contains("as=PartialObjectMetadata") {
@@ -211,9 +246,9 @@ impl Call {
             verb,
             resource,
             index,
-            subresource,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            subresource: path.subresource.map(str::to_owned),
+            namespace: path.namespace.to_owned(),
+            name: path.name.to_owned(),
             query,
             patch: format,
             form,

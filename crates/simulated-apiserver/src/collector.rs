@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Server;
 use crate::resource::Behavior;
-use crate::server::State;
+use crate::server::Server;
+use crate::state::State;
 use crate::store::{Change, ChangeKind, Key, Store, Stored};
 use crate::write::{
     DeleteOptions, FOREGROUND, ORPHAN, Preconditions, finalizers, put_or_remove, text,

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::patch;
+use crate::resource::Resource;
+use crate::server::Server;
 use crate::status::Status;
 use crate::store::{Key, Stored};
 use crate::write::{DeleteOptions, Write, text};
-use crate::{Resource, Server, patch};
 
 /// A client without faults; see the module. Every write is recorded for its user.
 pub struct Direct<'a> {

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::{Value, json};
 
-use crate::fault::Site;
+use crate::resource::Resource;
+use crate::site::Site;
 use crate::store::{Change, ChangeKind, Stored};
 
 /// One request.
@@ -73,7 +74,7 @@ pub struct Version {
 }
 
 impl Version {
-    pub(crate) fn new(change: &Change, resource: &crate::Resource) -> Self {
+    pub(crate) fn new(change: &Change, resource: &Resource) -> Self {
         Self {
             kind: change.kind,
             group: resource.group.clone(),

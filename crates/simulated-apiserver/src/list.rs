@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::call::{Call, Form};
+use crate::call::Call;
 use crate::resource::Behavior;
 use crate::status::Status;
-use crate::store::{Key, Store, Stored, complete};
+use crate::store::{Form, Key, Store, Stored, complete};
 
 const EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.";
 
@@ -33,39 +33,63 @@ impl Token {
     }
 }
 
+/// Which snapshot a list shows, and from where on.
+struct Snapshot {
+    version: u64,
+    after: Option<(String, String)>,
+}
+
+impl Snapshot {
+    fn choose(store: &Store, call: &Call, stale: Option<u64>) -> Result<Self, Status> {
+        let given = call.query.get("resourceVersion").unwrap_or("0");
+        let exact = call.query.get("resourceVersionMatch") == Some("Exact");
+        let now = stale.unwrap_or(store.version());
+        if let Some(token) = call.query.get("continue") {
+            return Self::of_next_page(store, token, now);
+        }
+        let mut version = now;
+        if exact {
+            let invalid = || Status::bad_request(format!("invalid resource version \"{given}\""));
+            version = given.parse().map_err(|_| invalid())?;
+            if version < store.floor {
+                let message = "The resourceVersion for the provided list is too old.";
+                return Err(Status::expired(message));
+            }
+        }
+        Ok(Self {
+            version,
+            after: None,
+        })
+    }
+
+    fn of_next_page(store: &Store, token: &str, now: u64) -> Result<Self, Status> {
+        let invalid = "invalid continue token: continue key is not valid: unexpected format";
+        let token = Token::parse(token).ok_or_else(|| Status::bad_request(invalid))?;
+        if token.version != 0 && token.version < store.floor {
+            let resume = Token {
+                version: 0,
+                ..token
+            };
+            let mut status = Status::expired(EXPIRED);
+            status.resume = Some(resume.text().into());
+            return Err(status);
+        }
+        Ok(Self {
+            version: if token.version == 0 {
+                now
+            } else {
+                token.version
+            },
+            after: Some(token.after),
+        })
+    }
+}
+
 /// The answer to a list, at an old resourceVersion if the test has arranged that.
 pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Bytes, Status> {
     let selector = call.query.selector()?;
     let limit = call.query.number("limit").filter(|limit| *limit > 0);
-    let given = call.query.get("resourceVersion").unwrap_or("0");
-    let exact = call.query.get("resourceVersionMatch") == Some("Exact");
-    let mut version = stale.unwrap_or(store.version());
-    let mut after = None;
-    if let Some(token) = call.query.get("continue") {
-        let invalid = || {
-            Status::bad_request(
-                "invalid continue token: continue key is not valid: unexpected format",
-            )
-        };
-        let mut token = Token::parse(token).ok_or_else(invalid)?;
-        if token.version != 0 {
-            if token.version < store.floor {
-                token.version = 0;
-                let mut status = Status::expired(EXPIRED);
-                status.resume = Some(token.text().into());
-                return Err(status);
-            }
-            version = token.version;
-        }
-        after = Some(token.after);
-    } else if exact {
-        let invalid = || Status::bad_request(format!("invalid resource version \"{given}\""));
-        version = given.parse().map_err(|_| invalid())?;
-        if version < store.floor {
-            let message = "The resourceVersion for the provided list is too old.";
-            return Err(Status::expired(message));
-        }
-    }
+    let Snapshot { version, after } = Snapshot::choose(store, call, stale)?;
     let place = |key: &Key| (key.namespace.to_string(), key.name.to_string());
     let mut rest = store
         .list_at(call.index, &call.namespace, version)
@@ -98,6 +122,12 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
             metadata["remainingItemCount"] = json!(rest.count());
         }
     }
+    let items = items.into_iter().map(|(_, object)| object);
+    Ok(body(call, &metadata, items))
+}
+
+/// The body with that metadata and those items.
+fn body<'a>(call: &Call, metadata: &Value, items: impl Iterator<Item = &'a Arc<Stored>>) -> Bytes {
     let (api_version, kind) = match call.form {
         Form::Whole => (
             call.resource.api_version(),
@@ -112,7 +142,7 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
         "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":["
     );
     let mut text = head.into_bytes();
-    for (place, (_, object)) in items.iter().enumerate() {
+    for (place, object) in items.enumerate() {
         if place > 0 {
             text.push(b',');
         }
@@ -124,5 +154,5 @@ pub(crate) fn list(store: &Store, call: &Call, stale: Option<u64>) -> Result<Byt
         }
     }
     text.extend_from_slice(b"]}");
-    Ok(text.into())
+    text.into()
 }

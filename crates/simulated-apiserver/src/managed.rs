@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::Resource;
+use crate::resource::Resource;
 
 /// One step from an object towards a field, as FieldsV1 writes it: `f:name`, `k:{"name":"x"}` or `v:"text"`.
 pub(crate) type Path = Vec<String>;

@@ -4,8 +4,9 @@ use json_patch::jsonptr::Pointer;
 use json_patch::{AddOperation, PatchOperation};
 use serde_json::{Map, Value};
 
+use crate::managed;
+use crate::resource::Resource;
 use crate::status::Status;
-use crate::{Resource, managed};
 
 /// The object after an RFC 6902 patch. A patch that does not apply, for example because a `test` fails, is 422.
 pub(crate) fn json(object: &Value, patch: &Value) -> Result<Value, Status> {

@@ -204,11 +204,12 @@ fn owned(lists: &[(&str, &[&str])]) -> Vec<(String, Vec<String>)> {
 
 /// The kinds that every server knows.
 pub(crate) fn built_in() -> Vec<Resource> {
+    let groups = [core(), others(), workloads(), rbac(), registrations()];
+    groups.into_iter().flatten().collect()
+}
+
+fn core() -> Vec<Resource> {
     let core = |kind, plural| Resource::built_in("", "v1", kind, plural);
-    let apps = |kind, plural| Resource::built_in("apps", "v1", kind, plural);
-    let rbac = |kind, plural| Resource::built_in("rbac.authorization.k8s.io", "v1", kind, plural);
-    let admission =
-        |kind, plural| Resource::built_in("admissionregistration.k8s.io", "v1", kind, plural);
     let mut pods = core("Pod", "pods")
         .with_status()
         .with_generation()
@@ -238,63 +239,66 @@ pub(crate) fn built_in() -> Vec<Resource> {
             .with_status()
             .with_generation(),
         core("Endpoints", "endpoints"),
-        Resource::built_in("events.k8s.io", "v1", "Event", "events"),
-        Resource::built_in("coordination.k8s.io", "v1", "Lease", "leases").conditional(),
-        Resource::built_in("batch", "v1", "Job", "jobs")
+    ]
+}
+
+fn workloads() -> Vec<Resource> {
+    let workload = |group, kind, plural| {
+        Resource::built_in(group, "v1", kind, plural)
             .with_status()
-            .with_generation(),
-        Resource::built_in("batch", "v1", "CronJob", "cronjobs")
-            .with_status()
-            .with_generation(),
-        apps("Deployment", "deployments")
-            .with_status()
-            .with_generation(),
-        apps("ReplicaSet", "replicasets")
-            .with_status()
-            .with_generation(),
-        apps("StatefulSet", "statefulsets")
-            .with_status()
-            .with_generation(),
-        apps("DaemonSet", "daemonsets")
-            .with_status()
-            .with_generation(),
-        apps("ControllerRevision", "controllerrevisions"),
-        Resource::built_in(
-            "policy",
-            "v1",
-            "PodDisruptionBudget",
-            "poddisruptionbudgets",
-        )
-        .with_status()
-        .with_generation(),
-        Resource::built_in("networking.k8s.io", "v1", "Ingress", "ingresses")
-            .with_status()
-            .with_generation(),
+            .with_generation()
+    };
+    vec![
+        workload("batch", "Job", "jobs"),
+        workload("batch", "CronJob", "cronjobs"),
+        workload("apps", "Deployment", "deployments"),
+        workload("apps", "ReplicaSet", "replicasets"),
+        workload("apps", "StatefulSet", "statefulsets"),
+        workload("apps", "DaemonSet", "daemonsets"),
+        Resource::built_in("apps", "v1", "ControllerRevision", "controllerrevisions"),
+        workload("policy", "PodDisruptionBudget", "poddisruptionbudgets"),
+        workload("networking.k8s.io", "Ingress", "ingresses"),
+    ]
+}
+
+fn rbac() -> Vec<Resource> {
+    let rbac = |kind, plural| Resource::built_in("rbac.authorization.k8s.io", "v1", kind, plural);
+    vec![
         rbac("Role", "roles"),
         rbac("RoleBinding", "rolebindings"),
         rbac("ClusterRole", "clusterroles").cluster_scoped(),
         rbac("ClusterRoleBinding", "clusterrolebindings").cluster_scoped(),
-        admission(
-            "MutatingWebhookConfiguration",
-            "mutatingwebhookconfigurations",
-        )
-        .cluster_scoped()
-        .with_generation(),
-        admission(
-            "ValidatingWebhookConfiguration",
-            "validatingwebhookconfigurations",
-        )
-        .cluster_scoped()
-        .with_generation(),
-        Resource::built_in(
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-            "customresourcedefinitions",
-        )
-        .cluster_scoped()
-        .with_status()
-        .with_generation()
-        .conditional(),
+    ]
+}
+
+/// What extends the API: webhooks and CRDs.
+fn registrations() -> Vec<Resource> {
+    let global = |group, kind, plural| {
+        Resource::built_in(group, "v1", kind, plural)
+            .cluster_scoped()
+            .with_generation()
+    };
+    let mutating = (
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+    );
+    let validating = (
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+    );
+    let crd = ("CustomResourceDefinition", "customresourcedefinitions");
+    vec![
+        global("admissionregistration.k8s.io", mutating.0, mutating.1),
+        global("admissionregistration.k8s.io", validating.0, validating.1),
+        global("apiextensions.k8s.io", crd.0, crd.1)
+            .with_status()
+            .conditional(),
+    ]
+}
+
+fn others() -> Vec<Resource> {
+    vec![
+        Resource::built_in("events.k8s.io", "v1", "Event", "events"),
+        Resource::built_in("coordination.k8s.io", "v1", "Lease", "leases").conditional(),
     ]
 }

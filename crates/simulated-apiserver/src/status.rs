@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::Resource;
+use crate::resource::Resource;
 
 /// A failed answer: a `Status` object on the wire.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,8 +10,14 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::Resource;
-use crate::call::Form;
+use crate::resource::Resource;
+
+/// Which part of an object an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Whole,
+    Metadata,
+}
 
 /// The identity of an object. Keys sort by kind, then namespace, then name, as lists do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

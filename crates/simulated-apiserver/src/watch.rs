@@ -1,23 +1,20 @@
 //! Watches: their events, and the time of each.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{self, Stream};
-use http_body::Frame;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use crate::call::{Call, Form};
+use crate::call::Call;
+use crate::resource::Resource;
 use crate::selector::Selector;
 use crate::status::Status;
-use crate::store::{Change, ChangeKind, Store, Stored, complete};
+use crate::store::{Change, ChangeKind, Form, Store, Stored, complete};
 use crate::write::put_or_remove;
-use crate::{Resource, Server};
 
 /// The default timeout of a watch.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(30);
@@ -90,9 +87,9 @@ pub(crate) enum Ending {
 }
 
 /// One open watch.
-struct Open {
-    user: String,
-    resource: Arc<Resource>,
+pub(crate) struct Open {
+    pub(crate) user: String,
+    pub(crate) resource: Arc<Resource>,
     index: usize,
     namespace: String,
     selector: Selector,
@@ -102,24 +99,24 @@ struct Open {
     /// The index in the log of the next change to process.
     cursor: usize,
     /// The latest resourceVersion that was delivered.
-    version: u64,
+    pub(crate) version: u64,
     deadline: Instant,
     bookmark: Option<(Instant, Duration)>,
-    ending: Option<Ending>,
+    pub(crate) ending: Option<Ending>,
     silent: bool,
-    wake: Arc<Notify>,
+    pub(crate) wake: Arc<Notify>,
 }
 
 /// Every open watch, and the faults that the test has set.
 #[derive(Default)]
 pub(crate) struct Watches {
     next: u64,
-    open: BTreeMap<u64, Open>,
+    pub(crate) open: BTreeMap<u64, Open>,
     pub(crate) rules: Vec<(Target, Rule)>,
 }
 
 /// What a watch does next.
-enum Step {
+pub(crate) enum Step {
     Deliver(Bytes),
     Wait(Option<Instant>),
     Break,
@@ -199,25 +196,7 @@ impl Watches {
             silent: false,
             wake: Arc::new(Notify::new()),
         };
-        if streams_list || from == 0 {
-            for (_, object) in store.list(call.index, &call.namespace) {
-                if open.selector.matches(&object.value) {
-                    open.initial.push_back(open.event("ADDED", object));
-                }
-            }
-            if streams_list {
-                let annotations = json!({"k8s.io/initial-events-end": "true"});
-                open.initial
-                    .push_back(open.bookmark_event(store.version(), annotations));
-            }
-        } else if from < store.floor {
-            open.ending = Some(Ending::Gone);
-        } else {
-            open.cursor = store
-                .log
-                .partition_point(|change| change.object.version <= from);
-            open.version = from;
-        }
+        open.start(store, from, streams_list);
         self.next += 1;
         self.open.insert(self.next, open);
         Ok(self.next)
@@ -272,7 +251,7 @@ impl Watches {
         self.open.remove(&id);
     }
 
-    fn step(&mut self, id: u64, store: &Store, usual_delay: Duration) -> Step {
+    pub(crate) fn step(&mut self, id: u64, store: &Store, usual_delay: Duration) -> Step {
         let now = Instant::now();
         let Some(open) = self.open.get(&id) else {
             return Step::End;
@@ -293,7 +272,35 @@ impl Watches {
 }
 
 impl Open {
-    fn step(&mut self, store: &Store, now: Instant, held: bool, delay: Duration) -> Step {
+    /// Prepares the first events: those of a list, or what has happened since that resourceVersion.
+    fn start(&mut self, store: &Store, from: u64, streams_list: bool) {
+        if streams_list || from == 0 {
+            for (_, object) in store.list(self.index, &self.namespace) {
+                if self.selector.matches(&object.value) {
+                    self.initial.push_back(self.event("ADDED", object));
+                }
+            }
+            if streams_list {
+                let annotations = json!({"k8s.io/initial-events-end": "true"});
+                let bookmark = self.bookmark_event(store.version(), annotations);
+                self.initial.push_back(bookmark);
+            }
+        } else if from < store.floor {
+            self.ending = Some(Ending::Gone);
+        } else {
+            let log = &store.log;
+            self.cursor = log.partition_point(|change| change.object.version <= from);
+            self.version = from;
+        }
+    }
+
+    pub(crate) fn step(
+        &mut self,
+        store: &Store,
+        now: Instant,
+        held: bool,
+        delay: Duration,
+    ) -> Step {
         if self.silent {
             return Step::Wait(None);
         }
@@ -382,49 +389,4 @@ fn line(kind: &str, object: &[u8]) -> Bytes {
     text.extend_from_slice(object);
     text.extend_from_slice(b"}\n");
     text.into()
-}
-
-/// An open watch, closed when it is dropped.
-pub(crate) struct Handle {
-    pub(crate) server: Server,
-    pub(crate) id: u64,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.server.state().watches.close(self.id);
-    }
-}
-
-/// The body of the answer to a watch.
-pub(crate) fn body(handle: Handle) -> impl Stream<Item = io::Result<Frame<Bytes>>> {
-    stream::unfold(Some(handle), |handle| async move {
-        let handle = handle?;
-        loop {
-            let (step, wake) = {
-                let mut state = handle.server.state();
-                let delay = handle.server.options().watch_delay;
-                let state = &mut *state;
-                let step = state.watches.step(handle.id, &state.store, delay);
-                let open = state.watches.open.get(&handle.id)?;
-                let wake = open.wake.clone();
-                if matches!(step, Step::Deliver(_)) && open.ending.is_none() {
-                    let (user, resource) = (open.user.clone(), open.resource.clone());
-                    let (version, at) = (open.version, handle.server.clock().elapsed());
-                    state.delivered(&user, &resource.plural, version, at);
-                }
-                (step, wake)
-            };
-            match step {
-                Step::Deliver(event) => return Some((Ok(Frame::data(event)), Some(handle))),
-                Step::Break => return Some((Err(crate::server::broken()), None)),
-                Step::End => return None,
-                Step::Wait(None) => wake.notified().await,
-                Step::Wait(Some(until)) => {
-                    // The next step finds out whether it was woken or the time has come.
-                    let _ = timeout_at(until, wake.notified()).await;
-                }
-            }
-        }
-    })
 }

@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use crate::admission::{Admission, Review};
 use crate::call::Verb;
+use crate::pod;
 use crate::resource::Behavior;
+use crate::resource::Resource;
 use crate::status::{FieldError, Status, details};
 use crate::store::{Key, Moment, Store, Stored};
-use crate::{Resource, pod};
 
 /// The characters of the suffix of generated names, without those that spell words.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -50,6 +51,21 @@ pub(crate) struct DeleteOptions {
     pub(crate) propagation: Option<String>,
 }
 
+impl DeleteOptions {
+    pub(crate) fn parse(body: &Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let preconditions = &body["preconditions"];
+        Self {
+            grace: body["gracePeriodSeconds"].as_i64(),
+            preconditions: Preconditions {
+                uid: text(&preconditions["uid"]),
+                version: text(&preconditions["resourceVersion"]),
+            },
+            propagation: text(&body["propagationPolicy"]),
+        }
+    }
+}
+
 /// The result of a delete.
 #[derive(Clone, Debug)]
 pub(crate) enum Deleted {
@@ -83,6 +99,15 @@ pub(crate) fn finalizers(object: &Value) -> Vec<String> {
     let list = object["metadata"]["finalizers"].as_array();
     let list = list.into_iter().flatten().filter_map(Value::as_str);
     list.map(str::to_owned).collect()
+}
+
+/// What another deletion of an object that is being deleted changes.
+enum Again {
+    Unchanged,
+    /// It has this grace period now.
+    Shorter(i64),
+    /// The grace period was over already.
+    Over,
 }
 
 impl Write<'_> {
@@ -147,24 +172,42 @@ impl Write<'_> {
         }
         self.check_type(&object)?;
         let metadata = fields(&mut object, "metadata");
+        self.check_new_metadata(metadata)?;
+        let name = self.choose_name(metadata)?;
+        self.key.name = name.as_str().into();
+        self.check_namespace()?;
+        self.complete_metadata(fields(&mut object, "metadata"), managed);
+        self.normalize(&mut object);
+        self.set_first_status(&mut object);
+        self.review(Verb::Create, &mut object, None)?;
+        self.validate(&object, None)?;
+        if let Some(old) = self.store.get(&self.key) {
+            let mut status = Status::already_exists(&self.resource, &name);
+            if !old.value["metadata"]["deletionTimestamp"].is_null() {
+                status.message = format!("object is being deleted: {}", status.message);
+            }
+            return Err(status);
+        }
+        Ok(self.put(object))
+    }
+
+    fn check_new_metadata(&self, metadata: &Map<String, Value>) -> Result<(), Status> {
         let given = metadata.get("namespace").and_then(Value::as_str);
         if given.is_some_and(|given| !given.is_empty() && *given != *self.key.namespace) {
             let message = "the namespace of the provided object does not match the namespace sent on the request";
             return Err(Status::bad_request(message));
         }
-        if metadata
-            .get("resourceVersion")
-            .and_then(Value::as_str)
-            .is_some_and(|v| !v.is_empty())
-        {
+        let version = metadata.get("resourceVersion").and_then(Value::as_str);
+        if version.is_some_and(|version| !version.is_empty()) {
             let message = "resourceVersion should not be set on objects to be created";
             return Err(Status::new(500, "", message));
         }
-        let name = self.choose_name(metadata)?;
-        self.key.name = name.as_str().into();
-        self.check_namespace()?;
-        let metadata = fields(&mut object, "metadata");
-        metadata.insert("name".to_owned(), json!(name));
+        Ok(())
+    }
+
+    /// Sets what the API server decides about the metadata of a new object.
+    fn complete_metadata(&mut self, metadata: &mut Map<String, Value>, managed: Value) {
+        metadata.insert("name".to_owned(), json!(&*self.key.name));
         if self.resource.namespaced {
             metadata.insert("namespace".to_owned(), json!(&*self.key.namespace));
         }
@@ -187,30 +230,23 @@ impl Write<'_> {
         if !managed.is_null() {
             metadata.insert("managedFields".to_owned(), managed);
         }
-        self.normalize(&mut object);
+    }
+
+    fn set_first_status(&self, object: &mut Value) {
         // Nodes and namespaces keep the status with which they are created; the other kinds start without one.
         if self.resource.status && self.resource.plural != "nodes" {
-            put_or_remove(&mut object, "status", Value::Null);
+            put_or_remove(object, "status", Value::Null);
         }
         match self.resource.behavior {
-            Behavior::Pod => pod::default(&mut object),
+            Behavior::Pod => pod::default(object),
             Behavior::Namespace => {
                 object["spec"]["finalizers"] = json!(["kubernetes"]);
                 object["status"]["phase"] = json!("Active");
-                object["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(name);
+                object["metadata"]["labels"]["kubernetes.io/metadata.name"] =
+                    json!(&*self.key.name);
             }
             Behavior::Custom | Behavior::Plain => {}
         }
-        self.review(Verb::Create, &mut object, None)?;
-        self.validate(&object, None)?;
-        if let Some(old) = self.store.get(&self.key) {
-            let mut status = Status::already_exists(&self.resource, &name);
-            if !old.value["metadata"]["deletionTimestamp"].is_null() {
-                status.message = format!("object is being deleted: {}", status.message);
-            }
-            return Err(status);
-        }
-        Ok(self.put(object))
     }
 
     /// The name, or one made from generateName.
@@ -491,31 +527,18 @@ impl Write<'_> {
             }
             Behavior::Custom | Behavior::Plain => None,
         };
-        let metadata = &object["metadata"];
-        let mut graceful = None;
-        if metadata["deletionTimestamp"].is_null() {
+        let graceful = if object["metadata"]["deletionTimestamp"].is_null() {
             if let Some(grace) = grace {
                 self.mark(&mut object, grace);
-                graceful = Some(grace);
             }
+            grace
         } else {
-            let pending = metadata["deletionGracePeriodSeconds"]
-                .as_i64()
-                .unwrap_or_default();
-            match options.grace {
-                _ if pending == 0 => {}
-                Some(shorter) if shorter < pending => {
-                    let shorter = shorter.max(0);
-                    let end = text(metadata, "deletionTimestamp").parse::<DateTime<Utc>>();
-                    let end =
-                        end.unwrap_or(self.moment.time) - TimeDelta::seconds(pending - shorter);
-                    object["metadata"]["deletionTimestamp"] = json!(seconds(end));
-                    object["metadata"]["deletionGracePeriodSeconds"] = json!(shorter);
-                    graceful = Some(shorter);
-                }
-                _ => return Ok(Deleted::Pending(old)),
+            match self.shorten(&mut object, options.grace) {
+                Again::Unchanged => return Ok(Deleted::Pending(old)),
+                Again::Shorter(grace) => Some(grace),
+                Again::Over => None,
             }
-        }
+        };
         let mut list = finalizers(&object);
         match options.propagation.as_deref() {
             Some("Foreground") => add_finalizer(&mut list, FOREGROUND, ORPHAN),
@@ -535,6 +558,25 @@ impl Write<'_> {
             return Ok(Deleted::Pending(old));
         }
         Ok(Deleted::Gone(self.remove(&old)))
+    }
+
+    /// A deletion of an object that is being deleted: it can shorten the grace period.
+    fn shorten(&self, object: &mut Value, grace: Option<i64>) -> Again {
+        let metadata = &mut object["metadata"];
+        let pending = metadata["deletionGracePeriodSeconds"].as_i64();
+        let pending = pending.unwrap_or_default();
+        match grace {
+            _ if pending == 0 => Again::Over,
+            Some(shorter) if shorter < pending => {
+                let shorter = shorter.max(0);
+                let end = text(metadata, "deletionTimestamp").parse::<DateTime<Utc>>();
+                let end = end.unwrap_or(self.moment.time) - TimeDelta::seconds(pending - shorter);
+                metadata["deletionTimestamp"] = json!(seconds(end));
+                metadata["deletionGracePeriodSeconds"] = json!(shorter);
+                Again::Shorter(shorter)
+            }
+            _ => Again::Unchanged,
+        }
     }
 
     /// The first half of a deletion without grace.

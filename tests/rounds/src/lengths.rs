@@ -28,7 +28,7 @@ const fn budget(seconds: u64, at_least: usize) -> Budget {
 
 // Pure logic (`make unit`): numbers of seeds.
 lengths! {
-    /// `kinds::at::step`: histories of an At in the model of the API server.
+    /// `kinds::at::decide`: histories of an At in the model of the API server.
     at_model: u64 = 400, 5_000;
     /// `kinds::mydaemonset::rollout`: histories of a roll-out in the model of a cluster.
     rollout_model: u64 = 500, 100_000;
