@@ -6,7 +6,7 @@ use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use serde_json::{Map, Value};
 
 use super::crd::{At, AtSpec, AtStatus, Phase};
-use super::pod::{CONTAINER, OWN_PREFIX, POD_SUFFIX};
+use super::pod::names::{CONTAINER, OWN_PREFIX, POD_SUFFIX};
 use super::schedule::{self, Schedule, ceil_to_millisecond};
 use crate::kinds::shared::command;
 use crate::kinds::shared::template::{self, PodTemplate, check_image, check_restart_policy, given};
@@ -15,17 +15,17 @@ use my_operator_admission::rules::{Findings, Recorded, Request, Rules, Subject};
 use my_operator_runtime::reconcile::write::MANAGED_BY;
 
 /// The annotation that records who created the object.
-pub const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
+pub(crate) const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
 /// The annotation that records when an update changed a relative schedule: RFC 3339, with milliseconds, rounded up.
-pub const SCHEDULE_SET_AT: &str = "cnat.programming-kubernetes.info/schedule-set-at";
+pub(crate) const SCHEDULE_SET_AT: &str = "cnat.programming-kubernetes.info/schedule-set-at";
 
 /// An image with bash and little else.
-pub const DEFAULT_IMAGE: &str = "bash:5.3";
+pub(crate) const DEFAULT_IMAGE: &str = "bash:5.3";
 /// The originals ran every command in a Bash shell.
-pub const DEFAULT_SHELL: [&str; 2] = ["bash", "-c"];
+pub(crate) const DEFAULT_SHELL: [&str; 2] = ["bash", "-c"];
 /// The starting deadline of an object that deletes itself. Without one, a tool that keeps creating
 /// what its repository contains would run the command again after every deletion.
-pub const DEFAULT_DEADLINE_WITH_TTL: i64 = 3600;
+pub(crate) const DEFAULT_DEADLINE_WITH_TTL: i64 = 3600;
 
 const MAX_SHELL_ITEMS: usize = 8;
 /// Names of pods have at most 253 characters.
@@ -37,7 +37,7 @@ const TEMPLATE: &str = "spec.template";
 
 /// See the module.
 #[derive(Debug)]
-pub struct AtRules;
+pub(crate) struct AtRules;
 
 impl Rules for AtRules {
     type Object = At;
@@ -164,7 +164,7 @@ impl Rules for AtRules {
 /// When the schedule was set, for a relative one: what the webhook recorded when the text was
 /// changed, otherwise the creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Base {
+pub(crate) enum Base {
     /// From `metadata.creationTimestamp`, which the API server truncates to whole seconds.
     Created(DateTime<Utc>),
     /// From the annotation, which is exact.
@@ -173,7 +173,7 @@ pub enum Base {
 
 /// The base of an object's schedule. A malformed annotation is ignored: it can only be there if the
 /// object bypassed the webhook.
-pub fn base(annotations: &BTreeMap<String, String>, created: DateTime<Utc>) -> Base {
+pub(crate) fn base(annotations: &BTreeMap<String, String>, created: DateTime<Utc>) -> Base {
     let recorded = annotations
         .get(SCHEDULE_SET_AT)
         .and_then(|text| schedule::parse(text).ok());
@@ -189,7 +189,7 @@ pub fn base(annotations: &BTreeMap<String, String>, created: DateTime<Utc>) -> B
 /// have been created at 10:00:00.999. A duration therefore counts from the end of that second:
 /// otherwise it could be up to a second short. `now` needs no such care, since nothing is seen
 /// before it exists.
-pub fn schedule_instant(schedule: Schedule, base: Base) -> Option<DateTime<Utc>> {
+pub(crate) fn schedule_instant(schedule: Schedule, base: Base) -> Option<DateTime<Utc>> {
     let from = match (base, schedule) {
         (Base::Changed(instant), _) => instant,
         (Base::Created(created), Schedule::After(_)) => {
@@ -392,12 +392,12 @@ fn warn(
 }
 
 /// The last instant at which a start is still allowed; `None` if it is beyond what a calendar can represent.
-pub fn deadline(instant: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
+pub(crate) fn deadline(instant: DateTime<Utc>, seconds: i64) -> Option<DateTime<Utc>> {
     instant.checked_add_signed(TimeDelta::try_seconds(seconds)?)
 }
 
 /// Whether a start at `now` would be later than the deadline allows.
-pub fn past(instant: DateTime<Utc>, seconds: i64, now: DateTime<Utc>) -> bool {
+pub(crate) fn past(instant: DateTime<Utc>, seconds: i64, now: DateTime<Utc>) -> bool {
     deadline(instant, seconds).is_some_and(|last| now > last)
 }
 
@@ -691,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ran_cannot_be_changed_after_the_start() {
+    fn what_runs_cannot_be_changed_after_the_start() {
         let changes = [
             ("spec.schedule", json!({"schedule": "now"})),
             ("spec.command", json!({"command": "echo NO"})),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::shared::schema;
 use crate::kinds::shared::template::PodTemplate;
-use my_operator_runtime::reconcile::condition::Condition;
+use my_operator_runtime::reconcile::condition::{self, Condition};
 use my_operator_runtime::reconcile::raw;
 
 /// What is to run, when, and how.
@@ -252,6 +252,13 @@ pub struct AtStatus {
     /// Stalled: it needs attention. The last six are there only while True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+impl AtStatus {
+    /// Whether it has a condition of that type that is True.
+    pub(crate) fn is_true(&self, type_: &str) -> bool {
+        condition::get(&self.conditions, type_).is_some_and(|c| c.status == "True")
+    }
 }
 
 /// An At as stored.

@@ -22,7 +22,7 @@ struct Ended {
 
 /// The metrics of this kind.
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     lateness: Histogram,
     runs: Family<Ended, Counter>,
     pending: Gauge,
@@ -33,7 +33,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Registers the metrics.
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
         let this = Self {
             lateness: Histogram::new([
                 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0,
@@ -76,13 +76,13 @@ impl Metrics {
     }
 
     /// Counts an At that was created, changed or deleted: its phase before and after, where there is one.
-    pub fn changed(&self, before: Option<Phase>, after: Option<Phase>) {
+    pub(crate) fn count_phase(&self, before: Option<Phase>, after: Option<Phase>) {
         let pending = |phase: Option<Phase>| i64::from(phase == Some(Phase::Pending));
         self.pending.inc_by(pending(after) - pending(before));
     }
 
     /// Records whether the last reconcile found an At overdue.
-    pub fn overdue(&self, key: &Key, is: bool) {
+    pub(crate) fn set_overdue(&self, key: &Key, is: bool) {
         let mut keys = self.overdue_keys.lock();
         let changed = if is {
             keys.insert(key.clone())
@@ -96,13 +96,13 @@ impl Metrics {
 
     /// The number of overdue Ats.
     #[cfg(test)]
-    pub fn overdue_count(&self) -> i64 {
+    pub(crate) fn overdue_count(&self) -> i64 {
         self.overdue.get()
     }
 
     /// Counts the release of an At's pod. A schedule that was past when it was set is late from
     /// then on: before that, it could not have been kept.
-    pub fn released(
+    pub(crate) fn observe_lateness(
         &self,
         start: DateTime<Utc>,
         instant: Option<DateTime<Utc>>,
@@ -122,7 +122,7 @@ impl Metrics {
     }
 
     /// Counts a finished At.
-    pub fn over(&self, result: Ending) {
+    pub(crate) fn count_run(&self, result: Ending) {
         self.ended(result).inc();
     }
 
@@ -148,19 +148,19 @@ mod tests {
     fn the_metrics_cover_phases_lateness_and_results() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        metrics.changed(None, Some(Phase::Pending));
-        metrics.changed(None, Some(Phase::Pending));
-        metrics.changed(None, Some(Phase::Done));
-        metrics.changed(Some(Phase::Pending), Some(Phase::Running));
-        metrics.changed(Some(Phase::Running), None);
+        metrics.count_phase(None, Some(Phase::Pending));
+        metrics.count_phase(None, Some(Phase::Pending));
+        metrics.count_phase(None, Some(Phase::Done));
+        metrics.count_phase(Some(Phase::Pending), Some(Phase::Running));
+        metrics.count_phase(Some(Phase::Running), None);
         let second = |n: i64| DateTime::from_timestamp(1_800_000_000 + n, 0).unwrap();
         let start = second(0) + TimeDelta::milliseconds(20);
         let created = |at| Some(Base::Created(second(at)));
-        metrics.released(start, Some(second(0)), created(-3600));
+        metrics.observe_lateness(start, Some(second(0)), created(-3600));
         // Its instant was an hour past when it was created.
-        metrics.released(start, Some(second(-3600)), created(0));
-        metrics.released(start, None, None);
-        metrics.over(Ending::Missed);
+        metrics.observe_lateness(start, Some(second(-3600)), created(0));
+        metrics.observe_lateness(start, None, None);
+        metrics.count_run(Ending::Missed);
         for (name, is) in [
             ("a", true),
             ("b", true),
@@ -168,7 +168,7 @@ mod tests {
             ("a", false),
             ("c", false),
         ] {
-            metrics.overdue(&Key::new("ns", name), is);
+            metrics.set_overdue(&Key::new("ns", name), is);
         }
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();

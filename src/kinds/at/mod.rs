@@ -3,33 +3,41 @@
 //! An At says when ([`schedule`]) and what to run. [`admission`] fills in its defaults, rejects
 //! what is invalid and records who created it; the reconciler applies the same rules to objects
 //! that bypassed the webhook. From then on the At waits in a queue ordered by instant, as a small
-//! [`view`], and costs nothing.
+//! value ([`observe`]), and costs nothing.
 //!
-//! When its instant has come, [`controller`] creates a [`pod`] with a fixed name and a scheduling
+//! When its instant has come, the operator creates a [`pod`] with a fixed name and a scheduling
 //! gate, which keeps it from starting. The pod's UID goes into the status: this write, which the
 //! API server rejects unless the At has the version that was read, is the point at which the start
 //! is decided. Then the gate of that pod, and of no other, is removed, and it runs. Its end becomes
 //! the [`result`].
 //!
-//! [`step`] decides what to do next, as a pure function with the whole protocol in one table. It is
-//! tested over every combination of observations, and against a model of the API server with two
-//! operators, lagging watches, crashes and late calls. "Never twice" depends on the fixed name, the
-//! resource version of one write and the UID of one patch; on no lease, clock or finalizer.
+//! A reconcile pass is in [`controller`]: it takes what is [observed](observe), what this process
+//! [remembers](memory) and has [seen](sightings), lets [`decide`] decide, makes the call
+//! ([`act`]) and writes the [`status`]. [`decide`] is a pure function with the whole protocol in
+//! one table. It is tested over every combination of observations, and against a model of the API
+//! server with two operators, lagging watches, crashes and late calls. "Never twice" depends on the
+//! fixed name, the resource version of one write and the UID of one patch; on no lease, clock or
+//! finalizer.
 //!
 //! Every At ends as DONE: Succeeded, Failed, Missed (too late to start) or Unknown (the pod was
 //! gone before its end was seen). Nothing is ever tried a second time.
 
-pub mod admission;
-pub mod controller;
+mod act;
+mod admission;
+mod conditions;
+mod controller;
 pub mod crd;
-pub mod metrics;
-pub mod pod;
-pub mod result;
+mod decide;
+mod memory;
+mod metrics;
+mod observe;
+mod pod;
+mod result;
 pub mod schedule;
-pub mod step;
-pub mod view;
+mod sightings;
+mod status;
 
-use super::kind::{Kind, Permission, Sample};
+use super::{Kind, Permission, Sample};
 use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.

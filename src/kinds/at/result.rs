@@ -3,11 +3,12 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::Ending;
-use super::pod::{CONTAINER, Ended, PodPhase, PodView};
+use super::pod::names::CONTAINER;
+use super::pod::view::{Ended, PodPhase, PodView};
 use my_operator_runtime::reconcile::event;
 
 /// The longest message in a status, in bytes.
-pub const MAX_MESSAGE_LEN: usize = 1024;
+pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
 /// Signals of Linux have numbers up to this.
 const LAST_SIGNAL: i32 = 64;
 
@@ -16,26 +17,26 @@ const SILENT: &str = "the pod failed, and its status does not say why";
 
 /// What the status says about the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub(crate) struct RunResult {
     /// How it ended.
-    pub result: Ending,
+    pub(crate) ending: Ending,
     /// CamelCase reason.
-    pub reason: String,
+    pub(crate) reason: String,
     /// Why, in a sentence, or the output of the command.
-    pub message: String,
+    pub(crate) message: String,
     /// The exit code of the command.
-    pub exit_code: Option<i32>,
+    pub(crate) exit_code: Option<i32>,
     /// The signal that ended the command.
-    pub signal: Option<i32>,
+    pub(crate) signal: Option<i32>,
     /// When it ended, if that is known.
-    pub finished_at: Option<DateTime<Utc>>,
+    pub(crate) finished_at: Option<DateTime<Utc>>,
 }
 
-impl Verdict {
+impl RunResult {
     /// An end that no container reports.
-    pub fn plain(result: Ending, reason: &str, message: &str) -> Self {
+    pub(crate) fn new(ending: Ending, reason: &str, message: &str) -> Self {
         Self {
-            result,
+            ending,
             reason: reason.to_owned(),
             message: head(message),
             exit_code: None,
@@ -43,39 +44,39 @@ impl Verdict {
             finished_at: None,
         }
     }
-}
 
-/// The verdict on a pod that ended; `None` before.
-pub fn of(pod: &PodView) -> Option<Verdict> {
-    let result = match pod.phase {
-        PodPhase::Succeeded => Ending::Succeeded,
-        PodPhase::Failed => Ending::Failed,
-        PodPhase::Pending | PodPhase::Running => return None,
-    };
-    let command = pod
-        .ended
-        .iter()
-        .find(|e| !e.init && e.container == CONTAINER);
-    // The command may have succeeded while another container failed the pod.
-    let fault = pod.ended.iter().find(|e| e.exit_code != 0);
-    let guilty = command.filter(|e| e.exit_code != 0).or(fault);
-    let (reason, message) = match (result, guilty) {
-        (Ending::Succeeded, _) => success(command),
-        _ if !pod.reason.is_empty() => (pod.reason.clone(), explain(pod, guilty)),
-        (_, Some(ended)) => (or(&ended.reason, "Error"), explain(pod, Some(ended))),
-        (_, None) if pod.message.is_empty() => ("Error".to_owned(), SILENT.to_owned()),
-        (_, None) => ("Error".to_owned(), head(&pod.message)),
-    };
-    Some(Verdict {
-        result,
-        reason,
-        message,
-        exit_code: command.map(|e| e.exit_code),
-        signal: command.and_then(signal),
-        finished_at: command
-            .and_then(|e| e.finished_at)
-            .or_else(|| pod.ended.iter().filter_map(|e| e.finished_at).max()),
-    })
+    /// How a pod ended; `None` while it has not.
+    pub(crate) fn from_pod(pod: &PodView) -> Option<Self> {
+        let ending = match pod.phase {
+            PodPhase::Succeeded => Ending::Succeeded,
+            PodPhase::Failed => Ending::Failed,
+            PodPhase::Pending | PodPhase::Running => return None,
+        };
+        let command = pod
+            .ended
+            .iter()
+            .find(|e| !e.init && e.container == CONTAINER);
+        // The command may have succeeded while another container failed the pod.
+        let fault = pod.ended.iter().find(|e| e.exit_code != 0);
+        let guilty = command.filter(|e| e.exit_code != 0).or(fault);
+        let (reason, message) = match (ending, guilty) {
+            (Ending::Succeeded, _) => success(command),
+            _ if !pod.reason.is_empty() => (pod.reason.clone(), explain(pod, guilty)),
+            (_, Some(ended)) => (or(&ended.reason, "Error"), explain(pod, Some(ended))),
+            (_, None) if pod.message.is_empty() => ("Error".to_owned(), SILENT.to_owned()),
+            (_, None) => ("Error".to_owned(), head(&pod.message)),
+        };
+        Some(Self {
+            ending,
+            reason,
+            message,
+            exit_code: command.map(|e| e.exit_code),
+            signal: command.and_then(signal),
+            finished_at: command
+                .and_then(|e| e.finished_at)
+                .or_else(|| pod.ended.iter().filter_map(|e| e.finished_at).max()),
+        })
+    }
 }
 
 fn success(command: Option<&Ended>) -> (String, String) {
@@ -127,7 +128,7 @@ fn signal(ended: &Ended) -> Option<i32> {
 }
 
 /// The first bytes of a text, as many as a status keeps.
-pub fn head(text: &str) -> String {
+pub(crate) fn head(text: &str) -> String {
     event::head(text, MAX_MESSAGE_LEN)
 }
 
@@ -166,28 +167,28 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_goes_on_has_no_verdict() {
-        assert_eq!(of(&pod(PodPhase::Pending, vec![])), None);
+    fn a_pod_that_has_not_ended_has_no_result() {
+        assert_eq!(RunResult::from_pod(&pod(PodPhase::Pending, vec![])), None);
         assert_eq!(
-            of(&pod(PodPhase::Running, vec![ended("at", 0, "", "")])),
+            RunResult::from_pod(&pod(PodPhase::Running, vec![ended("at", 0, "", "")])),
             None
         );
     }
 
     #[test]
     fn a_success_has_exit_code_0_and_what_the_command_said() {
-        let verdict = of(&pod(
+        let run = RunResult::from_pod(&pod(
             PodPhase::Succeeded,
             vec![ended("at", 0, "Completed", "done\n")],
         ))
         .unwrap();
-        assert_eq!(verdict.result, Ending::Succeeded);
+        assert_eq!(run.ending, Ending::Succeeded);
         assert_eq!(
-            (verdict.reason.as_str(), verdict.message.as_str()),
+            (run.reason.as_str(), run.message.as_str()),
             ("Completed", "done")
         );
-        assert_eq!((verdict.exit_code, verdict.signal), (Some(0), None));
-        assert_eq!(verdict.finished_at, DateTime::from_timestamp(100, 0));
+        assert_eq!((run.exit_code, run.signal), (Some(0), None));
+        assert_eq!(run.finished_at, DateTime::from_timestamp(100, 0));
     }
 
     #[test]
@@ -198,46 +199,46 @@ mod tests {
             (143, "Error", Some(15)),
             (255, "Error", None),
         ] {
-            let verdict = of(&pod(
+            let run = RunResult::from_pod(&pod(
                 PodPhase::Failed,
                 vec![ended("at", code, reason, "no such file\n")],
             ))
             .unwrap();
-            assert_eq!(verdict.result, Ending::Failed);
+            assert_eq!(run.ending, Ending::Failed);
             assert_eq!(
-                (verdict.reason.as_str(), verdict.message.as_str()),
+                (run.reason.as_str(), run.message.as_str()),
                 (reason, "no such file")
             );
-            assert_eq!((verdict.exit_code, verdict.signal), (Some(code), signal));
+            assert_eq!((run.exit_code, run.signal), (Some(code), signal));
         }
     }
 
     #[test]
-    fn the_pods_own_reason_goes_first() {
+    fn the_reason_of_the_pod_takes_precedence() {
         for reason in ["Evicted", "DeadlineExceeded", "NodeShutdown"] {
             let view = PodView {
                 reason: reason.to_owned(),
                 message: "the pod's own words".to_owned(),
                 ..pod(PodPhase::Failed, vec![])
             };
-            let verdict = of(&view).unwrap();
-            assert_eq!(verdict.result, Ending::Failed);
-            assert_eq!((verdict.reason.as_str(), verdict.exit_code), (reason, None));
-            assert_eq!(verdict.message, "the pod's own words");
+            let run = RunResult::from_pod(&view).unwrap();
+            assert_eq!(run.ending, Ending::Failed);
+            assert_eq!((run.reason.as_str(), run.exit_code), (reason, None));
+            assert_eq!(run.message, "the pod's own words");
         }
     }
 
     #[test]
-    fn a_pod_that_fails_without_a_word_is_not_an_empty_sentence() {
-        let verdict = of(&pod(PodPhase::Failed, vec![])).unwrap();
+    fn a_pod_that_fails_without_a_message_gets_one() {
+        let run = RunResult::from_pod(&pod(PodPhase::Failed, vec![])).unwrap();
         assert_eq!(
-            (verdict.reason.as_str(), verdict.message.as_str()),
+            (run.reason.as_str(), run.message.as_str()),
             ("Error", SILENT)
         );
     }
 
     #[test]
-    fn another_containers_fault_is_named() {
+    fn the_failure_of_another_container_names_that_container() {
         let view = pod(
             PodPhase::Failed,
             vec![
@@ -245,13 +246,10 @@ mod tests {
                 ended("log", 3, "Error", "disk full"),
             ],
         );
-        let verdict = of(&view).unwrap();
+        let run = RunResult::from_pod(&view).unwrap();
+        assert_eq!((run.ending, run.exit_code), (Ending::Failed, Some(0)));
         assert_eq!(
-            (verdict.result, verdict.exit_code),
-            (Ending::Failed, Some(0))
-        );
-        assert_eq!(
-            verdict.message,
+            run.message,
             "container log ended with exit code 3: disk full"
         );
         let init = pod(
@@ -261,9 +259,9 @@ mod tests {
                 ..ended("setup", 2, "Error", "")
             }],
         );
-        let verdict = of(&init).unwrap();
+        let run = RunResult::from_pod(&init).unwrap();
         assert_eq!(
-            (verdict.exit_code, verdict.message.as_str()),
+            (run.exit_code, run.message.as_str()),
             (None, "container setup ended with exit code 2")
         );
     }
@@ -279,12 +277,12 @@ mod tests {
             );
         }
         let output = format!("{}the cause", "x".repeat(5_000));
-        let verdict = of(&pod(
+        let run = RunResult::from_pod(&pod(
             PodPhase::Failed,
             vec![ended("at", 1, "Error", &output)],
         ))
         .unwrap();
-        assert!(verdict.message.ends_with("the cause"));
-        assert_eq!(verdict.message.len(), MAX_MESSAGE_LEN);
+        assert!(run.message.ends_with("the cause"));
+        assert_eq!(run.message.len(), MAX_MESSAGE_LEN);
     }
 }

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_as_in_at_are_read() {
+    fn time_spans_are_parsed_as_by_at() {
         let seconds = |n| Ok(Schedule::After(TimeDelta::seconds(n)));
         for (text, schedule) in [
             ("now", Ok(Schedule::Now)),

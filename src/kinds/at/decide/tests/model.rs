@@ -1,4 +1,4 @@
-//! Drives [`step`] at random against a model of the API server: two operators whose watches lag,
+//! Drives [`decide`] at random against a model of the API server: two operators whose watches lag,
 //! that crash between any two calls and lose answers; calls that arrive hours late; other clients
 //! that delete, edit and remove gates. Two things must never happen: that two pods of one At are
 //! released, and that a status says what is not true.
@@ -20,7 +20,7 @@ enum Call {
     Create(Box<PodView>),
     Status { version: u64, status: Box<AtStatus> },
     Lift { uid: String, gate: usize },
-    DeletePod(Version),
+    DeletePod(PodVersion),
     DeleteAt { version: u64 },
 }
 
@@ -184,7 +184,7 @@ impl Server {
                 let same = self
                     .pod
                     .as_ref()
-                    .is_some_and(|pod| Version::of(pod) == version);
+                    .is_some_and(|pod| PodVersion::from_pod(pod) == version);
                 if same {
                     self.pod = None;
                 }
@@ -407,28 +407,28 @@ impl World {
         if let Some(pod) = &pod {
             operator.sightings.record(pod, self.now);
         }
-        let seen = Seen {
+        let observed = Observed {
             pod: pod.as_ref(),
             live,
             last: operator.sightings.last.as_ref(),
             released: operator.sightings.released.as_ref(),
-            ..Seen::default()
+            ..Observed::default()
         };
-        let step = step(&at, seen, self.now);
-        hold_invariants(&at, seen, self.now, &step);
+        let decision = decide(&at, observed, self.now);
+        hold_invariants(&at, observed, self.now, &decision);
         self.log.push(format!(
             "{number} at {} version {} pod {pod:?} live {live}: {:?}",
             at.phase() as u8,
             at.resource_version,
-            step.operation
+            decision.operation
         ));
         let version = at.resource_version.parse().unwrap();
         operator.own = Some(at.clone());
-        match step.operation {
+        match decision.operation {
             Operation::Nothing => {}
             Operation::GetLive => operator.look = true,
             Operation::Create(_) => {
-                let hash = Some(pod::hash(UID, at.spec.as_ref().unwrap()));
+                let hash = Some(build::hash(UID, at.spec.as_ref().unwrap()));
                 let pod = PodView { hash, ..gated("") };
                 operator.calls.push(Call::Create(Box::new(pod)));
             }
@@ -436,7 +436,7 @@ impl World {
             Operation::DeletePod(version) => operator.calls.push(Call::DeletePod(version)),
             Operation::DeleteAt => operator.calls.push(Call::DeleteAt { version }),
         }
-        if let Some(status) = step.status {
+        if let Some(status) = decision.status {
             operator.calls.push(Call::Status { version, status });
         }
         if operator.calls.is_empty() && !operator.look {

@@ -2,12 +2,27 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use super::super::admission::{AtRules, Base};
-use super::super::pod::Ended;
+use chrono::TimeDelta;
+
+use super::decision::BLIND_INTERVAL;
+use super::pending::is_current;
+use super::start::{Start, is_too_late};
 use super::*;
-use my_operator_admission::faults::Fault;
+use crate::kinds::at::admission::{AtRules, Base};
+use crate::kinds::at::conditions::{
+    COMPLETE, FAILED, FAILURE_TARGET, FINISHED, GATE_VIOLATED, NEVER_STARTED, RECONCILING, STALLED,
+    STARTED,
+};
+use crate::kinds::at::crd::{AtSpec, AtStatus, Ending};
+use crate::kinds::at::observe::{Call, FailedCall};
+use crate::kinds::at::pod::build;
+use crate::kinds::at::pod::names::GATE;
+use crate::kinds::at::pod::view::{Ended, PodPhase, PodView, Waiting};
+use crate::kinds::at::sightings::{LastSeen, Records, Released, START_RECORDED_WITHIN, Sightings};
+use my_operator_admission::faults::{Fault, join};
 use my_operator_admission::rules::Rules;
 use my_operator_runtime::reconcile::Key;
+use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
 
 /// The At's UID.
 const UID: &str = "at-1";
@@ -51,9 +66,9 @@ fn running_at(uid: &str) -> AtView {
         uid: uid.to_owned(),
         ..gated("p-1")
     };
-    let mut draft = StatusBuilder::new(&at, now());
-    draft.commit(&pod);
-    let status = draft.status;
+    let mut builder = StatusBuilder::new(&at, now());
+    builder.commit(&pod);
+    let status = builder.next;
     at.status = status;
     at
 }
@@ -63,19 +78,19 @@ fn started_at(uid: &str) -> AtView {
     let mut at = running_at(uid);
     let first = Released::new(&freed(uid), now());
     let pod = freed(uid);
-    let seen = Seen {
+    let observed = Observed {
         released: Some(&first),
         ..cached(Some(&pod))
     };
-    at.status = *step(&at, seen, now() + START_RECORDED_WITHIN)
+    at.status = *decide(&at, observed, now() + START_RECORDED_WITHIN)
         .status
         .unwrap();
     at
 }
 
 /// A call that is rejected until something changes.
-fn rejected(call: Call, message: &str, not_before: DateTime<Utc>) -> CallFailure<'_> {
-    CallFailure {
+fn rejected(call: Call, message: &str, not_before: DateTime<Utc>) -> FailedCall<'_> {
+    FailedCall {
         call,
         message,
         refused: true,
@@ -84,13 +99,22 @@ fn rejected(call: Call, message: &str, not_before: DateTime<Utc>) -> CallFailure
     }
 }
 
+/// The decision after a failed call.
+fn call_failed(at: &AtView, failed: FailedCall<'_>, now: DateTime<Utc>) -> Decision {
+    let observed = Observed {
+        failed: Some(failed),
+        ..Observed::default()
+    };
+    decide(at, observed, now)
+}
+
 fn gated(uid: &str) -> PodView {
     PodView {
         uid: uid.to_owned(),
         resource_version: "5".to_owned(),
         controller: Some((UID.to_owned(), "a".to_owned())),
         gate: Some(0),
-        hash: Some(pod::hash(UID, &spec())),
+        hash: Some(build::hash(UID, &spec())),
         ..PodView::default()
     }
 }
@@ -119,52 +143,52 @@ fn ended(uid: &str, exit_code: i32) -> PodView {
     }
 }
 
-fn cached(pod: Option<&PodView>) -> Seen<'_> {
-    Seen {
+fn cached(pod: Option<&PodView>) -> Observed<'_> {
+    Observed {
         pod,
-        ..Seen::default()
+        ..Observed::default()
     }
 }
 
-fn live(pod: Option<&PodView>) -> Seen<'_> {
-    Seen {
+fn live(pod: Option<&PodView>) -> Observed<'_> {
+    Observed {
         live: true,
         ..cached(pod)
     }
 }
 
-fn decide(at: &AtView, seen: Seen<'_>) -> Step {
-    step(at, seen, now())
+fn decide_now(at: &AtView, observed: Observed<'_>) -> Decision {
+    decide(at, observed, now())
 }
 
 /// The live decision, after the cached one asked for a live read.
-fn after_live_read(at: &AtView, pod: Option<&PodView>) -> Step {
-    assert_eq!(decide(at, cached(pod)).operation, Operation::GetLive);
-    decide(at, live(pod))
+fn after_live_read(at: &AtView, pod: Option<&PodView>) -> Decision {
+    assert_eq!(decide_now(at, cached(pod)).operation, Operation::GetLive);
+    decide_now(at, live(pod))
 }
 
 fn delete(pod: &PodView) -> Operation {
-    Operation::DeletePod(Version::of(pod))
+    Operation::DeletePod(PodVersion::from_pod(pod))
 }
 
 fn reason<'a>(status: &'a AtStatus, type_: &str) -> Option<(&'a str, &'a str)> {
     condition::get(&status.conditions, type_).map(|c| (c.status.as_str(), c.reason.as_str()))
 }
 
-fn events(step: &Step) -> Vec<&'static str> {
-    step.events.iter().map(|event| event.reason).collect()
+fn events(decision: &Decision) -> Vec<&'static str> {
+    decision.events.iter().map(|event| event.reason).collect()
 }
 
 #[test]
-fn the_tests_speak_of_second_0() {
+fn the_instant_of_every_test_is_second_0() {
     assert_eq!(pending_at().instant(), Some(at_second(0)));
 }
 
 #[test]
-fn a_waiting_at_gets_its_instant_once_and_then_costs_nothing() {
+fn a_waiting_at_gets_its_instant_once_and_then_no_more_writes() {
     let mut at = pending_at();
     let early = at_second(-50);
-    let first = step(&at, cached(None), early);
+    let first = decide(&at, cached(None), early);
     let status = first.status.clone().unwrap();
     assert_eq!(status.phase, Some(Phase::Pending));
     assert_eq!(status.scheduled_time, Some(at_second(0)));
@@ -176,7 +200,7 @@ fn a_waiting_at_gets_its_instant_once_and_then_costs_nothing() {
         (Operation::Nothing, false, Some(at_second(0)))
     );
     at.status = *status;
-    let second = step(&at, cached(None), at_second(-40));
+    let second = decide(&at, cached(None), at_second(-40));
     assert_eq!(
         (second.status, second.events, second.next),
         (None, vec![], Some(at_second(0)))
@@ -184,16 +208,16 @@ fn a_waiting_at_gets_its_instant_once_and_then_costs_nothing() {
 }
 
 #[test]
-fn not_a_millisecond_early() {
+fn no_pod_is_created_before_the_instant() {
     let at = pending_at();
     let instant = at.instant().unwrap();
-    let early = step(&at, cached(None), instant - TimeDelta::milliseconds(1));
+    let early = decide(&at, cached(None), instant - TimeDelta::milliseconds(1));
     assert_eq!(
         (early.operation, early.next),
         (Operation::Nothing, Some(instant))
     );
     assert!(matches!(
-        step(&at, cached(None), instant).operation,
+        decide(&at, cached(None), instant).operation,
         Operation::Create(_)
     ));
 }
@@ -207,7 +231,7 @@ fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
     spec.ttl_seconds_after_finished = Some(i64::MAX);
     let unlimited = at.spec.clone();
     assert!(matches!(
-        decide(&at, cached(None)).operation,
+        decide_now(&at, cached(None)).operation,
         Operation::Create(_)
     ));
     let kept = call_failed(
@@ -220,17 +244,19 @@ fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
     at.spec = unlimited;
     let mut started = started_at("p-1");
     started.spec = at.spec.clone();
-    let waits = decide(&started, cached(Some(&freed("p-1"))));
+    let waits = decide_now(&started, cached(Some(&freed("p-1"))));
     assert_eq!((waits.operation, waits.next), (Operation::Nothing, None));
-    at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
-    let done = decide(&at, cached(None));
+    at.status = *decide_now(&at, cached(Some(&ended("p-1", 0))))
+        .status
+        .unwrap();
+    let done = decide_now(&at, cached(None));
     assert_eq!((done.operation, done.next), (Operation::Nothing, None));
     // The last instant that can be represented.
     let mut far = pending_at();
     let spec = far.spec.as_mut().unwrap();
     spec.schedule = Some("9999-12-31T23:59:59.999999999Z".to_owned());
     spec.starting_deadline_seconds = Some(i64::MAX);
-    let waits = decide(&far, cached(None));
+    let waits = decide_now(&far, cached(None));
     assert_eq!(
         (waits.operation, waits.next),
         (Operation::Nothing, far.instant())
@@ -238,30 +264,33 @@ fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
     assert!(waits.next.is_some());
     let last = far.instant().unwrap();
     assert!(matches!(
-        step(&far, cached(None), last).operation,
+        decide(&far, cached(None), last).operation,
         Operation::Create(_)
     ));
 }
 
 #[test]
 fn a_due_at_gets_a_gated_pod_and_no_status_before_the_commit() {
-    let step = decide(&pending_at(), cached(None));
-    let Operation::Create(pod) = &step.operation else {
-        panic!("{step:?}")
+    let decision = decide_now(&pending_at(), cached(None));
+    let Operation::Create(pod) = &decision.operation else {
+        panic!("{decision:?}")
     };
     assert_eq!(pod["metadata"]["name"], "a-pod");
-    assert_eq!(pod["spec"]["schedulingGates"][0]["name"], pod::GATE);
-    assert_eq!((step.status, step.events, step.again), (None, vec![], true));
+    assert_eq!(pod["spec"]["schedulingGates"][0]["name"], GATE);
+    assert_eq!(
+        (decision.status, decision.events, decision.again),
+        (None, vec![], true)
+    );
 }
 
 #[test]
 fn the_commit_records_the_uid_and_claims_no_start() {
-    let step = after_live_read(&pending_at(), Some(&gated("p-1")));
+    let decision = after_live_read(&pending_at(), Some(&gated("p-1")));
     assert_eq!(
-        (step.operation.clone(), step.again),
+        (decision.operation.clone(), decision.again),
         (Operation::Nothing, true)
     );
-    let status = step.status.unwrap();
+    let status = decision.status.unwrap();
     assert_eq!(status.phase, Some(Phase::Running));
     assert_eq!(status.pod_uid.as_deref(), Some("p-1"));
     assert_eq!(status.pod_name.as_deref(), Some("a-pod"));
@@ -276,11 +305,11 @@ fn the_commit_records_the_uid_and_claims_no_start() {
 
 #[test]
 fn the_recorded_pod_is_released() {
-    let step = decide(&running_at("p-1"), cached(Some(&gated("p-1"))));
+    let decision = decide_now(&running_at("p-1"), cached(Some(&gated("p-1"))));
     let uid = "p-1".to_owned();
-    assert_eq!(step.operation, Operation::RemoveGate { uid, gate: 0 });
-    assert_eq!((step.status.clone(), step.again), (None, true));
-    assert_eq!((events(&step), step.start), (vec![], None));
+    assert_eq!(decision.operation, Operation::RemoveGate { uid, gate: 0 });
+    assert_eq!((decision.status.clone(), decision.again), (None, true));
+    assert_eq!((events(&decision), decision.start), (vec![], None));
 }
 
 /// The first sight of that pod without our gate.
@@ -298,53 +327,53 @@ fn a_start_is_reported_at_once_and_recorded_with_the_next_write_or_after_two_sec
     let at = running_at("p-1");
     let mut first = first_sight("p-1", at_second(20), false);
     let pod = freed("p-1");
-    let decide = |first: &Released, pod: &PodView, now: DateTime<Utc>| {
-        let seen = Seen {
+    let decide_with = |first: &Released, pod: &PodView, now: DateTime<Utc>| {
+        let observed = Observed {
             released: Some(first),
             ..cached(Some(pod))
         };
-        step(&at, seen, now)
+        decide(&at, observed, now)
     };
-    let seen = decide(&first, &pod, at_second(20));
+    let first_sight = decide_with(&first, &pod, at_second(20));
     assert_eq!(
-        (seen.operation.clone(), &seen.status),
+        (first_sight.operation.clone(), &first_sight.status),
         (Operation::Nothing, &None)
     );
     assert_eq!(
-        (seen.again, seen.next),
+        (first_sight.again, first_sight.next),
         (false, Some(at_second(20) + START_RECORDED_WITHIN))
     );
     assert_eq!(
-        (events(&seen), seen.start),
+        (events(&first_sight), first_sight.start),
         (vec!["Started"], Some(at_second(20)))
     );
-    assert!(seen.events[0].note.contains("20000 ms late"));
+    assert!(first_sight.events[0].note.contains("20000 ms late"));
     // Neither the Event nor the metric comes twice.
     first.reported = true;
-    let waits = decide(&first, &pod, at_second(21));
+    let waits = decide_with(&first, &pod, at_second(21));
     assert_eq!(
         (&waits.status, events(&waits), waits.start),
         (&None, vec![], None)
     );
-    let recorded = |step: Step| {
-        assert_eq!((events(&step), step.start), (vec![], None));
-        let status = *step.status.unwrap();
+    let recorded = |decision: Decision| {
+        assert_eq!((events(&decision), decision.start), (vec![], None));
+        let status = *decision.status.unwrap();
         assert_eq!(status.start_time, Some(at_second(20)));
         assert_eq!(status.lateness_milliseconds, Some(20_000));
         assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
         status
     };
-    let status = recorded(decide(&first, &pod, at_second(22)));
+    let status = recorded(decide_with(&first, &pod, at_second(22)));
     assert_eq!(reason(&status, RECONCILING), Some(("True", "Running")));
     // A short command ends within that time, and so costs one write.
-    let step = decide(&first, &ended("p-1", 0), at_second(21));
-    assert_eq!(events(&step), ["Completed"]);
-    let status = *step.status.unwrap();
+    let decision = decide_with(&first, &ended("p-1", 0), at_second(21));
+    assert_eq!(events(&decision), ["Completed"]);
+    let status = *decision.status.unwrap();
     assert_eq!(status.start_time, Some(at_second(20)));
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     assert_eq!(status.phase, Some(Phase::Done));
     // A clock that was set back delays nothing.
-    recorded(decide(&first, &pod, at_second(5)));
+    recorded(decide_with(&first, &pod, at_second(5)));
 }
 
 #[test]
@@ -368,55 +397,58 @@ fn records_of_starts_are_spaced_in_a_burst() {
     let mut first = first_sight("p-1", at_second(20), true);
     first.record_at = at_second(200);
     let pod = freed("p-1");
-    let decide = |second| {
-        let seen = Seen {
+    let decide_at = |second| {
+        let observed = Observed {
             released: Some(&first),
             ..cached(Some(&pod))
         };
-        let step = step(&at, seen, at_second(second));
-        (step.status.is_some(), step.next)
+        let decision = decide(&at, observed, at_second(second));
+        (decision.status.is_some(), decision.next)
     };
-    assert_eq!(decide(199), (false, Some(at_second(200))));
-    assert!(decide(200).0);
-    assert!(decide(19).0, "the clock was set back");
+    assert_eq!(decide_at(199), (false, Some(at_second(200))));
+    assert!(decide_at(200).0);
+    assert!(decide_at(19).0, "the clock was set back");
 }
 
 #[test]
-fn a_start_that_another_process_made_is_the_time_that_the_pod_has() {
+fn the_time_of_a_start_by_another_process_comes_from_the_pod() {
     let at = running_at("p-1");
     let scheduled = |second| PodView {
         scheduled: Some(at_second(second)),
         ..freed("p-1")
     };
     let start = |pod: PodView| {
-        let status = step(&at, cached(Some(&pod)), at_second(500)).status;
+        let status = decide(&at, cached(Some(&pod)), at_second(500)).status;
         status.unwrap().start_time
     };
     assert_eq!(start(scheduled(7)), Some(at_second(7)));
     // Truncated to whole seconds, or from a clock that is behind.
     assert_eq!(start(scheduled(-3)), Some(at_second(0)));
     // Nothing better is known than when it was seen.
-    let seen = step(&at, cached(Some(&freed("p-1"))), at_second(500));
-    assert_eq!(seen.start, Some(at_second(500)));
+    let observed = decide(&at, cached(Some(&freed("p-1"))), at_second(500));
+    assert_eq!(observed.start, Some(at_second(500)));
 }
 
 #[test]
-fn a_start_that_was_recorded_of_a_gated_pod_is_taken_back() {
+fn the_recorded_start_of_a_gated_pod_is_withdrawn() {
     let mut at = started_at("p-1");
     let pod = gated("p-1");
-    let step = after_live_read(&at, Some(&pod));
-    assert_eq!((&step.operation, step.again), (&Operation::Nothing, true));
-    at.status = *step.status.unwrap();
+    let decision = after_live_read(&at, Some(&pod));
+    assert_eq!(
+        (&decision.operation, decision.again),
+        (&Operation::Nothing, true)
+    );
+    at.status = *decision.status.unwrap();
     assert_eq!(reason(&at.status, STARTED), Some(("False", "Committed")));
     assert_eq!(at.status.start_time, None);
     assert!(matches!(
-        decide(&at, cached(Some(&pod))).operation,
+        decide_now(&at, cached(Some(&pod))).operation,
         Operation::RemoveGate { .. }
     ));
 }
 
 #[test]
-fn no_end_is_recorded_beside_a_start_that_an_earlier_version_recorded() {
+fn a_wrongly_recorded_start_is_withdrawn_before_an_end_is_recorded() {
     let mut at = started_at("p-1");
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(1);
     let deleting = PodView {
@@ -430,11 +462,11 @@ fn no_end_is_recorded_beside_a_start_that_an_earlier_version_recorded() {
     for pod in [gated("p-1"), deleting, failed] {
         let mut at = at.clone();
         for _ in 0..3 {
-            let seen = Seen {
+            let observed = Observed {
                 live: true,
                 ..cached(Some(&pod))
             };
-            if let Some(status) = super::step(&at, seen, at_second(60)).status {
+            if let Some(status) = super::decide(&at, observed, at_second(60)).status {
                 at.status = *status;
             }
         }
@@ -452,20 +484,20 @@ fn no_end_is_recorded_beside_a_start_that_an_earlier_version_recorded() {
 fn a_gate_that_another_client_removes_after_the_commit_is_reported() {
     let at = running_at("p-1");
     let pod = freed("p-1");
-    let seen = Seen {
+    let observed = Observed {
         withheld: true,
         ..cached(Some(&pod))
     };
-    let step = decide(&at, seen);
-    assert_eq!(events(&step), ["GateViolated"]);
-    let status = super::step(&at, seen, now()).status;
+    let decision = decide_now(&at, observed);
+    assert_eq!(events(&decision), ["GateViolated"]);
+    let status = super::decide(&at, observed, now()).status;
     assert_eq!(status, None);
     let ended = ended("p-1", 0);
-    let seen = Seen {
+    let observed = Observed {
         pod: Some(&ended),
-        ..seen
+        ..observed
     };
-    let status = decide(&at, seen).status.unwrap();
+    let status = decide_now(&at, observed).status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
     assert_eq!(status.result, Some(Ending::Succeeded));
 }
@@ -480,19 +512,22 @@ fn a_pod_that_was_seen_without_its_gate_is_the_run_when_it_is_gone() {
         ..gated("p-9")
     };
     for pod in [None, Some(&other), Some(&foreign)] {
-        let seen = |live| Seen {
+        let observed = |live| Observed {
             live,
             released: Some(&first),
             ..cached(pod)
         };
-        assert_eq!(decide(&at, seen(false)).operation, Operation::GetLive);
-        let step = decide(&at, seen(true));
         assert_eq!(
-            (step.operation.clone(), step.again),
+            decide_now(&at, observed(false)).operation,
+            Operation::GetLive
+        );
+        let decision = decide_now(&at, observed(true));
+        assert_eq!(
+            (decision.operation.clone(), decision.again),
             (Operation::Nothing, true)
         );
-        assert_eq!(events(&step), ["GateViolated"]);
-        let status = *step.status.unwrap();
+        assert_eq!(events(&decision), ["GateViolated"]);
+        let status = *decision.status.unwrap();
         assert_eq!(
             (status.phase, status.pod_uid.as_deref()),
             (Some(Phase::Running), Some("p-1"))
@@ -504,15 +539,15 @@ fn a_pod_that_was_seen_without_its_gate_is_the_run_when_it_is_gone() {
             status,
             ..at.clone()
         };
-        let last = Last {
+        let last = LastSeen {
             pod: ended("p-1", 0),
             certain: true,
         };
-        let seen = Seen {
+        let observed = Observed {
             last: Some(&last),
-            ..seen(true)
+            ..observed(true)
         };
-        let status = decide(&at, seen).status.unwrap();
+        let status = decide_now(&at, observed).status.unwrap();
         assert_eq!(status.result, Some(Ending::Succeeded));
         assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
     }
@@ -521,17 +556,17 @@ fn a_pod_that_was_seen_without_its_gate_is_the_run_when_it_is_gone() {
 #[test]
 fn conditions_that_still_hold_take_the_new_generation() {
     let mut done = running_at("p-1");
-    done.status = *decide(&done, cached(Some(&ended("p-1", 0))))
+    done.status = *decide_now(&done, cached(Some(&ended("p-1", 0))))
         .status
         .unwrap();
     let pod = freed("p-1");
-    for (mut at, seen) in [
+    for (mut at, observed) in [
         (done, cached(None)),
         (started_at("p-1"), cached(Some(&pod))),
     ] {
         at.generation = Some(2);
         at.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(3_600);
-        let status = decide(&at, seen).status.unwrap();
+        let status = decide_now(&at, observed).status.unwrap();
         assert_eq!(status.observed_generation, Some(2));
         for condition in &status.conditions {
             assert_eq!(condition.observed_generation, Some(2), "{condition:?}");
@@ -548,12 +583,15 @@ fn a_gated_pod_of_an_invalid_object_is_deleted() {
 }
 
 /// The step after the one that records that the pod is not to be used.
-fn after_discard(at: &mut AtView, pod: &PodView) -> Step {
-    let step = after_live_read(at, Some(pod));
-    assert_eq!((&step.operation, step.again), (&Operation::Nothing, true));
-    at.status = *step.status.unwrap();
+fn after_discard(at: &mut AtView, pod: &PodView) -> Decision {
+    let decision = after_live_read(at, Some(pod));
+    assert_eq!(
+        (&decision.operation, decision.again),
+        (&Operation::Nothing, true)
+    );
+    at.status = *decision.status.unwrap();
     assert_eq!(at.status.discarded_pod_uid.as_ref(), Some(&pod.uid));
-    decide(at, live(Some(pod)))
+    decide_now(at, live(Some(pod)))
 }
 
 #[test]
@@ -584,9 +622,9 @@ fn a_pod_without_its_owner_reference_is_deleted() {
         ..gated("p-1")
     };
     let pod = stray(UID);
-    let step = after_live_read(&at, Some(&pod));
-    assert_eq!(step.operation, delete(&pod));
-    let status = step.status.unwrap();
+    let decision = after_live_read(&at, Some(&pod));
+    assert_eq!(decision.operation, delete(&pod));
+    let status = decision.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
     // One of an earlier At of this name, which was deleted with --cascade=orphan.
     let pod = stray("at-0");
@@ -605,32 +643,32 @@ fn a_pod_without_its_owner_reference_is_deleted() {
 fn an_altered_pod_is_never_released() {
     let mut pod = gated("p-1");
     pod.may_restart = Some("container at has restartPolicyRules".to_owned());
-    let step = after_live_read(&pending_at(), Some(&pod));
-    assert_eq!(step.operation, delete(&pod));
-    let status = step.status.clone().unwrap();
+    let decision = after_live_read(&pending_at(), Some(&pod));
+    assert_eq!(decision.operation, delete(&pod));
+    let status = decision.status.clone().unwrap();
     assert_eq!(status.pod_uid, None);
     assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
-    assert_eq!(events(&step), ["PodAltered"]);
+    assert_eq!(events(&decision), ["PodAltered"]);
 }
 
 #[test]
 fn a_pod_released_by_another_client_is_the_run() {
-    let step = after_live_read(&pending_at(), Some(&freed("p-1")));
-    assert_eq!(step.operation, Operation::Nothing);
-    let status = step.status.clone().unwrap();
+    let decision = after_live_read(&pending_at(), Some(&freed("p-1")));
+    assert_eq!(decision.operation, Operation::Nothing);
+    let status = decision.status.clone().unwrap();
     assert_eq!(
         (status.phase, status.pod_uid.as_deref()),
         (Some(Phase::Running), Some("p-1"))
     );
     assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
-    assert_eq!(events(&step), ["GateViolated"]);
+    assert_eq!(events(&decision), ["GateViolated"]);
     // Also when it was not to start at all.
     let mut at = pending_at();
     at.spec.as_mut().unwrap().suspend = Some(true);
-    let status = decide(&at, live(Some(&freed("p-1")))).status.unwrap();
+    let status = decide_now(&at, live(Some(&freed("p-1")))).status.unwrap();
     assert_eq!(status.pod_uid.as_deref(), Some("p-1"));
     // Before the instant there is no lateness.
-    let status = super::step(&pending_at(), live(Some(&freed("p-1"))), at_second(-5))
+    let status = super::decide(&pending_at(), live(Some(&freed("p-1"))), at_second(-5))
         .status
         .unwrap();
     assert_eq!(status.lateness_milliseconds, None);
@@ -644,35 +682,41 @@ fn a_foreign_pod_is_left_alone_and_read_again() {
             controller,
             ..gated("p-9")
         };
-        let step = after_live_read(&at, Some(&pod));
+        let decision = after_live_read(&at, Some(&pod));
         assert_eq!(
-            (step.operation.clone(), step.next),
+            (decision.operation.clone(), decision.next),
             (Operation::Nothing, Some(at_second(70)))
         );
-        let status = step.status.clone().unwrap();
+        let status = decision.status.clone().unwrap();
         assert_eq!(reason(&status, STARTED), Some(("False", "NameConflict")));
-        assert_eq!(events(&step), ["NameConflict"]);
+        assert_eq!(events(&decision), ["NameConflict"]);
     }
     // Reported once; the next step is a read and not an attempt to create.
     let pod = PodView {
         controller: None,
         ..gated("p-9")
     };
-    at.status = *decide(&at, live(Some(&pod))).status.unwrap();
-    assert_eq!(decide(&at, cached(None)).operation, Operation::GetLive);
-    let again = decide(&at, live(Some(&pod)));
+    at.status = *decide_now(&at, live(Some(&pod))).status.unwrap();
+    assert_eq!(decide_now(&at, cached(None)).operation, Operation::GetLive);
+    let again = decide_now(&at, live(Some(&pod)));
     assert_eq!((again.status, again.events), (None, vec![]));
     // Not before the backoff of the failed reads ends.
     let not_before = Some(at_second(12));
-    for seen in [cached(None), cached(Some(&pod)), live(Some(&pod))] {
-        let pause = decide(&at, Seen { not_before, ..seen });
+    for observed in [cached(None), cached(Some(&pod)), live(Some(&pod))] {
+        let pause = decide_now(
+            &at,
+            Observed {
+                not_before,
+                ..observed
+            },
+        );
         assert_eq!(
             (pause.operation, pause.again, pause.next),
             (Operation::Nothing, false, not_before)
         );
     }
     assert!(matches!(
-        decide(&at, live(None)).operation,
+        decide_now(&at, live(None)).operation,
         Operation::Create(_)
     ));
 }
@@ -681,17 +725,17 @@ fn a_foreign_pod_is_left_alone_and_read_again() {
 fn a_rejected_release_is_reported_until_it_succeeds() {
     let mut at = running_at("p-1");
     let not_before = at_second(12);
-    let step = call_failed(
+    let decision = call_failed(
         &at,
         rejected(Call::Release, "a policy says no", not_before),
         now(),
     );
     assert_eq!(
-        (step.operation.clone(), step.next),
+        (decision.operation.clone(), decision.next),
         (Operation::Nothing, Some(not_before))
     );
-    assert_eq!(events(&step), ["ReleaseRefused"]);
-    let status = step.status.unwrap();
+    assert_eq!(events(&decision), ["ReleaseRefused"]);
+    let status = decision.status.unwrap();
     assert_eq!(
         (status.phase, status.pod_uid.as_deref()),
         (Some(Phase::Running), Some("p-1"))
@@ -714,45 +758,50 @@ fn a_rejected_release_is_reported_until_it_succeeds() {
     assert_eq!((again.status, again.events), (None, vec![]));
     // The deadline is obeyed.
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
-    let step = call_failed(
+    let decision = call_failed(
         &at,
         rejected(Call::Release, "a policy says no", not_before),
         now(),
     );
-    assert_eq!(step.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
+    assert_eq!(
+        decision.next,
+        Some(at_second(11) + TimeDelta::milliseconds(1))
+    );
     at.spec.as_mut().unwrap().starting_deadline_seconds = None;
     // Nothing is tried before the backoff ends, whatever triggers the reconcile.
     let pod = gated("p-1");
-    let waits = Seen {
+    let waits = Observed {
         not_before: Some(not_before),
         ..cached(Some(&pod))
     };
-    let step = decide(&at, waits);
+    let decision = decide_now(&at, waits);
     assert_eq!(
-        (step.operation, step.status, step.next),
+        (decision.operation, decision.status, decision.next),
         (Operation::Nothing, None, Some(not_before))
     );
     // A release whose answer was lost is recorded when it is seen, and at once: the reason in the
     // status no longer holds.
-    let seen = freed("p-1");
-    let step = decide(&at, cached(Some(&seen)));
-    assert_eq!(events(&step), ["Started"]);
-    let status = step.status.unwrap();
+    let observed = freed("p-1");
+    let decision = decide_now(&at, cached(Some(&observed)));
+    assert_eq!(events(&decision), ["Started"]);
+    let status = decision.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     assert_eq!(status.start_time, Some(now()));
     assert_eq!((status.reason, status.message), (None, None));
-    let status = decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
+    let status = decide_now(&at, cached(Some(&ended("p-1", 0))))
+        .status
+        .unwrap();
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     assert_eq!(status.result, Some(Ending::Succeeded));
     // It is tried again, and stays in the status until it is carried out.
-    let step = decide(&at, cached(Some(&gated("p-1"))));
-    assert!(matches!(step.operation, Operation::RemoveGate { .. }));
-    assert_eq!(step.status, None);
+    let decision = decide_now(&at, cached(Some(&gated("p-1"))));
+    assert!(matches!(decision.operation, Operation::RemoveGate { .. }));
+    assert_eq!(decision.status, None);
 }
 
 #[test]
 fn calls_that_fail_again_and_again_are_reported() {
-    let failing = |call, message| CallFailure {
+    let failing = |call, message| FailedCall {
         call,
         message,
         refused: false,
@@ -768,9 +817,9 @@ fn calls_that_fail_again_and_again_are_reported() {
             Phase::Running,
         ),
     ] {
-        let step = call_failed(&at, failing(call, "no answer within 40 s"), now());
-        assert_eq!(events(&step), [is]);
-        at.status = *step.status.unwrap();
+        let decision = call_failed(&at, failing(call, "no answer within 40 s"), now());
+        assert_eq!(events(&decision), [is]);
+        at.status = *decision.status.unwrap();
         assert_eq!(reason(&at.status, STARTED), Some(("False", is)));
         assert_eq!(at.status.reason.as_deref(), Some(is));
         assert_eq!(at.status.phase, Some(phase));
@@ -792,54 +841,59 @@ fn a_deletion_that_is_rejected_is_reported_and_does_not_hold_up_the_end() {
         ..gated("p-1")
     };
     assert_eq!(after_discard(&mut at, &pod).operation, delete(&pod));
-    let step = call_failed(&at, rejected(Call::Delete, message, retry), now());
+    let decision = call_failed(&at, rejected(Call::Delete, message, retry), now());
     assert_eq!(
-        (events(&step), step.next),
+        (events(&decision), decision.next),
         (vec!["DeleteRefused"], Some(retry))
     );
-    at.status = *step.status.unwrap();
+    at.status = *decision.status.unwrap();
     assert_eq!(
         reason(&at.status, STARTED),
         Some(("False", "DeleteRefused"))
     );
-    let held = Seen {
+    let held = Observed {
         not_before: Some(retry),
         ..live(Some(&pod))
     };
-    let step = decide(&at, held);
+    let decision = decide_now(&at, held);
     assert_eq!(
-        (step.operation, step.status, step.next),
+        (decision.operation, decision.status, decision.next),
         (Operation::Nothing, None, Some(retry))
     );
     // The deadline is obeyed: what is not committed never runs.
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(5);
-    let status = decide(&at, held).status.unwrap();
+    let status = decide_now(&at, held).status.unwrap();
     assert_eq!(status.result, Some(Ending::Missed));
     assert!(status.message.unwrap().contains("DeleteRefused: a policy"));
 
     // The TTL of an At that is DONE passes.
     let mut at = running_at("p-1");
-    at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
+    at.status = *decide_now(&at, cached(Some(&ended("p-1", 0))))
+        .status
+        .unwrap();
     at.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(1);
     let stray = gated("p-2");
-    let step = call_failed(&at, rejected(Call::Delete, message, retry), now());
-    assert_eq!((events(&step), step.status), (vec!["DeleteRefused"], None));
-    let held = Seen {
+    let decision = call_failed(&at, rejected(Call::Delete, message, retry), now());
+    assert_eq!(
+        (events(&decision), decision.status),
+        (vec!["DeleteRefused"], None)
+    );
+    let held = Observed {
         not_before: Some(at_second(30)),
         ..live(Some(&stray))
     };
-    assert_eq!(decide(&at, held).next, Some(at_second(11)));
+    assert_eq!(decide_now(&at, held).next, Some(at_second(11)));
     assert_eq!(step_at(&at, held, 11), Operation::DeleteAt);
 }
 
 /// The operation at that second.
-fn step_at(at: &AtView, seen: Seen<'_>, second: i64) -> Operation {
-    step(at, seen, at_second(second)).operation
+fn step_at(at: &AtView, observed: Observed<'_>, second: i64) -> Operation {
+    decide(at, observed, at_second(second)).operation
 }
 
 #[test]
 fn a_lost_pod_leaves_the_reason_of_its_disruption() {
-    let last = Last {
+    let last = LastSeen {
         pod: PodView {
             reason: "EvictionByEvictionAPI".to_owned(),
             message: "Eviction API: evicting".to_owned(),
@@ -847,11 +901,11 @@ fn a_lost_pod_leaves_the_reason_of_its_disruption() {
         },
         certain: true,
     };
-    let seen = Seen {
+    let observed = Observed {
         last: Some(&last),
         ..live(None)
     };
-    let status = decide(&running_at("p-1"), seen).status.unwrap();
+    let status = decide_now(&running_at("p-1"), observed).status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("PodLost"));
     let message = status.message.unwrap();
     assert!(
@@ -866,10 +920,10 @@ fn a_missed_deadline_ends_it() {
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(10);
     // Exactly in time.
     assert!(matches!(
-        decide(&at, cached(None)).operation,
+        decide_now(&at, cached(None)).operation,
         Operation::Create(_)
     ));
-    let late = step(&at, cached(None), now() + TimeDelta::milliseconds(1));
+    let late = decide(&at, cached(None), now() + TimeDelta::milliseconds(1));
     let status = late.status.clone().unwrap();
     assert_eq!(
         (status.phase, status.result),
@@ -897,7 +951,11 @@ fn a_missed_at_keeps_what_blocked_its_start() {
     .status
     .unwrap();
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(9);
-    let message = decide(&at, cached(None)).status.unwrap().message.unwrap();
+    let message = decide_now(&at, cached(None))
+        .status
+        .unwrap()
+        .message
+        .unwrap();
     assert!(
         message.ends_with("what kept it: PodRefused: exceeded quota"),
         "{message}"
@@ -908,9 +966,9 @@ fn a_missed_at_keeps_what_blocked_its_start() {
 fn a_pod_without_our_annotation_was_altered() {
     let mut pod = gated("p-1");
     pod.hash = None;
-    let step = after_live_read(&pending_at(), Some(&pod));
-    assert_eq!(step.operation, delete(&pod));
-    let status = step.status.unwrap();
+    let decision = after_live_read(&pending_at(), Some(&pod));
+    assert_eq!(decision.operation, delete(&pod));
+    let status = decision.status.unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodAltered")));
 }
 
@@ -921,11 +979,11 @@ fn a_release_after_the_deadline_is_not_made() {
     let pod = gated("p-1");
     let later = at_second(11);
     assert_eq!(
-        step(&at, cached(Some(&pod)), later).operation,
+        decide(&at, cached(Some(&pod)), later).operation,
         Operation::GetLive
     );
     // The decision is written first: the result does not depend on the write after the deletion.
-    let decided = step(&at, live(Some(&pod)), later);
+    let decided = decide(&at, live(Some(&pod)), later);
     assert_eq!(
         (&decided.operation, decided.again),
         (&Operation::Nothing, true)
@@ -938,7 +996,7 @@ fn a_release_after_the_deadline_is_not_made() {
         at.status.reason.as_deref(),
         Some("StartingDeadlineExceeded")
     );
-    let missed = step(&at, live(Some(&pod)), later);
+    let missed = decide(&at, live(Some(&pod)), later);
     assert_eq!(missed.operation, delete(&pod));
     let deleting = PodView {
         deleting: true,
@@ -947,8 +1005,8 @@ fn a_release_after_the_deadline_is_not_made() {
     // The same after a failed write and a crash: the pod is gone, or being deleted.
     for status in [
         missed.status.unwrap(),
-        step(&at, live(None), later).status.unwrap(),
-        step(&at, live(Some(&deleting)), later).status.unwrap(),
+        decide(&at, live(None), later).status.unwrap(),
+        decide(&at, live(Some(&deleting)), later).status.unwrap(),
     ] {
         assert_eq!(
             (status.phase, status.result),
@@ -966,36 +1024,36 @@ fn a_release_after_the_deadline_is_not_made() {
     }
     // The decision stays: a late deletion may still arrive.
     at.spec.as_mut().unwrap().starting_deadline_seconds = None;
-    assert_eq!(step(&at, live(Some(&pod)), later).operation, delete(&pod));
+    assert_eq!(decide(&at, live(Some(&pod)), later).operation, delete(&pod));
     // But a pod that was released after all has started.
     for (pod, result) in [
         (freed("p-1"), None),
         (ended("p-1", 0), Some(Ending::Succeeded)),
     ] {
-        let status = step(&at, live(Some(&pod)), later).status.unwrap();
+        let status = decide(&at, live(Some(&pod)), later).status.unwrap();
         assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
         assert_eq!(reason(&status, FAILURE_TARGET), None);
         assert_eq!(status.result, result);
     }
     let first = first_sight("p-1", later, true);
-    let seen = Seen {
+    let observed = Observed {
         released: Some(&first),
         ..live(None)
     };
-    let status = step(&at, seen, later).status.unwrap();
+    let status = decide(&at, observed, later).status.unwrap();
     assert_eq!(status.result, Some(Ending::Unknown));
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     at.status = committed;
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(10);
     // A pod that was released in time continues.
     assert_eq!(
-        step(&at, live(Some(&freed("p-1"))), later).operation,
+        decide(&at, live(Some(&freed("p-1"))), later).operation,
         Operation::Nothing
     );
 }
 
 #[test]
-fn a_pod_that_does_not_go_away_does_not_stop_the_deadline() {
+fn a_pod_that_stays_does_not_prevent_a_missed_deadline() {
     let mut at = pending_at();
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(30);
     let held = PodView {
@@ -1008,7 +1066,7 @@ fn a_pod_that_does_not_go_away_does_not_stop_the_deadline() {
         (waits.operation, waits.next),
         (Operation::Nothing, Some(too_late))
     );
-    let status = step(&at, live(Some(&held)), too_late).status.unwrap();
+    let status = decide(&at, live(Some(&held)), too_late).status.unwrap();
     assert_eq!(status.result, Some(Ending::Missed));
 }
 
@@ -1018,9 +1076,12 @@ fn suspend_applies_whatever_the_deadline() {
     let spec = at.spec.as_mut().unwrap();
     spec.suspend = Some(true);
     spec.starting_deadline_seconds = Some(1);
-    let step = decide(&at, cached(None));
-    assert_eq!((step.operation, step.next), (Operation::Nothing, None));
-    let status = step.status.unwrap();
+    let decision = decide_now(&at, cached(None));
+    assert_eq!(
+        (decision.operation, decision.next),
+        (Operation::Nothing, None)
+    );
+    let status = decision.status.unwrap();
     assert_eq!(status.phase, Some(Phase::Pending));
     assert_eq!(reason(&status, STARTED), Some(("False", "Suspended")));
 }
@@ -1033,13 +1094,13 @@ fn an_invalid_object_gets_its_faults_as_a_condition_and_nothing_else() {
         Fault::required("spec.command", "y"),
     ];
     at.spec = Err(faults.clone());
-    let step = decide(&at, cached(None));
+    let decision = decide_now(&at, cached(None));
     assert_eq!(
-        (step.operation.clone(), step.next, step.again),
+        (decision.operation.clone(), decision.next, decision.again),
         (Operation::Nothing, None, false)
     );
-    assert_eq!(events(&step), ["Invalid"]);
-    let status = step.status.unwrap();
+    assert_eq!(events(&decision), ["Invalid"]);
+    let status = decision.status.unwrap();
     let accepted = condition::get(&status.conditions, ACCEPTED).unwrap();
     assert_eq!(
         (accepted.status.as_str(), accepted.message.as_str()),
@@ -1047,11 +1108,11 @@ fn an_invalid_object_gets_its_faults_as_a_condition_and_nothing_else() {
     );
     assert_eq!(reason(&status, STALLED), Some(("True", "Invalid")));
     at.status = *status;
-    let again = decide(&at, cached(None));
+    let again = decide_now(&at, cached(None));
     assert_eq!((again.status, again.events), (None, vec![]));
     // Once the spec is fixed, nothing remains of it.
     at.spec = Ok(spec());
-    let cured = super::step(&at, cached(None), at_second(-9))
+    let cured = super::decide(&at, cached(None), at_second(-9))
         .status
         .unwrap();
     assert_eq!(reason(&cured, ACCEPTED), Some(("True", "Valid")));
@@ -1062,7 +1123,9 @@ fn an_invalid_object_gets_its_faults_as_a_condition_and_nothing_else() {
 fn the_run_of_an_object_that_became_invalid_is_still_followed() {
     let mut at = running_at("p-1");
     at.spec = Err(vec![Fault::required("spec.command", "")]);
-    let status = decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
+    let status = decide_now(&at, cached(Some(&ended("p-1", 0))))
+        .status
+        .unwrap();
     assert_eq!(status.result, Some(Ending::Succeeded));
     assert_eq!(reason(&status, ACCEPTED), Some(("False", "Invalid")));
 }
@@ -1073,19 +1136,19 @@ fn the_end_of_the_pod_is_the_result() {
         (0, Ending::Succeeded, "Completed"),
         (3, Ending::Failed, "Failed"),
     ] {
-        let step = super::step(
+        let decision = super::decide(
             &running_at("p-1"),
             cached(Some(&ended("p-1", code))),
             at_second(30),
         );
-        let status = step.status.clone().unwrap();
+        let status = decision.status.clone().unwrap();
         assert_eq!(
             (status.phase, status.result),
             (Some(Phase::Done), Some(result))
         );
         assert_eq!(status.exit_code, Some(code));
         assert_eq!(status.completion_time, Some(at_second(15)));
-        assert_eq!(events(&step), ["Started", event]);
+        assert_eq!(events(&decision), ["Started", event]);
         let type_ = if code == 0 { COMPLETE } else { FAILED };
         assert!(reason(&status, type_).is_some() && reason(&status, FINISHED).is_some());
         assert_eq!(reason(&status, RECONCILING), None);
@@ -1095,7 +1158,7 @@ fn the_end_of_the_pod_is_the_result() {
 
 #[test]
 fn a_nodes_wrong_clock_does_not_end_a_run_before_its_start() {
-    let status = decide(&running_at("p-1"), cached(Some(&ended("p-1", 0))))
+    let status = decide_now(&running_at("p-1"), cached(Some(&ended("p-1", 0))))
         .status
         .unwrap();
     assert_eq!(status.completion_time, Some(now()));
@@ -1120,15 +1183,15 @@ fn a_lost_pod_is_unknown_and_never_run_again() {
 }
 
 #[test]
-fn what_the_watch_saw_of_a_deleted_pod_counts() {
+fn the_last_watched_state_of_a_deleted_pod_decides_the_result() {
     let at = running_at("p-1");
     let with = |pod: PodView, certain: bool| {
-        let last = Last { pod, certain };
-        let seen = Seen {
+        let last = LastSeen { pod, certain };
+        let observed = Observed {
             last: Some(&last),
             ..live(None)
         };
-        let status = decide(&at, seen).status.unwrap();
+        let status = decide_now(&at, observed).status.unwrap();
         (status.result.unwrap(), status.reason.unwrap())
     };
     assert_eq!(
@@ -1177,7 +1240,7 @@ fn what_keeps_a_released_pod_from_running_is_published_once() {
     };
     let shown = |status: &AtStatus| (status.reason.clone(), status.message.clone());
     let mut at = started_at("p-1");
-    let first = decide(&at, cached(Some(&waiting("Unschedulable", "0/3 nodes"))));
+    let first = decide_now(&at, cached(Some(&waiting("Unschedulable", "0/3 nodes"))));
     assert_eq!(
         (first.operation.clone(), first.again),
         (Operation::Nothing, false)
@@ -1196,12 +1259,12 @@ fn what_keeps_a_released_pod_from_running_is_published_once() {
     assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
     at.status = *status;
     // A new message for the same reason causes no Event and no write.
-    let again = decide(&at, cached(Some(&waiting("Unschedulable", "0/4 nodes"))));
+    let again = decide_now(&at, cached(Some(&waiting("Unschedulable", "0/4 nodes"))));
     assert_eq!((again.status, again.events), (None, vec![]));
-    let other = decide(&at, cached(Some(&waiting("ImagePullBackOff", "no image"))));
+    let other = decide_now(&at, cached(Some(&waiting("ImagePullBackOff", "no image"))));
     assert_eq!(events(&other), ["PodWaiting"]);
     at.status = *other.status.unwrap();
-    let runs = decide(&at, cached(Some(&freed("p-1"))));
+    let runs = decide_now(&at, cached(Some(&freed("p-1"))));
     let status = runs.status.unwrap();
     assert_eq!((shown(&status), runs.events), ((None, None), vec![]));
     assert_eq!(reason(&status, RECONCILING), Some(("True", "Running")));
@@ -1220,9 +1283,9 @@ fn what_blocks_the_start_is_shown_by_kubectl_get() {
     // It is taken back when something else is the case, and when the command starts.
     let mut suspended = at.clone();
     suspended.spec.as_mut().unwrap().suspend = Some(true);
-    let status = decide(&suspended, cached(None)).status.unwrap();
+    let status = decide_now(&suspended, cached(None)).status.unwrap();
     assert_eq!(shown(&status), Some("Suspended".into()));
-    let status = step(&at, cached(None), at_second(-5)).status.unwrap();
+    let status = decide(&at, cached(None), at_second(-5)).status.unwrap();
     assert_eq!((shown(&status), status.message), (None, None));
     let started = after_live_read(&at, Some(&gated("p-1"))).status.unwrap();
     assert_eq!(
@@ -1232,16 +1295,18 @@ fn what_blocks_the_start_is_shown_by_kubectl_get() {
 }
 
 #[test]
-fn a_late_pod_that_somebody_released_is_told() {
+fn a_pod_that_another_client_released_after_the_end_is_reported() {
     let mut at = running_at("p-1");
-    at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
-    let step = after_live_read(&at, Some(&freed("p-2")));
-    let status = step.status.clone().unwrap();
+    at.status = *decide_now(&at, cached(Some(&ended("p-1", 0))))
+        .status
+        .unwrap();
+    let decision = after_live_read(&at, Some(&freed("p-2")));
+    let status = decision.status.clone().unwrap();
     assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
     assert_eq!(status.pod_uid.as_deref(), Some("p-1"));
     at.status = *status;
     assert_eq!(
-        decide(&at, cached(Some(&freed("p-2")))).operation,
+        decide_now(&at, cached(Some(&freed("p-2")))).operation,
         Operation::Nothing
     );
 }
@@ -1251,22 +1316,22 @@ fn a_pod_that_no_node_takes_is_ended_after_its_active_deadline() {
     let mut at = started_at("p-1");
     at.spec.as_mut().unwrap().active_deadline_seconds = Some(30);
     let pod = freed("p-1");
-    let waiting = decide(&at, cached(Some(&pod)));
+    let waiting = decide_now(&at, cached(Some(&pod)));
     assert_eq!(
         (waiting.operation, waiting.next),
         (Operation::Nothing, Some(at_second(40)))
     );
     assert_eq!(step_at(&at, cached(Some(&pod)), 40), Operation::GetLive);
-    let decided = step(&at, live(Some(&pod)), at_second(40));
+    let decided = decide(&at, live(Some(&pod)), at_second(40));
     assert_eq!(
         (&decided.operation, decided.again),
         (&Operation::Nothing, true)
     );
     at.status = *decided.status.unwrap();
-    let end = step(&at, live(Some(&pod)), at_second(40));
+    let end = decide(&at, live(Some(&pod)), at_second(40));
     assert_eq!(end.operation, delete(&pod));
     // The same after a failed write and a crash.
-    let after = step(&at, live(None), at_second(41));
+    let after = decide(&at, live(None), at_second(41));
     for status in [end.status.unwrap(), after.status.unwrap()] {
         assert_eq!(
             (status.result, status.reason.as_deref()),
@@ -1279,18 +1344,18 @@ fn a_pod_that_no_node_takes_is_ended_after_its_active_deadline() {
         bound: true,
         ..freed("p-1")
     };
-    let step = super::step(&at, live(Some(&bound)), at_second(400));
-    assert_eq!(step.operation, Operation::Nothing);
-    assert_eq!(reason(&step.status.unwrap(), FAILURE_TARGET), None);
-    let last = Last {
+    let decision = super::decide(&at, live(Some(&bound)), at_second(400));
+    assert_eq!(decision.operation, Operation::Nothing);
+    assert_eq!(reason(&decision.status.unwrap(), FAILURE_TARGET), None);
+    let last = LastSeen {
         pod: bound,
         certain: true,
     };
-    let seen = Seen {
+    let observed = Observed {
         last: Some(&last),
         ..live(None)
     };
-    let status = super::step(&at, seen, at_second(400)).status.unwrap();
+    let status = super::decide(&at, observed, at_second(400)).status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("PodLost"));
 }
 
@@ -1323,19 +1388,19 @@ fn a_pod_that_goes_or_whose_node_is_lost_is_reported() {
         (evicted, "DeletionByTaintManager", "PodTerminating"),
         (silent, "NodeNotReady", "PodDisrupted"),
     ] {
-        let step = decide(&at, cached(Some(&pod)));
-        assert_eq!(events(&step), [event]);
-        let status = *step.status.unwrap();
+        let decision = decide_now(&at, cached(Some(&pod)));
+        assert_eq!(events(&decision), [event]);
+        let status = *decision.status.unwrap();
         assert_eq!(status.reason.as_deref(), Some(is));
         assert_eq!(reason(&status, STARTED), Some(("True", "Released")));
         let next = AtView {
             status,
             ..at.clone()
         };
-        let again = decide(&next, cached(Some(&pod)));
+        let again = decide_now(&next, cached(Some(&pod)));
         assert_eq!((again.status, again.events), (None, vec![]));
         // The node is back.
-        let status = decide(&next, cached(Some(&running))).status.unwrap();
+        let status = decide_now(&next, cached(Some(&running))).status.unwrap();
         assert_eq!(status.reason, None);
     }
 }
@@ -1343,22 +1408,24 @@ fn a_pod_that_goes_or_whose_node_is_lost_is_reported() {
 #[test]
 fn a_finished_object_is_deleted_after_its_ttl() {
     let mut at = running_at("p-1");
-    at.status = *decide(&at, cached(Some(&ended("p-1", 0)))).status.unwrap();
+    at.status = *decide_now(&at, cached(Some(&ended("p-1", 0))))
+        .status
+        .unwrap();
     let pod = ended("p-1", 0);
-    assert_eq!(decide(&at, cached(Some(&pod))).next, None);
+    assert_eq!(decide_now(&at, cached(Some(&pod))).next, None);
     at.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(60);
-    let waiting = decide(&at, cached(Some(&pod)));
+    let waiting = decide_now(&at, cached(Some(&pod)));
     assert_eq!(
         (waiting.operation, waiting.next),
         (Operation::Nothing, Some(at_second(70)))
     );
     assert_eq!(
-        step(&at, cached(Some(&pod)), at_second(70)).operation,
+        decide(&at, cached(Some(&pod)), at_second(70)).operation,
         Operation::DeleteAt
     );
     at.deleting = true;
     assert_eq!(
-        step(&at, cached(Some(&pod)), at_second(70)).operation,
+        decide(&at, cached(Some(&pod)), at_second(70)).operation,
         Operation::Nothing
     );
 }
@@ -1367,55 +1434,55 @@ fn a_finished_object_is_deleted_after_its_ttl() {
 fn a_rejected_pod_is_reported_and_retried_within_the_deadline() {
     let mut at = pending_at();
     let not_before = at_second(12);
-    let step = call_failed(
+    let decision = call_failed(
         &at,
         rejected(Call::Create, "exceeded quota", not_before),
         now(),
     );
     assert_eq!(
-        (step.operation.clone(), step.next),
+        (decision.operation.clone(), decision.next),
         (Operation::Nothing, Some(not_before))
     );
-    let status = step.status.clone().unwrap();
+    let status = decision.status.clone().unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodRefused")));
     assert_eq!(status.phase, Some(Phase::Pending));
-    assert_eq!(events(&step), ["PodRefused"]);
+    assert_eq!(events(&decision), ["PodRefused"]);
     at.status = *status;
-    let seen = Seen {
+    let observed = Observed {
         not_before: Some(not_before),
         ..cached(None)
     };
-    let kept = decide(&at, seen);
+    let kept = decide_now(&at, observed);
     assert_eq!(
         (kept.operation, kept.status, kept.next),
         (Operation::Nothing, None, Some(not_before))
     );
     assert!(matches!(
-        super::step(&at, seen, not_before).operation,
+        super::decide(&at, observed, not_before).operation,
         Operation::Create(_)
     ));
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
-    let kept = decide(&at, seen);
+    let kept = decide_now(&at, observed);
     assert_eq!(kept.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
 }
 
 /// Invariants of every step, whatever is observed.
-fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step) {
+fn hold_invariants(at: &AtView, observed: Observed<'_>, now: DateTime<Utc>, decision: &Decision) {
     let recorded = at.status.pod_uid.as_deref();
     let over = at.phase() == Phase::Done;
-    let may_go_on = may_go_on(at, now) == Go::Yes && !at.deleting;
-    let ours = seen.pod.filter(|pod| pod.is_of(UID));
-    match &step.operation {
+    let may_start = Start::check(at, now) == Start::Allowed && !at.deleting;
+    let ours = observed.pod.filter(|pod| pod.is_of(UID));
+    match &decision.operation {
         Operation::Nothing => {}
         Operation::GetLive => {
-            assert!(!seen.live, "looks for ever");
-            assert!(step.status.is_none() && step.events.is_empty() && step.again);
+            assert!(!observed.live, "looks for ever");
+            assert!(decision.status.is_none() && decision.events.is_empty() && decision.again);
         }
         Operation::Create(_) => {
-            assert!(may_go_on && !over && recorded.is_none(), "creates");
-            assert!(at.phase() == Phase::Pending && seen.pod.is_none());
-            assert!(seen.not_before.is_none_or(|time| time <= now));
-            assert!(step.status.is_none());
+            assert!(may_start && !over && recorded.is_none(), "creates");
+            assert!(at.phase() == Phase::Pending && observed.pod.is_none());
+            assert!(observed.not_before.is_none_or(|time| time <= now));
+            assert!(decision.status.is_none());
         }
         Operation::RemoveGate { uid, gate } => {
             let instant = at.status.scheduled_time.expect("an instant");
@@ -1425,22 +1492,22 @@ fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step)
                 .as_ref()
                 .is_ok_and(|spec| is_too_late(spec, instant, now));
             assert!(!late, "releases too late");
-            let pod = seen.pod.expect("a pod to release");
+            let pod = observed.pod.expect("a pod to release");
             assert!(!over && !at.deleting && !pod.deleting, "releases");
             assert_eq!((Some(uid.as_str()), uid), (recorded, &pod.uid));
             assert_eq!(pod.gate, Some(*gate));
         }
         Operation::DeletePod(version) => {
-            let pod = seen.pod.expect("a pod to delete");
-            assert!(seen.live, "deletes what it did not look at");
-            assert_eq!(version, &Version::of(pod));
+            let pod = observed.pod.expect("a pod to delete");
+            assert!(observed.live, "deletes what it did not look at");
+            assert_eq!(version, &PodVersion::from_pod(pod));
             assert!(pod.gate.is_some() || (!pod.bound && recorded == Some(pod.uid.as_str())));
             assert!(ours.is_some() || recorded == Some(pod.uid.as_str()));
         }
         Operation::DeleteAt => assert!(over && !at.deleting),
     }
-    let Some(next) = &step.status else { return };
-    let gated = seen
+    let Some(next) = &decision.status else { return };
+    let gated = observed
         .pod
         .is_some_and(|pod| pod.gate.is_some() && Some(&pod.uid) == next.pod_uid.as_ref());
     let starts = reason(next, STARTED).is_some_and(|(is, _)| is == "True") && !at.is_started();
@@ -1451,25 +1518,25 @@ fn hold_invariants(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, step: &Step)
     assert!(next_phase as u8 >= at.phase() as u8, "goes back");
     if let Some(uid) = recorded {
         assert_eq!(next.pod_uid.as_deref(), Some(uid), "forgets its pod");
-    } else if let Some(run) = seen
+    } else if let Some(run) = observed
         .released
         .filter(|run| Some(&run.uid) == next.pod_uid.as_ref())
         && ours.is_none_or(|pod| pod.uid != run.uid)
     {
-        assert!(seen.live && !over && !at.deleting, "commits");
+        assert!(observed.live && !over && !at.deleting, "commits");
         assert_eq!(reason(next, STARTED), Some(("True", GATE_VIOLATED)));
     } else if let Some(uid) = &next.pod_uid {
         let pod = ours.expect("a pod of ours to record");
         assert!(
-            seen.live && &pod.uid == uid && !over && !at.deleting,
+            observed.live && &pod.uid == uid && !over && !at.deleting,
             "commits"
         );
         assert_eq!(
-            (next_phase, &step.operation),
+            (next_phase, &decision.operation),
             (Phase::Running, &Operation::Nothing)
         );
         if pod.gate.is_some() {
-            assert!(may_go_on && !pod.deleting && is_current(pod, at));
+            assert!(may_start && !pod.deleting && is_current(pod, at));
             assert_eq!(pod.may_restart, None);
         } else {
             assert_eq!(reason(next, STARTED), Some(("True", GATE_VIOLATED)));

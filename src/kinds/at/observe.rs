@@ -1,4 +1,4 @@
-//! What the operator keeps of an At while it waits, and how it decodes that for a reconcile.
+//! What is observed of an At and its pod: what the caches keep, and what a decision is based on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,27 +7,36 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
+use super::conditions::STARTED;
 use super::crd::{AtObject, AtSpec, AtStatus, Phase};
-use super::{pod, schedule};
+use super::pod::build::Owner;
+use super::pod::names::pod_name;
+use super::pod::object::PodObject;
+use super::pod::view::PodView;
+use super::schedule;
+use super::sightings::{LastSeen, Released};
 use my_operator_admission::bounds;
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::decode_and_validate;
+use my_operator_runtime::reconcile::cache::Cache;
+use my_operator_runtime::reconcile::condition::ACCEPTED;
 use my_operator_runtime::reconcile::raw::Raw;
+use my_operator_runtime::reconcile::write_cache::WriteCache;
 use my_operator_runtime::reconcile::{Error, Key};
 
 /// An At as the cache keeps it. A hundred thousand of them may wait for years, so spec and status
 /// are kept as compact text and parsed when they are needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredAt {
+pub(crate) struct StoredAt {
     /// `metadata.uid`.
-    pub uid: Box<str>,
+    pub(crate) uid: Box<str>,
     resource_version: Box<str>,
     generation: Option<i64>,
     deleting: bool,
     created: Option<DateTime<Utc>>,
     schedule_set_at: Option<Box<str>>,
     /// Its phase, as far as its status can be decoded.
-    pub phase: Phase,
+    pub(crate) phase: Phase,
     /// The spec as JSON text, or why it is not even kept.
     spec: Result<Arc<str>, Box<Fault>>,
     status: Raw,
@@ -44,7 +53,7 @@ fn phase_of(status: &str) -> Phase {
 
 impl StoredAt {
     /// The cached form of an object.
-    pub fn of(object: AtObject) -> Self {
+    pub(crate) fn from_object(object: AtObject) -> Self {
         let meta = object.metadata;
         let text = |text: Option<String>| text.unwrap_or_default().into_boxed_str();
         let set_at = meta
@@ -71,7 +80,7 @@ impl StoredAt {
     /// The same, sharing the text of the spec with the cached object if it is equal: a write of the
     /// status delivers the whole object again.
     #[must_use]
-    pub fn sharing(mut self, before: Option<&Self>) -> Self {
+    pub(crate) fn sharing(mut self, before: Option<&Self>) -> Self {
         if let Some(before) = before
             && before.spec == self.spec
         {
@@ -81,7 +90,7 @@ impl StoredAt {
     }
 
     /// `metadata.resourceVersion`.
-    pub fn version(&self) -> &str {
+    pub(crate) fn version(&self) -> &str {
         &self.resource_version
     }
 
@@ -89,7 +98,7 @@ impl StoredAt {
     ///
     /// # Errors
     /// [`Error::Unreadable`] if the status is not one of ours. Treating it as empty could run a command twice.
-    pub fn read(&self, key: &Key, now: DateTime<Utc>) -> Result<AtView, Error> {
+    pub(crate) fn read(&self, key: &Key, now: DateTime<Utc>) -> Result<AtView, Error> {
         let unreadable = |error: serde_json::Error| Error::Unreadable {
             object: key.clone(),
             reason: format!("its status is not one that this program wrote: {error}"),
@@ -117,32 +126,32 @@ impl StoredAt {
     }
 }
 
-/// An At as [`super::step`] sees it.
+/// An At as a decision sees it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AtView {
+pub(crate) struct AtView {
     /// Namespace and name.
-    pub key: Key,
+    pub(crate) key: Key,
     /// `metadata.uid`.
-    pub uid: String,
+    pub(crate) uid: String,
     /// `metadata.resourceVersion`: every write of the status carries it.
-    pub resource_version: String,
+    pub(crate) resource_version: String,
     /// `metadata.generation`.
-    pub generation: Option<i64>,
+    pub(crate) generation: Option<i64>,
     /// The object is being deleted.
-    pub deleting: bool,
+    pub(crate) deleting: bool,
     /// What a relative schedule counts from.
-    pub base: Option<Base>,
+    pub(crate) base: Option<Base>,
     /// The defaulted spec, or its errors.
-    pub spec: Result<AtSpec, Vec<Fault>>,
+    pub(crate) spec: Result<AtSpec, Vec<Fault>>,
     /// The status.
-    pub status: AtStatus,
+    pub(crate) status: AtStatus,
 }
 
 impl AtView {
     /// The same without the pod template, which is only needed to build a pod and its hash: a value
     /// tree takes many times the memory of its text.
     #[must_use]
-    pub fn without_template(mut self) -> Self {
+    pub(crate) fn without_template(mut self) -> Self {
         if let Ok(spec) = &mut self.spec {
             spec.template = None;
         }
@@ -150,24 +159,163 @@ impl AtView {
     }
 
     /// The instant of the schedule; `None` for an invalid spec, and beyond the year 9999.
-    pub fn instant(&self) -> Option<DateTime<Utc>> {
+    pub(crate) fn instant(&self) -> Option<DateTime<Utc>> {
         let text = self.spec.as_ref().ok()?.schedule.as_deref()?;
         schedule_instant(schedule::parse(text).ok()?, self.base?)
     }
 
     /// The phase; PENDING before the first status.
-    pub fn phase(&self) -> Phase {
+    pub(crate) fn phase(&self) -> Phase {
         self.status.phase.unwrap_or_default()
     }
 
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.status.is_true(ACCEPTED)
+    }
+
+    /// Whether the status says that the pod was released.
+    pub(crate) fn is_started(&self) -> bool {
+        self.status.is_true(STARTED)
+    }
+
     /// The At as the owner of a pod.
-    pub fn owner(&self) -> pod::Owner<'_> {
-        pod::Owner {
+    pub(crate) fn owner(&self) -> Owner<'_> {
+        Owner {
             name: &self.key.name,
             namespace: &self.key.namespace,
             uid: &self.uid,
         }
     }
+}
+
+/// The watched objects, and the answers to our own writes that the watches have yet to deliver.
+/// Without those answers, a pass would decide on the state from before its last write.
+pub(crate) struct Caches {
+    pub(crate) ats: Arc<Cache<StoredAt>>,
+    pub(crate) pods: Arc<Cache<PodView>>,
+    pub(crate) own_ats: WriteCache<StoredAt>,
+    pub(crate) own_pods: WriteCache<PodView>,
+}
+
+impl Caches {
+    /// Empty caches that so many watches will fill.
+    pub(crate) fn new(at_watches: usize, pod_watches: usize) -> Self {
+        // The pod of an At is found by its name.
+        Self {
+            ats: Arc::new(Cache::new(at_watches, |_| Vec::new())),
+            pods: Arc::new(Cache::new(pod_watches, |_| Vec::new())),
+            own_ats: WriteCache::default(),
+            own_pods: WriteCache::default(),
+        }
+    }
+
+    /// The pod from the cache, or from our own last response if that is newer.
+    pub(crate) fn pod_of(&self, at: &Key) -> KnownPod {
+        let key = pod_key(at);
+        let cached = self.pods.get(&key);
+        let version = cached.as_deref().map(PodView::version).map(str::to_owned);
+        let pod = self.own_pods.newer(&key, cached, PodView::version);
+        let own = pod.as_deref().map(PodView::version) != version.as_deref();
+        KnownPod {
+            pod,
+            live: false,
+            own,
+        }
+    }
+
+    /// Remembers the answer to a write of a pod of that At.
+    pub(crate) fn remember_pod(&self, at: &AtView, pod: PodObject) -> PodView {
+        let key = Key::of(&pod.metadata);
+        let view = PodView::from_object(pod);
+        // A pod that the watch will never deliver is not remembered either.
+        if view.is_of(&at.uid) {
+            let kept = Arc::new(view.clone());
+            self.own_pods.put(&key, &view.resource_version, kept);
+        }
+        view
+    }
+
+    /// Remembers the answer to a write of an At.
+    pub(crate) fn remember_at(&self, key: &Key, object: AtObject) -> Arc<StoredAt> {
+        let stored = StoredAt::from_object(object).sharing(self.ats.get(key).as_deref());
+        let stored = Arc::new(stored);
+        self.own_ats.put(key, stored.version(), stored.clone());
+        stored
+    }
+
+    pub(crate) fn forget_pod_of(&self, at: &Key) {
+        self.own_pods.forget(&pod_key(at));
+    }
+}
+
+/// The key of an At's pod.
+fn pod_key(at: &Key) -> Key {
+    Key::new(&at.namespace, pod_name(&at.name))
+}
+
+/// What a pass knows of the pod with the At's pod name.
+#[derive(Default)]
+pub(crate) struct KnownPod {
+    pub(crate) pod: Option<Arc<PodView>>,
+    pub(crate) live: bool,
+    /// The pod is the answer to a write of our own, which the watch has not delivered.
+    pub(crate) own: bool,
+}
+
+impl KnownPod {
+    pub(crate) fn live(pod: Option<PodView>) -> Self {
+        Self {
+            pod: pod.map(Arc::new),
+            live: true,
+            own: false,
+        }
+    }
+}
+
+/// What a decision is based on, besides the At.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Observed<'a> {
+    /// The pod with the At's pod name.
+    pub(crate) pod: Option<&'a PodView>,
+    /// It comes from a live read, not from a watch.
+    pub(crate) live: bool,
+    /// The last state of a pod that the watch saw deleted.
+    pub(crate) last: Option<&'a LastSeen>,
+    /// The first sight of a pod of this At without our gate. It counts when the pod is gone, too: a
+    /// pod that could run is the run.
+    pub(crate) released: Option<&'a Released>,
+    /// This process committed the recorded pod, and has sent no request that can have released it.
+    pub(crate) withheld: bool,
+    /// Backoff after failed attempts: before this instant no pod is created, released or deleted,
+    /// and no foreign pod is read again.
+    pub(crate) not_before: Option<DateTime<Utc>>,
+    /// The call of the last decision failed.
+    pub(crate) failed: Option<FailedCall<'a>>,
+}
+
+/// A call about the pod that can fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    Create,
+    /// The removal of our gate.
+    Release,
+    Delete,
+    /// A live read.
+    Read,
+}
+
+/// Why a call about the pod failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FailedCall<'a> {
+    pub(crate) call: Call,
+    /// The API server's message, or why it did not answer.
+    pub(crate) message: &'a str,
+    /// The API server rejects the call until something changes. Otherwise a retry may succeed.
+    pub(crate) refused: bool,
+    /// Its failures in a row.
+    pub(crate) failures: u32,
+    /// When to try again; `None` if the caller decides.
+    pub(crate) not_before: Option<DateTime<Utc>>,
 }
 
 #[cfg(test)]
@@ -186,7 +334,7 @@ mod tests {
     }
 
     fn stored(object: &Value) -> StoredAt {
-        StoredAt::of(serde_json::from_str(&object.to_string()).unwrap())
+        StoredAt::from_object(serde_json::from_str(&object.to_string()).unwrap())
     }
 
     #[test]

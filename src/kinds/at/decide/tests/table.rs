@@ -1,4 +1,4 @@
-//! Checks [`step`] against the tables of `docs/at/protocol.md`, over every combination of their
+//! Checks [`decide`] against the tables of `docs/at/protocol.md`, over every combination of their
 //! conditions, and checks the invariants of every combination.
 
 use std::fmt;
@@ -102,7 +102,7 @@ impl Combination {
             ("PENDING", false) => {
                 let at = pending_at();
                 // What a waiting At has.
-                let status = step(&at, cached(None), at_second(-50)).status;
+                let status = decide(&at, cached(None), at_second(-50)).status;
                 AtView {
                     status: *status.unwrap(),
                     ..at
@@ -111,7 +111,7 @@ impl Combination {
             ("DONE", false) => {
                 let mut at = pending_at();
                 at.spec.as_mut().unwrap().starting_deadline_seconds = Some(5);
-                let status = decide(&at, cached(None)).status;
+                let status = decide_now(&at, cached(None)).status;
                 AtView {
                     status: *status.unwrap(),
                     ..at
@@ -119,7 +119,7 @@ impl Combination {
             }
             ("DONE", true) => {
                 let at = running_at("p-1");
-                let status = decide(&at, cached(Some(&ended("p-1", 0)))).status;
+                let status = decide_now(&at, cached(Some(&ended("p-1", 0)))).status;
                 AtView {
                     status: *status.unwrap(),
                     ..at
@@ -169,7 +169,7 @@ impl Combination {
             },
         };
         let hash = match self.get("hash") {
-            "equal" => Some(pod::hash(UID, spec)),
+            "equal" => Some(build::hash(UID, spec)),
             _ => Some("other".to_owned()),
         };
         Some(PodView {
@@ -187,8 +187,8 @@ impl Combination {
         }
     }
 
-    fn seen<'a>(&self, pod: Option<&'a PodView>) -> Seen<'a> {
-        Seen {
+    fn observed<'a>(&self, pod: Option<&'a PodView>) -> Observed<'a> {
+        Observed {
             live: self.get("seen") == "live",
             ..cached(pod)
         }
@@ -280,10 +280,10 @@ fn rows() -> Vec<Row> {
 }
 
 /// The step in the words of the page.
-fn in_words(combination: Combination, at: &AtView, step: &Step) -> Vec<String> {
-    let act = match &step.operation {
+fn in_words(combination: Combination, at: &AtView, decision: &Decision) -> Vec<String> {
+    let act = match &decision.operation {
         Operation::Nothing => "nothing",
-        Operation::GetLive => "look",
+        Operation::GetLive => "read live",
         Operation::Create(_) => "create",
         Operation::RemoveGate { .. } => "release",
         Operation::DeletePod(_) => "delete the pod",
@@ -291,8 +291,8 @@ fn in_words(combination: Combination, at: &AtView, step: &Step) -> Vec<String> {
     };
     let instant = at.instant();
     let blind = Some(combination.now() + BLIND_INTERVAL);
-    let then = match step.next {
-        _ if step.again => "again",
+    let then = match decision.next {
+        _ if decision.again => "again",
         None => ANY,
         next if next == instant => "at the instant",
         next if next == blind => "in 60 s",
@@ -301,7 +301,7 @@ fn in_words(combination: Combination, at: &AtView, step: &Step) -> Vec<String> {
     };
     vec![
         act.to_owned(),
-        change(&at.status, step.status.as_deref()),
+        change(&at.status, decision.status.as_deref()),
         then.to_owned(),
     ]
 }
@@ -354,12 +354,12 @@ fn every_combination_is_decided_as_the_page_says() {
         reached[place] = true;
         let at = combination.at();
         let pod = combination.pod(at.spec.as_ref().unwrap());
-        let step = step(&at, combination.seen(pod.as_ref()), combination.now());
+        let decision = decide(&at, combination.observed(pod.as_ref()), combination.now());
         let name = rows[place].name;
         assert_eq!(
-            in_words(combination, &at, &step),
+            in_words(combination, &at, &decision),
             rows[place].expected,
-            "row {name} of docs/at/protocol.md is not what is done: {combination}\n{step:#?}"
+            "row {name} of docs/at/protocol.md is not what is done: {combination}\n{decision:#?}"
         );
     }
     for (row, reached) in rows.iter().zip(reached) {
@@ -374,7 +374,7 @@ fn every_combination_is_decided_as_the_page_says() {
 #[test]
 fn the_star_is_on_every_row_that_needs_a_live_read() {
     let rows = rows();
-    let seen = place_of("seen");
+    let observed = place_of("seen");
     for (place, row) in rows.iter().enumerate() {
         let acts = row.expected[0] == "delete the pod"
             || [
@@ -393,11 +393,11 @@ fn the_star_is_on_every_row_that_needs_a_live_read() {
             row.name
         );
         if row.starred {
-            assert_eq!(row.conditions[seen], ["live"], "row {}", row.name);
-            let looks = rows[..place]
+            assert_eq!(row.conditions[observed], ["live"], "row {}", row.name);
+            let is_read = rows[..place]
                 .iter()
-                .any(|before| before.expected[0] == "look");
-            assert!(looks, "no row asks for the live read of {}", row.name);
+                .any(|before| before.expected[0] == "read live");
+            assert!(is_read, "no row asks for the live read of {}", row.name);
         }
     }
 }
@@ -433,17 +433,17 @@ fn the_invariants_hold_over_every_combination() {
                 pod.controller = None;
             }
             let now = combination.now();
-            let seen = Seen {
+            let observed = Observed {
                 not_before: held.then(|| at_second(20)),
-                ..combination.seen(pod.as_ref())
+                ..combination.observed(pod.as_ref())
             };
-            let first = step(&at, seen, now);
-            let caught = std::panic::catch_unwind(|| hold_invariants(&at, seen, now, &first));
+            let first = decide(&at, observed, now);
+            let caught = std::panic::catch_unwind(|| hold_invariants(&at, observed, now, &first));
             assert!(
                 caught.is_ok(),
-                "{combination}\n{at:#?}\n{seen:#?}\n{first:#?}"
+                "{combination}\n{at:#?}\n{observed:#?}\n{first:#?}"
             );
-            wait_says_all(&at, seen, now, &first);
+            wait_says_all(&at, observed, now, &first);
             count += 1;
         }
     }
@@ -451,7 +451,7 @@ fn the_invariants_hold_over_every_combination() {
 }
 
 /// A waiting step is a fixed point: with its status written, there is nothing to add.
-fn wait_says_all(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, first: &Step) {
+fn wait_says_all(at: &AtView, observed: Observed<'_>, now: DateTime<Utc>, first: &Decision) {
     if first.operation == Operation::Nothing
         && !first.again
         && let Some(status) = &first.status
@@ -460,7 +460,7 @@ fn wait_says_all(at: &AtView, seen: Seen<'_>, now: DateTime<Utc>, first: &Step) 
             status: (**status).clone(),
             ..at.clone()
         };
-        let second = step(&next, seen, now);
+        let second = decide(&next, observed, now);
         assert_eq!(
             (second.operation, second.status, second.events),
             (Operation::Nothing, None, vec![])

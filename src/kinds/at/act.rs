@@ -1,0 +1,307 @@
+//! The calls that a decision asks for.
+//!
+//! Every call carries a precondition, so that the API server rejects a decision on outdated state:
+//! the pod's name for a create, the resource version for a status, the UID for a release, UID and
+//! resource version for a deletion.
+
+use std::sync::Arc;
+
+use kube::api::Patch;
+use kube::core::Status;
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::crd::{AtObject, AtStatus, Phase};
+use super::decide::{Operation, PodVersion};
+use super::memory::Memory;
+use super::observe::{AtView, Caches, Call, KnownPod, StoredAt};
+use super::pod::names::{GATE, pod_name};
+use super::pod::object::PodObject;
+use super::pod::view::PodView;
+use my_operator_runtime::clock::Clock;
+use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+
+/// What is known of the pod after the call of a decision.
+pub(crate) enum Acted {
+    /// The call was carried out: the rest of the decision follows.
+    Done {
+        pod: KnownPod,
+        /// What was done, for the log.
+        did: Option<String>,
+    },
+    /// The call was not carried out because the pod has changed: decide again.
+    Outdated(KnownPod),
+}
+
+impl Acted {
+    fn done(pod: KnownPod, did: String) -> Self {
+        let did = Some(did);
+        Self::Done { pod, did }
+    }
+}
+
+/// A failed call.
+pub(crate) struct Failed {
+    /// Which call about the pod it was, if it was one.
+    pub(crate) call: Option<Call>,
+    pub(crate) error: Error,
+}
+
+impl Failed {
+    fn new(call: Call, error: Error) -> Self {
+        let call = Some(call);
+        Self { call, error }
+    }
+}
+
+/// The calls about one At.
+pub(crate) struct Calls<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) clock: &'a Clock,
+    pub(crate) caches: &'a Caches,
+    pub(crate) memory: &'a Memory,
+    pub(crate) at: &'a AtView,
+}
+
+impl Calls<'_> {
+    /// Makes the call of a decision that was based on this pod.
+    pub(crate) async fn perform(
+        &self,
+        operation: Operation,
+        observed: KnownPod,
+    ) -> Result<Acted, Failed> {
+        match operation {
+            Operation::Nothing => Ok(Acted::Done {
+                pod: observed,
+                did: None,
+            }),
+            Operation::GetLive => Ok(Acted::Done {
+                pod: self.read_pod().await?,
+                did: None,
+            }),
+            Operation::Create(pod) => {
+                let body = serde_json::to_vec(&pod);
+                // A value tree takes many times the memory of its text, and the call may take long.
+                drop(pod);
+                self.create(body).await
+            }
+            Operation::RemoveGate { uid, gate } => self.release(&uid, gate, &observed).await,
+            Operation::DeletePod(version) => self.delete(&version).await,
+            Operation::DeleteAt => {
+                let deleted = self.delete_at().await;
+                deleted.map_err(|error| Failed { call: None, error })?;
+                let did = "deleted it, its time to live being over".to_owned();
+                Ok(Acted::done(observed, did))
+            }
+        }
+    }
+
+    /// Creates the pod. The precondition is its fixed name: at most one create succeeds while a pod
+    /// of that name exists, from whichever client and however late.
+    async fn create(&self, body: serde_json::Result<Vec<u8>>) -> Result<Acted, Failed> {
+        let request = async {
+            let body = body.map_err(kube::Error::SerdeError)?;
+            let namespace = &self.at.key.namespace;
+            write::create::<PodObject, PodObject>(self.client, namespace, body).await
+        };
+        match call("create the pod", &self.at.key, request).await {
+            Ok(pod) => {
+                let pod = self.caches.remember_pod(self.at, pod);
+                self.memory.record_call_success(self.at, Call::Create);
+                let did = "created the pod".to_owned();
+                Ok(Acted::done(KnownPod::live(Some(pod)), did))
+            }
+            // Which pod has the name decides what follows.
+            Err(error) if error.status().is_some_and(Status::is_already_exists) => {
+                Ok(Acted::Done {
+                    pod: self.read_pod().await?,
+                    did: None,
+                })
+            }
+            Err(error) => Err(Failed::new(Call::Create, error)),
+        }
+    }
+
+    /// Releases the recorded pod.
+    async fn release(&self, uid: &str, gate: usize, observed: &KnownPod) -> Result<Acted, Failed> {
+        // Before the request: from here on, a pod without our gate may be our own release. Taken
+        // after it, a release whose answer is lost would be blamed on another client.
+        let withheld = self.memory.take_withheld(self.at);
+        match self.remove_gate(uid, gate).await {
+            // The answer may show a state that was never stored: an update of a pod whose deletion
+            // is half done completes the deletion instead of being stored (ShouldDeleteDuringUpdate
+            // in k8s.io/apiserver, registry/generic/registry/store.go).
+            Ok(pod) if pod.deleting && !pod.bound => {
+                self.caches.forget_pod_of(&self.at.key);
+                Ok(Acted::Outdated(KnownPod::live(self.get_live().await?)))
+            }
+            Ok(pod) => {
+                self.memory.record_call_success(self.at, Call::Release);
+                let did = format!("released the pod {uid}");
+                Ok(Acted::done(self.released_pod(pod), did))
+            }
+            Err(error) => {
+                let code = error.status().map(|status| status.code);
+                // These answers say that nothing was done. After any other, the request may still
+                // arrive.
+                if code.is_some_and(|code| (400..500).contains(&code)) {
+                    self.memory.set_withheld(self.at, withheld);
+                }
+                if !matches!(code, Some(404 | 409)) && error.refusal().is_none() {
+                    return Err(Failed::new(Call::Release, error));
+                }
+                self.after_rejected_release(error, observed).await
+            }
+        }
+    }
+
+    /// The pod after its release. A late answer may show a pod whose end and deletion the watch has
+    /// delivered since: the watch will not deliver them again.
+    fn released_pod(&self, pod: PodView) -> KnownPod {
+        let last = self.memory.get(self.at).sightings.last;
+        if last.is_some_and(|last| last.pod.uid == pod.uid && pod.is_older(&last.pod)) {
+            self.caches.forget_pod_of(&self.at.key);
+            return KnownPod::default();
+        }
+        KnownPod::live(Some(pod))
+    }
+
+    /// A rejected patch failed its precondition, or the API server rejects the release itself. In
+    /// the second case the pod is as it was read.
+    async fn after_rejected_release(
+        &self,
+        error: Error,
+        observed: &KnownPod,
+    ) -> Result<Acted, Failed> {
+        let pod = self.get_live().await?;
+        if is_same_version(pod.as_ref(), observed.pod.as_deref()) {
+            return Err(Failed::new(Call::Release, error));
+        }
+        Ok(Acted::Outdated(KnownPod::live(pod)))
+    }
+
+    /// Removes our gate. The preconditions are the UID, because only the committed pod may ever be
+    /// released, and the name of the gate at that index, because another client may have changed
+    /// the list: the patch would remove a gate that is not ours.
+    async fn remove_gate(&self, uid: &str, gate: usize) -> Result<PodView, Error> {
+        let place = format!("/spec/schedulingGates/{gate}");
+        let patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": uid},
+            {"op": "test", "path": format!("{place}/name"), "value": GATE},
+            {"op": "remove", "path": place},
+        ]);
+        let (api, name, params) = (self.pods(), self.pod_name(), write::patch_params());
+        let request = async {
+            let patch = serde_json::from_value(patch).map_err(kube::Error::SerdeError)?;
+            api.patch(&name, &params, &Patch::Json::<()>(patch)).await
+        };
+        let pod = call("release the pod", &self.at.key, request).await?;
+        Ok(self.caches.remember_pod(self.at, pod))
+    }
+
+    /// Deletes a pod that has not run.
+    async fn delete(&self, version: &PodVersion) -> Result<Acted, Failed> {
+        let deleted = self.delete_pod(version).await;
+        if deleted.map_err(|error| Failed::new(Call::Delete, error))? {
+            self.memory.record_call_success(self.at, Call::Delete);
+            if self.at.phase() == Phase::Pending && self.at.status.pod_uid.is_none() {
+                // Back off: otherwise a client that spoils pods would make us create them without end.
+                self.memory.record_failure(self.at, (self.clock)());
+            }
+            let did = format!("deleted the pod {}", version.uid);
+            return Ok(Acted::done(KnownPod::default(), did));
+        }
+        // A 404 says that there is no such pod. A proxy may send one, too.
+        let observed = self.read_pod().await?;
+        if observed
+            .pod
+            .as_ref()
+            .is_some_and(|pod| pod.uid == version.uid)
+        {
+            self.memory.record_failure(self.at, (self.clock)());
+        }
+        Ok(Acted::Outdated(observed))
+    }
+
+    /// Deletes the pod if it still has that version. Returns whether it was still there. The
+    /// resource version proves that the pod is as it was read: gated, or not bound. By UID alone, a
+    /// pod that was released meanwhile would be killed.
+    async fn delete_pod(&self, version: &PodVersion) -> Result<bool, Error> {
+        let (api, name) = (self.pods(), self.pod_name());
+        let params = write::only(&version.uid, Some(&version.resource_version));
+        let deleted = call("delete the pod", &self.at.key, api.delete(&name, &params)).await;
+        self.caches.forget_pod_of(&self.at.key);
+        Ok(if_there(deleted)?.is_some())
+    }
+
+    /// Deletes the At if it still has the version that was read: its time to live may have been
+    /// changed since, or the name may belong to another At.
+    async fn delete_at(&self) -> Result<(), Error> {
+        let at = self.at;
+        let api = Api::<AtObject>::namespaced(self.client.clone(), &at.key.namespace);
+        let params = write::only(&at.uid, Some(&at.resource_version));
+        let deleted = call("delete the At", &at.key, api.delete(&at.key.name, &params)).await;
+        if_there(deleted).map(drop)
+    }
+
+    /// Writes the status if the At still has the version that was read. Returns the stored At.
+    ///
+    /// The resource version makes the commit one: of all operators that read the At without a pod,
+    /// one records its pod, and the others fail.
+    pub(crate) async fn write_status(&self, status: &AtStatus) -> Result<Arc<StoredAt>, Error> {
+        let at = self.at;
+        let request = write::status::<AtObject, _>(
+            self.client,
+            &at.key,
+            &at.uid,
+            &at.resource_version,
+            status,
+        );
+        let object = call("write the status", &at.key, request).await?;
+        let stored = self.caches.remember_at(&at.key, object);
+        if status.discarded_pod_uid.is_some() {
+            // A CRD of an earlier version prunes the field. The pod would be deleted although
+            // another operator may commit it.
+            let kept = stored.read(&at.key, (self.clock)())?.status;
+            if kept.discarded_pod_uid != status.discarded_pod_uid {
+                return Err(Error::OldCrd {
+                    object: at.key.clone(),
+                    field: "status.discardedPodUID",
+                });
+            }
+        }
+        Ok(stored)
+    }
+
+    /// Reads the pod live. While a foreign pod blocks the name, no watch shows its end, and the
+    /// reads back off.
+    async fn read_pod(&self) -> Result<KnownPod, Failed> {
+        let pod = self.get_live().await?;
+        let is_foreign = |pod: &PodView| !pod.is_of(&self.at.uid) && pod.stray_of.is_none();
+        if pod.as_ref().is_some_and(is_foreign) && self.at.phase() == Phase::Pending {
+            self.memory.record_failure(self.at, (self.clock)());
+        }
+        Ok(KnownPod::live(pod))
+    }
+
+    async fn get_live(&self) -> Result<Option<PodView>, Failed> {
+        let (api, name) = (self.pods(), self.pod_name());
+        let pod = if_there(read("read the pod", &self.at.key, api.get(&name)).await);
+        let pod = pod.map_err(|error| Failed::new(Call::Read, error))?;
+        self.memory.record_call_success(self.at, Call::Read);
+        Ok(pod.map(PodView::from_object))
+    }
+
+    fn pods(&self) -> Api<PodObject> {
+        Api::namespaced(self.client.clone(), &self.at.key.namespace)
+    }
+
+    fn pod_name(&self) -> String {
+        pod_name(&self.at.key.name)
+    }
+}
+
+fn is_same_version(a: Option<&PodView>, b: Option<&PodView>) -> bool {
+    a.zip(b)
+        .is_some_and(|(a, b)| a.uid == b.uid && a.resource_version == b.resource_version)
+}

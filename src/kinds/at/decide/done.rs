@@ -1,0 +1,61 @@
+//! DONE: nothing starts any more.
+
+use chrono::{DateTime, Utc};
+
+use super::decision::{BLIND_INTERVAL, Decision, Operation, earliest};
+use super::end::delete_pod;
+use crate::kinds::at::admission::deadline;
+use crate::kinds::at::conditions::{GATE_VIOLATED, STARTED};
+use crate::kinds::at::observe::{AtView, Observed};
+use crate::kinds::at::pod::view::PodView;
+use crate::kinds::at::status::StatusBuilder;
+use my_operator_runtime::reconcile::condition;
+use my_operator_runtime::reconcile::event::Severity;
+
+pub(super) fn decide(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
+    let (at, now) = (status.at, status.now);
+    let ours = observed.pod.filter(|pod| pod.is_of(&at.uid));
+    let not_before = observed.not_before.filter(|time| *time > now);
+    let unused = ours.filter(|pod| pod.gate.is_some() && !pod.deleting);
+    // A rejected deletion must not delay the TTL.
+    if let Some(pod) = unused.filter(|_| not_before.is_none()) {
+        return delete_pod(status, observed, pod);
+    }
+    if at.deleting {
+        return Decision::nothing();
+    }
+    if ours.is_some_and(|pod| was_released_by_another(at, pod)) {
+        if !observed.live {
+            return Decision::get_live();
+        }
+        let message = "another client removed the gate of a pod that the operator never released";
+        status.set(STARTED, true, GATE_VIOLATED, message);
+        status.publish(Severity::Warning, GATE_VIOLATED, "RecordPod", message);
+    }
+    match time_to_live_end(at) {
+        Some(end) if now >= end => Decision {
+            operation: Operation::DeleteAt,
+            // A finalizer may hold it, and a proxy may answer for the API server.
+            next: Some(now + BLIND_INTERVAL),
+            ..Decision::nothing()
+        },
+        end => {
+            let retry = not_before.filter(|_| unused.is_some());
+            Decision::wait(status, earliest(end, retry))
+        }
+    }
+}
+
+/// Whether another client released this pod, which is not the recorded one, and no status says so yet.
+fn was_released_by_another(at: &AtView, pod: &PodView) -> bool {
+    let started = condition::get(&at.status.conditions, STARTED);
+    pod.gate.is_none()
+        && Some(&pod.uid) != at.status.pod_uid.as_ref()
+        && started.is_none_or(|c| c.reason != GATE_VIOLATED)
+}
+
+/// When ttlSecondsAfterFinished has passed.
+fn time_to_live_end(at: &AtView) -> Option<DateTime<Utc>> {
+    let seconds = at.spec.as_ref().ok()?.ttl_seconds_after_finished?;
+    deadline(at.status.completion_time?, seconds)
+}

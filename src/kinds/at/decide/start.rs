@@ -1,0 +1,92 @@
+//! Whether a command may start now, and until when it may.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::kinds::at::admission::{deadline, past};
+use crate::kinds::at::conditions::FAILURE_TARGET;
+use crate::kinds::at::crd::{AtSpec, Phase};
+use crate::kinds::at::observe::AtView;
+use crate::kinds::at::sightings::Released;
+use my_operator_runtime::reconcile::condition;
+
+/// A busy cluster does not explain a start that is later than this.
+const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
+
+/// Whether a command may start now, and what prevents it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    Allowed,
+    Invalid,
+    Suspended,
+    /// Not before that instant; `None` is never.
+    NotDue(Option<DateTime<Utc>>),
+    TooLate,
+}
+
+impl Start {
+    pub(super) fn check(at: &AtView, now: DateTime<Utc>) -> Self {
+        let Ok(spec) = &at.spec else {
+            return Self::Invalid;
+        };
+        if spec.suspend == Some(true) {
+            return Self::Suspended;
+        }
+        match at.instant() {
+            None => Self::NotDue(None),
+            Some(instant) if now < instant => Self::NotDue(Some(instant)),
+            Some(instant) if is_too_late(spec, instant, now) => Self::TooLate,
+            Some(_) => Self::Allowed,
+        }
+    }
+}
+
+pub(super) fn is_too_late(spec: &AtSpec, instant: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+    let limit = spec.starting_deadline_seconds;
+    limit.is_some_and(|seconds| past(instant, seconds, now))
+}
+
+/// Whether the deadline of a committed pod has passed: the operator was away between commit and
+/// release.
+pub(super) fn is_too_late_to_release(at: &AtView, now: DateTime<Utc>) -> bool {
+    match (&at.spec, at.status.scheduled_time) {
+        (Ok(spec), Some(instant)) => is_too_late(spec, instant, now),
+        _ => false,
+    }
+}
+
+/// The first moment at which a start would be too late.
+pub(super) fn too_late_from(at: &AtView) -> Option<DateTime<Utc>> {
+    too_late_after(at, at.instant()?)
+}
+
+/// The first moment at which the release of a committed pod would be too late, by the schedule at the commit.
+pub(super) fn too_late_to_release_from(at: &AtView) -> Option<DateTime<Utc>> {
+    too_late_after(at, at.status.scheduled_time?)
+}
+
+fn too_late_after(at: &AtView, instant: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let seconds = at.spec.as_ref().ok()?.starting_deadline_seconds?;
+    deadline(instant, seconds)?.checked_add_signed(TimeDelta::milliseconds(1))
+}
+
+/// Whether the command should have started more than a minute ago and still waits: because the pod
+/// is rejected, the name is taken, or the release fails.
+pub(crate) fn is_overdue(at: &AtView, released: Option<&Released>, now: DateTime<Utc>) -> bool {
+    let is_due_for_long = |instant: Option<DateTime<Utc>>| {
+        instant.is_some_and(|instant| instant + OVERDUE_AFTER <= now)
+    };
+    // In this order, because nearly every reconcile is of an At that is not that late.
+    !at.deleting
+        && match at.phase() {
+            Phase::Pending => {
+                is_due_for_long(at.instant()) && Start::check(at, now) == Start::Allowed
+            }
+            Phase::Running => {
+                let seen = released.is_some_and(|r| Some(&r.uid) == at.status.pod_uid.as_ref());
+                // An At whose end is announced waits for the deletion of its pod, not for a start.
+                let ends = condition::get(&at.status.conditions, FAILURE_TARGET).is_some();
+                !at.is_started() && !seen && !ends && is_due_for_long(at.status.scheduled_time)
+            }
+            Phase::Done => false,
+        }
+}

@@ -1,0 +1,108 @@
+//! What this process has seen of the pods of an At, in addition to their latest state.
+//!
+//! A status must report a start and an end even if the pod is gone before the next pass. What is
+//! kept here makes that likely, not certain: a restart forgets it, and the decision then says
+//! Unknown where it would have said more. It never makes a command run.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::pod::view::PodView;
+
+/// The record of a start waits this long for another write of the status to ride on, usually the
+/// end of a short command.
+pub(crate) const START_RECORDED_WITHIN: TimeDelta = TimeDelta::seconds(2);
+/// Two records are this far apart. In a burst even a short command takes longer to end, and the
+/// writes that start other commands go before records.
+const BETWEEN_RECORDS: TimeDelta = TimeDelta::milliseconds(100);
+/// No record is delayed by more than this.
+const MAX_RECORD_DELAY: TimeDelta = TimeDelta::minutes(5);
+
+/// What one process has observed of the pods of an At, in addition to the latest state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sightings {
+    /// The last state of a pod that the watch saw deleted.
+    pub(crate) last: Option<LastSeen>,
+    /// The first sight of a pod without our gate.
+    pub(crate) released: Option<Released>,
+}
+
+impl Sightings {
+    /// Records the state of an existing pod.
+    pub(crate) fn record(&mut self, pod: &PodView, now: DateTime<Utc>) {
+        let outlives = |last: &mut LastSeen| last.pod.uid == pod.uid && last.pod.is_older(pod);
+        // To a watch with a label selector, a pod that loses its label is deleted. It exists, so
+        // its end is still to come.
+        self.last.take_if(outlives);
+        if pod.gate.is_none() {
+            self.released.get_or_insert_with(|| Released::new(pod, now));
+        } else if pod.deleting {
+            // The scheduler binds no pod that is being deleted: whatever comes, it never ran.
+            self.last.get_or_insert_with(|| LastSeen {
+                pod: pod.clone(),
+                certain: true,
+            });
+        }
+    }
+
+    /// Records the last state of a pod that is gone; `certain` if it was deleted in that state.
+    pub(crate) fn record_deletion(&mut self, pod: &PodView, certain: bool) {
+        let pod = pod.clone();
+        self.last = Some(LastSeen { pod, certain });
+    }
+}
+
+/// The first sight of a pod without our gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Released {
+    /// `metadata.uid` of the pod.
+    pub(crate) uid: String,
+    /// When it was first seen released; or the time at which it was scheduled or ended, where that
+    /// is known and earlier.
+    pub(crate) at: DateTime<Utc>,
+    /// The start was published as an Event and counted.
+    pub(crate) reported: bool,
+    /// When it is written, unless another write of the status includes it before.
+    pub(crate) record_at: DateTime<Utc>,
+}
+
+impl Released {
+    /// A pod that is seen for the first time without our gate.
+    pub(crate) fn new(pod: &PodView, now: DateTime<Utc>) -> Self {
+        let ends = pod.ended.iter().filter_map(|ended| ended.finished_at);
+        let known = pod.scheduled.into_iter().chain(ends).min();
+        let at = known.map_or(now, |known| known.min(now));
+        Self {
+            uid: pod.uid.clone(),
+            at,
+            reported: false,
+            record_at: at + START_RECORDED_WITHIN,
+        }
+    }
+}
+
+/// Spaces the records of starts.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// When the last record is due.
+    last: DateTime<Utc>,
+}
+
+impl Records {
+    /// Delays a record until its turn.
+    pub(crate) fn queue(&mut self, first: &mut Released, now: DateTime<Utc>) {
+        let longest = now + MAX_RECORD_DELAY;
+        // A last record later than that is from before the clock was set back.
+        let last = Some(self.last).filter(|last| *last <= longest);
+        let turn = last.map_or(now, |last| last + BETWEEN_RECORDS);
+        first.record_at = first.record_at.max(now).max(turn).min(longest);
+        self.last = first.record_at;
+    }
+}
+
+/// The last state of a deleted pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LastSeen {
+    pub(crate) pod: PodView,
+    /// The pod was deleted in exactly this state. After a relist it may have changed once more.
+    pub(crate) certain: bool,
+}
