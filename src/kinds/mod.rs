@@ -13,7 +13,7 @@ pub mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use kind::{Kind, Permission, Sample};
+pub use kind::{Kind, Permission, Sample, Start};
 
 /// Every kind: the one list from which all others are derived.
 pub const REGISTRY: &[&Kind] = &[

@@ -29,7 +29,7 @@ async fn attempts(kind: &Kind, answer: Status) -> Vec<u64> {
     });
     let (context, teller) = Context::new(server.client("operator"), server.clock().source());
     tokio::spawn(teller.run(context.stop.clone()));
-    tokio::spawn((kind.start)(context));
+    tokio::spawn(kind.start.run_with_defaults(context).unwrap());
     let mut object: Value = serde_saphyr::from_str(kind.samples[0].text).unwrap();
     object["metadata"]["namespace"] = json!("default");
     let name = object["metadata"]["name"].as_str().unwrap().to_owned();

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use clap::{ArgAction, Args};
+use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use crate::kinds::shared::flag_values::{duration, period};
 use crate::kinds::{self, Kind};
+use my_operator_certs;
 use my_operator_runtime::telemetry::logs;
 
 /// The default maximum of worker threads.
@@ -138,10 +140,9 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_WORKER_THREADS", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
     pub worker_threads: Option<u16>,
 
-    /// How long a node may be NotReady before the roll-out of a MyDaemonSet leaves it out: it is
-    /// then neither counted nor waited for. At most 365d.
-    #[arg(long, env = "MY_OPERATOR_NODE_NOT_READY_GRACE", value_name = "DURATION", default_value = "60s", value_parser = grace)]
-    pub node_not_ready_grace: TimeDelta,
+    /// The flags that kinds declare.
+    #[command(flatten)]
+    pub of_kinds: KindFlags,
 
     /// How long to go on answering after a signal to end, so that the cluster stops sending: 5s in a
     /// cluster and 0s outside by default.
@@ -211,6 +212,39 @@ impl Flags {
     }
 }
 
+/// The values of the flags that kinds declare. `run` only hands them on.
+#[derive(Clone, Debug)]
+pub struct KindFlags(ArgMatches);
+
+impl KindFlags {
+    /// What `start` of a kind reads its flags from.
+    pub fn matches(&self) -> &ArgMatches {
+        &self.0
+    }
+}
+
+impl Args for KindFlags {
+    fn augment_args(command: Command) -> Command {
+        let kinds = kinds::REGISTRY.iter();
+        kinds.fold(command, |command, kind| kind.start.flags(command))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for KindFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self(matches.clone()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
 /// An address to listen on; None turns the listener off.
 pub type OptionalAddress = Option<SocketAddr>;
 
@@ -233,23 +267,6 @@ fn kind(name: &str) -> Result<&'static Kind, String> {
         .copied()
         .find(|kind| kind.name == name)
         .ok_or_else(|| format!("the kinds are {}", names.join(", ")))
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text)
-        .map_err(|_| "a duration is written like 500ms, 15s, 1m30s, 12h or 7d".to_owned())
-}
-
-fn period(text: &str) -> Result<TimeDelta, String> {
-    TimeDelta::from_std(duration(text)?).map_err(|_| "that is too long".to_owned())
-}
-
-fn grace(text: &str) -> Result<TimeDelta, String> {
-    let grace = period(text)?;
-    if grace > TimeDelta::days(365) {
-        return Err("that is too long".to_owned());
-    }
-    Ok(grace)
 }
 
 fn optional_address(text: &str) -> Result<OptionalAddress, String> {
@@ -281,23 +298,6 @@ fn log_level(text: &str) -> Result<String, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn durations_are_written_as_the_help_says() {
-        for (text, seconds) in [
-            ("500ms", 0.5),
-            ("15s", 15.0),
-            ("1m30s", 90.0),
-            ("12h", 43_200.0),
-            ("7d", 604_800.0),
-        ] {
-            let read = duration(text).unwrap().as_secs_f64();
-            assert!((read - seconds).abs() < 1e-9, "{text}");
-        }
-        assert!(duration("soon").is_err() && duration("15").is_err());
-        assert_eq!(grace("365d"), Ok(TimeDelta::days(365)));
-        assert!(grace("366d").is_err());
-    }
 
     #[derive(clap::Parser)]
     struct Run {

@@ -22,7 +22,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use flags::Flags;
+use flags::{Flags, KindFlags};
 use leadership::{Candidate, Leadership};
 use thread::Thread;
 use webhooks::{CertificateGates, Certificates};
@@ -150,7 +150,6 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
         context: reconcile::Context {
             namespaces: flags.namespaces.clone(),
             workers: usize::from(flags.max_concurrent_reconciles),
-            node_not_ready_grace: flags.node_not_ready_grace,
             clock: clock::system(),
             events,
             metrics: figures.reconcile,
@@ -160,6 +159,7 @@ pub async fn run(flags: Flags) -> anyhow::Result<()> {
             client: leadership.client,
         },
         kinds,
+        kind_flags: flags.of_kinds,
     };
     let delay = flags.shutdown_delay.unwrap_or(if client::in_cluster() {
         SHUTDOWN_DELAY_IN_CLUSTER
@@ -324,6 +324,7 @@ struct Operate {
     resign: CancellationToken,
     context: reconcile::Context,
     kinds: Vec<&'static Kind>,
+    kind_flags: KindFlags,
 }
 
 impl Operate {
@@ -346,8 +347,9 @@ impl Operate {
             });
         }
         let (context, kinds, publisher) = (self.context, self.kinds, self.publisher);
+        let flags = self.kind_flags;
         match self.candidate {
-            None => start_reconcilers(&mut tasks, context, kinds, publisher),
+            None => start_reconcilers(&mut tasks, context, kinds, &flags, publisher),
             Some(candidate) => {
                 let (stop, resign) = (stop.clone(), self.resign);
                 tasks.spawn(async move {
@@ -355,7 +357,7 @@ impl Operate {
                         leadership::publish_leader(&context.events, lease, &identity);
                         let mut tasks = Tasks::new();
                         let stop = context.stop.clone();
-                        start_reconcilers(&mut tasks, context, kinds, publisher);
+                        start_reconcilers(&mut tasks, context, kinds, &flags, publisher);
                         until_ended(tasks, &stop).await
                     });
                     let ended = lead.await;
@@ -376,12 +378,13 @@ fn start_reconcilers(
     tasks: &mut Tasks,
     context: reconcile::Context,
     kinds: Vec<&'static Kind>,
+    flags: &KindFlags,
     publisher: EventPublisher,
 ) {
     let stop = context.stop.clone();
     for kind in kinds {
         tracing::info!(kind = kind.name, "reconciling");
-        let reconciler = (kind.start)(context.clone());
+        let reconciler = kind.start.run(context.clone(), flags.matches());
         tasks.spawn(async move { (kind.name, reconciler.await) });
     }
     // From here on only the reconcilers can publish Events: when they end, so does the publisher.

@@ -7,8 +7,10 @@ use std::fs;
 
 use chrono::Utc;
 use fastrand::Rng;
-use my_operator::kinds::mydaemonset::placement::{Eligibility, Placement, daemon_tolerations};
-use my_operator::kinds::mydaemonset::views::NodeView;
+use my_operator::kinds::mydaemonset::decide::placement::{
+    Eligibility, Placement, daemon_tolerations,
+};
+use my_operator::kinds::mydaemonset::observe::node::NodeView;
 use my_operator::kinds::shared::template::PodTemplate;
 use my_operator_cluster::binaries::kubernetes_version;
 use my_operator_rounds::lengths::placements;
@@ -272,8 +274,9 @@ fn a_pod_belongs_where_kubernetes_says() {
     let mut shares: BTreeMap<String, usize> = BTreeMap::new();
     for ((template, node), answer) in cases.iter().zip(&answers) {
         let watched = serde_json::from_value(node.clone()).unwrap();
-        let view = NodeView::of(watched, Utc::now());
-        let ours = Placement::of(Some(&PodTemplate(template.clone()))).eligibility(&view);
+        let view = NodeView::from_watched(watched, Utc::now());
+        let ours =
+            Placement::from_template(Some(&PodTemplate(template.clone()))).eligibility(&view);
         let theirs = answer.fate(node["spec"]["unschedulable"] == true);
         *shares.entry(format!("{theirs:?}")).or_default() += 1;
         if ours != theirs {

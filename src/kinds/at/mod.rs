@@ -37,7 +37,7 @@ pub mod schedule;
 mod sightings;
 mod status;
 
-use super::{Kind, Permission, Sample};
+use super::{Kind, Permission, Sample, Start};
 use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
@@ -84,5 +84,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/cnat_v1alpha1_at.yaml"),
         },
     ],
-    start: controller::start,
+    start: Start::Plain(controller::start),
 };

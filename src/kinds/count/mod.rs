@@ -17,7 +17,7 @@ pub mod crd;
 mod decide;
 mod status;
 
-use super::kind::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample, Start};
 use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
@@ -55,5 +55,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/demo_v1_count.yaml"),
         },
     ],
-    start: |context| Box::pin(controller::run(context)),
+    start: Start::Plain(|context| Box::pin(controller::run(context))),
 };

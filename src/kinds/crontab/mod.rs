@@ -12,7 +12,7 @@ mod crd;
 mod decide;
 mod status;
 
-use super::kind::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample, Start};
 use super::shared::owned_child;
 use my_operator_admission::judge::Admission;
 
@@ -57,5 +57,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/stable_v1_crontab.yaml"),
         },
     ],
-    start: owned_child::start::<decide::CronTabs>,
+    start: Start::Plain(owned_child::start::<decide::CronTabs>),
 };

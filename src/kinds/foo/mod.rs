@@ -10,7 +10,7 @@ mod crd;
 mod decide;
 mod status;
 
-use super::kind::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample, Start};
 use super::shared::owned_child;
 use my_operator_admission::judge::Admission;
 
@@ -55,5 +55,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/samplecontroller_v1alpha1_foo.yaml"),
         },
     ],
-    start: owned_child::start::<decide::Foos>,
+    start: Start::Plain(owned_child::start::<decide::Foos>),
 };

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn a_malformed_status_is_not_taken_for_an_empty_one() {
         assert!(RunOnce::read_status("null").is_ok());
-        assert!(RunOnce::read_status(r#"{"jobUid": 7}"#).is_err());
+        assert!(RunOnce::read_status(r#"{"jobUID": 7}"#).is_err());
     }
 
     #[test]

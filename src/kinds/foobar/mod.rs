@@ -18,7 +18,7 @@ mod decide;
 mod job;
 mod status;
 
-use super::kind::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample, Start};
 use super::shared::owned_child;
 use my_operator_admission::judge::Admission;
 
@@ -69,5 +69,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/k8s_v1_foobar.yaml"),
         },
     ],
-    start: owned_child::start::<decide::FooBars>,
+    start: Start::Plain(owned_child::start::<decide::FooBars>),
 };

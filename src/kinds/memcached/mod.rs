@@ -11,7 +11,7 @@ mod decide;
 mod labels;
 mod status;
 
-use super::kind::{Kind, Permission, Sample};
+use super::kind::{Kind, Permission, Sample, Start};
 use super::shared::owned_child;
 use my_operator_admission::judge::Admission;
 
@@ -61,5 +61,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/cache_v1alpha1_memcached.yaml"),
         },
     ],
-    start: owned_child::start::<decide::Memcacheds>,
+    start: Start::Plain(owned_child::start::<decide::Memcacheds>),
 };

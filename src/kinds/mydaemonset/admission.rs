@@ -5,28 +5,24 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::{Map, Value};
 
 use super::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
-use super::placement;
-use super::pod::{APP, OUR_PREFIX};
+use super::decide::placement;
+use super::decide::strategy::{
+    Amount, DEFAULT_MAX_SURGE, DEFAULT_MAX_UNAVAILABLE, ON_DELETE, ROLLING_UPDATE,
+};
+use super::names::{APP, OUR_PREFIX};
 use crate::kinds::shared::template::{self, PodTemplate};
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::{Findings, Rules, Subject};
 use my_operator_runtime::reconcile::write::MANAGED_BY;
 
-/// `spec.updateStrategy.type`: the operator replaces pods.
-pub const ROLLING_UPDATE: &str = "RollingUpdate";
-/// `spec.updateStrategy.type`: users delete pods.
-pub const ON_DELETE: &str = "OnDelete";
-
 /// The name becomes a label value of every pod.
 const MAX_NAME_LEN: usize = 63;
 const TEMPLATE: &str = "spec.template";
 /// The maximum of `spec.revisionHistoryLimit`: each revision may be as large as a spec.
-pub const MAX_HISTORY: i64 = 100;
+pub(crate) const MAX_HISTORY: i64 = 100;
 const ROLLING: &str = "spec.updateStrategy.rollingUpdate";
-
-/// The rules of the kind.
 #[derive(Debug)]
-pub struct MyDaemonSetRules;
+pub(crate) struct MyDaemonSetRules;
 
 impl Rules for MyDaemonSetRules {
     type Object = MyDaemonSet;
@@ -42,8 +38,12 @@ impl Rules for MyDaemonSetRules {
             .get_or_insert_with(|| ROLLING_UPDATE.to_owned());
         if type_ == ROLLING_UPDATE {
             let rolling = strategy.rolling_update.get_or_insert_default();
-            rolling.max_unavailable.get_or_insert(IntOrString::Int(1));
-            rolling.max_surge.get_or_insert(IntOrString::Int(0));
+            rolling
+                .max_unavailable
+                .get_or_insert(IntOrString::Int(DEFAULT_MAX_UNAVAILABLE.into()));
+            rolling
+                .max_surge
+                .get_or_insert(IntOrString::Int(DEFAULT_MAX_SURGE.into()));
             rolling.partition.get_or_insert(0);
             rolling.paused.get_or_insert(false);
         }
@@ -189,9 +189,9 @@ fn check_strategy(spec: &MyDaemonSetSpec, findings: &mut Findings) {
 fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findings: &mut Findings) {
     let partition = format!("{ROLLING}.partition");
     findings.check_number(&partition, rolling.partition, 0..=i64::MAX);
-    let mut amount = |name: &str, value: &Option<IntOrString>, default: u32| match value {
-        None => Some(Amount::Nodes(default)),
-        Some(value) => Amount::read(value)
+    let mut amount = |name: &str, value: &Option<IntOrString>, default: u16| match value {
+        None => Some(Amount::Nodes(default.into())),
+        Some(value) => Amount::parse(value)
             .map_err(|why| {
                 findings.fault(Fault::invalid(
                     format!("{ROLLING}.{name}"),
@@ -201,12 +201,19 @@ fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findin
             })
             .ok(),
     };
-    let unavailable = amount("maxUnavailable", &rolling.max_unavailable, 1);
-    let surge = amount("maxSurge", &rolling.max_surge, 0);
+    let unavailable = amount(
+        "maxUnavailable",
+        &rolling.max_unavailable,
+        DEFAULT_MAX_UNAVAILABLE,
+    );
+    let surge = amount("maxSurge", &rolling.max_surge, DEFAULT_MAX_SURGE);
     if unavailable.is_some_and(Amount::is_zero) && surge.is_some_and(Amount::is_zero) {
         findings.fault(Fault::invalid(
             format!("{ROLLING}.maxUnavailable"),
-            rolling.max_unavailable.as_ref().map_or(1.into(), shown),
+            rolling
+                .max_unavailable
+                .as_ref()
+                .map_or(DEFAULT_MAX_UNAVAILABLE.into(), shown),
             "may not be 0 when maxSurge is 0: the roll-out could not replace any pod",
         ));
     }
@@ -245,49 +252,6 @@ fn host_port(template: &PodTemplate) -> Option<(&str, i64)> {
             .find_map(|port| port.get(key)?.as_i64().filter(|port| *port != 0))?;
         Some((c.name(), port))
     })
-}
-
-/// A number of nodes, or a percentage of those that should have a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Amount {
-    /// That many nodes.
-    Nodes(u32),
-    /// That many hundredths of the nodes that should have a pod, from 0 to 100.
-    Percent(u32),
-}
-
-impl Amount {
-    /// Parses the value of a field, or says what is wrong with it in the API's words.
-    pub fn read(value: &IntOrString) -> Result<Self, &'static str> {
-        match value {
-            IntOrString::Int(number) => u32::try_from(*number)
-                .map(Self::Nodes)
-                .map_err(|_| "must be greater than or equal to 0"),
-            IntOrString::String(text) => {
-                let digits = text
-                    .strip_suffix('%')
-                    .filter(|d| !d.is_empty() && d.bytes().all(|b| b.is_ascii_digit()))
-                    .ok_or("must be an integer or a percentage (e.g. \"5%\")")?;
-                match digits.parse() {
-                    Ok(percent @ 0..=100) => Ok(Self::Percent(percent)),
-                    _ => Err("must not be greater than 100%"),
-                }
-            }
-        }
-    }
-
-    /// The amount as a number of nodes out of `total`. A percentage is rounded up, as in the built-in `DaemonSet`.
-    pub fn of(self, total: usize) -> usize {
-        match self {
-            Self::Nodes(nodes) => nodes as usize,
-            Self::Percent(percent) => (total * percent as usize).div_ceil(100),
-        }
-    }
-
-    /// Whether it is zero of any total.
-    pub fn is_zero(self) -> bool {
-        matches!(self, Self::Nodes(0) | Self::Percent(0))
-    }
 }
 
 #[cfg(test)]
@@ -568,14 +532,5 @@ mod tests {
             faults[0].field,
             "spec.updateStrategy.rollingUpdate.partition"
         );
-    }
-
-    #[test]
-    fn a_percentage_is_rounded_up() {
-        for (percent, total, nodes) in [(0, 10, 0), (1, 10, 1), (50, 3, 2), (100, 7, 7), (20, 0, 0)]
-        {
-            assert_eq!(Amount::Percent(percent).of(total), nodes);
-        }
-        assert_eq!(Amount::Nodes(5).of(3), 5);
     }
 }

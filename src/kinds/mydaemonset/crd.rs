@@ -3,8 +3,6 @@
 //! The schema has only types and descriptions: the API server validates the schema before it calls
 //! a validating webhook, so a bound in it would hide the webhook's complete list of errors.
 
-// `kubectl explain` shows these texts as well, where back-ticks would only be noise.
-#![allow(clippy::doc_markdown)]
 // Clippy takes columns of one type for duplicates.
 #![allow(clippy::duplicated_attributes)]
 

@@ -19,7 +19,7 @@ struct Object {
 }
 
 impl Object {
-    fn of(key: &Key) -> Self {
+    fn from_key(key: &Key) -> Self {
         Self {
             namespace: key.namespace.clone(),
             name: key.name.clone(),
@@ -29,7 +29,7 @@ impl Object {
 
 /// The metrics of this kind.
 #[derive(Debug)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     desired: Family<Object, Gauge>,
     ready: Family<Object, Gauge>,
     updated: Family<Object, Gauge>,
@@ -41,7 +41,7 @@ pub struct Metrics {
 
 impl Metrics {
     /// Registers the metrics.
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
         let this = Self {
             desired: Family::default(),
             ready: Family::default(),
@@ -98,8 +98,8 @@ impl Metrics {
     }
 
     /// Sets the metrics of an object from its current status.
-    pub fn status(&self, key: &Key, status: &MyDaemonSetStatus) {
-        let object = Object::of(key);
+    pub(crate) fn status(&self, key: &Key, status: &MyDaemonSetStatus) {
+        let object = Object::from_key(key);
         for (family, count) in [
             (&self.desired, status.desired_number_scheduled),
             (&self.ready, status.number_ready),
@@ -112,25 +112,25 @@ impl Metrics {
     }
 
     /// Removes the metrics of a deleted object.
-    pub fn forget(&self, key: &Key) {
-        let object = Object::of(key);
+    pub(crate) fn forget(&self, key: &Key) {
+        let object = Object::from_key(key);
         for family in [&self.desired, &self.ready, &self.updated, &self.unavailable] {
             family.remove(&object);
         }
     }
 
     /// Records a roll-out of that duration that has reached every node.
-    pub fn rollout_ended(&self, seconds: f64) {
+    pub(crate) fn rollout_ended(&self, seconds: f64) {
         self.rollout_duration.observe(seconds);
     }
 
     /// Counts pods that failed and were deleted to be replaced.
-    pub fn pods_failed(&self, pods: usize) {
+    pub(crate) fn pods_failed(&self, pods: usize) {
         self.failed_pods.inc_by(pods as u64);
     }
 
     /// Counts a roll-out that stopped by itself.
-    pub fn auto_paused(&self) {
+    pub(crate) fn auto_paused(&self) {
         self.auto_pauses.inc();
     }
 }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_is_gone_is_not_on_the_page() {
+    fn a_deleted_object_has_no_metrics() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         for name in ["stays", "goes"] {

@@ -7,36 +7,47 @@
 //! 2. [`admission`] has the defaults and rules. The webhook and the reconciler share them: an
 //!    object that bypassed the webhook gets the condition `Accepted=False`, and nothing else is done
 //!    with it.
-//! 3. [`views`] is what the caches hold of nodes and pods: little, since there may be many thousands.
+//! 3. [`observe`] is what is watched of nodes and pods, and the little that the caches keep: there may be
+//!    many thousands.
 //! 4. [`revision`]: the image and the template, as written, are kept as a `ControllerRevision`
 //!    named by the hash of its content. A node that a roll-out may not touch gets a pod of its own
 //!    revision again when it loses its pod.
-//! 5. [`placement`] decides for a node and a template whether a pod runs there, stays there, or leaves.
-//! 6. [`rollout`] decides which pods to create and delete now, when to reconcile again, and what is
-//!    observed. It is a pure function, and a random model of a cluster drives it in its tests.
-//! 7. [`pod`] builds the pod. Its name is the node's with a hash of owner, node and revision: the
-//!    API server itself rejects a second one, whatever client sends it.
-//! 8. [`status`] turns what is observed into counts, conditions and Events.
-//! 9. [`memory`] covers the time until the watches show what was done.
-//! 10. [`controller`] is the edge: it watches, calls `RolloutState::decide` in [`rollout`], and makes the few calls.
+//! 5. [`decide`] is the roll-out, a pure function: which nodes a pod belongs on (`decide/placement`),
+//!    what each node needs (`decide/node`), and which pods to create and delete now within the limits
+//!    (`decide/rollout.rs`). A random model of a cluster drives it in its tests.
+//! 6. [`pod`] builds the pod. Its name ([`names`]) is the node's with a hash of owner, node and
+//!    revision: the API server itself rejects a second one, whatever client sends it.
+//! 7. [`status`] turns what is observed into counts, conditions and Events.
+//! 8. [`memory`] covers the time until the watches show what was done.
+//! 9. [`act`] makes the calls about pods and revisions.
+//! 10. [`controller`] is the edge: it watches into the [`caches`], and reconciles one [`object`] after
+//!     the other (`controller/reconcile.rs`: observe, decide, act, report).
 //!
 //! Invariants: at most one pod of a revision on a node; a roll-out makes no more nodes unavailable
 //! than `maxUnavailable`, however they became unavailable; a failing node or pod does not block the
 //! others; no-op writes are skipped.
 
-pub mod admission;
-pub mod controller;
+mod act;
+mod admission;
+mod caches;
+mod controller;
 pub mod crd;
-pub mod memory;
-pub mod metrics;
-pub mod placement;
-pub mod pod;
+pub mod decide;
+mod flags;
+mod memory;
+mod metrics;
+mod names;
+mod object;
+pub mod observe;
+mod pass;
+mod pod;
 pub mod revision;
-pub mod rollout;
-pub mod status;
-pub mod views;
+mod status;
 
-use super::kind::{Kind, Permission, Sample};
+use clap::{Args as _, FromArgMatches as _};
+
+use super::{Kind, Permission, Sample, Start};
+use flags::Flags;
 use my_operator_admission::judge::Admission;
 
 /// The kind, for the registry.
@@ -94,5 +105,11 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/apps_v1beta1_mydaemonset.yaml"),
         },
     ],
-    start: |context| Box::pin(controller::run(context)),
+    start: Start::WithFlags {
+        flags: Flags::augment_args,
+        start: |context, matches| {
+            let flags = Flags::from_arg_matches(matches);
+            Box::pin(async { controller::run(context, flags?.node_not_ready_grace).await })
+        },
+    },
 };

@@ -1,88 +1,54 @@
 //! Builds the pod of a node: raw JSON from the owner, the node and a revision.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
-use super::crd::MyDaemonSet;
-use super::placement::daemon_tolerations;
-use super::revision::{Content, base32};
-use my_operator_runtime::reconcile::write::{self, MANAGED_BY, MANAGER};
+use super::decide::decision::Create;
+use super::decide::placement::daemon_tolerations;
+use super::names::{APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL, pod_name};
+use super::revision::Content;
+use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
-/// The container that runs `spec.image`.
-pub const APP: &str = "app";
-/// Prefix of our labels and annotations.
-pub const OUR_PREFIX: &str = "apps.zhongmingmao.io/";
-/// The label with the name of the `MyDaemonSet`, on its pods and revisions.
-pub const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
-/// The label with the hash of the revision, on pods and revisions.
-pub const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
-/// How many pods of the same revision failed before this one on this node, in a row.
-pub const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
 /// Without it these pods would keep the cluster autoscaler from ever removing a node.
 const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-pod";
 
-/// The maximum length of a pod's name.
-const MAX_NAME_LEN: usize = 253;
-/// Length of the suffix, in base-32 digits.
-const SUFFIX: usize = 10;
-
-/// The `MyDaemonSet` that pods and revisions belong to.
-#[derive(Clone, Copy, Debug)]
-pub struct Owner<'a> {
-    /// `metadata.namespace`.
-    pub namespace: &'a str,
-    /// `metadata.name`.
-    pub name: &'a str,
-    /// `metadata.uid`.
-    pub uid: &'a str,
-}
-
-impl Owner<'_> {
-    /// The controller owner reference to it.
-    pub fn reference(&self) -> OwnerReference {
-        write::controller_reference::<MyDaemonSet>(self.name, self.uid)
-    }
-}
-
-/// The name of the pod of a revision on a node: the node's name, and a hash of everything that
-/// makes the pod unique. So a second create of the same pod fails, whatever client sends it.
-pub fn name(node: &str, node_uid: &str, owner_uid: &str, revision: &str) -> String {
-    let mut hasher = Sha256::new();
-    for part in [owner_uid, node_uid, revision] {
-        hasher.update(part.as_bytes());
-        // No part can contain this byte, so no two triples have the same encoding.
-        hasher.update([0]);
-    }
-    let suffix = base32(&hasher.finalize(), SUFFIX);
-    // Node names are ASCII; anything else is cut at a character boundary.
-    let max_len = MAX_NAME_LEN - SUFFIX - 1;
-    let end = (0..=max_len.min(node.len()))
-        .rev()
-        .find(|end| node.is_char_boundary(*end))
-        .unwrap_or_default();
-    // A label of a DNS name must not end with a dot or a dash before ours.
-    let node = node[..end].trim_end_matches(['.', '-']);
-    format!("{node}-{suffix}")
-}
-
 /// What a pod is built for.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan<'a> {
-    /// Its owner.
-    pub owner: Owner<'a>,
-    /// The node's name.
-    pub node: &'a str,
-    /// The node's UID.
-    pub node_uid: &'a str,
+pub(crate) struct Plan<'a> {
+    pub(crate) owner: Owner<'a>,
+    pub(crate) node: &'a str,
+    pub(crate) node_uid: &'a str,
     /// The hash of the revision.
-    pub revision: &'a str,
+    pub(crate) revision: &'a str,
     /// How many pods of this revision failed on this node before, in a row.
-    pub attempt: u32,
+    pub(crate) attempt: u32,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(owner: Owner<'a>, create: &'a Create) -> Self {
+        Self {
+            owner,
+            node: &create.node,
+            node_uid: &create.node_uid,
+            revision: &create.revision,
+            attempt: create.attempt,
+        }
+    }
+
+    /// The name of the pod.
+    fn name(&self) -> String {
+        pod_name(self.node, self.node_uid, self.owner.uid, self.revision)
+    }
+}
+
+/// The name of a pod, and the body of the request that creates it from the canonical form of a
+/// revision's content.
+pub(crate) fn request(plan: &Plan<'_>, canonical: &str) -> (String, Vec<u8>) {
+    let content = Content::from_canonical(canonical).unwrap_or_default();
+    (plan.name(), build(plan, &content).to_string().into_bytes())
 }
 
 /// The pod. What the user wrote in the template is kept as it is, known to us or not.
-pub fn build(plan: &Plan<'_>, content: &Content) -> Value {
+fn build(plan: &Plan<'_>, content: &Content) -> Value {
     let template = content.template.as_ref();
     let owner = plan.owner;
     let mut labels = template
@@ -117,7 +83,7 @@ pub fn build(plan: &Plan<'_>, content: &Content) -> Value {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name(plan.node, plan.node_uid, owner.uid, plan.revision),
+            "name": plan.name(),
             "namespace": owner.namespace,
             "labels": labels,
             "annotations": annotations,
@@ -184,7 +150,6 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::kinds::shared::template::PodTemplate;
-    use std::collections::HashSet;
 
     const OWNER: Owner<'_> = Owner {
         namespace: "ns",
@@ -212,7 +177,7 @@ mod tests {
     #[test]
     fn a_pod_of_an_image_alone() {
         let pod = build(&plan(), &content(Some("nginx:1.29"), None));
-        let pod_name = name("node-1", "node-uid", "owner-uid", "abcdefghij");
+        let pod_name = pod_name("node-1", "node-uid", "owner-uid", "abcdefghij");
         assert!(pod_name.starts_with("node-1-"));
         assert_eq!(
             pod["metadata"],
@@ -300,38 +265,5 @@ mod tests {
             pod["metadata"]["annotations"]["apps.zhongmingmao.io/attempt"],
             "3"
         );
-    }
-
-    #[test]
-    fn names_differ_by_owner_node_and_revision_and_by_nothing_else() {
-        let names: HashSet<_> = [
-            ("n", "nu", "o", "r"),
-            ("n", "nu", "o", "r2"),
-            ("n", "nu", "o2", "r"),
-            ("n", "nu2", "o", "r"),
-            ("n", "n", "uo", "r"),
-        ]
-        .map(|(node, node_uid, owner, revision)| name(node, node_uid, owner, revision))
-        .into();
-        assert_eq!(names.len(), 5);
-        assert_eq!(name("n", "nu", "o", "r"), name("n", "nu", "o", "r"));
-    }
-
-    #[test]
-    fn long_names_are_cut_and_stay_valid() {
-        let dots = format!("{}.{}", "a".repeat(241), "b".repeat(11));
-        for node in ["a".repeat(253), dots, "x-".repeat(126), "a".to_owned()] {
-            let name = name(&node, "u", "o", "r");
-            assert!(name.len() <= 253, "{name}");
-            let (front, suffix) = name.rsplit_once('-').unwrap();
-            assert_eq!(suffix.len(), 10);
-            assert!(
-                front.ends_with(|c: char| c.is_ascii_alphanumeric()),
-                "{name}"
-            );
-            assert!(name.split('.').all(|label| !label.is_empty()
-                && !label.starts_with('-')
-                && !label.ends_with('-')));
-        }
     }
 }

@@ -15,27 +15,24 @@ use serde_json::{Map, Number, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::crd::MyDaemonSetSpec;
-use super::placement::Placement;
-use super::pod::{NAME_LABEL, Owner, REVISION_LABEL};
-use super::views::controller;
+use super::decide::placement::Placement;
+use super::names::{NAME_LABEL, Owner, REVISION_LABEL, SINCE_ANNOTATION, base32};
+use super::observe::watched::{controller, utc};
 use crate::kinds::shared::template::PodTemplate;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use my_operator_admission::bounds;
 use my_operator_runtime::reconcile::raw::{self, Raw};
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
-/// Since when a revision is (again) the newest one. A node that joined later never had another.
-pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
-
 /// The content of a revision: the part of the spec that pods are built from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Content {
     /// `spec.image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
+    pub(crate) image: Option<String>,
     /// `spec.template`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<PodTemplate>,
+    pub(crate) template: Option<PodTemplate>,
 }
 
 impl Content {
@@ -43,12 +40,12 @@ impl Content {
     ///
     /// # Errors
     /// Never for what [`Content::canonical`] returned.
-    pub fn read(canonical: &str) -> serde_json::Result<Self> {
+    pub(crate) fn from_canonical(canonical: &str) -> serde_json::Result<Self> {
         serde_json::from_str(canonical)
     }
 
     /// The content of a spec.
-    pub fn of(spec: &MyDaemonSetSpec) -> Self {
+    pub fn from_spec(spec: &MyDaemonSetSpec) -> Self {
         Self {
             image: spec.image.clone(),
             template: spec.template.clone(),
@@ -75,29 +72,15 @@ impl Content {
 }
 
 /// The length of the hash that names a revision.
-pub const HASH_LEN: usize = 10;
+pub(crate) const HASH_LEN: usize = 10;
 
 /// The hash that names a revision: 50 bits of the SHA-256 of its content, in base 32.
 pub fn hash(canonical: &str) -> String {
     base32(&Sha256::digest(canonical.as_bytes()), HASH_LEN)
 }
 
-/// The first `length` base-32 digits (RFC 4648, lower case) of the bytes.
-pub fn base32(bytes: &[u8], length: usize) -> String {
-    const DIGITS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-    let byte = |at: usize| u16::from(bytes.get(at).copied().unwrap_or_default());
-    (0..length)
-        .map(|digit| {
-            let (at, bit) = (digit * 5 / 8, digit * 5 % 8);
-            // Five bits never reach beyond the byte after the one that they begin in.
-            let window = (byte(at) << 8) | byte(at + 1);
-            char::from(DIGITS[usize::from((window >> (11 - bit)) & 31)])
-        })
-        .collect()
-}
-
 /// The name of the `ControllerRevision`.
-pub fn name(owner: &str, hash: &str) -> String {
+pub(crate) fn name(owner: &str, hash: &str) -> String {
     format!("{owner}-{hash}")
 }
 
@@ -180,37 +163,34 @@ fn write_number(number: &Number, out: &mut String) {
 #[derive(kube::Resource, Clone, Debug, Default, Deserialize)]
 #[resource(inherit = "k8s_openapi::api::apps::v1::ControllerRevision")]
 #[serde(default)]
-pub struct WatchedRevision {
+pub(crate) struct WatchedRevision {
     /// The object's metadata, as far as it is used.
     #[serde(deserialize_with = "raw::metadata")]
-    pub metadata: ObjectMeta,
-    /// Its content.
-    pub data: Raw,
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) data: Raw,
     /// Its number in the history: the newest has the highest.
-    pub revision: i64,
+    pub(crate) revision: i64,
 }
 
 /// What the cache holds of a revision: its hash and its requirements on nodes. Its content may be
 /// as large as a spec. It is only needed to replace a pod that is held at an old revision, and is
 /// then read from the API server.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct RevisionView {
-    /// `metadata.name`.
-    pub name: String,
-    /// `metadata.uid`.
-    pub uid: String,
+pub(crate) struct RevisionView {
+    pub(crate) name: String,
+    pub(crate) uid: String,
     /// The name of the object that controls the revision; for an orphan, the one in our label.
-    pub owner: String,
+    pub(crate) owner: String,
     /// Its UID; empty for an orphan.
-    pub owner_uid: String,
+    pub(crate) owner_uid: String,
     /// The hash of the content.
-    pub hash: String,
+    pub(crate) hash: String,
     /// Its number in the history: the newest has the highest.
-    pub number: i64,
+    pub(crate) number: i64,
     /// Since when it is, or last was, the newest.
-    pub since: DateTime<Utc>,
+    pub(crate) since: DateTime<Utc>,
     /// Which nodes its pods belong on.
-    pub placement: Arc<Placement>,
+    pub(crate) placement: Arc<Placement>,
 }
 
 impl WatchedRevision {
@@ -230,19 +210,19 @@ impl WatchedRevision {
     }
 
     /// The content in its canonical form, if it can be decoded.
-    pub fn canonical(&self) -> Option<String> {
+    pub(crate) fn canonical(&self) -> Option<String> {
         self.content().map(|content| content.canonical())
     }
 }
 
 impl RevisionView {
     /// The view of a watched revision.
-    pub fn of(revision: WatchedRevision) -> Self {
+    pub(crate) fn from_watched(revision: WatchedRevision) -> Self {
         // No pod and no spec asks for the hash of a revision that was tampered with.
         let content = revision.content();
         let placement = content
             .as_ref()
-            .map(|content| Placement::of(content.template.as_ref()));
+            .map(|content| Placement::from_template(content.template.as_ref()));
         let canonical = content.map(|content| content.canonical());
         let metadata = revision.metadata;
         let owner = controller(metadata.owner_references.as_deref());
@@ -251,7 +231,7 @@ impl RevisionView {
         let since = since
             .and_then(|text| DateTime::parse_from_rfc3339(text).ok())
             .map(|time| time.to_utc())
-            .or_else(|| super::views::utc(metadata.creation_timestamp.as_ref()));
+            .or_else(|| utc(metadata.creation_timestamp.as_ref()));
         let label = metadata.labels.as_ref().and_then(|l| l.get(NAME_LABEL));
         Self {
             owner: owner
@@ -285,7 +265,7 @@ struct NewRevision {
 ///
 /// # Errors
 /// Never for content that came from JSON.
-pub fn body(
+pub(crate) fn body(
     owner: &Owner<'_>,
     canonical: &str,
     number: i64,
@@ -308,7 +288,7 @@ pub fn body(
 }
 
 /// The patch that makes an old revision the newest one again, or restores its owner and its labels.
-pub fn patch(owner: &Owner<'_>, uid: &str, number: i64, now: DateTime<Utc>) -> Value {
+pub(crate) fn patch(owner: &Owner<'_>, uid: &str, number: i64, now: DateTime<Utc>) -> Value {
     json!({
         "metadata": {
             "uid": uid,
@@ -325,13 +305,13 @@ fn since(now: DateTime<Utc>) -> String {
 }
 
 /// The number of a revision that becomes the newest: one above all others.
-pub fn next_number<'a>(others: impl IntoIterator<Item = &'a RevisionView>) -> i64 {
+pub(crate) fn next_number<'a>(others: impl IntoIterator<Item = &'a RevisionView>) -> i64 {
     let newest = others.into_iter().map(|r| r.number).max().unwrap_or(0);
     newest.saturating_add(1)
 }
 
 /// The revisions beyond the limit that are no longer used, the oldest first.
-pub fn superfluous<'a>(
+pub(crate) fn superfluous<'a>(
     revisions: &'a [&'a RevisionView],
     used: &BTreeSet<String>,
     limit: usize,
@@ -387,7 +367,8 @@ mod tests {
 
     #[test]
     fn the_hash_depends_on_the_content_alone() {
-        let spec = |text: &str| Content::of(&serde_json::from_str(text).unwrap()).canonical();
+        let spec =
+            |text: &str| Content::from_spec(&serde_json::from_str(text).unwrap()).canonical();
         let one = spec(
             r#"{"image": "a:1", "template": {"spec": {"x": 1, "a": 2}}, "minReadySeconds": 3}"#,
         );
@@ -399,13 +380,6 @@ mod tests {
         assert_ne!(hash(&one), hash(&spec(r#"{"image": "a:2"}"#)));
         // Pinned: another value here would roll every pod of every user at an upgrade.
         assert_eq!(hash(r#"{"image":"nginx:1.29"}"#), "5djmrzzhj3");
-    }
-
-    #[test]
-    fn base_32_is_that_of_the_rfc() {
-        assert_eq!(base32(b"foobar", 10), "mzxw6ytboi");
-        assert_eq!(base32(b"fo", 3), "mzx");
-        assert_eq!(base32(&[0xff; 32], 10), "7777777777");
     }
 
     #[test]
@@ -428,8 +402,8 @@ mod tests {
         );
         let stored: WatchedRevision = serde_json::from_str(&text).unwrap();
         let canonical = stored.canonical().unwrap();
-        assert_eq!(Content::read(&canonical).unwrap(), content);
-        let view = RevisionView::of(stored);
+        assert_eq!(Content::from_canonical(&canonical).unwrap(), content);
+        let view = RevisionView::from_watched(stored);
         assert_eq!(view.name, format!("web-{}", view.hash));
         assert_eq!((view.owner.as_str(), view.owner_uid.as_str()), ("web", "u"));
         assert_eq!((view.number, view.since), (7, now));

@@ -5,24 +5,26 @@ use std::fmt::{self, Display};
 use chrono::{DateTime, Utc};
 
 use super::crd::MyDaemonSetStatus;
-use super::rollout::{Observed, Strategy};
+use super::decide::observed::Observed;
+use super::decide::strategy::Strategy;
+use super::names::RESUME_ANNOTATION;
 use my_operator_admission::faults::{Fault, join};
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::raw::Raw;
 
 /// No more pods are unavailable than a roll-out may take down.
-pub const AVAILABLE: &str = "Available";
+const AVAILABLE: &str = "Available";
 /// A roll-out is under way.
-pub const PROGRESSING: &str = "Progressing";
+const PROGRESSING: &str = "Progressing";
 /// Pods fail, or the API server rejects them.
-pub const DEGRADED: &str = "Degraded";
+const DEGRADED: &str = "Degraded";
 /// For kstatus: present while a roll-out is under way.
 const RECONCILING: &str = "Reconciling";
 /// For kstatus: present while nothing happens without user intervention.
 const STALLED: &str = "Stalled";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
-pub const AUTO_PAUSED: &str = "AutoPaused";
+const AUTO_PAUSED: &str = "AutoPaused";
 /// Reason of `Progressing=False`: the newest revision has reached every node that it could.
 const COMPLETE: &str = "Complete";
 /// Reasons of `Progressing=False`: all nodes that still have an older revision are held.
@@ -31,8 +33,6 @@ const PAUSED: &str = "Paused";
 const PARTITIONED: &str = "Partitioned";
 const CORDONED: &str = "Cordoned";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
-/// A user sets this annotation to the revision to resume its stopped roll-out.
-pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 
 /// Reason of `Degraded=True`: another object has the name of the revision.
 const REVISION_CONFLICT: &str = "RevisionConflict";
@@ -41,23 +41,23 @@ const VALID: &str = "Valid";
 const OBEYS: &str = "the spec obeys the rules";
 
 /// Reason of `Degraded=True`: the API server rejects a pod as it is.
-pub const POD_REFUSED: &str = "PodRefused";
+pub(crate) const POD_REFUSED: &str = "PodRefused";
 /// Reason of `Degraded=True`: the API server rejects the deletion of a pod.
-pub const DELETE_REFUSED: &str = "DeleteRefused";
+pub(crate) const DELETE_REFUSED: &str = "DeleteRefused";
 /// Reason of `Degraded=True`: a foreign pod has the name of one to be created.
-pub const NAME_CONFLICT: &str = "NameConflict";
+pub(crate) const NAME_CONFLICT: &str = "NameConflict";
 /// Reason of `Degraded=True`: an admission webhook changes the labels that select pods.
-pub const LABELS_CHANGED: &str = "LabelsChanged";
+pub(crate) const LABELS_CHANGED: &str = "LabelsChanged";
 /// Reason of `Degraded=True`: pods could not be created, at least twice in a row.
-pub const FAILED_CREATE: &str = "FailedCreate";
+pub(crate) const FAILED_CREATE: &str = "FailedCreate";
 /// Reason of `Degraded=True`: the same for deletions.
-pub const FAILED_DELETE: &str = "FailedDelete";
+pub(crate) const FAILED_DELETE: &str = "FailedDelete";
 /// Reason of `Degraded=True`: the same for the adoption of pods and revisions.
-pub const FAILED_ADOPT: &str = "FailedAdopt";
+pub(crate) const FAILED_ADOPT: &str = "FailedAdopt";
 /// Reason of `Degraded=True`: the same for the release of pods.
-pub const FAILED_RELEASE: &str = "FailedRelease";
+pub(crate) const FAILED_RELEASE: &str = "FailedRelease";
 /// Reason of `Degraded=True`: the same for the deletion of old revisions.
-pub const FAILED_PRUNE: &str = "FailedPrune";
+pub(crate) const FAILED_PRUNE: &str = "FailedPrune";
 /// All of them. Each is also the reason of an Event.
 const REFUSALS: [&str; 10] = [
     POD_REFUSED,
@@ -76,13 +76,12 @@ const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
 
 /// A failed call: a pod could not be created or deleted, or its owner could not be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// One of the reasons of `Degraded=True`.
-    pub reason: &'static str,
-    /// The message.
-    pub message: String,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
     /// The node that it was first observed on, if the message does not name it.
-    pub node: Option<String>,
+    pub(crate) node: Option<String>,
 }
 
 impl Display for Refusal {
@@ -97,32 +96,30 @@ impl Display for Refusal {
 
 /// Input of the status.
 #[derive(Debug)]
-pub struct StatusInput<'a> {
+pub(crate) struct StatusInput<'a> {
     /// The status before.
-    pub previous: &'a MyDaemonSetStatus,
+    pub(crate) previous: &'a MyDaemonSetStatus,
     /// `metadata.generation`.
-    pub generation: Option<i64>,
+    pub(crate) generation: Option<i64>,
     /// What is observed.
-    pub observed: &'a Observed,
-    /// The strategy.
-    pub strategy: Strategy,
+    pub(crate) observed: &'a Observed,
+    pub(crate) strategy: Strategy,
     /// The revision of the current spec.
-    pub update: &'a str,
+    pub(crate) update: &'a str,
     /// The revision of the last roll-out that reached every node.
-    pub current: &'a str,
+    pub(crate) current: &'a str,
     /// Why a pod could not be created, if so.
-    pub refusal: Option<&'a Refusal>,
-    /// The time.
-    pub now: DateTime<Utc>,
+    pub(crate) refusal: Option<&'a Refusal>,
+    pub(crate) now: DateTime<Utc>,
 }
 
 /// Decodes a stored status. A malformed one is treated as empty and will be replaced.
-pub fn read(raw: &Raw) -> MyDaemonSetStatus {
+pub(crate) fn read(raw: &Raw) -> MyDaemonSetStatus {
     serde_json::from_str(raw.text()).unwrap_or_default()
 }
 
 /// The status of an object whose spec is invalid. What is known of its pods stays.
-pub fn rejected(
+pub(crate) fn rejected(
     previous: &MyDaemonSetStatus,
     generation: Option<i64>,
     faults: &[Fault],
@@ -149,7 +146,7 @@ pub fn rejected(
 }
 
 /// The status of an object whose revision cannot be stored. What is known of its pods stays.
-pub fn conflicting(
+pub(crate) fn conflicting(
     previous: &MyDaemonSetStatus,
     generation: Option<i64>,
     reason: &str,
@@ -175,7 +172,7 @@ pub fn conflicting(
 
 /// The status of an object whose revision waits for the deletion of one that a deleted object of
 /// the same name left. What is known of its pods stays.
-pub fn waiting(
+pub(crate) fn waiting(
     previous: &MyDaemonSetStatus,
     generation: Option<i64>,
     revision: &str,
@@ -201,18 +198,18 @@ pub fn waiting(
 }
 
 /// The status for what is observed. If nothing changed, it is the one before.
-pub fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
+pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
     let observed = input.observed;
     let mut status = MyDaemonSetStatus {
         observed_generation: input.generation,
-        available_replicas: count(observed.available),
-        desired_number_scheduled: count(observed.desired),
-        current_number_scheduled: count(observed.current),
-        number_misscheduled: count(observed.misscheduled),
-        number_ready: count(observed.ready),
-        updated_number_scheduled: count(observed.updated),
-        number_available: count(observed.available),
-        number_unavailable: count(observed.desired.saturating_sub(observed.available)),
+        available_replicas: Some(count(observed.available)),
+        desired_number_scheduled: Some(count(observed.desired)),
+        current_number_scheduled: Some(count(observed.current)),
+        number_misscheduled: Some(count(observed.misscheduled)),
+        number_ready: Some(count(observed.ready)),
+        updated_number_scheduled: Some(count(observed.updated)),
+        number_available: Some(count(observed.available)),
+        number_unavailable: Some(count(observed.desired.saturating_sub(observed.available))),
         current_revision: Some(input.current.to_owned()),
         update_revision: Some(input.update.to_owned()),
         conditions: input.previous.conditions.clone(),
@@ -242,9 +239,8 @@ pub fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
     status
 }
 
-#[allow(clippy::unnecessary_wraps)] // the fields are optional
-fn count(number: usize) -> Option<i32> {
-    Some(i32::try_from(number).unwrap_or(i32::MAX))
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 fn availability(observed: &Observed) -> State {
@@ -264,35 +260,12 @@ fn availability(observed: &Observed) -> State {
 
 fn progress(input: &StatusInput<'_>) -> State {
     let (observed, update) = (input.observed, input.update);
-    let excluded = excluded(observed, update);
-    let waiting = match observed.outdated.saturating_sub(observed.excluded.count()) {
-        0 if excluded.is_some() => None,
-        1 => Some(format!("1 node waits for revision {update}")),
-        more => Some(format!("{more} nodes wait for revision {update}")),
-    };
-    let waiting: Vec<String> = waiting.into_iter().chain(excluded.clone()).collect();
-    let waiting = waiting.join("; ");
     let before = condition::get(&input.previous.conditions, PROGRESSING);
     if observed.auto_paused {
         return State::of(false, AUTO_PAUSED, auto_paused(observed, update, before));
     }
-    // A step of a partition is over when its pods are available. A later failure does not start it again.
-    let over =
-        observed.waiting.count == 0 || before.is_some_and(|c| HELD.contains(&c.reason.as_str()));
-    if observed.outdated > 0 && observed.outdated == observed.held && over {
-        let (reason, cause) = if input.strategy.on_delete {
-            (ON_DELETE, "a node gets it when its pod is deleted")
-        } else if input.strategy.paused {
-            (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
-        } else if input.strategy.partition > 0 {
-            (
-                PARTITIONED,
-                "spec.updateStrategy.rollingUpdate.partition holds the last nodes",
-            )
-        } else {
-            (CORDONED, "cordoned nodes are left alone")
-        };
-        return State::of(false, reason, format!("{waiting}: {cause}"));
+    if let Some(held) = held(input, before) {
+        return held;
     }
     // A pod that is unavailable for a while after the end of a roll-out does not start it again.
     // Only a status that said Complete proves that there was an end: the one that said RollingOut
@@ -301,39 +274,87 @@ fn progress(input: &StatusInput<'_>) -> State {
         && input.previous.update_revision.as_deref() == Some(update);
     let missing = observed.updated < observed.desired;
     if !observed.complete && (missing || !has_ended || update != input.current) {
-        let mut message = format!(
-            "{} of {} nodes have revision {update}",
-            observed.updated, observed.desired
-        );
-        if observed.waiting.count > 0 {
-            message = format!("{message}; not yet available on {}", observed.waiting);
-        }
-        if let Some(excluded) = excluded {
-            message = format!("{message}; {excluded}");
-        }
-        if observed.left_out.count > 0 {
-            message = format!("{message}; not waiting for {}", observed.left_out);
-        }
-        return State::of(true, "RollingOut", message);
+        State::of(true, "RollingOut", rolling_out(observed, update))
+    } else {
+        State::of(false, COMPLETE, completed(observed, update))
     }
-    let mut message = if observed.updated < observed.desired {
+}
+
+/// The state of a roll-out that goes no further because all nodes that still have an older revision
+/// are held.
+fn held(input: &StatusInput<'_>, before: Option<&Condition>) -> Option<State> {
+    let (observed, strategy) = (input.observed, input.strategy);
+    // A step of a partition is over when its pods are available. A later failure does not start it again.
+    let over =
+        observed.waiting.count == 0 || before.is_some_and(|c| HELD.contains(&c.reason.as_str()));
+    if observed.outdated == 0 || observed.outdated != observed.held || !over {
+        return None;
+    }
+    let (reason, cause) = if strategy.on_delete {
+        (ON_DELETE, "a node gets it when its pod is deleted")
+    } else if strategy.paused {
+        (PAUSED, "spec.updateStrategy.rollingUpdate.paused is true")
+    } else if strategy.partition > 0 {
+        (
+            PARTITIONED,
+            "spec.updateStrategy.rollingUpdate.partition holds the last nodes",
+        )
+    } else {
+        (CORDONED, "cordoned nodes are left alone")
+    };
+    let waiting = waiting_for(observed, input.update);
+    Some(State::of(false, reason, format!("{waiting}: {cause}")))
+}
+
+/// How many nodes wait for the revision, and how many lose their pod to it.
+fn waiting_for(observed: &Observed, update: &str) -> String {
+    let excluded = excluded(observed, update);
+    let waiting = match observed.outdated.saturating_sub(observed.excluded.count()) {
+        0 if excluded.is_some() => None,
+        1 => Some(format!("1 node waits for revision {update}")),
+        more => Some(format!("{more} nodes wait for revision {update}")),
+    };
+    let texts: Vec<String> = waiting.into_iter().chain(excluded).collect();
+    texts.join("; ")
+}
+
+fn rolling_out(observed: &Observed, update: &str) -> String {
+    let mut message = format!(
+        "{} of {} nodes have revision {update}",
+        observed.updated, observed.desired
+    );
+    if observed.waiting.count > 0 {
+        message = format!("{message}; not yet available on {}", observed.waiting);
+    }
+    if let Some(excluded) = excluded(observed, update) {
+        message = format!("{message}; {excluded}");
+    }
+    with_left_out(message, observed)
+}
+
+fn completed(observed: &Observed, update: &str) -> String {
+    let message = if observed.updated < observed.desired {
         reached_some(update, observed.updated, observed.desired)
     } else {
         format!("revision {update} has reached every node")
     };
-    if observed.left_out.count > 0 {
-        message = format!("{message}; not waiting for {}", observed.left_out);
+    with_left_out(message, observed)
+}
+
+fn with_left_out(message: String, observed: &Observed) -> String {
+    match observed.left_out.count {
+        0 => message,
+        _ => format!("{message}; not waiting for {}", observed.left_out),
     }
-    State::of(false, COMPLETE, message)
 }
 
 /// How many nodes lose their pod to the newest revision, and why.
 fn excluded(observed: &Observed, update: &str) -> Option<String> {
     let excluded = observed.excluded;
     let reasons: Vec<String> = [
-        (excluded.by_selector, "nodeSelector does not match"),
-        (excluded.by_affinity, "node affinity does not match"),
-        (excluded.by_taint, "NoExecute taint not tolerated"),
+        (excluded.node_selector, "nodeSelector does not match"),
+        (excluded.node_affinity, "node affinity does not match"),
+        (excluded.taint, "NoExecute taint not tolerated"),
     ]
     .into_iter()
     .filter(|(nodes, _)| *nodes > 0)
@@ -395,8 +416,15 @@ fn degradation(observed: &Observed, refusal: Option<&Refusal>) -> State {
     )
 }
 
+/// Whether the roll-out of that revision was stopped because of failing nodes.
+pub(crate) fn is_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
+    let progressing = condition::get(&status.conditions, PROGRESSING);
+    status.update_revision.as_deref() == Some(update)
+        && progressing.is_some_and(|c| c.reason == AUTO_PAUSED)
+}
+
 /// Whether more than a number or a name changed, which users and programs wait for.
-pub fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> bool {
+pub(crate) fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> bool {
     fn states(status: &MyDaemonSetStatus) -> impl Iterator<Item = [&str; 3]> {
         let conditions = status.conditions.iter();
         conditions.map(|c| [c.type_.as_str(), c.status.as_str(), c.reason.as_str()])
@@ -408,90 +436,123 @@ pub fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> boo
 }
 
 /// The Events for a change of the status: one for each step that users would look for.
-pub fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEvent> {
-    let became = |type_: &str, status: &str| {
-        let now = condition::get(&after.conditions, type_).filter(|c| c.status == status)?;
-        let then = condition::get(&before.conditions, type_);
+pub(crate) fn events(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> Vec<NewEvent> {
+    let change = Change { before, after };
+    let events = [
+        change.invalid(),
+        change.rollout_started(),
+        change.nodes_excluded(),
+        change.auto_paused(),
+        change.rollout_complete(),
+        change.degraded(),
+    ];
+    events.into_iter().flatten().collect()
+}
+
+/// A change of the status.
+struct Change<'a> {
+    before: &'a MyDaemonSetStatus,
+    after: &'a MyDaemonSetStatus,
+}
+
+impl Change<'_> {
+    /// The condition, if it has that status now and had another one, or another reason, before.
+    fn became(&self, type_: &str, status: &str) -> Option<&Condition> {
+        let now = condition::get(&self.after.conditions, type_);
+        let now = now.filter(|c| c.status == status)?;
+        let then = condition::get(&self.before.conditions, type_);
         let same = then.is_some_and(|c| c.status == status && c.reason == now.reason);
         (!same).then_some(now)
-    };
-    let mut events = Vec::new();
-    let mut publish = |severity, reason, action, note: String| {
-        events.push(NewEvent {
-            severity,
-            reason,
-            action,
-            note,
-        });
-    };
-    if let Some(condition) = became(ACCEPTED, "False") {
-        publish(
-            Severity::Warning,
-            "Invalid",
-            "Validate",
-            condition.message.clone(),
-        );
     }
-    let desired = after.desired_number_scheduled.unwrap_or_default();
-    if let (Some(old), Some(new)) = (&before.update_revision, &after.update_revision)
-        && old != new
-    {
+
+    fn invalid(&self) -> Option<NewEvent> {
+        let condition = self.became(ACCEPTED, "False")?;
+        Some(warning("Invalid", "Validate", condition.message.clone()))
+    }
+
+    fn rollout_started(&self) -> Option<NewEvent> {
+        let old = self.before.update_revision.as_ref()?;
+        let new = self
+            .after
+            .update_revision
+            .as_ref()
+            .filter(|new| *new != old)?;
+        let desired = self.desired();
         let note = format!("revision {new} takes the place of {old} on {desired} nodes");
-        publish(Severity::Normal, "RolloutStarted", "RollOut", note);
+        Some(normal("RolloutStarted", note))
     }
-    let is_known =
-        before.update_revision == after.update_revision && read_excluded(before).is_some();
-    if let Some(excluded) = read_excluded(after).filter(|_| !is_known) {
-        publish(
-            Severity::Warning,
-            "NodesExcluded",
-            "RollOut",
-            excluded.to_owned(),
-        );
+
+    fn nodes_excluded(&self) -> Option<NewEvent> {
+        let is_known = self.before.update_revision == self.after.update_revision
+            && read_excluded(self.before).is_some();
+        let excluded = read_excluded(self.after).filter(|_| !is_known)?;
+        Some(warning("NodesExcluded", "RollOut", excluded.to_owned()))
     }
-    if let Some(condition) = became(PROGRESSING, "False").filter(|c| c.reason == AUTO_PAUSED) {
-        publish(
-            Severity::Warning,
-            AUTO_PAUSED,
-            "RollOut",
-            condition.message.clone(),
-        );
+
+    fn auto_paused(&self) -> Option<NewEvent> {
+        let condition = self.became(PROGRESSING, "False");
+        let condition = condition.filter(|c| c.reason == AUTO_PAUSED)?;
+        Some(warning(AUTO_PAUSED, "RollOut", condition.message.clone()))
     }
-    if let (Some(old), Some(new)) = (&before.current_revision, &after.current_revision)
-        && old != new
-    {
-        let updated = after.updated_number_scheduled.unwrap_or_default();
+
+    fn rollout_complete(&self) -> Option<NewEvent> {
+        let old = self.before.current_revision.as_ref()?;
+        let new = self
+            .after
+            .current_revision
+            .as_ref()
+            .filter(|new| *new != old)?;
+        let desired = self.desired();
+        let updated = self.after.updated_number_scheduled.unwrap_or_default();
         let note = if updated < desired {
             reached_some(new, updated, desired)
         } else {
             format!("revision {new} has reached all of {desired} nodes")
         };
-        publish(Severity::Normal, "RolloutComplete", "RollOut", note);
+        Some(normal("RolloutComplete", note))
     }
-    if let Some(condition) = became(DEGRADED, "True") {
+
+    fn degraded(&self) -> Option<NewEvent> {
+        let condition = self.became(DEGRADED, "True")?;
         let mut refusals = REFUSALS.into_iter();
         let reason = refusals.find(|reason| *reason == condition.reason);
         let reason = reason.unwrap_or("PodsFail");
-        publish(
-            Severity::Warning,
-            reason,
-            "RunPods",
-            condition.message.clone(),
-        );
+        Some(warning(reason, "RunPods", condition.message.clone()))
     }
-    events
+
+    fn desired(&self) -> i32 {
+        self.after.desired_number_scheduled.unwrap_or_default()
+    }
+}
+
+fn warning(reason: &'static str, action: &'static str, note: String) -> NewEvent {
+    NewEvent {
+        severity: Severity::Warning,
+        reason,
+        action,
+        note,
+    }
+}
+
+fn normal(reason: &'static str, note: String) -> NewEvent {
+    NewEvent {
+        severity: Severity::Normal,
+        reason,
+        action: "RollOut",
+        note,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::kinds::mydaemonset::admission::Amount;
-    use crate::kinds::mydaemonset::rollout::{Excluded, Named};
+    use crate::kinds::mydaemonset::decide::observed::{Excluded, Named};
+    use crate::kinds::mydaemonset::decide::strategy::Amount;
     use chrono::TimeDelta;
 
     fn named<const N: usize>(nodes: [&str; N]) -> Named {
-        Named::of(nodes.into_iter(), str::to_owned)
+        Named::new(nodes.into_iter(), str::to_owned)
     }
 
     fn at(second: i64) -> DateTime<Utc> {
@@ -584,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_sight_again_changes_nothing() {
+    fn the_same_observation_changes_nothing() {
         let observed = Observed {
             failing: named(["a (Error)"]),
             ..under_way()
@@ -602,7 +663,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_of_a_roll_out_has_its_reason() {
+    fn each_state_of_a_roll_out_has_its_reason() {
         let held = || Observed {
             held: 2,
             ..under_way()
@@ -693,12 +754,12 @@ mod tests {
             current_revision: Some("old".into()),
             ..none()
         };
-        let observed = |by_selector, by_taint| Observed {
-            outdated: 2 + by_selector + by_taint,
+        let observed = |node_selector, taint| Observed {
+            outdated: 2 + node_selector + taint,
             excluded: Excluded {
-                by_selector,
-                by_affinity: 0,
-                by_taint,
+                node_selector,
+                node_affinity: 0,
+                taint,
             },
             ..under_way()
         };
@@ -773,7 +834,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roll_out_of_which_no_status_was_stored_has_no_end() {
+    fn a_roll_out_whose_status_was_never_stored_is_not_complete() {
         let made = Observed {
             available: 0,
             ready: 0,
@@ -800,7 +861,7 @@ mod tests {
     fn the_first_failing_nodes_are_named() {
         let observed = Observed {
             available: 1,
-            failing: Named::of([1, 2, 3, 4, 5, 6, 7].iter(), |n| format!("n{n} (Error)")),
+            failing: Named::new([1, 2, 3, 4, 5, 6, 7].iter(), |n| format!("n{n} (Error)")),
             ..under_way()
         };
         let status = next_of(&none(), &observed, strategy(), "old", 1);

@@ -3,9 +3,10 @@
 //! [`owned_child`] is the reconciler of the kinds whose objects each own one child, such as a Deployment. [`pods`] are
 //! the slim views of the pods that a kind watches. [`template`] has the pod template that users write and its rules,
 //! [`image`] the grammar of image references, [`command`] the rules of a shell command, and [`schema`] the adjustments
-//! of every generated CRD.
+//! of every generated CRD. [`flag_values`] parses durations on the command line.
 
 pub(crate) mod command;
+pub mod flag_values;
 pub mod image;
 pub(crate) mod owned_child;
 pub(crate) mod pods;

@@ -28,7 +28,8 @@ pub async fn reconcile(
     let (mut context, publisher) = Context::new(client, clock);
     context.namespaces = namespaces;
     context.stop = stop.clone();
-    tokio::join!((kind.start)(context), publisher.run(stop)).0
+    let reconciler = kind.start.run_with_defaults(context)?;
+    tokio::join!(reconciler, publisher.run(stop)).0
 }
 
 /// Makes our kinds known to a simulated API server.

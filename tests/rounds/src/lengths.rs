@@ -30,7 +30,7 @@ const fn budget(seconds: u64, at_least: usize) -> Budget {
 lengths! {
     /// `kinds::at::decide`: histories of an At in the model of the API server.
     at_model: u64 = 400, 5_000;
-    /// `kinds::mydaemonset::rollout`: histories of a roll-out in the model of a cluster.
+    /// `kinds::mydaemonset::decide`: histories of a roll-out in the model of a cluster.
     rollout_model: u64 = 500, 100_000;
     /// `leader::simulation`: schedules of an election.
     elections: u64 = 1_000, 5_000;

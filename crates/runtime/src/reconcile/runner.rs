@@ -66,8 +66,6 @@ pub struct Context {
     pub namespaces: Vec<String>,
     /// How many objects of one kind are reconciled concurrently.
     pub workers: usize,
-    /// How long a node may be `NotReady` before roll-outs no longer wait for it.
-    pub node_not_ready_grace: TimeDelta,
     /// The wall clock.
     pub clock: Clock,
     /// Publishes Events.
@@ -92,7 +90,6 @@ impl Context {
             client,
             namespaces: Vec::new(),
             workers: 4,
-            node_not_ready_grace: TimeDelta::seconds(60),
             clock,
             events,
             metrics: Metrics::new(&mut registry),

@@ -43,7 +43,7 @@ impl World {
         let (context, teller) = Context::new(server.client(OPERATOR), server.clock().source());
         let mut operator = JoinSet::new();
         operator.spawn(teller.run(context.stop.clone()));
-        operator.spawn(async { run(context).await.unwrap() });
+        operator.spawn(async { run(context, TimeDelta::seconds(60)).await.unwrap() });
         Self {
             server,
             kubelet,
@@ -404,7 +404,7 @@ async fn pods_that_flap_do_not_shorten_the_pause_that_the_api_server_asks_for() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_webhook_that_does_not_answer_is_reported_and_a_hiccup_is_not() {
+async fn an_unanswering_webhook_is_reported_and_a_single_failure_is_not() {
     for (verb, reason) in [
         (Verb::Create, "FailedCreate"),
         (Verb::Delete, "FailedDelete"),
@@ -538,7 +538,7 @@ async fn a_revision_that_a_deleted_namesake_left_is_taken_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_of_a_deleted_namesake_that_is_on_its_way_out_is_waited_for() {
+async fn a_new_object_waits_for_the_deletion_of_its_namesakes_revision() {
     let world = World::running(3, &json!({})).await;
     let direct = world.server.direct();
     let revisions = direct.list("controllerrevisions", "ns");
@@ -615,7 +615,7 @@ async fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_that_finds_nothing_is_none() {
+async fn a_deletion_of_a_missing_pod_is_not_reported() {
     let world = World::running(3, &json!({})).await;
     world.server.watches(Target::resource("pods")).hold();
     let direct = world.server.direct();
@@ -657,7 +657,7 @@ async fn revisions_are_numbered_though_the_watch_does_not_show_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_revision_without_its_labels_gets_them_again_and_costs_no_calls_for_ever() {
+async fn a_revision_without_labels_gets_them_again_without_endless_calls() {
     for for_ever in [false, true] {
         let world = World::running(3, &json!({})).await;
         let direct = world.server.direct();

@@ -126,7 +126,7 @@ pub fn started(seen: &Seen<'_>, user: &str, at: Duration) -> Duration {
 /// The hash of the revision of a set.
 pub fn update(set: &Value) -> String {
     let spec: MyDaemonSetSpec = serde_json::from_value(set["spec"].clone()).unwrap_or_default();
-    revision::hash(&Content::of(&spec).canonical())
+    revision::hash(&Content::from_spec(&spec).canonical())
 }
 
 impl<'a> Known<'a> {

@@ -1,0 +1,183 @@
+//! Creates one pod.
+
+use std::sync::Arc;
+
+use kube::core::{ObjectMeta, PartialObjectMeta};
+use tokio::sync::Mutex;
+
+use super::failure::{Failure, answer, done_or_gone, is_already_there};
+use super::ownership::{is_ours, is_shown, release_unlabelled};
+use crate::kinds::mydaemonset::decide::decision::Create;
+use crate::kinds::mydaemonset::memory::belief::Answer;
+use crate::kinds::mydaemonset::names::REVISION_LABEL;
+use crate::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
+use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::mydaemonset::pod::{self, Plan};
+use crate::kinds::mydaemonset::revision::{self, RevisionView, WatchedRevision};
+use crate::kinds::mydaemonset::status::FAILED_CREATE;
+use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+
+/// The outcome of an attempt to create one pod.
+pub(super) enum Made {
+    Pod,
+    /// Nothing to report: the pod exists, or its object or node is gone.
+    Nothing,
+    Not(Failure),
+}
+
+/// Creates the pods of one pass.
+pub(super) struct PodCreator<'a> {
+    pass: &'a Pass<'a>,
+    revisions: &'a [Arc<RevisionView>],
+    /// The old revision that was read last in this pass, by its hash.
+    old_content: Mutex<Option<(String, Arc<str>)>>,
+}
+
+impl<'a> PodCreator<'a> {
+    pub(super) fn new(pass: &'a Pass<'a>, revisions: &'a [Arc<RevisionView>]) -> Self {
+        Self {
+            pass,
+            revisions,
+            old_content: Mutex::default(),
+        }
+    }
+
+    pub(super) fn pass(&self) -> &'a Pass<'a> {
+        self.pass
+    }
+
+    pub(super) async fn create(&self, create: &Create) -> Made {
+        let pass = self.pass;
+        let content = match self.content(&create.revision).await {
+            Ok(Some(content)) => content,
+            Ok(None) => return Made::Nothing,
+            Err(error) => {
+                let (revision, node) = (&create.revision, Some(create.node.as_str()));
+                return Made::Not(Failure::new(error, None, FAILED_CREATE, revision, node));
+            }
+        };
+        let (name, body) = pod::request(&Plan::new(pass.owner(), create), &content);
+        // Before the call: the watch may show the pod before the answer arrives.
+        self.will_create(create, &name);
+        let (client, namespace) = (&pass.context.client, &pass.key.namespace);
+        let request = write::create::<WatchedPod, WatchedPod>(client, namespace, body);
+        let (answer, made) = match call("create a pod", pass.key, request).await {
+            Ok(pod) if is_shown(pass, &pod.metadata) => (Answer::Done, Made::Pod),
+            Ok(pod) => self.delete_unlabelled(create, &pod.metadata).await,
+            Err(error) if is_already_there(&error) => {
+                self.already_there(create, &name, error).await
+            }
+            Err(error) => {
+                let answer = answer(&error);
+                let failure = Failure::not_created(error, &name, &create.node);
+                (answer, Made::Not(failure))
+            }
+        };
+        let (generation, now) = (pass.object.generation, pass.clock());
+        let mut memory = pass.memory();
+        let nodes = &mut memory.nodes;
+        nodes.create_answered(create, &name, answer, generation, now);
+        if matches!(made, Made::Pod) {
+            memory.acceptance.labels_kept();
+            if create.revision == pass.spec.hash {
+                memory.acceptance.accepted(&create.revision);
+            }
+        }
+        made
+    }
+
+    /// Records the pod as the watch will show it.
+    fn will_create(&self, create: &Create, name: &str) {
+        let pass = self.pass;
+        let expected = PodView {
+            name: name.to_owned(),
+            owner: pass.key.name.to_string(),
+            owner_uid: pass.object.uid.clone(),
+            node: create.node.clone(),
+            revision: create.revision.clone(),
+            attempt: create.attempt,
+            created: pass.now,
+            ..PodView::default()
+        };
+        let now = pass.clock();
+        pass.memory().nodes.will_create(expected, now);
+    }
+
+    /// The content of a revision in its canonical form; `None` if the revision does not exist.
+    async fn content(&self, hash: &str) -> Result<Option<Arc<str>>, Error> {
+        let pass = self.pass;
+        if hash == pass.spec.hash {
+            return Ok(Some(pass.spec.canonical.clone()));
+        }
+        let Some(revision) = self.revisions.iter().find(|r| r.hash == hash) else {
+            return Ok(None);
+        };
+        // One reader at a time: the pods of a pass are mostly of one revision.
+        let mut last = self.old_content.lock().await;
+        if let Some((kept, content)) = &*last
+            && *kept == hash
+        {
+            return Ok(Some(content.clone()));
+        }
+        let api = pass.api::<WatchedRevision>();
+        let there = if_there(read("read a revision", pass.key, api.get(&revision.name)).await)?;
+        let content = there.and_then(|there| there.canonical());
+        let content = content.filter(|content| revision::hash(content) == hash);
+        let content: Option<Arc<str>> = content.map(Into::into);
+        *last = content.clone().map(|content| (hash.to_owned(), content));
+        Ok(content)
+    }
+
+    /// Deletes a pod whose labels an admission webhook replaced: no watch would show it, so it would stay unmanaged.
+    async fn delete_unlabelled(&self, create: &Create, metadata: &ObjectMeta) -> (Answer, Made) {
+        let pass = self.pass;
+        pass.memory().acceptance.labels_changed();
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let uid = metadata.uid.as_deref().unwrap_or_default();
+        let api = pass.api::<WatchedPod>();
+        // With the UID: another pod of that name may have our labels.
+        let params = write::only(uid, None);
+        let request = api.delete(name, &params);
+        let deleted = done_or_gone(call("delete a pod", pass.key, request).await.map(drop));
+        let failure = match deleted {
+            Ok(()) => Failure::labels_changed(&pass.key.name),
+            Err(error) => Failure::not_created(error, name, &create.node),
+        };
+        (Answer::Refused, Made::Not(failure))
+    }
+
+    /// A pod of that name exists: ours, which the watch will show, or a foreign one, which includes
+    /// one that lost our labels.
+    async fn already_there(&self, create: &Create, name: &str, conflict: Error) -> (Answer, Made) {
+        let pass = self.pass;
+        let api = pass.api::<WatchedPod>();
+        let there = if_there(read("read a pod", pass.key, api.get_metadata(name)).await);
+        let failed = |error| Made::Not(Failure::not_created(error, name, &create.node));
+        let taken = || Made::Not(Failure::name_taken(name));
+        let made = match there {
+            Ok(Some(pod)) if is_ours(pass, &pod.metadata) => {
+                let is_shown = is_shown(pass, &pod.metadata);
+                if !is_shown && pass.memory().nodes.may_exist(create) {
+                    // It never had our labels.
+                    return self.delete_unlabelled(create, &pod.metadata).await;
+                }
+                match release_unlabelled(pass, &pod.metadata).await {
+                    Ok(true) => taken(),
+                    Ok(false) if label(&pod, REVISION_LABEL) != Some(&create.revision) => taken(),
+                    Ok(false) => return (Answer::Done, Made::Nothing),
+                    Err(error) => failed(error),
+                }
+            }
+            // It has just been deleted, and no watch shows that.
+            Ok(None) => failed(conflict),
+            Ok(Some(_)) => taken(),
+            Err(error) => failed(error),
+        };
+        (Answer::Refused, made)
+    }
+}
+
+fn label<'a>(pod: &'a PartialObjectMeta<WatchedPod>, key: &str) -> Option<&'a str> {
+    let labels = pod.metadata.labels.as_ref()?;
+    labels.get(key).map(String::as_str)
+}

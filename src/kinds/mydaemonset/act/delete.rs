@@ -1,0 +1,153 @@
+//! Deletes pods.
+
+use kube::Api;
+
+use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
+use super::failure::{Failure, Failures, answer, is_gone};
+use super::outcome::{Outcome, is_skipped, report};
+use crate::kinds::mydaemonset::decide::decision::{Decision, Delete, DeleteReason};
+use crate::kinds::mydaemonset::decide::placement::Eligibility;
+use crate::kinds::mydaemonset::memory::acceptance::MayReplace;
+use crate::kinds::mydaemonset::memory::backoffs::Step;
+use crate::kinds::mydaemonset::memory::belief::Answer;
+use crate::kinds::mydaemonset::observe::node::WatchedNode;
+use crate::kinds::mydaemonset::observe::pod::WatchedPod;
+use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::mydaemonset::status::{DELETE_REFUSED, FAILED_DELETE};
+use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+
+/// The outcome of an attempt to delete one pod.
+enum Deleted {
+    Now,
+    /// It must not be deleted, or something else has deleted it.
+    Not,
+}
+
+/// Deletes the pods that were decided on, and repeats deletions without a definite answer.
+pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &mut Outcome) {
+    let deletes = deletes(pass, decision);
+    if is_skipped(pass, Step::Delete, deletes.is_empty()) {
+        return;
+    }
+    let calls: Vec<_> = deletes
+        .iter()
+        .take(MAX_PODS_PER_PASS)
+        .map(|delete| async move { (delete, delete_pod(pass, delete).await) })
+        .collect();
+    let mut failures = Failures::default();
+    run_batched(calls, 1, |(delete, deleted)| {
+        match deleted {
+            Ok(Deleted::Now) => outcome.deleted.push(delete.reason),
+            Ok(Deleted::Not) => {}
+            // The pod has another version than the one that was judged: its event is on its way.
+            Err(error) if error.is_conflict() => {
+                outcome.fail(error);
+                return Flow::Steady;
+            }
+            Err(error) => {
+                let (rejected, failed) = (Some(DELETE_REFUSED), FAILED_DELETE);
+                let (name, node) = (&delete.pod, Some(delete.node.as_str()));
+                return failures.add(Failure::new(error, rejected, failed, name, node));
+            }
+        }
+        Flow::Faster
+    })
+    .await;
+    outcome.more |= deletes.len() > MAX_PODS_PER_PASS && !failures.stopped;
+    let some_done = !outcome.deleted.is_empty();
+    report(pass, Step::Delete, failures.first, some_done, outcome);
+}
+
+/// The pods to delete: those that were decided on, and those whose deletion had no definite
+/// answer. These are repeated as long as they are wanted, and take no other place among those
+/// that may be unavailable.
+fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
+    let unanswered = pass
+        .memory()
+        .nodes
+        .unanswered_deletes(pass.object.generation);
+    let auto_paused = decision.observed.auto_paused;
+    let must_leave = |node: &str| pass.eligibility(node) == Some(Eligibility::Leave);
+    let is_wanted = |delete: &Delete| match delete.reason {
+        DeleteReason::Outdated => !auto_paused,
+        DeleteReason::NotEligible => must_leave(&delete.node),
+        DeleteReason::Excluded => must_leave(&delete.node) && !auto_paused,
+        DeleteReason::NodeGone
+        | DeleteReason::NodeReplaced
+        | DeleteReason::Surplus
+        | DeleteReason::Failed => true,
+    };
+    let unanswered = unanswered.into_iter().filter(is_wanted);
+    let decided = decision.delete.iter().cloned();
+    // A created pod that was not observed yet has no known UID, and so cannot be deleted.
+    let all = unanswered.chain(decided).filter(|d| !d.uid.is_empty());
+    let mut all = all.collect();
+    keep_to_trial(pass, &mut all);
+    all
+}
+
+/// Where the API server cannot dry-run a pod, one node is the trial: no outdated pod of another
+/// node is deleted before a pod of the newest revision was created.
+fn keep_to_trial(pass: &Pass<'_>, deletes: &mut Vec<Delete>) {
+    let runs = |node: &str| pass.eligibility(node) == Some(Eligibility::Run);
+    let is_outdated = |delete: &&Delete| delete.reason == DeleteReason::Outdated;
+    let first = deletes.iter().find(is_outdated);
+    let first = first.map(|delete| delete.node.clone());
+    let mut memory = pass.memory();
+    let acceptance = &mut memory.acceptance;
+    let may_replace = acceptance.may_replace(&pass.spec.hash, runs, first.as_deref());
+    let MayReplace::Trial(node) = may_replace else {
+        return;
+    };
+    deletes.retain(|delete| match delete.reason {
+        DeleteReason::Outdated => node == Some(delete.node.as_str()),
+        // It cannot be the trial: no pod of the newest revision may run there.
+        DeleteReason::Excluded => false,
+        _ => true,
+    });
+}
+
+async fn delete_pod(pass: &Pass<'_>, delete: &Delete) -> Result<Deleted, Error> {
+    if delete.reason == DeleteReason::NodeGone && node_is_there(pass, &delete.node).await? {
+        return Ok(Deleted::Not);
+    }
+    // Before the call: a deletion without an answer may still be carried out, and must count.
+    let now = pass.clock();
+    let was_unanswered = pass.memory().nodes.will_delete(delete, now);
+    // With the UID, so that a namesake stays. With the version where only the observed state
+    // justifies the deletion: a pod that was not Ready may be Ready by now.
+    let mut params = write::only(&delete.uid, delete.version.as_deref());
+    if delete.reason == DeleteReason::NodeGone {
+        // No kubelet is left to confirm the end.
+        params.grace_period_seconds = Some(0);
+    }
+    let api = pass.api::<WatchedPod>();
+    let request = api.delete(&delete.pod, &params);
+    let result = call("delete a pod", pass.key, request).await.map(drop);
+    let is_changed = |error: &Error| delete.version.is_some() && error.is_conflict();
+    let is_gone = result
+        .as_ref()
+        .is_err_and(|error| is_gone(error) && !is_changed(error));
+    let answer = match &result {
+        Err(error) if is_changed(error) => Answer::Overtaken,
+        Err(error) if !is_gone => answer(error),
+        _ => Answer::Done,
+    };
+    let (generation, now) = (pass.object.generation, pass.clock());
+    let nodes = &mut pass.memory().nodes;
+    nodes.delete_answered(delete, answer, generation, now);
+    match result {
+        // Something else deleted it, unless it was an earlier attempt of ours.
+        _ if is_gone && !was_unanswered => Ok(Deleted::Not),
+        _ if is_gone => Ok(Deleted::Now),
+        other => other.map(|()| Deleted::Now),
+    }
+}
+
+/// Whether the node exists, by a live read. The pod of a gone node is deleted without a
+/// kubelet's confirmation, so a lagging watch is not enough.
+async fn node_is_there(pass: &Pass<'_>, node: &str) -> Result<bool, Error> {
+    let api = Api::<WatchedNode>::all(pass.context.client.clone());
+    let there = if_there(read("read the node", pass.key, api.get_metadata(node)).await)?;
+    Ok(there.is_some())
+}

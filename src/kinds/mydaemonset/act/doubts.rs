@@ -1,0 +1,48 @@
+//! Live reads about writes that no watch has shown in time.
+
+use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
+use super::outcome::Outcome;
+use super::ownership::{is_ours, is_shown};
+use crate::kinds::mydaemonset::memory::pending_writes::Doubt;
+use crate::kinds::mydaemonset::observe::pod::WatchedPod;
+use crate::kinds::mydaemonset::pass::Pass;
+use my_operator_runtime::reconcile::{Error, if_there, read};
+
+/// Asks the API server about changes that no watch has shown in time. Only its answer ends a
+/// belief: if a belief ended by itself, a late deletion would come on top of that of another
+/// node.
+pub(crate) async fn resolve_doubts(pass: &Pass<'_>, outcome: &mut Outcome) {
+    let doubts = pass.memory().nodes.doubts(pass.now);
+    let calls: Vec<_> = doubts
+        .iter()
+        .take(MAX_PODS_PER_PASS)
+        .map(|doubt| async move { (doubt, is_so(pass, doubt).await) })
+        .collect();
+    run_batched(calls, 1, |(doubt, is_so)| match is_so {
+        Ok(is_so) => {
+            let now = pass.clock();
+            pass.memory().nodes.resolve(doubt, is_so, now);
+            Flow::Faster
+        }
+        Err(error) => {
+            outcome.fail(error);
+            Flow::Stop
+        }
+    })
+    .await;
+}
+
+/// Whether a deleted pod is gone or being deleted, or a created pod exists.
+async fn is_so(pass: &Pass<'_>, doubt: &Doubt) -> Result<bool, Error> {
+    let api = pass.api::<WatchedPod>();
+    let request = api.get_metadata(&doubt.pod);
+    let there = if_there(read("read a pod", pass.key, request).await)?;
+    let Some(metadata) = there.map(|pod| pod.metadata) else {
+        return Ok(!doubt.uid.is_empty());
+    };
+    if doubt.uid.is_empty() {
+        return Ok(is_shown(pass, &metadata) && is_ours(pass, &metadata));
+    }
+    let is_it = metadata.uid.as_deref() == Some(&doubt.uid);
+    Ok(!is_it || metadata.deletion_timestamp.is_some())
+}

@@ -1,0 +1,190 @@
+//! Failed calls: how they are reported, and whether a retry may fix them.
+
+use kube::core::Status;
+
+use super::batch::Flow;
+use crate::kinds::mydaemonset::memory::backoffs::{Nature, Problem};
+use crate::kinds::mydaemonset::memory::belief::Answer;
+use crate::kinds::mydaemonset::names::NAME_LABEL;
+use crate::kinds::mydaemonset::status::{
+    FAILED_CREATE, LABELS_CHANGED, NAME_CONFLICT, POD_REFUSED, Refusal,
+};
+use my_operator_runtime::reconcile::{Error, write};
+
+/// A failed call.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) problem: Problem,
+    /// If a retry may fix it.
+    pub(super) error: Option<Error>,
+}
+
+impl Failure {
+    /// For a call about a pod on a node. `rejected` is its reason if the API server rejects the
+    /// call as it is, `failed` otherwise.
+    pub(super) fn new(
+        error: Error,
+        rejected: Option<&'static str>,
+        failed: &'static str,
+        name: &str,
+        node: Option<&str>,
+    ) -> Self {
+        let code = error.status().map(|status| status.code);
+        let (reason, nature) = match (error.refusal(), code, rejected) {
+            (Some(_), Some(400..=499), Some(rejected)) => (rejected, Nature::Refused),
+            (Some(_), ..) => (failed, Nature::Blocked),
+            (None, ..) => (failed, Nature::Failed),
+        };
+        let problem = Problem {
+            refusal: Refusal {
+                reason,
+                // The same failure of another pod must not change the message.
+                message: error.cause().replace(name, "..."),
+                node: node.map(str::to_owned),
+            },
+            nature,
+        };
+        let error = (nature == Nature::Failed).then_some(error);
+        Self { problem, error }
+    }
+
+    /// A pod was not created.
+    pub(super) fn not_created(error: Error, pod: &str, node: &str) -> Self {
+        let status = error.status();
+        let details = status.and_then(|status| status.details.as_ref());
+        let mut causes = details.into_iter().flat_map(|details| &details.causes);
+        let is_ending = causes.any(|cause| cause.reason == "NamespaceTerminating");
+        let mut failure = Self::new(error, Some(POD_REFUSED), FAILED_CREATE, pod, Some(node));
+        if is_ending {
+            // The object is deleted, too.
+            failure.problem.nature = Nature::Expected;
+        }
+        failure
+    }
+
+    /// A foreign pod has the name of one to create.
+    pub(super) fn name_taken(pod: &str) -> Self {
+        Self::refused(
+            NAME_CONFLICT,
+            format!(
+                "the pod {pod} is there and is not this object's, or its labels were changed; delete it"
+            ),
+        )
+    }
+
+    /// A created pod came back with other labels than ours.
+    pub(super) fn labels_changed(owner: &str) -> Self {
+        let (managed_by, manager) = (write::MANAGED_BY, write::MANAGER);
+        Self::refused(
+            LABELS_CHANGED,
+            format!(
+                "an admission webhook changes the labels of new pods: {managed_by} must stay {manager}, and {NAME_LABEL} {owner}"
+            ),
+        )
+    }
+
+    fn refused(reason: &'static str, message: String) -> Self {
+        let refusal = Refusal {
+            reason,
+            message,
+            node: None,
+        };
+        let nature = Nature::Refused;
+        Self {
+            problem: Problem { refusal, nature },
+            error: None,
+        }
+    }
+}
+
+/// The failures of one step over many pods.
+#[derive(Default)]
+pub(super) struct Failures {
+    pub(super) first: Option<Failure>,
+    pub(super) stopped: bool,
+}
+
+impl Failures {
+    /// Adds a failure. A rejection of one pod may not apply to others; a failure that a retry may
+    /// fix would meet them as well. The error with the longest pause is kept.
+    pub(super) fn add(&mut self, failure: Failure) -> Flow {
+        let stops = failure.error.is_some();
+        self.stopped |= stops;
+        let pause = |failure: &Failure| {
+            let error = failure.error.as_ref();
+            error.map(|error| error.retry_after().unwrap_or_default())
+        };
+        let is_worse = |first: &Failure| pause(first) < pause(&failure);
+        if self.first.as_ref().is_none_or(is_worse) {
+            self.first = Some(failure);
+        }
+        if stops { Flow::Stop } else { Flow::Steady }
+    }
+}
+
+/// What an error says about the call.
+pub(super) fn answer(error: &Error) -> Answer {
+    if error.is_definite() {
+        Answer::Refused
+    } else {
+        Answer::Unknown
+    }
+}
+
+/// An object that is gone or was replaced by a namesake counts as deleted.
+pub(super) fn done_or_gone(deleted: Result<(), Error>) -> Result<(), Error> {
+    match deleted {
+        Err(error) if is_gone(&error) => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a call about an object of that UID found none, or another one of its name.
+pub(super) fn is_gone(error: &Error) -> bool {
+    matches!(error.category(), "NotFound" | "Conflict")
+}
+
+pub(super) fn is_already_there(error: &Error) -> bool {
+    error.status().is_some_and(Status::is_already_exists)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use my_operator_runtime::reconcile::Key;
+
+    fn failure(code: u16, message: &str) -> Failure {
+        let status = Status {
+            code,
+            message: message.to_owned(),
+            ..Status::default()
+        };
+        let error = Error::Api {
+            step: "create a pod",
+            object: Key::new("ns", "x"),
+            source: Box::new(kube::Error::Api(Box::new(status))),
+        };
+        Failure::not_created(error, "n1-abc", "n1")
+    }
+
+    #[test]
+    fn rejections_and_failures_have_different_reasons() {
+        let quota = r#"pods "n1-abc" is forbidden: exceeded quota"#;
+        let webhook = "Internal error occurred: failed calling webhook";
+        for (code, words, reason, nature) in [
+            (400, quota, "PodRefused", Nature::Refused),
+            (403, quota, "PodRefused", Nature::Refused),
+            (422, quota, "PodRefused", Nature::Refused),
+            (500, webhook, "FailedCreate", Nature::Blocked),
+            (404, quota, "FailedCreate", Nature::Failed),
+            (429, quota, "FailedCreate", Nature::Failed),
+            (500, quota, "FailedCreate", Nature::Failed),
+            (503, quota, "FailedCreate", Nature::Failed),
+        ] {
+            let Failure { problem, error } = failure(code, words);
+            assert_eq!((problem.refusal.reason, problem.nature), (reason, nature));
+            assert_eq!(error.is_some(), nature == Nature::Failed, "{code}");
+            assert_eq!(problem.refusal.message, words.replace("n1-abc", "..."));
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The calls of a reconcile pass. Everything that changes the cluster, but for the status, is here.
+//!
+//! [`revisions`] stores the revision of the current spec before anything else, since pods name it.
+//! [`doubts`] asks about earlier writes that no watch has shown. [`carry_out`] then makes the calls
+//! that were decided on: [`delete`], [`claim`], [`create`] (one pod in `create_pod`, after a
+//! `dry_run`), and [`release`]. Each step backs off by itself; what fails is in the [`outcome`].
+//!
+//! A write is recorded in the memory before the call and its answer after it, so that the next
+//! decision counts with it although no watch shows it yet.
+
+use std::sync::Arc;
+
+use super::decide::decision::Decision;
+use super::pass::Pass;
+use super::revision::RevisionView;
+use outcome::Outcome;
+
+mod batch;
+mod claim;
+mod create;
+mod create_pod;
+mod delete;
+pub(crate) mod doubts;
+mod dry_run;
+mod failure;
+pub(crate) mod outcome;
+mod ownership;
+mod release;
+pub(crate) mod revisions;
+
+/// Carries out the decision.
+pub(crate) async fn carry_out(
+    pass: &Pass<'_>,
+    revisions: &[Arc<RevisionView>],
+    decision: &Decision,
+    outcome: &mut Outcome,
+) {
+    delete::delete_pods(pass, decision, outcome).await;
+    claim::claim_pods(pass, &decision.claim, outcome).await;
+    // One failing call must not block all the others.
+    create::create_pods(pass, revisions, decision, outcome).await;
+    release::release_vanished(pass, outcome).await;
+    pass.memory().backoffs.pass_ended(outcome.failed);
+}

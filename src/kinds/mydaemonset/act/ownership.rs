@@ -1,0 +1,100 @@
+//! Who owns a pod or revision: adopting, releasing, and what a live object shows of it.
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use kube::api::Patch;
+use kube::core::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::failure::done_or_gone;
+use crate::kinds::mydaemonset::crd::RawMyDaemonSet;
+use crate::kinds::mydaemonset::names::NAME_LABEL;
+use crate::kinds::mydaemonset::observe::pod::WatchedPod;
+use crate::kinds::mydaemonset::observe::watched::controller;
+use crate::kinds::mydaemonset::pass::Pass;
+use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+
+/// Whether this very object exists and is not being deleted, by a live read. Otherwise it must
+/// not adopt: what it adopts would be deleted with it.
+pub(super) async fn is_still_there(pass: &Pass<'_>) -> Result<bool, Error> {
+    let api = pass.api::<RawMyDaemonSet>();
+    let request = api.get_metadata(&pass.key.name);
+    let there = if_there(read("read the object", pass.key, request).await)?;
+    Ok(there.is_some_and(|object| {
+        object.metadata.uid.as_deref() == Some(&pass.object.uid)
+            && object.metadata.deletion_timestamp.is_none()
+    }))
+}
+
+/// Whether this object controls one with that metadata.
+pub(super) fn is_ours(pass: &Pass<'_>, metadata: &ObjectMeta) -> bool {
+    let owner = controller(metadata.owner_references.as_deref());
+    owner.is_some_and(|owner| owner.uid == pass.object.uid)
+}
+
+/// Whether our watch shows an object with these labels.
+pub(super) fn is_shown(pass: &Pass<'_>, metadata: &ObjectMeta) -> bool {
+    let labels = metadata.labels.as_ref();
+    let is = |key, value| {
+        let label = labels.and_then(|labels| labels.get(key));
+        label.map(String::as_str) == Some(value)
+    };
+    is(write::MANAGED_BY, write::MANAGER) && is(NAME_LABEL, &pass.key.name)
+}
+
+/// Adopts an object: this one becomes its controller.
+pub(super) async fn adopt<K>(pass: &Pass<'_>, name: &str, uid: &str) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let references = json!([pass.owner().reference()]);
+    set_owners::<K>(pass, "adopt an orphan", name, uid, references).await
+}
+
+/// Releases a pod: the object is no longer its controller.
+pub(super) async fn release(pass: &Pass<'_>, name: &str, uid: &str) -> Result<(), Error> {
+    let references = json!([{"$patch": "delete", "uid": pass.object.uid}]);
+    set_owners::<WatchedPod>(pass, "release a pod", name, uid, references).await
+}
+
+/// Releases a pod of this object that the watch does not show because it lacks our labels.
+/// Returns whether it is one.
+pub(super) async fn release_unlabelled(
+    pass: &Pass<'_>,
+    metadata: &ObjectMeta,
+) -> Result<bool, Error> {
+    if is_shown(pass, metadata) {
+        return Ok(false);
+    }
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let uid = metadata.uid.as_deref().unwrap_or_default();
+    release(pass, name, uid).await?;
+    Ok(true)
+}
+
+/// Changes the owner references of that object. A strategic merge leaves those of others alone; the
+/// UID is a precondition, so that a namesake is not changed.
+async fn set_owners<K>(
+    pass: &Pass<'_>,
+    step: &'static str,
+    name: &str,
+    uid: &str,
+    references: Value,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
+{
+    let patch = json!({"metadata": {"uid": uid, "ownerReferences": references}});
+    let params = write::patch_params();
+    let api = pass.api::<K>();
+    let patch = Patch::Strategic(&patch);
+    let request = api.patch_metadata(name, &params, &patch);
+    done_or_gone(call(step, pass.key, request).await.map(drop))
+}

@@ -1,0 +1,100 @@
+//! What the watches have shown: the caches, and the questions that a reconcile asks of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::object::ObjectView;
+use super::observe::node::NodeView;
+use super::observe::pod::PodView;
+use super::revision::RevisionView;
+use my_operator_runtime::reconcile::Key;
+use my_operator_runtime::reconcile::cache::{Cache, Source};
+
+pub(crate) struct Caches {
+    pub(crate) objects: Arc<Cache<ObjectView>>,
+    pub(crate) nodes: Arc<Cache<NodeView>>,
+    pub(crate) pods: Arc<Cache<PodView>>,
+    pub(crate) revisions: Arc<Cache<RevisionView>>,
+}
+
+/// Index key of pods and revisions by their owner: its UID, or an orphan's owner name.
+fn of_owner(name: &str, uid: &str) -> String {
+    if uid.is_empty() {
+        format!("orphan/{name}")
+    } else {
+        uid.to_owned()
+    }
+}
+
+/// Index key of the pods of a node.
+fn on_node(node: &str) -> String {
+    format!("node/{node}")
+}
+
+impl Caches {
+    /// Empty caches for watches in that many namespaces.
+    pub(crate) fn new(scopes: usize) -> Self {
+        Self {
+            objects: Arc::new(Cache::new(scopes, |_| Vec::new())),
+            nodes: Arc::new(Cache::new(1, |_| Vec::new())),
+            pods: Arc::new(Cache::new(scopes, |pod: &PodView| {
+                vec![of_owner(&pod.owner, &pod.owner_uid), on_node(&pod.node)]
+            })),
+            revisions: Arc::new(Cache::new(scopes, |revision: &RevisionView| {
+                vec![of_owner(&revision.owner, &revision.owner_uid)]
+            })),
+        }
+    }
+
+    pub(crate) fn sources(&self) -> [&dyn Source; 4] {
+        [&*self.objects, &*self.nodes, &*self.pods, &*self.revisions]
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<Arc<NodeView>> {
+        self.nodes.get(&Key::new("", name))
+    }
+
+    /// The names of all nodes, and of those with pods of an object.
+    pub(crate) fn every_node(&self, key: &Key, uid: &str) -> BTreeSet<Box<str>> {
+        let nodes = self.nodes.all();
+        let mut names: BTreeSet<Box<str>> = nodes.iter().map(|n| n.name.as_str().into()).collect();
+        for uid in [uid, ""] {
+            let pods = self.pods.find(&of_owner(&key.name, uid));
+            names.extend(pods.iter().map(|pod| Box::from(pod.node.as_str())));
+        }
+        names
+    }
+
+    /// An object's pods on a node, and those that it might adopt.
+    pub(crate) fn pods_on(&self, node: &str, key: &Key, uid: &str) -> Vec<Arc<PodView>> {
+        let is_ours = |pod_key: &Key, pod: &PodView| {
+            pod.owner_uid == uid
+                || (pod.is_orphan()
+                    && *pod.owner == *key.name
+                    && pod_key.namespace == key.namespace)
+        };
+        let pods = self.pods.find_with_keys(&on_node(node)).into_iter();
+        pods.filter(|(pod_key, pod)| is_ours(pod_key, pod))
+            .map(|(_, pod)| pod)
+            .collect()
+    }
+
+    /// The pods of all objects on a node.
+    pub(crate) fn every_pod_on(&self, node: &str) -> Vec<Arc<PodView>> {
+        self.pods.find(&on_node(node))
+    }
+
+    /// The revisions that an object controls.
+    pub(crate) fn revisions_of(&self, uid: &str) -> Vec<Arc<RevisionView>> {
+        self.revisions.find(uid)
+    }
+
+    /// The revisions without a controller that name the object in our label.
+    pub(crate) fn orphaned_revisions(&self, key: &Key) -> Vec<Arc<RevisionView>> {
+        let orphans = self.revisions.find_with_keys(&of_owner(&key.name, ""));
+        let orphans = orphans
+            .into_iter()
+            .filter(|(orphan, _)| orphan.namespace == key.namespace);
+        orphans.map(|(_, revision)| revision).collect()
+    }
+}

@@ -1,0 +1,302 @@
+//! The I/O edge: which objects are watched, and which one a change requeues. [`reconcile`] is one
+//! pass over an object.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use kube::Api;
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+
+use super::caches::Caches;
+use super::crd::RawMyDaemonSet;
+use super::decide::placement::{Eligibility, Placement};
+use super::memory::Memory;
+use super::metrics::Metrics;
+use super::names::NAME_LABEL;
+use super::object::ObjectView;
+use super::observe::node::{NodeView, WatchedNode};
+use super::observe::pod::{PodView, WatchedPod};
+use super::revision::{RevisionView, WatchedRevision};
+use my_operator_runtime::reconcile::cache::{CacheEvent, run_watch};
+use my_operator_runtime::reconcile::queue::Queue;
+use my_operator_runtime::reconcile::watch::Selection;
+use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
+use my_operator_runtime::reconcile::write_cache::WriteCache;
+use my_operator_runtime::reconcile::{Action, Context, Error, Key, Reconciler, runner};
+
+mod plan;
+mod reconcile;
+mod scope;
+mod write_status;
+
+use reconcile::Reconcile;
+use scope::{Scope, WrittenStatus};
+
+/// The name of this controller in logs and metrics.
+const NAME: &str = "mydaemonset";
+/// Page size of a list.
+const PAGE: u32 = 100;
+
+struct Controller {
+    context: Context,
+    /// How long a node may be `NotReady` before roll-outs no longer wait for it.
+    node_not_ready_grace: TimeDelta,
+    queue: Arc<Queue>,
+    caches: Caches,
+    memories: Mutex<HashMap<Key, Arc<Mutex<Memory>>>>,
+    /// The last written statuses.
+    statuses: WriteCache<WrittenStatus>,
+    metrics: Metrics,
+}
+
+/// Runs the reconciler until the context is cancelled.
+///
+/// # Errors
+/// When a watch or a worker dies, which is a bug.
+pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> anyhow::Result<()> {
+    let objects = context.apis::<RawMyDaemonSet>();
+    let this = Arc::new(Controller {
+        context: context.clone(),
+        node_not_ready_grace,
+        queue: context.queue(NAME),
+        caches: Caches::new(objects.len()),
+        memories: Mutex::default(),
+        statuses: WriteCache::default(),
+        metrics: context.register(Metrics::new),
+    });
+    let mut watches = JoinSet::new();
+    for api in objects {
+        watches.spawn(this.clone().watch_objects(api));
+    }
+    for api in context.apis() {
+        watches.spawn(this.clone().watch_pods(api));
+    }
+    for api in context.apis() {
+        watches.spawn(this.clone().watch_revisions(api));
+    }
+    watches.spawn(this.clone().watch_nodes());
+    let sources = this.caches.sources();
+    let workers = runner::run(NAME, this.clone(), this.queue.clone(), &context, &sources);
+    runner::join(watches, workers).await
+}
+
+/// All objects, in small pages: nodes and pods are long texts of which little is kept.
+fn all() -> Selection {
+    Selection::default().page(PAGE)
+}
+
+/// The pods and revisions that this operator created.
+fn ours() -> Selection {
+    all().labels(&format!("{MANAGED_BY}={MANAGER},{NAME_LABEL}"))
+}
+
+impl Controller {
+    async fn watch_objects(self: Arc<Self>, api: Api<RawMyDaemonSet>) {
+        let (cache, health) = (self.caches.objects.clone(), self.context.watch_health());
+        let clock = self.context.clock.clone();
+        let view = |object| ObjectView::from_object(object, clock());
+        let on_event = |event: &CacheEvent<'_, ObjectView>| event.enqueue(&self.queue);
+        run_watch(api, all(), cache, health, view, on_event).await;
+    }
+
+    async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
+        let (cache, health) = (self.caches.pods.clone(), self.context.watch_health());
+        let clock = self.context.clock.clone();
+        let view = |pod: WatchedPod| {
+            let before = self.caches.pods.get(&Key::of(&pod.metadata));
+            PodView::from_watched(pod, clock()).after(before.as_deref())
+        };
+        let on_event = |event: &CacheEvent<'_, PodView>| self.on_pod_event(event);
+        run_watch(api, ours(), cache, health, view, on_event).await;
+    }
+
+    async fn watch_revisions(self: Arc<Self>, api: Api<WatchedRevision>) {
+        let (cache, health) = (self.caches.revisions.clone(), self.context.watch_health());
+        let on_event = |event: &CacheEvent<'_, RevisionView>| self.on_revision_event(event);
+        let view = RevisionView::from_watched;
+        run_watch(api, ours(), cache, health, view, on_event).await;
+    }
+
+    async fn watch_nodes(self: Arc<Self>) {
+        let api = Api::<WatchedNode>::all(self.context.client.clone());
+        let (cache, health) = (self.caches.nodes.clone(), self.context.watch_health());
+        let clock = self.context.clock.clone();
+        let view = |node| {
+            let now = clock();
+            let node = NodeView::from_watched(node, now);
+            let before = self.caches.node(&node.name);
+            node.after(before.as_deref(), now)
+        };
+        let on_event = |event: &CacheEvent<'_, NodeView>| self.on_node_event(event);
+        run_watch(api, all(), cache, health, view, on_event).await;
+    }
+
+    fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
+        if event.old == event.new {
+            return;
+        }
+        // A pod that changed hands concerns both owners.
+        let mut owners: Vec<&PodView> = [event.new, event.old]
+            .into_iter()
+            .flatten()
+            .filter(|pod| !pod.owner.is_empty())
+            .collect();
+        owners.dedup_by(|a, b| (&a.owner, &a.node) == (&b.owner, &b.node));
+        for pod in owners {
+            let key = Key::new(&event.key.namespace, &pod.owner);
+            self.remember(&key, |memory| {
+                memory.pod_seen(pod);
+                if event.new.is_none() {
+                    memory.pod_gone(pod);
+                }
+            });
+            self.queue.add(key);
+        }
+    }
+
+    fn on_revision_event(&self, event: &CacheEvent<'_, RevisionView>) {
+        if event.old == event.new {
+            return;
+        }
+        let Some(revision) = event.new.or(event.old) else {
+            return;
+        };
+        let key = Key::new(&event.key.namespace, &revision.owner);
+        if event.new.is_none() {
+            // Otherwise a revision that a user deletes would count as stored.
+            self.remember(&key, |memory| memory.stored.forget());
+        }
+        self.queue.add(key);
+    }
+
+    /// A node's heartbeat does not change its view, and most changes of a node concern few objects.
+    fn on_node_event(&self, event: &CacheEvent<'_, NodeView>) {
+        if event.old == event.new {
+            return;
+        }
+        // An existing pod may be of a revision with another placement.
+        let pods = self.caches.every_pod_on(&event.key.name);
+        let owners: HashSet<&str> = pods.iter().map(|pod| pod.owner_uid.as_str()).collect();
+        for key in self.caches.objects.keys() {
+            let Some(object) = self.caches.objects.get(&key) else {
+                continue;
+            };
+            self.remember(&key, |memory| memory.nodes.touch(&event.key.name));
+            if let Ok(spec) = &object.parsed
+                && (owners.contains(object.uid.as_str())
+                    || concerns(&spec.placement, event.old, event.new))
+            {
+                self.queue.add(key);
+            }
+        }
+    }
+
+    fn memory(&self, key: &Key) -> Arc<Mutex<Memory>> {
+        let mut memories = self.memories.lock();
+        match memories.get(key) {
+            Some(memory) => memory.clone(),
+            None => memories.entry(key.clone()).or_default().clone(),
+        }
+    }
+
+    fn remember(&self, key: &Key, change: impl FnOnce(&mut Memory)) {
+        let memory = self.memory(key);
+        let mut memory = memory.lock();
+        change(&mut memory);
+    }
+
+    fn forget(&self, key: &Key) {
+        let mut memories = self.memories.lock();
+        memories.remove(key);
+        self.statuses.forget(key);
+        self.metrics.forget(key);
+    }
+}
+
+/// Whether a change of a node can change what is decided for pods of that placement.
+fn concerns(placement: &Placement, old: Option<&NodeView>, new: Option<&NodeView>) -> bool {
+    let eligibility = |node: Option<&NodeView>| node.map(|node| placement.eligibility(node));
+    let relevant =
+        |node: Option<&NodeView>| node.map(|node| (node.uid.clone(), node.not_ready_since));
+    eligibility(old) != eligibility(new)
+        || (eligibility(new) != Some(Eligibility::Leave) && relevant(old) != relevant(new))
+}
+
+impl Reconciler for Controller {
+    async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
+        let Some(object) = self.caches.objects.get(key) else {
+            self.forget(key);
+            return Ok(Action::default());
+        };
+        if object.deleting {
+            // The garbage collector deletes or orphans its pods and revisions by their owner references.
+            return Ok(Action::default());
+        }
+        let memory = self.memory(key);
+        memory.lock().begin(&object.uid);
+        let scope = Scope {
+            context: &self.context,
+            node_not_ready_grace: self.node_not_ready_grace,
+            caches: &self.caches,
+            statuses: &self.statuses,
+            metrics: &self.metrics,
+            key,
+            object: &object,
+            memory: &memory,
+            now,
+        };
+        Reconcile::new(scope).run().await
+    }
+}
+
+#[cfg(test)]
+mod simulated;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::mydaemonset::observe::node::Taint;
+
+    #[test]
+    fn a_node_change_requeues_objects_whose_pods_it_can_affect() {
+        let template = |spec| crate::kinds::shared::template::PodTemplate(json!({"spec": spec}));
+        let elsewhere =
+            Placement::from_template(Some(&template(json!({"nodeSelector": {"a": "b"}}))));
+        let anywhere = Placement::from_template(None);
+        let node = NodeView {
+            uid: "u".into(),
+            ..NodeView::default()
+        };
+        let silent = NodeView {
+            not_ready_since: Some(DateTime::UNIX_EPOCH),
+            ..node.clone()
+        };
+        let labelled = NodeView {
+            labels: [("x".into(), "y".into())].into(),
+            ..node.clone()
+        };
+        let tainted = NodeView {
+            taints: [Taint {
+                key: "k".into(),
+                effect: "NoExecute".into(),
+                ..Taint::default()
+            }]
+            .into(),
+            ..node.clone()
+        };
+        let changed = |placement: &Placement, new| concerns(placement, Some(&node), new);
+        assert!(changed(&anywhere, Some(&silent)));
+        assert!(changed(&anywhere, Some(&tainted)));
+        assert!(changed(&anywhere, None));
+        assert!(!changed(&anywhere, Some(&labelled)));
+        assert!(concerns(&anywhere, None, Some(&node)));
+        for new in [&silent, &labelled, &tainted] {
+            assert!(!changed(&elsewhere, Some(new)));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Brings what is observed and what is remembered to the decision.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
+use crate::kinds::mydaemonset::decide::decision::Decision;
+use crate::kinds::mydaemonset::decide::input::{Known, Revisions, RolloutInput};
+use crate::kinds::mydaemonset::decide::placement::Eligibility;
+use crate::kinds::mydaemonset::decide::rollout::RolloutState;
+use crate::kinds::mydaemonset::memory::Memory;
+use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::mydaemonset::revision::RevisionView;
+use crate::kinds::mydaemonset::status::is_auto_paused;
+
+/// What to do, and what else follows from the same observations.
+pub(super) struct Plan {
+    pub(super) decision: Decision,
+    /// The revision of the last roll-out that reached every node: this one, if it has done so now.
+    pub(super) current: String,
+}
+
+/// Decides what to do, from the nodes that changed since the last pass.
+pub(super) fn plan(
+    pass: &Pass<'_>,
+    revisions: &[Arc<RevisionView>],
+    before: &MyDaemonSetStatus,
+) -> Plan {
+    let spec = pass.spec;
+    let update = spec.hash.as_str();
+    let known = known(revisions);
+    let mut memory = pass.memory();
+    let (mut state, changed) = take_state(pass, &mut memory);
+    let idle = put_changed(pass, &mut memory, &mut state, changed);
+    let current = current_revision(before, &state, &known, update);
+    let newest = revisions.iter().find(|r| r.hash == update);
+    let decision = state.decide(&RolloutInput {
+        placement: &spec.placement,
+        strategy: spec.strategy,
+        revisions: Revisions {
+            update,
+            update_since: newest.map(|r| r.since).unwrap_or_default(),
+            current: &current,
+            known: &known,
+        },
+        grace: pass.node_not_ready_grace,
+        failures: memory.backoffs.turn(),
+        validated: memory.acceptance.allows_deletions(update),
+        auto_paused: is_auto_paused(before, update),
+        resumed: pass.object.resume.as_deref() == Some(update),
+        now: pass.now,
+    });
+    memory.rollout = Some(state);
+    // Where nothing is held, no node gets its own revision again. Without this, it would be
+    // remembered as long as the node exists.
+    let strategy = &spec.strategy;
+    if !strategy.paused && strategy.partition == 0 && !decision.observed.auto_paused {
+        for node in idle {
+            memory.nodes.forget_last(&node);
+        }
+    }
+    let current = if decision.observed.complete {
+        update.to_owned()
+    } else {
+        current
+    };
+    Plan { decision, current }
+}
+
+fn known(revisions: &[Arc<RevisionView>]) -> BTreeMap<&str, Known> {
+    let known = revisions.iter().map(|revision| {
+        let known = Known {
+            number: revision.number,
+            placement: revision.placement.clone(),
+        };
+        (revision.hash.as_str(), known)
+    });
+    known.collect()
+}
+
+/// The verdicts of the last decision, and the nodes that changed since. For another revision all
+/// nodes count as changed: its placement may concern others.
+fn take_state(pass: &Pass<'_>, memory: &mut Memory) -> (RolloutState, BTreeSet<Box<str>>) {
+    let changed = memory.take_changed(pass.now);
+    match memory.rollout.take() {
+        Some(state) if state.is_for(&pass.spec.hash) => (state, changed),
+        former => {
+            let every_node = pass.caches.every_node(pass.key, &pass.object.uid);
+            (RolloutState::new(&pass.spec.hash, former), every_node)
+        }
+    }
+}
+
+/// Puts the changed nodes with their pods into the state. Returns those that have no pod and must
+/// not have one by the current spec.
+fn put_changed(
+    pass: &Pass<'_>,
+    memory: &mut Memory,
+    state: &mut RolloutState,
+    changed: BTreeSet<Box<str>>,
+) -> Vec<Box<str>> {
+    let mut idle = Vec::new();
+    let nodes = &mut memory.nodes;
+    // Pods without a node belong to the scheduler: ours are created with one, but a backup may
+    // restore a copy without it.
+    for name in changed.into_iter().filter(|name| !name.is_empty()) {
+        let node = pass.caches.node(&name);
+        let pods = nodes.overlay(&pass.object.uid, &name, pass.pods_on(&name));
+        if node.is_none() && pods.is_empty() {
+            nodes.forget_node(&name);
+        }
+        nodes.forget_last_where_one_runs(&name, &pods);
+        let is_gone = node.is_none() && !pods.is_empty();
+        let gone_since = nodes.gone_since(&name, is_gone, pass.now);
+        let placement = &pass.spec.placement;
+        let may_run = node
+            .as_deref()
+            .is_some_and(|node| placement.eligibility(node) != Eligibility::Leave);
+        if pods.is_empty() && !may_run {
+            idle.push(name.clone());
+        }
+        let last = nodes.last(&name).cloned();
+        state.put(&name, node, pods, last, gone_since);
+    }
+    idle
+}
+
+/// The revision of the last roll-out that reached every node.
+fn current_revision(
+    before: &MyDaemonSetStatus,
+    state: &RolloutState,
+    known: &BTreeMap<&str, Known>,
+    update: &str,
+) -> String {
+    // An object without a status may have adopted pods.
+    let adopted = || {
+        let others = state.revisions().filter(|hash| *hash != update);
+        others.max_by_key(|hash| known.get(hash).map(|known| known.number))
+    };
+    let current = before.current_revision.as_deref().or_else(adopted);
+    current.unwrap_or(update).to_owned()
+}

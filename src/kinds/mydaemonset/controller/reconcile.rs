@@ -1,0 +1,233 @@
+//! One reconcile pass over one object: observe, decide, act, report.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::plan::{Plan, plan};
+use super::scope::Scope;
+use super::write_status::StatusWriter;
+use crate::kinds::mydaemonset::act;
+use crate::kinds::mydaemonset::act::outcome::Outcome;
+use crate::kinds::mydaemonset::act::revisions::{Ensured, ensure_revision, prune_revisions};
+use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
+use crate::kinds::mydaemonset::decide::decision::DeleteReason;
+use crate::kinds::mydaemonset::memory::event_tally::{created_text, deleted_text};
+use crate::kinds::mydaemonset::object::ParsedSpec;
+use crate::kinds::mydaemonset::pass::Pass;
+use crate::kinds::mydaemonset::status::{self, StatusInput};
+use my_operator_admission::faults::Fault;
+use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+use my_operator_runtime::reconcile::{Action, Error};
+
+/// Retry interval while a foreign object blocks a name.
+const CONFLICT_PAUSE: TimeDelta = TimeDelta::seconds(10);
+
+/// One pass over one object.
+pub(super) struct Reconcile<'a> {
+    scope: Scope<'a>,
+    status: StatusWriter<'a>,
+}
+
+impl<'a> Reconcile<'a> {
+    pub(super) fn new(scope: Scope<'a>) -> Self {
+        Self {
+            scope,
+            status: StatusWriter::new(scope),
+        }
+    }
+
+    /// Runs the pass.
+    pub(super) async fn run(&self) -> Result<Action, Error> {
+        if self.status.is_behind() {
+            return Ok(self.retry_later());
+        }
+        match &self.scope.object.parsed {
+            Ok(spec) => self.reconcile(spec).await,
+            Err(faults) => self.reject(faults).await,
+        }
+    }
+
+    /// Brings the cluster closer to a valid spec.
+    async fn reconcile(&self, spec: &'a ParsedSpec) -> Result<Action, Error> {
+        let pass = self.pass(spec);
+        let mut outcome = Outcome::default();
+        let revisions = match ensure_revision(&pass, &mut outcome).await? {
+            Ensured::Known(revisions) => revisions,
+            Ensured::Conflict(reason) => return self.report_conflict(&reason).await,
+            Ensured::Waiting(revision) => return self.report_wait(&revision).await,
+        };
+        // What is still in doubt counts in the decision, so it is asked about before.
+        act::doubts::resolve_doubts(&pass, &mut outcome).await;
+        let before = self.status.before();
+        let plan = plan(&pass, &revisions, before);
+        act::carry_out(&pass, &revisions, &plan.decision, &mut outcome).await;
+        // After the pods: a revision is in use once a pod of it is about to be created.
+        prune_revisions(&pass, &revisions, &plan.current, &mut outcome).await;
+        let after = self.next_status(spec, &plan, before);
+        self.scope.metrics.status(self.scope.key, &after);
+        // Events say what was done even if the status cannot be written.
+        let written = self.write_status(&plan, &after).await;
+        let status_not_before = written.as_ref().ok().copied().flatten();
+        let action = self.finish(&plan, outcome, status_not_before);
+        written.and(action)
+    }
+
+    fn pass(&self, spec: &'a ParsedSpec) -> Pass<'a> {
+        let scope = self.scope;
+        Pass {
+            context: scope.context,
+            node_not_ready_grace: scope.node_not_ready_grace,
+            caches: scope.caches,
+            key: scope.key,
+            object: scope.object,
+            spec,
+            now: scope.now,
+            memory: scope.memory,
+        }
+    }
+
+    fn next_status(
+        &self,
+        spec: &ParsedSpec,
+        plan: &Plan,
+        before: &MyDaemonSetStatus,
+    ) -> MyDaemonSetStatus {
+        let refusal = self.scope.memory.lock().backoffs.reported().cloned();
+        status::next(&StatusInput {
+            previous: before,
+            generation: self.scope.object.generation,
+            observed: &plan.decision.observed,
+            strategy: spec.strategy,
+            update: &spec.hash,
+            current: &plan.current,
+            refusal: refusal.as_ref(),
+            now: self.scope.now,
+        })
+    }
+
+    /// Writes the status if it changed. A change of mere numbers may have to wait: returns until when.
+    async fn write_status(
+        &self,
+        plan: &Plan,
+        after: &MyDaemonSetStatus,
+    ) -> Result<Option<DateTime<Utc>>, Error> {
+        let before = self.status.before();
+        let pods = plan.decision.observed.desired;
+        let not_before = self
+            .scope
+            .memory
+            .lock()
+            .status
+            .numbers_not_before(pods, self.scope.now);
+        if not_before.is_some() && before != after && !status::is_pressing(before, after) {
+            return Ok(not_before);
+        }
+        self.status.write(after).await
+    }
+
+    /// Reports an invalid spec, and does nothing else.
+    async fn reject(&self, faults: &[Fault]) -> Result<Action, Error> {
+        let generation = self.scope.object.generation;
+        let after = status::rejected(self.status.before(), generation, faults, self.scope.now);
+        Ok(Action {
+            requeue_at: self.status.write(&after).await?,
+            did: None,
+        })
+    }
+
+    /// Reports that the revision of the current spec cannot be stored, and does nothing else.
+    async fn report_conflict(&self, reason: &str) -> Result<Action, Error> {
+        let generation = self.scope.object.generation;
+        let after = status::conflicting(self.status.before(), generation, reason, self.scope.now);
+        self.status.write(&after).await?;
+        Ok(self.retry_later())
+    }
+
+    /// Reports that the current revision waits for the deletion of one with the same name, which the watch delivers.
+    async fn report_wait(&self, revision: &str) -> Result<Action, Error> {
+        let generation = self.scope.object.generation;
+        let after = status::waiting(self.status.before(), generation, revision, self.scope.now);
+        self.status.write(&after).await?;
+        Ok(self.retry_later())
+    }
+
+    fn retry_later(&self) -> Action {
+        Action {
+            requeue_at: Some(self.scope.now + CONFLICT_PAUSE),
+            did: None,
+        }
+    }
+
+    /// Publishes what was done, and returns when to reconcile again.
+    fn finish(
+        &self,
+        plan: &Plan,
+        outcome: Outcome,
+        status_not_before: Option<DateTime<Utc>>,
+    ) -> Result<Action, Error> {
+        let next_note = self.publish_notes(&outcome);
+        let did = summary(&outcome);
+        if let Some(error) = outcome.error {
+            return Err(error);
+        }
+        let memory = self.scope.memory.lock();
+        let requeue_at = [
+            plan.decision.next,
+            next_note,
+            memory.nodes.next_check(),
+            memory.backoffs.next_end(self.scope.now),
+            outcome.more.then_some(self.scope.now),
+            status_not_before,
+        ];
+        Ok(Action {
+            requeue_at: requeue_at.into_iter().flatten().min(),
+            did,
+        })
+    }
+
+    /// Counts created and deleted pods, and publishes the Events that are due. Returns when more are.
+    fn publish_notes(&self, outcome: &Outcome) -> Option<DateTime<Utc>> {
+        let deleted = outcome.deleted.iter();
+        let failed = deleted.filter(|reason| **reason == DeleteReason::Failed);
+        self.scope.metrics.pods_failed(failed.count());
+        let notes = {
+            let tally = &mut self.scope.memory.lock().tally;
+            tally.count(outcome.created, outcome.deleted.iter().copied());
+            tally.take_due(self.scope.now)
+        };
+        for (note, reason, action) in [
+            (notes.created, "PodsCreated", "CreatePods"),
+            (notes.deleted, "PodsDeleted", "DeletePods"),
+        ] {
+            if let Some(note) = note {
+                self.scope.publish(NewEvent {
+                    severity: Severity::Normal,
+                    reason,
+                    action,
+                    note,
+                });
+            }
+        }
+        notes.next
+    }
+}
+
+/// What was done, for the log.
+fn summary(outcome: &Outcome) -> Option<String> {
+    let mut deletions = BTreeMap::new();
+    for reason in &outcome.deleted {
+        *deletions.entry(*reason).or_default() += 1;
+    }
+    let claimed =
+        (outcome.claimed > 0).then(|| format!("changed the owner of {}", outcome.claimed));
+    let did: Vec<String> = [
+        claimed,
+        created_text(outcome.created),
+        deleted_text(&deletions),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    (!did.is_empty()).then(|| did.join(", "))
+}

@@ -1,0 +1,139 @@
+//! Writes the status, with the Events and metrics of its change.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use kube::Api;
+use kube::api::Patch;
+use serde_json::json;
+
+use super::scope::{Scope, WrittenStatus};
+use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
+use crate::kinds::mydaemonset::status::{self, is_auto_paused};
+use my_operator_runtime::reconcile::{Error, call, if_there, write};
+
+/// Writes the status of one pass.
+pub(super) struct StatusWriter<'a> {
+    scope: Scope<'a>,
+    before: Arc<WrittenStatus>,
+}
+
+impl<'a> StatusWriter<'a> {
+    pub(super) fn new(scope: Scope<'a>) -> Self {
+        let cached = Arc::new(WrittenStatus {
+            status: scope.object.status.clone(),
+            version: scope.object.version.clone(),
+        });
+        // The last one written, as long as the watch has not shown it.
+        let newer = scope
+            .statuses
+            .newer(scope.key, Some(cached.clone()), WrittenStatus::version);
+        Self {
+            scope,
+            before: newer.unwrap_or(cached),
+        }
+    }
+
+    /// The status before the pass.
+    pub(super) fn before(&self) -> &MyDaemonSetStatus {
+        &self.before.status
+    }
+
+    /// Whether the cache shows an older spec than the last status did: the watch has just restarted
+    /// at an API server that lags. A status for the older spec, written with the version of that
+    /// status, would replace it.
+    pub(super) fn is_behind(&self) -> bool {
+        let object = self.scope.object;
+        self.before.version != object.version
+            && self.before.status.observed_generation > object.generation
+    }
+
+    /// Writes the status if it changed, and publishes the Events of the change. Returns when it may
+    /// be written, if not now.
+    pub(super) async fn write(
+        &self,
+        after: &MyDaemonSetStatus,
+    ) -> Result<Option<DateTime<Utc>>, Error> {
+        let Scope { object, now, .. } = self.scope;
+        if self.before.status == *after {
+            return Ok(None);
+        }
+        let generation = object.generation;
+        let not_before = self.scope.memory.lock().status.not_before(generation, now);
+        if not_before.is_some() {
+            return Ok(not_before);
+        }
+        let Some(version) = self.patch(after).await? else {
+            // A deleted object needs no status.
+            return Ok(None);
+        };
+        self.remember(after, &version);
+        self.count(after);
+        for event in status::events(&self.before.status, after) {
+            self.scope.publish(event);
+        }
+        Ok(None)
+    }
+
+    /// Patches the status. Returns the object's version since, or `None` if the object is gone.
+    ///
+    /// Not by `write::status`, which replaces the whole status: a merge patch keeps fields that this
+    /// version does not know, and needs another permission (`patch`, not `update`). The precondition
+    /// is the same, UID and version: a status that another client wrote meanwhile is not overwritten.
+    async fn patch(&self, after: &MyDaemonSetStatus) -> Result<Option<String>, Error> {
+        let Scope {
+            context,
+            key,
+            object,
+            ..
+        } = self.scope;
+        let patch = json!({
+            "metadata": {"uid": object.uid, "resourceVersion": self.before.version},
+            "status": after,
+        });
+        let params = write::patch_params();
+        let api = Api::<RawMyDaemonSet>::namespaced(context.client.clone(), &key.namespace);
+        let patch = Patch::Merge(&patch);
+        let request = api.patch_status(&key.name, &params, &patch);
+        let written = if_there(call("write the status", key, request).await)?;
+        Ok(written.map(|object| object.metadata.resource_version.unwrap_or_default()))
+    }
+
+    /// The status counts as shown until the watch has caught up with it.
+    fn remember(&self, after: &MyDaemonSetStatus, version: &str) {
+        let Scope {
+            key, object, now, ..
+        } = self.scope;
+        let read = (&self.before.status, self.before.version.as_str());
+        let pacing = &mut self.scope.memory.lock().status;
+        pacing.wrote(object.generation, read, (after, version), now);
+        let status = after.clone();
+        let written = Arc::new(WrittenStatus {
+            status,
+            version: version.to_owned(),
+        });
+        self.scope.statuses.put(key, version, written);
+    }
+
+    /// Counts what the change of the status means.
+    fn count(&self, after: &MyDaemonSetStatus) {
+        let Scope {
+            metrics, caches, ..
+        } = self.scope;
+        let before = &self.before.status;
+        let (Some(old), Some(new)) = (&before.current_revision, &after.current_revision) else {
+            return;
+        };
+        if old != new {
+            let revisions = caches.revisions_of(&self.scope.object.uid);
+            if let Some(revision) = revisions.iter().find(|r| r.hash == *new) {
+                let lasted = self.scope.now - revision.since;
+                metrics.rollout_ended(lasted.as_seconds_f64().max(0.0));
+            }
+        }
+        let update = after.update_revision.as_deref().unwrap_or_default();
+        if is_auto_paused(after, update) && !is_auto_paused(before, update) {
+            metrics.auto_paused();
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What a decision is based on, besides the nodes and their pods.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::placement::Placement;
+use super::strategy::Strategy;
+
+/// The revisions that matter to a decision, by the hashes of their content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Revisions<'a> {
+    /// The revision of the current spec.
+    pub(crate) update: &'a str,
+    /// Since when it is the newest.
+    pub(crate) update_since: DateTime<Utc>,
+    /// The revision of the last roll-out that reached every node.
+    pub(crate) current: &'a str,
+    /// All revisions whose content is known.
+    pub(crate) known: &'a BTreeMap<&'a str, Known>,
+}
+
+/// What is known of a revision. Everything except its number follows from its hash.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Known {
+    /// Its number in the history: the newest has the highest.
+    pub(crate) number: i64,
+    /// Which nodes its pods belong on.
+    pub(crate) placement: Arc<Placement>,
+}
+
+/// The last pod of a node that has none now, as far as it is remembered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    /// The hash of the pod's revision.
+    pub(crate) revision: String,
+    /// How many pods of this revision have failed there in a row.
+    pub(crate) attempt: u32,
+    /// The operator deleted the pod because a newer revision excludes the node: while the roll-out
+    /// is held, the node does not get it again.
+    pub(crate) excluded: bool,
+}
+
+/// Input of a decision, besides the nodes and their pods.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RolloutInput<'a> {
+    /// Which nodes a pod of the current spec belongs on.
+    pub(crate) placement: &'a Placement,
+    pub(crate) strategy: Strategy,
+    pub(crate) revisions: Revisions<'a>,
+    /// A node that has been `NotReady` for this long is left out of the limits of a roll-out, which
+    /// otherwise would never end (kubernetes/kubernetes#117658).
+    pub(crate) grace: TimeDelta,
+    /// How many reconciles in a row ended with something that could not be done.
+    pub(crate) failures: usize,
+    /// Whether the API server is known to accept a pod of the newest revision.
+    pub(crate) validated: bool,
+    /// Whether this roll-out was stopped because of failing nodes.
+    pub(crate) auto_paused: bool,
+    /// Whether a user resumed this roll-out in spite of failing nodes.
+    pub(crate) resumed: bool,
+    pub(crate) now: DateTime<Utc>,
+}

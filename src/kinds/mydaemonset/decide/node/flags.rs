@@ -1,0 +1,105 @@
+//! The verdict on a node, as flags that can be counted.
+
+use chrono::{DateTime, Utc};
+
+/// Flags of a node. The nodes with one of the first flags are named or acted on; for the others
+/// only the number matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeFlag {
+    /// It has something to do regardless of the limits.
+    Acting,
+    /// Its old pod may be deleted within the limit.
+    Replaceable,
+    /// It may get the new pod next to the old one within the limit.
+    Surgeable,
+    /// The newest revision excludes it: its pod may be deleted within the limit.
+    Removable,
+    /// It is still to get the newest revision, or to lose its pod to it. The last of these by name are the partition.
+    Behind,
+    /// It should serve and does not, whether or not the limit counts it.
+    Dark,
+    /// It should have an available pod of the newest revision, and the roll-out does not wait for it.
+    LeftOut,
+    /// It should have an available pod and has none.
+    Unavailable,
+    /// Its pod is failing.
+    Failing,
+    /// It failed soon after it got the newest revision.
+    FailedCanary,
+    /// The roll-out waits for it: it has begun there and is incomplete.
+    Waiting,
+    /// It should have a pod.
+    Desired,
+    /// A percentage refers to these nodes. Does not depend on what is held, so that a limit that
+    /// holds nodes does not depend on itself.
+    Base,
+    /// It should have a pod and has one.
+    Current,
+    /// It has a pod and should have none.
+    Misscheduled,
+    /// Its pod is ready.
+    Ready,
+    /// Its pod is of the newest revision.
+    Updated,
+    /// Its pod has been ready for `minReadySeconds`.
+    Available,
+    /// It is reachable and has no available pod of the newest revision, or an old one next to it.
+    Incomplete,
+    /// It is reachable and has an available pod of the newest revision and no other.
+    Done,
+    /// It should have an available pod of the newest revision and no other, and does not, reachable or not.
+    Left,
+    /// It only has a pod of an older revision.
+    Outdated,
+    /// The same, and the roll-out does not touch it.
+    HeldBack,
+    /// The limit of the roll-out counts it as unavailable.
+    Unserved,
+    /// It has an old pod, and a new one that is not available yet.
+    Surging,
+    /// It has an old pod that the newest revision excludes by its node selector.
+    ExcludedBySelector,
+    /// The same by its node affinity.
+    ExcludedByAffinity,
+    /// The same by a taint that it does not tolerate.
+    ExcludedByTaint,
+}
+
+impl NodeFlag {
+    /// How many flags there are.
+    pub(crate) const COUNT: usize = Self::ExcludedByTaint as usize + 1;
+    /// How many of them have their nodes named.
+    pub(crate) const NAMED: usize = Self::Waiting as usize + 1;
+}
+
+/// A set of flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeFlags(u32);
+
+impl NodeFlags {
+    pub(crate) fn set(&mut self, flag: NodeFlag, holds: bool) {
+        self.0 |= u32::from(holds) << flag as u32;
+    }
+
+    pub(crate) fn has(self, flag: NodeFlag) -> bool {
+        self.has_nth(flag as usize)
+    }
+
+    pub(crate) fn has_nth(self, nth: usize) -> bool {
+        self.0 >> nth & 1 == 1
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+/// The verdict on a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Verdict {
+    pub(crate) flags: NodeFlags,
+    /// What is wrong with its pod.
+    pub(crate) trouble: Option<Box<str>>,
+    /// When the verdict expires by time alone.
+    pub(crate) until: Option<DateTime<Utc>>,
+}

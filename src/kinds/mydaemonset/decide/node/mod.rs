@@ -1,0 +1,392 @@
+//! One node by itself: its pods, sorted by what can be done with them, and which revision it is to
+//! have. [`plan`] says what it needs whatever happens on the others, [`judge`] what counts.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::decision::{Claim, Create, Delete, DeleteReason};
+use super::input::{Last, RolloutInput};
+use super::placement::{Eligibility, Obstacle};
+use crate::kinds::mydaemonset::names;
+use crate::kinds::mydaemonset::observe::node::NodeView;
+use crate::kinds::mydaemonset::observe::pod::PodView;
+
+pub(super) mod flags;
+mod judge;
+pub(super) mod plan;
+mod pods;
+
+use pods::is_available;
+
+/// For this long after a new revision came, nodes that were unserved before count within the limits.
+const UNSERVED_GRACE: TimeDelta = TimeDelta::minutes(10);
+
+/// What the roll-out as a whole means for a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stance {
+    /// A pause, an auto-pause or the partition keeps it on its revision.
+    pub(super) held: bool,
+    /// The roll-out was stopped because of failing nodes.
+    pub(super) auto_paused: bool,
+    /// It was unserved before the roll-out began, and has been ever since.
+    pub(super) was_dark: bool,
+}
+
+/// One node and the object's pods on it.
+pub(super) struct NodeState<'a> {
+    name: &'a str,
+    /// `None` if the node is gone.
+    node: Option<&'a NodeView>,
+    /// Since when the node is gone.
+    gone_since: Option<DateTime<Utc>>,
+    /// By the placement of the newest revision; for a node that keeps an older one, by the placement of that.
+    eligibility: Eligibility,
+    /// By the placement of the newest revision.
+    newest: Eligibility,
+    /// Why the newest revision removes a pod whose own revision allows it here.
+    excluded: Option<Obstacle>,
+    /// The older revision that a missing pod is created from.
+    keeps: Option<&'a str>,
+    /// See [`flags::NodeFlag::Behind`].
+    behind: bool,
+    /// The running pod of the newest revision.
+    new: Option<&'a PodView>,
+    /// The running pod of an older revision.
+    old: Option<&'a PodView>,
+    /// Running pods besides those two.
+    surplus: Vec<&'a PodView>,
+    /// Pods that have ended.
+    ended: Vec<&'a PodView>,
+    /// Pods that are being deleted.
+    leaving: Vec<&'a PodView>,
+    /// Pods that were created for another node of the same name.
+    foreign: Vec<&'a PodView>,
+    /// Pods to adopt or release.
+    claims: Vec<Claim>,
+    /// The last pod on the node.
+    last: Option<&'a Last>,
+    stance: Stance,
+    /// The node has been `NotReady` for so long that the limits leave it out.
+    lost: bool,
+    /// It was unserved before the roll-out began, long ago: as long as it is, the limits leave it out too.
+    forgiven: bool,
+}
+
+/// A node and what is on it.
+#[derive(Clone, Copy)]
+pub(super) struct OnNode<'a> {
+    pub(super) name: &'a str,
+    /// `None` if the node is gone.
+    pub(super) node: Option<&'a NodeView>,
+    /// Since when the node is gone.
+    pub(super) gone_since: Option<DateTime<Utc>>,
+    pub(super) pods: &'a [Arc<PodView>],
+    /// The last pod on the node.
+    pub(super) last: Option<&'a Last>,
+}
+
+impl<'a> NodeState<'a> {
+    pub(super) fn new(on_node: OnNode<'a>, stance: Stance, input: &RolloutInput<'a>) -> Self {
+        let OnNode {
+            name,
+            node,
+            gone_since,
+            pods,
+            last,
+        } = on_node;
+        let is_lost = node
+            .and_then(|node| node.not_ready_since)
+            .is_some_and(|since| since + input.grace <= input.now);
+        let patient_until = input.revisions.update_since + UNSERVED_GRACE;
+        let mut node_state = NodeState {
+            name,
+            node,
+            gone_since,
+            eligibility: Eligibility::Leave,
+            newest: Eligibility::Leave,
+            excluded: None,
+            keeps: None,
+            behind: false,
+            new: None,
+            old: None,
+            surplus: Vec::new(),
+            ended: Vec::new(),
+            leaving: Vec::new(),
+            foreign: Vec::new(),
+            claims: Vec::new(),
+            last,
+            stance,
+            lost: is_lost,
+            forgiven: stance.was_dark && patient_until <= input.now,
+        };
+        node_state.sort(pods.iter().map(AsRef::as_ref), input);
+        if let Some(node) = node {
+            node_state.place(node, input);
+        }
+        node_state
+    }
+
+    /// Sorts the pods by what can be done with them.
+    fn sort(&mut self, pods: impl Iterator<Item = &'a PodView>, input: &RolloutInput<'a>) {
+        let mut running: Vec<&PodView> = Vec::new();
+        for pod in pods {
+            if pod.is_released && !pod.deleting {
+                self.claims.push(Claim::release(pod));
+                continue;
+            }
+            if pod.is_orphan() {
+                if pod.deleting {
+                    continue;
+                }
+                self.claims.push(Claim::adopt(pod));
+            }
+            if pod.deleting {
+                self.leaving.push(pod);
+            } else if self.node.is_some_and(|node| is_foreign(pod, node)) {
+                self.foreign.push(pod);
+            } else if pod.ended.is_some() {
+                self.ended.push(pod);
+            } else {
+                running.push(pod);
+            }
+        }
+        // The best first: ready, then of the later revision, then the older one.
+        running.sort_by_key(|pod| {
+            let known = input.revisions.known.get(pod.revision.as_str());
+            let number = known.map(|known| known.number);
+            let rank = std::cmp::Reverse((pod.is_ready(), number));
+            (rank, pod.created, pod.name.as_str())
+        });
+        for pod in running {
+            let is_new = pod.revision == input.revisions.update;
+            let place = if is_new { &mut self.new } else { &mut self.old };
+            if place.is_none() {
+                *place = Some(pod);
+            } else {
+                self.surplus.push(pod);
+            }
+        }
+    }
+
+    /// Determines which revision the node is to have, and by whose placement it is eligible.
+    fn place(&mut self, node: &'a NodeView, input: &RolloutInput<'a>) {
+        let revisions = &input.revisions;
+        let newest = input.placement.eligibility(node);
+        let obstacle = input.placement.obstacle(node);
+        let eligibility = |revision: &str| {
+            let known = revisions.known.get(revision);
+            known.map(|known| known.placement.eligibility(node))
+        };
+        let is_old = |pod: &&PodView| pod.revision != revisions.update;
+        let mut old = self.old.iter().chain(&self.ended).chain(&self.leaving);
+        let old = old.find(|pod| is_old(pod)).map(|pod| pod.revision.as_str());
+        let has_new = self.new.is_some() || !self.ended.iter().all(is_old);
+        (self.eligibility, self.newest) = (newest, newest);
+        if let Some(old) = old {
+            // Without its revision nothing proves that the node is the reason, so the limits apply.
+            let own = eligibility(old).unwrap_or(match newest {
+                Eligibility::Leave => Eligibility::Run,
+                newest => newest,
+            });
+            self.excluded = obstacle.filter(|_| own != Eligibility::Leave);
+            let in_place = |eligibility| {
+                matches!(
+                    eligibility,
+                    Eligibility::Run | Eligibility::Down | Eligibility::Cordoned
+                )
+            };
+            let counts = in_place(newest) || in_place(own) || self.excluded.is_some();
+            self.behind = !has_new && counts;
+            let stays = self.stance.held && self.behind;
+            if self.excluded.is_some() || stays {
+                self.eligibility = own;
+            }
+            if stays && !input.strategy.on_delete {
+                self.keeps = Some(old).filter(|old| revisions.known.contains_key(old));
+            }
+        } else if !self.has_pods()
+            && let Some(kept) = self.kept(node, newest, input)
+            && eligibility(kept) == Some(Eligibility::Run)
+        {
+            self.behind = !self.joined(node, input);
+            if self.stance.held && !input.strategy.on_delete {
+                self.eligibility = Eligibility::Run;
+                self.keeps = Some(kept);
+            }
+        }
+    }
+
+    /// Whether the node joined after the newest revision came, and so never had a pod of another
+    /// one. Both times are truncated to whole seconds: if they are equal, a node that is known to
+    /// have had a pod of another revision was there before.
+    fn joined(&self, node: &NodeView, input: &RolloutInput<'_>) -> bool {
+        let since = input.revisions.update_since;
+        let had_another = |last: &Last| last.revision != input.revisions.update;
+        node.created > since || (node.created == since && !self.last.is_some_and(had_another))
+    }
+
+    /// The older revision that a node without a pod gets while it is held: the one that it had.
+    /// Under an auto-pause, a node that joins gets the previous one, since the newest was just
+    /// found bad.
+    fn kept(
+        &self,
+        node: &NodeView,
+        newest: Eligibility,
+        input: &RolloutInput<'a>,
+    ) -> Option<&'a str> {
+        let revisions = &input.revisions;
+        let joins = self.joined(node, input);
+        if joins && !(self.stance.auto_paused && newest == Eligibility::Run) {
+            return None;
+        }
+        let is_known = |hash: &&str| revisions.known.contains_key(hash);
+        let last = self.last.filter(|last| is_known(&last.revision.as_str()));
+        let kept = match last {
+            Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded),
+            // It may well have lost its pod to the newest revision.
+            None if newest == Eligibility::Leave => None,
+            None => Some(revisions.current).filter(is_known),
+        };
+        kept.filter(|kept| *kept != revisions.update)
+    }
+
+    fn has_pods(&self) -> bool {
+        self.stays() || !self.leaving.is_empty()
+    }
+
+    /// Whether there is a pod that is not being deleted.
+    fn stays(&self) -> bool {
+        self.new.is_some()
+            || self.old.is_some()
+            || !self.ended.is_empty()
+            || !self.foreign.is_empty()
+    }
+
+    /// Whether the node should have a pod. A node that takes no new pods counts while it has one.
+    fn desired(&self) -> bool {
+        self.counts(self.eligibility)
+    }
+
+    fn counts(&self, eligibility: Eligibility) -> bool {
+        match eligibility {
+            Eligibility::Run => true,
+            Eligibility::Down | Eligibility::Cordoned => self.has_pods(),
+            Eligibility::Keep | Eligibility::Leave => false,
+        }
+    }
+
+    /// Whether the roll-out may touch the node at all.
+    fn reachable(&self) -> bool {
+        matches!(self.eligibility, Eligibility::Run | Eligibility::Down)
+    }
+
+    /// Whether the limits of the roll-out count the node as served. An old pod only has to be
+    /// Ready: if its age counted, a change soon after a change would find all old pods unavailable
+    /// and replace all of them at once.
+    fn served(&self, input: &RolloutInput<'_>) -> bool {
+        self.new.is_some_and(|new| is_available(new, input))
+            || self.old.is_some_and(PodView::is_ready)
+    }
+
+    /// Whether the new pod can be created next to the old one: two at most during a surge.
+    fn is_alone(&self, input: &RolloutInput<'_>) -> bool {
+        let others = self.ended.len() + self.foreign.len() + self.surplus.len();
+        others == 0 && self.new.is_none() && !self.blocks_creation(input.revisions.update)
+    }
+
+    /// Whether a pod that is being deleted blocks the creation of another. One that has ended and
+    /// is kept by a finalizer does not, as for a `DaemonSet`; but a pod of the same revision would
+    /// have the same name.
+    fn blocks_creation(&self, revision: &str) -> bool {
+        let blocks_creation = |pod: &&PodView| pod.ended.is_none() || pod.revision == revision;
+        self.leaving.iter().any(blocks_creation)
+    }
+
+    fn running(&self) -> impl Iterator<Item = &'a PodView> {
+        [self.new, self.old].into_iter().flatten()
+    }
+
+    fn is_outdated(&self) -> bool {
+        self.desired() && self.new.is_none() && self.old.is_some()
+    }
+
+    /// Whether the newest revision is available on the node and no pod of another is left.
+    fn is_done(&self, input: &RolloutInput<'_>) -> bool {
+        let runs = |pod: &&PodView| pod.ended.is_none() && pod.revision != input.revisions.update;
+        let is_new = self.new.is_some_and(|new| is_available(new, input));
+        // Pods of another node are about to be deleted.
+        let mut going = self.leaving.iter().chain(&self.foreign);
+        is_new && self.old.is_none() && !going.any(runs)
+    }
+
+    /// Whether a new pod exists or is about to exist next to the old one.
+    fn is_surging(&self, input: &RolloutInput<'_>) -> bool {
+        let is_new = |pod: &&&PodView| pod.revision == input.revisions.update;
+        let others = self.ended.iter().chain(&self.leaving);
+        self.old.is_some() && (self.new.is_some() || others.filter(is_new).count() > 0)
+    }
+
+    /// Whether the roll-out leaves the node as it is. An excluded node only loses its pod, so a
+    /// cordon or a taint against a successor is not a reason.
+    fn is_held(&self) -> bool {
+        self.stance.held || !(self.reachable() || self.excluded.is_some())
+    }
+
+    /// Whether the roll-out leaves the old pod in place.
+    fn keeps_old(&self, input: &RolloutInput<'_>) -> bool {
+        self.is_held() || input.strategy.on_delete
+    }
+
+    /// The old pod, if the roll-out may replace it as soon as the limits allow. On a node that is
+    /// down it stays: no successor could be created.
+    fn replaceable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
+        let is_fit = self.eligibility == Eligibility::Run && self.excluded.is_none();
+        self.limited_old(input).filter(|_| is_fit)
+    }
+
+    /// The old pod, if the newest revision excludes the node and the limits decide when it goes.
+    fn removable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
+        self.limited_old(input).filter(|_| self.excluded.is_some())
+    }
+
+    fn limited_old(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
+        let old = self.old.filter(|_| self.claims.is_empty())?;
+        (!self.keeps_old(input) && !self.ignores_limits(old, input)).then_some(old)
+    }
+
+    /// Whether the old pod may be deleted regardless of the limits.
+    fn ignores_limits(&self, old: &PodView, input: &RolloutInput<'_>) -> bool {
+        // The end of a surge, including one that was paused or whose limit was removed meanwhile.
+        let outlived = self.new.is_some_and(|new| is_available(new, input));
+        let outlived = outlived && self.excluded.is_none();
+        let is_unserved = !old.is_ready() || self.lost;
+        outlived || (is_unserved && !self.keeps_old(input))
+    }
+
+    /// The deletion of the old pod that the limits allow.
+    pub(super) fn replace(&self, input: &RolloutInput<'_>) -> Option<Delete> {
+        let old = self.limited_old(input)?;
+        Some(self.delete(old, self.delete_reason()))
+    }
+
+    /// Why an old pod is deleted.
+    fn delete_reason(&self) -> DeleteReason {
+        match self.excluded {
+            Some(_) => DeleteReason::Excluded,
+            None => DeleteReason::Outdated,
+        }
+    }
+
+    /// The pod of the newest revision on this node.
+    pub(super) fn updated(&self, input: &RolloutInput<'_>) -> Create {
+        self.create(input.revisions.update)
+    }
+}
+
+/// Whether the pod was created for a node that is gone and whose name another node has now. The
+/// name of an adopted pod was built with the UID of another object, so the name alone does not say.
+fn is_foreign(pod: &PodView, node: &NodeView) -> bool {
+    let name = || names::pod_name(&node.name, &node.uid, &pod.owner_uid, &pod.revision);
+    pod.created < node.created && pod.name != name()
+}

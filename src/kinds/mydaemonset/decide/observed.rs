@@ -1,0 +1,93 @@
+//! What is observed of all nodes together, for the status.
+
+/// How many nodes a message names. The others are counted.
+const NAMED: usize = 5;
+
+/// The first of some nodes, by name, and how many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Named {
+    /// The first ones, each with its text.
+    pub(crate) first: Vec<String>,
+    /// How many there are.
+    pub(crate) count: usize,
+}
+
+impl Named {
+    /// These nodes, with `text` for each of the first.
+    pub(crate) fn new<T>(
+        nodes: impl ExactSizeIterator<Item = T>,
+        text: impl Fn(T) -> String,
+    ) -> Self {
+        let count = nodes.len();
+        let first = nodes.take(NAMED).map(text).collect();
+        Self { first, count }
+    }
+}
+
+impl std::fmt::Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.first.join(", "))?;
+        match self.count - self.first.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+/// The nodes that lose their pod to the newest revision, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Excluded {
+    /// Their labels do not match its node selector.
+    pub(crate) node_selector: usize,
+    /// They match no term of its required node affinity.
+    pub(crate) node_affinity: usize,
+    /// It does not tolerate their `NoExecute` taints.
+    pub(crate) taint: usize,
+}
+
+impl Excluded {
+    /// How many nodes there are.
+    pub(crate) fn count(&self) -> usize {
+        self.node_selector + self.node_affinity + self.taint
+    }
+}
+
+/// What is observed, for the status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Observed {
+    /// Nodes that should have a pod.
+    pub(crate) desired: usize,
+    /// Those of them that have one.
+    pub(crate) current: usize,
+    /// Nodes that have a pod and should have none.
+    pub(crate) misscheduled: usize,
+    /// Nodes with a ready pod.
+    pub(crate) ready: usize,
+    /// Nodes with a pod of the newest revision.
+    pub(crate) updated: usize,
+    /// Nodes with a pod that has been ready for long enough.
+    pub(crate) available: usize,
+    /// How many nodes may be without an available pod.
+    pub(crate) max_unavailable: usize,
+    /// Nodes that wait for the newest revision.
+    pub(crate) outdated: usize,
+    /// Those of them that the roll-out does not touch: partition, pause, `OnDelete`, cordons.
+    pub(crate) held: usize,
+    /// Nodes that should have an available pod and have none.
+    pub(crate) unavailable: Named,
+    /// Nodes that the roll-out has begun with and waits for: they can be reached, nothing holds them,
+    /// and they do not yet have an available pod of the newest revision.
+    pub(crate) waiting: Named,
+    /// Nodes with a failing pod, and its failure.
+    pub(crate) failing: Named,
+    /// Nodes that failed soon after they got the newest revision, and how.
+    pub(crate) failed_canaries: Named,
+    /// Nodes that lose their pod to the newest revision.
+    pub(crate) excluded: Excluded,
+    /// Nodes without an available pod of the newest revision that the roll-out does not wait for, and why not.
+    pub(crate) left_out: Named,
+    /// Whether the roll-out is stopped because of failing nodes.
+    pub(crate) auto_paused: bool,
+    /// Whether every node that the roll-out waits for has an available pod of the newest revision and no other.
+    pub(crate) complete: bool,
+}

@@ -1,0 +1,541 @@
+//! All nodes together: the verdicts on each, their sums, and the limits of the roll-out.
+//!
+//! The state depends only on what was [put](RolloutState::put) and on the input: a test compares
+//! every state that was changed step by step with one that was built from scratch.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::decision::{Decision, Delete};
+use super::input::{Last, RolloutInput};
+use super::node::flags::{NodeFlag, NodeFlags, Verdict};
+use super::node::{NodeState, OnNode, Stance};
+use super::observed::{Excluded, Named, Observed};
+use super::strategy::Strategy;
+use crate::kinds::mydaemonset::observe::node::NodeView;
+use crate::kinds::mydaemonset::observe::pod::PodView;
+#[derive(Debug, Default)]
+pub(crate) struct RolloutState {
+    entries: BTreeMap<Arc<str>, Entry>,
+    /// Nodes that changed since they were last judged.
+    stale: BTreeSet<Arc<str>>,
+    /// When a verdict expires by time alone.
+    timers: BTreeSet<(DateTime<Utc>, Arc<str>)>,
+    /// How many nodes have each flag.
+    counts: [usize; NodeFlag::COUNT],
+    /// The nodes with each of the first flags.
+    names: [BTreeSet<Arc<str>>; NodeFlag::NAMED],
+    /// How many pods there are of each revision.
+    revisions: HashMap<Box<str>, usize>,
+    /// The input that the verdicts depend on.
+    input_key: InputKey,
+    held: Held,
+    /// `None` if it has to be computed.
+    boundary: Option<Boundary>,
+    /// Nodes that were unserved when the newest revision came, and have been ever since. A node
+    /// that became unserved during a roll-out counts as long as it is, since this roll-out or the
+    /// one before may be the reason.
+    was_dark: BTreeSet<Arc<str>>,
+    /// Those of them that turned out to be served, or not to count, since the last decision.
+    no_longer_dark: Vec<Arc<str>>,
+    /// Whether no roll-out was under way at the last decision.
+    at_rest: bool,
+    /// When the last decision was made.
+    decided_at: DateTime<Utc>,
+}
+
+/// A node and what is on it.
+#[derive(Debug, Default)]
+struct Entry {
+    /// `None` if the node is gone.
+    node: Option<Arc<NodeView>>,
+    pods: Vec<Arc<PodView>>,
+    last: Option<Box<Last>>,
+    /// Since when the node is gone.
+    gone_since: Option<DateTime<Utc>>,
+    verdict: Verdict,
+}
+
+/// The part of the input that every verdict depends on.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct InputKey {
+    strategy: Option<Strategy>,
+    update: String,
+    update_since: DateTime<Utc>,
+    current: String,
+    known: BTreeMap<String, i64>,
+    grace: TimeDelta,
+}
+
+impl InputKey {
+    fn from_input(input: &RolloutInput<'_>) -> Self {
+        let revisions = &input.revisions;
+        let known = revisions.known.iter();
+        Self {
+            strategy: Some(input.strategy),
+            update: revisions.update.to_owned(),
+            update_since: revisions.update_since,
+            current: revisions.current.to_owned(),
+            known: known
+                .map(|(hash, known)| ((*hash).to_owned(), known.number))
+                .collect(),
+            grace: input.grace,
+        }
+    }
+}
+
+/// Which nodes stay on their revision.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Held {
+    all: bool,
+    /// All of them, because the newest revision failed.
+    auto_paused: bool,
+    /// This node and those after it, by name.
+    from: Option<Arc<str>>,
+}
+
+impl Held {
+    fn has(&self, node: &str) -> bool {
+        self.all || self.from.as_deref().is_some_and(|from| node >= from)
+    }
+}
+
+/// The partition: the last nodes by name of those that do not have the newest revision. A node that
+/// joins gets the newest revision, and so releases none of them.
+#[derive(Debug)]
+struct Boundary {
+    /// The size of the partition.
+    partition: usize,
+    /// Its first node.
+    from: Option<Arc<str>>,
+    /// Whether that many nodes are behind: if so, nodes before the first do not matter.
+    is_full: bool,
+}
+
+/// The limits as numbers of nodes.
+struct Limits {
+    unavailable: usize,
+    surge: usize,
+}
+
+impl Limits {
+    fn new(strategy: &Strategy, desired: usize) -> Self {
+        let unavailable = strategy.max_unavailable.scaled(desired);
+        let surge = strategy.max_surge.scaled(desired);
+        Self {
+            // The rules reject two zeros: such a roll-out could do nothing.
+            unavailable: if unavailable == 0 && surge == 0 {
+                1
+            } else {
+                unavailable
+            },
+            surge,
+        }
+    }
+}
+
+impl Entry {
+    fn node_state<'a>(
+        &'a self,
+        name: &'a str,
+        stance: Stance,
+        input: &RolloutInput<'a>,
+    ) -> NodeState<'a> {
+        let on_node = OnNode {
+            name,
+            node: self.node.as_deref(),
+            gone_since: self.gone_since,
+            pods: &self.pods,
+            last: self.last.as_deref(),
+        };
+        NodeState::new(on_node, stance, input)
+    }
+}
+
+impl RolloutState {
+    /// An empty state for that revision, following the state for the revision before.
+    pub(crate) fn new(update: &str, before: Option<Self>) -> Self {
+        let input_key = InputKey {
+            update: update.to_owned(),
+            ..InputKey::default()
+        };
+        let was_dark = before.map(|mut before| {
+            if before.at_rest {
+                std::mem::take(&mut before.names[NodeFlag::Dark as usize])
+            } else {
+                before.was_dark
+            }
+        });
+        Self {
+            input_key,
+            was_dark: was_dark.unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// Whether the state is for that revision. Each revision has its own placement, and nodes
+    /// without a pod that must not have one are not kept.
+    pub(crate) fn is_for(&self, update: &str) -> bool {
+        self.input_key.update == update
+    }
+
+    /// Sets a node (`None` if it is gone), the object's pods there, the last pod on it as far as it
+    /// is remembered, and since when it is gone.
+    pub(crate) fn put(
+        &mut self,
+        name: &str,
+        node: Option<Arc<NodeView>>,
+        pods: Vec<Arc<PodView>>,
+        last: Option<Last>,
+        gone_since: Option<DateTime<Utc>>,
+    ) {
+        for pod in &pods {
+            *self
+                .revisions
+                .entry(pod.revision.as_str().into())
+                .or_default() += 1;
+        }
+        let before = if let Some(entry) = self.entries.get_mut(name) {
+            entry.node = node;
+            entry.last = last.map(Box::new);
+            entry.gone_since = gone_since;
+            std::mem::replace(&mut entry.pods, pods)
+        } else if node.is_none() && pods.is_empty() {
+            return;
+        } else {
+            let entry = Entry {
+                node,
+                pods,
+                last: last.map(Box::new),
+                gone_since,
+                verdict: Verdict::default(),
+            };
+            self.entries.insert(name.into(), entry);
+            Vec::new()
+        };
+        for pod in before {
+            if let Some(count) = self.revisions.get_mut(pod.revision.as_str()) {
+                *count -= 1;
+                if *count == 0 {
+                    self.revisions.remove(pod.revision.as_str());
+                }
+            }
+        }
+        if let Some((name, _)) = self.entries.get_key_value(name) {
+            self.stale.insert(name.clone());
+        }
+    }
+
+    /// Copies the nodes that were unserved before the roll-out began, to build an equal state.
+    #[cfg(test)]
+    pub(super) fn share_was_dark(&mut self, with: &mut Self) {
+        with.was_dark.clone_from(&self.was_dark);
+    }
+
+    /// The revisions of the existing pods.
+    pub(crate) fn revisions(&self) -> impl Iterator<Item = &str> {
+        self.revisions.keys().map(AsRef::as_ref)
+    }
+
+    /// Decides what to do next.
+    pub(crate) fn decide(&mut self, input: &RolloutInput<'_>) -> Decision {
+        let input_key = InputKey::from_input(input);
+        // A verdict only looks forward in time from the decision that made it.
+        if input_key != self.input_key || input.now < self.decided_at {
+            self.input_key = input_key;
+            self.judge_all(input);
+        } else {
+            self.judge_stale(input);
+        }
+        self.decided_at = input.now;
+        // None of these flags depends on what is held.
+        let limits = Limits::new(&input.strategy, self.count(NodeFlag::Base));
+        let auto_paused = self.is_auto_paused(&limits, input);
+        self.update_held(auto_paused, input);
+        for name in std::mem::take(&mut self.no_longer_dark) {
+            if !self.names[NodeFlag::Dark as usize].contains(&name) {
+                self.was_dark.remove(&name);
+            }
+        }
+        let mut decision = Decision {
+            observed: self.observe(&limits, auto_paused),
+            next: self.timers.first().map(|(at, _)| *at),
+            ..Decision::default()
+        };
+        for name in &self.names[NodeFlag::Acting as usize] {
+            if let Some(node_state) = self.node_state(name, input) {
+                node_state.plan(input, &mut decision);
+            }
+        }
+        self.roll(&limits, input, &mut decision);
+        self.dry_run(input, &mut decision);
+        let revisions = &input.revisions;
+        self.at_rest = revisions.update == revisions.current
+            && self.count(NodeFlag::Outdated) == self.count(NodeFlag::HeldBack);
+        decision
+    }
+
+    fn count(&self, flag: NodeFlag) -> usize {
+        self.counts[flag as usize]
+    }
+
+    fn node_state<'a>(
+        &'a self,
+        name: &'a Arc<str>,
+        input: &RolloutInput<'a>,
+    ) -> Option<NodeState<'a>> {
+        let entry = self.entries.get(name)?;
+        Some(entry.node_state(name, self.stance(name), input))
+    }
+
+    fn stance(&self, name: &str) -> Stance {
+        Stance {
+            held: self.held.has(name),
+            auto_paused: self.held.auto_paused,
+            was_dark: self.was_dark.contains(name),
+        }
+    }
+
+    fn judge_all(&mut self, input: &RolloutInput<'_>) {
+        self.stale = self.entries.keys().cloned().collect();
+        self.judge_stale(input);
+    }
+
+    /// Judges the nodes that changed, and those whose verdict has expired.
+    fn judge_stale(&mut self, input: &RolloutInput<'_>) {
+        while let Some((at, name)) = self.timers.first()
+            && *at <= input.now
+        {
+            self.stale.insert(name.clone());
+            self.timers.pop_first();
+        }
+        for name in std::mem::take(&mut self.stale) {
+            let stance = self.stance(&name);
+            let Some(entry) = self.entries.get_mut(&name) else {
+                continue;
+            };
+            let verdict = entry.node_state(&name, stance, input).judge(input);
+            let flags = verdict.flags;
+            if stance.was_dark && !flags.has(NodeFlag::Dark) {
+                self.no_longer_dark.push(name.clone());
+            }
+            let before = std::mem::replace(&mut entry.verdict, verdict);
+            let mut until = entry.verdict.until;
+            if flags.is_empty() && entry.pods.is_empty() {
+                self.entries.remove(&name);
+                until = None;
+            }
+            if before.until != until {
+                if let Some(at) = before.until {
+                    self.timers.remove(&(at, name.clone()));
+                }
+                self.timers.extend(until.map(|at| (at, name.clone())));
+            }
+            self.recount(&name, before.flags, flags);
+        }
+    }
+
+    fn recount(&mut self, name: &Arc<str>, before: NodeFlags, after: NodeFlags) {
+        for (nth, count) in self.counts.iter_mut().enumerate() {
+            let names = self.names.get_mut(nth);
+            match (before.has_nth(nth), after.has_nth(nth)) {
+                (false, true) => {
+                    *count += 1;
+                    names.map(|names| names.insert(name.clone()));
+                }
+                (true, false) => {
+                    *count -= 1;
+                    names.map(|names| names.remove(name));
+                }
+                _ => continue,
+            }
+            if nth == NodeFlag::Behind as usize {
+                let stays = |boundary: &Boundary| {
+                    boundary.is_full && boundary.from.as_ref().is_none_or(|from| name < from)
+                };
+                self.boundary = self.boundary.take().filter(stays);
+            }
+        }
+    }
+
+    /// Whether the roll-out is stopped because of failing nodes. Only a new revision or a
+    /// resumption ends that: cordons, taints, lost nodes and `OnDelete` hide the nodes that it was
+    /// stopped for, and they come back.
+    fn is_auto_paused(&self, limits: &Limits, input: &RolloutInput<'_>) -> bool {
+        let tripped = self.count(NodeFlag::FailedCanary) >= limits.unavailable.max(1)
+            && self.count(NodeFlag::Behind) > 0
+            && !input.strategy.on_delete;
+        let under_way = input.revisions.update != input.revisions.current;
+        under_way && !input.resumed && (input.auto_paused || tripped)
+    }
+
+    /// Sets the nodes that stay on their revision: all of them, or as many as the partition says.
+    /// Judges again those for which that changed.
+    fn update_held(&mut self, auto_paused: bool, input: &RolloutInput<'_>) {
+        let held = Held {
+            all: input.strategy.paused || auto_paused,
+            auto_paused,
+            from: self.boundary(input.strategy.partition),
+        };
+        if held == self.held {
+            return;
+        }
+        let before = std::mem::replace(&mut self.held, held);
+        let after = &self.held;
+        let is_same = (before.all, before.auto_paused) == (after.all, after.auto_paused);
+        let between = match (&before.from, &after.from) {
+            (Some(a), Some(b)) if is_same => (Bound::Included(a.min(b)), Bound::Excluded(a.max(b))),
+            _ => (Bound::Unbounded, Bound::Unbounded),
+        };
+        let changed = self.entries.range::<Arc<str>, _>(between);
+        self.stale = changed.map(|(name, _)| name.clone()).collect();
+        self.judge_stale(input);
+    }
+
+    /// The first node of the partition. Whether a node is behind does not depend on what is held.
+    fn boundary(&mut self, partition: usize) -> Option<Arc<str>> {
+        if let Some(known) = self.boundary.as_ref().filter(|b| b.partition == partition) {
+            return known.from.clone();
+        }
+        let behind = &self.names[NodeFlag::Behind as usize];
+        let is_full = behind.len() >= partition;
+        let from = match partition {
+            0 => None,
+            _ if is_full => behind.iter().nth_back(partition - 1),
+            _ => behind.first(),
+        };
+        let from = from.cloned();
+        self.boundary = Some(Boundary {
+            partition,
+            from: from.clone(),
+            is_full,
+        });
+        from
+    }
+
+    fn observe(&self, limits: &Limits, auto_paused: bool) -> Observed {
+        let named = |flag: NodeFlag, text: &dyn Fn(&Arc<str>) -> String| {
+            Named::new(self.names[flag as usize].iter(), text)
+        };
+        let name = |name: &Arc<str>| name.to_string();
+        // What is wrong with its pod; otherwise with the node, or the state of the pod between two revisions.
+        let with_cause = |name: &Arc<str>| {
+            let entry = self.entries.get(name);
+            let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
+            let node = entry.and_then(|entry| entry.node.as_ref());
+            let silent = node.is_some_and(|node| node.not_ready_since.is_some());
+            let other = if silent { "NotReady" } else { "Restarting" };
+            format!("{name} ({})", trouble.unwrap_or(other))
+        };
+        let left_out = |name: &Arc<str>| {
+            let entry = self.entries.get(name);
+            let node = entry.and_then(|entry| entry.node.as_ref());
+            let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
+            let cause = match node.and_then(|node| node.not_ready_since) {
+                Some(_) => "NotReady",
+                None => trouble.unwrap_or("no available pod"),
+            };
+            format!("{name} ({cause})")
+        };
+        // kubectl's word for a pod that is being deleted.
+        let with_state = |name: &Arc<str>| {
+            let entry = self.entries.get(name);
+            let leaves = entry.is_some_and(|entry| entry.pods.iter().any(|pod| pod.deleting));
+            if leaves {
+                format!("{name} (Terminating)")
+            } else {
+                name.to_string()
+            }
+        };
+        Observed {
+            desired: self.count(NodeFlag::Desired),
+            current: self.count(NodeFlag::Current),
+            misscheduled: self.count(NodeFlag::Misscheduled),
+            ready: self.count(NodeFlag::Ready),
+            updated: self.count(NodeFlag::Updated),
+            available: self.count(NodeFlag::Available),
+            max_unavailable: limits.unavailable,
+            outdated: self.count(NodeFlag::Outdated),
+            held: self.count(NodeFlag::HeldBack),
+            unavailable: named(NodeFlag::Unavailable, &name),
+            waiting: named(NodeFlag::Waiting, &with_state),
+            failing: named(NodeFlag::Failing, &with_cause),
+            failed_canaries: named(NodeFlag::FailedCanary, &with_cause),
+            excluded: Excluded {
+                node_selector: self.count(NodeFlag::ExcludedBySelector),
+                node_affinity: self.count(NodeFlag::ExcludedByAffinity),
+                taint: self.count(NodeFlag::ExcludedByTaint),
+            },
+            left_out: named(NodeFlag::LeftOut, &left_out),
+            auto_paused,
+            complete: !auto_paused && self.is_complete(),
+        }
+    }
+
+    /// Whether every node that the roll-out waits for has an available pod of the newest revision
+    /// and no other. If there is no such node, because all are lost or cordoned, the others decide:
+    /// otherwise the roll-out would end without any proof that the revision works, and all of them
+    /// would get it at once when they are back.
+    fn is_complete(&self) -> bool {
+        self.count(NodeFlag::Incomplete) == 0
+            && (self.count(NodeFlag::Done) > 0 || self.count(NodeFlag::Left) == 0)
+    }
+
+    /// Replaces old pods by new ones within the limits, then removes those whose nodes the newest
+    /// revision excludes. These go last: by then the revision has been tried on the nodes that get
+    /// it.
+    fn roll(&self, limits: &Limits, input: &RolloutInput<'_>, decision: &mut Decision) {
+        // In the order of names. After failed attempts the order starts at another node, so that a
+        // node that cannot be changed does not block the others.
+        let node_states = |flag: NodeFlag, most: usize| {
+            let names = &self.names[flag as usize];
+            let skip = input.failures % names.len().max(1);
+            let turns = names.iter().cycle().skip(skip).take(most.min(names.len()));
+            turns.filter_map(|name| self.node_state(name, input))
+        };
+        let unserved = self.count(NodeFlag::Unserved);
+        let mut replaced = 0;
+        if limits.surge == 0 {
+            let may_go = limits.unavailable.saturating_sub(unserved);
+            let gone = node_states(NodeFlag::Replaceable, may_go);
+            let gone: Vec<_> = gone
+                .filter_map(|node_state| node_state.replace(input))
+                .collect();
+            replaced = gone.len();
+            decision.delete.extend(gone);
+        } else {
+            let may_surge = limits.surge.saturating_sub(self.count(NodeFlag::Surging));
+            let surging = node_states(NodeFlag::Surgeable, may_surge);
+            decision
+                .create
+                .extend(surging.map(|node_state| node_state.updated(input)));
+        }
+        // No surge replaces a pod that is only removed, so maxUnavailable 0 cannot be kept.
+        let may_go = limits.unavailable.max(1);
+        let may_go = may_go.saturating_sub(unserved + replaced);
+        let gone = node_states(NodeFlag::Removable, may_go);
+        decision
+            .delete
+            .extend(gone.filter_map(|node_state| node_state.replace(input)));
+    }
+
+    /// Asks for a dry run: no pod is deleted for the newest revision before the API server is known
+    /// to accept a pod of it. A node that the revision excludes will do, since the API server does
+    /// not check where a pod may run.
+    fn dry_run(&self, input: &RolloutInput<'_>, decision: &mut Decision) {
+        if input.validated || self.count(NodeFlag::Updated) > 0 {
+            return;
+        }
+        let is_due = |delete: &Delete| delete.reason.is_due_to_revision();
+        let Some(first) = decision.delete.iter().find(|delete| is_due(delete)) else {
+            return;
+        };
+        let entry = self.entries.get_key_value(first.node.as_str());
+        decision.dry_run =
+            entry.and_then(|(name, _)| Some(self.node_state(name, input)?.updated(input)));
+        decision.delete.retain(|delete| !is_due(delete));
+    }
+}

@@ -1,0 +1,1473 @@
+//! Tables for single decisions, and a random model of a cluster for many of them in a row.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::json;
+
+mod builtin;
+mod model;
+mod promises;
+
+use super::decision::{Create, Decision, Delete, DeleteReason};
+use super::input::{Known, Last, Revisions, RolloutInput};
+use super::node::plan::pause;
+use super::observed::{Excluded, Named, Observed};
+use super::placement::Placement;
+use super::rollout::RolloutState;
+use super::strategy::{Amount, Strategy};
+use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
+use crate::kinds::mydaemonset::observe::pod::PodView;
+use crate::kinds::shared::template::PodTemplate;
+
+fn at(second: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(second, 0).unwrap()
+}
+
+const NOW: i64 = 100_000;
+const GRACE: TimeDelta = TimeDelta::seconds(60);
+
+fn node(name: &str) -> NodeView {
+    NodeView {
+        name: name.into(),
+        uid: format!("uid-{name}"),
+        created: at(0),
+        ready_from: Some(at(0)),
+        ..NodeView::default()
+    }
+}
+
+fn not_ready(name: &str, seconds: i64) -> NodeView {
+    NodeView {
+        not_ready_since: Some(at(NOW - seconds)),
+        ..node(name)
+    }
+}
+
+fn cordoned(name: &str) -> NodeView {
+    NodeView {
+        cordoned: true,
+        ..node(name)
+    }
+}
+
+fn tainted(name: &str, key: &str, effect: &str) -> NodeView {
+    NodeView {
+        taints: [Taint {
+            key: key.into(),
+            effect: effect.into(),
+            ..Taint::default()
+        }]
+        .into(),
+        ..node(name)
+    }
+}
+
+/// A pod that is running, but not ready.
+fn pod(node: &str, revision: &str) -> PodView {
+    PodView {
+        name: format!("{node}-{revision}"),
+        uid: format!("pod-{node}-{revision}"),
+        owner_uid: "owner".into(),
+        node: node.into(),
+        revision: revision.into(),
+        created: at(NOW - 1_000),
+        ..PodView::default()
+    }
+}
+
+fn ready(node: &str, revision: &str) -> PodView {
+    PodView {
+        ready_since: Some(at(NOW - 900)),
+        ..pod(node, revision)
+    }
+}
+
+fn deleting(node: &str, revision: &str) -> PodView {
+    PodView {
+        deleting: true,
+        ..ready(node, revision)
+    }
+}
+
+/// A pod that ended that many seconds ago.
+fn failed(node: &str, revision: &str, ago: i64, attempt: u32) -> PodView {
+    PodView {
+        created: at(NOW - ago - 2),
+        ended: Some(at(NOW - ago)),
+        trouble: Some("Error".into()),
+        attempt,
+        ..pod(node, revision)
+    }
+}
+
+/// A situation: every test changes what matters to it.
+struct World {
+    nodes: Vec<NodeView>,
+    pods: Vec<PodView>,
+    template: PodTemplate,
+    /// The template of the older revisions, if it differs.
+    old_template: Option<PodTemplate>,
+    /// The template of the revision in the middle, if it differs too.
+    middle_template: Option<PodTemplate>,
+    strategy: Strategy,
+    update: &'static str,
+    current: &'static str,
+    update_since: i64,
+    memory: BTreeMap<String, Last>,
+    gone: BTreeMap<String, DateTime<Utc>>,
+    failures: usize,
+    validated: bool,
+    auto_paused: bool,
+    resumed: bool,
+}
+
+/// Puts every node and decides.
+fn put_and_decide(
+    state: &mut RolloutState,
+    nodes: &[NodeView],
+    pods: &[PodView],
+    memory: &BTreeMap<String, Last>,
+    gone: &BTreeMap<String, DateTime<Utc>>,
+    input: &RolloutInput<'_>,
+) -> Decision {
+    let on_nodes = nodes.iter().map(|node| &node.name);
+    let names: BTreeSet<&String> = on_nodes.chain(pods.iter().map(|pod| &pod.node)).collect();
+    for name in names {
+        put(state, name, nodes, pods, memory, gone);
+    }
+    state.decide(input)
+}
+
+fn put(
+    state: &mut RolloutState,
+    name: &str,
+    nodes: &[NodeView],
+    pods: &[PodView],
+    memory: &BTreeMap<String, Last>,
+    gone: &BTreeMap<String, DateTime<Utc>>,
+) {
+    let node = nodes.iter().find(|node| node.name == name);
+    let pods = pods.iter().filter(|pod| pod.node == name);
+    state.put(
+        name,
+        node.cloned().map(Arc::new),
+        pods.cloned().map(Arc::new).collect(),
+        memory.get(name).cloned(),
+        gone.get(name).copied(),
+    );
+}
+
+fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
+    World {
+        nodes,
+        pods,
+        template: PodTemplate(json!({})),
+        old_template: None,
+        middle_template: None,
+        strategy: Strategy {
+            on_delete: false,
+            max_unavailable: Amount::Nodes(1),
+            max_surge: Amount::Nodes(0),
+            partition: 0,
+            paused: false,
+            min_ready: TimeDelta::zero(),
+        },
+        update: "new",
+        current: "old",
+        update_since: NOW - 100,
+        memory: BTreeMap::new(),
+        gone: BTreeMap::new(),
+        failures: 0,
+        validated: true,
+        auto_paused: false,
+        resumed: false,
+    }
+}
+
+impl World {
+    fn decide(&self) -> Decision {
+        self.decide_on(&mut RolloutState::new(self.update, None))
+    }
+
+    fn decide_on(&self, state: &mut RolloutState) -> Decision {
+        let newest = Placement::from_template(Some(&self.template));
+        let older = self.old_template.as_ref().unwrap_or(&self.template);
+        let middle = self.middle_template.as_ref().unwrap_or(older);
+        let middle = Arc::new(Placement::from_template(Some(middle)));
+        let older = Arc::new(Placement::from_template(Some(older)));
+        let known = |number, placement| Known { number, placement };
+        let known = BTreeMap::from([
+            ("old", known(1, older)),
+            ("middle", known(2, middle)),
+            ("new", known(3, Arc::new(newest.clone()))),
+        ]);
+        let input = RolloutInput {
+            placement: &newest,
+            strategy: self.strategy,
+            revisions: Revisions {
+                update: self.update,
+                update_since: at(self.update_since),
+                current: self.current,
+                known: &known,
+            },
+            grace: GRACE,
+            failures: self.failures,
+            validated: self.validated,
+            auto_paused: self.auto_paused,
+            resumed: self.resumed,
+            now: at(NOW),
+        };
+        let gone = &self.gone;
+        put_and_decide(state, &self.nodes, &self.pods, &self.memory, gone, &input)
+    }
+}
+
+/// Creates as `node/revision`.
+fn created(decision: &Decision) -> Vec<String> {
+    let text = |c: &Create| format!("{}/{}", c.node, c.revision);
+    decision.create.iter().map(text).collect()
+}
+
+/// Deletes as `pod reason`.
+fn deleted(decision: &Decision) -> Vec<String> {
+    let text = |d: &Delete| format!("{} {}", d.pod, d.reason.text());
+    decision.delete.iter().map(text).collect()
+}
+
+fn nodes(names: &[&str]) -> Vec<NodeView> {
+    names.iter().map(|name| node(name)).collect()
+}
+
+const NOTHING: &[&str] = &[];
+
+#[test]
+fn a_missing_pod_is_made_on_every_eligible_node() {
+    let mut all = nodes(&["b", "a"]);
+    all.push(cordoned("c"));
+    all.push(tainted("d", "k", "NoSchedule"));
+    all.push(tainted("e", "k", "NoExecute"));
+    all.push(tainted("f", "node.kubernetes.io/not-ready", "NoSchedule"));
+    let decision = world(all, vec![]).decide();
+    assert_eq!(created(&decision), ["a/new", "b/new"]);
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(
+        (decision.observed.desired, decision.observed.current),
+        (2, 0)
+    );
+}
+
+#[test]
+fn pods_that_are_misplaced_surplus_or_on_a_gone_node_are_deleted() {
+    let all = vec![
+        node("a"),
+        tainted("b", "k", "NoExecute"),
+        tainted("c", "k", "NoSchedule"),
+        cordoned("d"),
+    ];
+    let mut twin = ready("a", "new");
+    twin.name = "a-twin".into();
+    twin.created = at(NOW - 10);
+    let pods = vec![
+        ready("a", "new"),
+        twin,
+        ready("b", "new"),
+        ready("c", "new"),
+        ready("d", "new"),
+        ready("gone", "new"),
+        deleting("gone2", "new"),
+    ];
+    let decision = world(all, pods).decide();
+    assert_eq!(
+        deleted(&decision),
+        [
+            "a-twin surplus",
+            "b-new no longer eligible",
+            "gone-new node gone",
+        ]
+    );
+    assert_eq!(created(&decision), NOTHING);
+    let observed = decision.observed;
+    // The pod of a gone node is on no node at all.
+    assert_eq!((observed.desired, observed.misscheduled), (2, 2));
+}
+
+#[test]
+fn the_pods_of_a_node_that_is_gone_stay_for_40_seconds() {
+    let mut world = world(nodes(&["a"]), vec![ready("a", "new"), ready("gone", "new")]);
+    for (gone_for, goes) in [(0, false), (39, false), (40, true)] {
+        world.gone = BTreeMap::from([("gone".to_owned(), at(NOW - gone_for))]);
+        let decision = world.decide();
+        let expected = ["gone-new node gone".to_owned()];
+        assert_eq!(deleted(&decision), expected[..usize::from(goes)]);
+        let due = (!goes).then(|| at(NOW + 40 - gone_for));
+        assert_eq!(decision.next, due);
+    }
+}
+
+#[test]
+fn of_several_old_pods_a_ready_one_stays_then_the_latest_revision_then_the_oldest() {
+    let mut late = pod("a", "old");
+    late.name = "late".into();
+    late.created = at(NOW - 5);
+    let mut early = late.clone();
+    early.name = "early".into();
+    early.created = at(NOW - 50);
+    let cases = [
+        (vec![pod("a", "middle"), ready("a", "old")], "a-middle"),
+        (vec![ready("a", "middle"), ready("a", "old")], "a-old"),
+        (vec![late, early], "late"),
+    ];
+    for (pods, gone) in cases {
+        let mut world = world(nodes(&["a"]), pods);
+        world.strategy.paused = true;
+        assert_eq!(deleted(&world.decide()), [format!("{gone} surplus")]);
+    }
+}
+
+#[test]
+fn no_pod_is_created_while_another_is_being_deleted() {
+    let decision = world(nodes(&["a"]), vec![deleting("a", "old")]).decide();
+    assert_eq!(created(&decision), NOTHING);
+    assert_eq!(deleted(&decision), NOTHING);
+}
+
+#[test]
+fn ready_pods_are_replaced_by_name_up_to_max_unavailable() {
+    let names = ["a", "b", "c", "d"];
+    let old = || names.map(|n| ready(n, "old")).to_vec();
+    for (limit, gone) in [
+        (Amount::Nodes(1), 1),
+        (Amount::Nodes(3), 3),
+        (Amount::Nodes(9), 4),
+        (Amount::Percent(1), 1),
+        (Amount::Percent(26), 2),
+        (Amount::Percent(100), 4),
+        (Amount::Nodes(0), 1),
+    ] {
+        let mut world = world(nodes(&names), old());
+        world.strategy.max_unavailable = limit;
+        let expected: Vec<_> = names[..gone]
+            .iter()
+            .map(|n| format!("{n}-old outdated"))
+            .collect();
+        assert_eq!(deleted(&world.decide()), expected, "{limit:?}");
+    }
+}
+
+#[test]
+fn nodes_that_are_unavailable_for_any_reason_count_against_max_unavailable() {
+    let names = ["a", "b", "c"];
+    let cases: [(&str, PodView); 4] = [
+        ("a new pod that is not ready", pod("a", "new")),
+        ("a pod on its way out", deleting("a", "old")),
+        ("a failed new pod", failed("a", "new", 1, 0)),
+        ("a young new pod", {
+            let mut young = ready("a", "new");
+            young.ready_since = Some(at(NOW - 5));
+            young
+        }),
+    ];
+    for (what, first) in cases {
+        let mut world = world(
+            nodes(&names),
+            vec![first, ready("b", "old"), ready("c", "old")],
+        );
+        world.strategy.min_ready = TimeDelta::seconds(10);
+        assert_eq!(deleted(&world.decide()), NOTHING, "{what}");
+        world.strategy.max_unavailable = Amount::Nodes(2);
+        assert_eq!(deleted(&world.decide()), ["b-old outdated"], "{what}");
+    }
+    let world = world(nodes(&names), vec![ready("b", "old"), ready("c", "old")]);
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["a/new"]);
+    assert_eq!(deleted(&decision), NOTHING, "a missing pod");
+}
+
+#[test]
+fn unready_old_pods_are_replaced_outside_the_budget() {
+    // kubernetes/kubernetes#123232: not counting them leaves no ready pod at all.
+    let pods = vec![
+        ready("a", "old"),
+        pod("b", "old"),
+        pod("c", "old"),
+        ready("d", "old"),
+        failed("e", "old", 1, 5),
+    ];
+    let decision = world(nodes(&["a", "b", "c", "d", "e"]), pods).decide();
+    assert_eq!(
+        deleted(&decision),
+        ["b-old outdated", "c-old outdated", "e-old outdated"]
+    );
+}
+
+#[test]
+fn recently_ready_old_pods_count_against_max_unavailable() {
+    // A change soon after a change must not replace every pod at once.
+    let mut pods: Vec<_> = ["a", "b", "c"].map(|n| ready(n, "old")).into();
+    for pod in &mut pods {
+        pod.ready_since = Some(at(NOW - 1));
+    }
+    let mut world = world(nodes(&["a", "b", "c"]), pods);
+    world.strategy.min_ready = TimeDelta::seconds(60);
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+}
+
+#[test]
+fn a_node_that_is_lost_for_a_minute_is_left_out() {
+    let pods = || vec![pod("a", "old"), ready("b", "old"), ready("c", "old")];
+    let mut world = world(vec![not_ready("a", 59), node("b"), node("c")], pods());
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-old outdated"]);
+    assert_eq!(decision.next, Some(at(NOW + 1)));
+    world.nodes[0] = not_ready("a", 60);
+    assert_eq!(
+        deleted(&world.decide()),
+        ["a-old outdated", "b-old outdated"]
+    );
+    // Also when its pod is still reported as ready.
+    world.pods[0] = ready("a", "old");
+    assert_eq!(
+        deleted(&world.decide()),
+        ["a-old outdated", "b-old outdated"]
+    );
+    // The taint of a node that is down does not take it out of the count at once.
+    let mut down = tainted("a", "node.kubernetes.io/unreachable", "NoSchedule");
+    down.not_ready_since = Some(at(NOW - 5));
+    world.nodes[0] = down;
+    world.pods[0] = pod("a", "new");
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(decision.observed.desired, 3);
+}
+
+#[test]
+fn a_node_that_is_down_keeps_its_ready_pod_and_counts_without_one() {
+    let mut down = tainted("a", "node.kubernetes.io/not-ready", "NoSchedule");
+    down.not_ready_since = Some(at(NOW - 1));
+    let all = vec![down, node("b"), node("c")];
+    let mut world = world(all, ["a", "b", "c"].map(|n| ready(n, "old")).into());
+    assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
+    world.pods.remove(0);
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(created(&decision), NOTHING);
+    assert_eq!(decision.observed.desired, 2);
+    // Until it is lost.
+    world.nodes[0].not_ready_since = Some(at(NOW - 60));
+    assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
+}
+
+#[test]
+fn a_cordoned_node_is_left_alone_and_counts_while_it_has_a_pod() {
+    for pod in [
+        ready("a", "old"),
+        pod("a", "old"),
+        failed("a", "new", 9_999, 0),
+    ] {
+        let decision = world(vec![cordoned("a")], vec![pod.clone()]).decide();
+        assert_eq!(deleted(&decision), NOTHING, "{pod:?}");
+        assert_eq!(created(&decision), NOTHING, "{pod:?}");
+        assert_eq!(decision.observed.desired, 1);
+    }
+    let decision = world(vec![cordoned("a")], vec![]).decide();
+    assert_eq!(created(&decision), NOTHING);
+    assert_eq!(decision.observed.desired, 0);
+    assert!(decision.observed.complete);
+}
+
+#[test]
+fn a_failed_pod_is_replaced_after_a_growing_backoff() {
+    for (attempt, seconds) in [
+        (0, 10),
+        (1, 20),
+        (2, 40),
+        (6, 640),
+        (7, 900),
+        (4_000_000, 900),
+    ] {
+        assert_eq!(pause(attempt).num_seconds(), seconds);
+        let early = failed("a", "new", seconds - 1, attempt);
+        let decision = world(nodes(&["a"]), vec![early]).decide();
+        assert_eq!(deleted(&decision), NOTHING);
+        assert_eq!(decision.next, Some(at(NOW + 1)));
+        let due = failed("a", "new", seconds, attempt);
+        let decision = world(nodes(&["a"]), vec![due]).decide();
+        assert_eq!(deleted(&decision), ["a-new failed"]);
+        assert_eq!(created(&decision), NOTHING, "its name is still taken");
+        assert_eq!(decision.delete[0].last.attempt, attempt + 1);
+    }
+    // The pause starts again from the beginning if the pod had been healthy for long.
+    let mut old_age = failed("a", "new", 10, 7);
+    old_age.created = at(NOW - 10 - 900);
+    let decision = world(nodes(&["a"]), vec![old_age]).decide();
+    assert_eq!(decision.delete[0].last.attempt, 1);
+}
+
+#[test]
+fn the_successor_of_a_failed_pod_carries_the_count_of_its_revision() {
+    let last = |revision: &str| Last {
+        revision: revision.into(),
+        attempt: 4,
+        excluded: false,
+    };
+    let mut world = world(nodes(&["a"]), vec![]);
+    world.memory = BTreeMap::from([("a".to_owned(), last("new"))]);
+    assert_eq!(world.decide().create[0].attempt, 4);
+    world.memory = BTreeMap::from([("a".to_owned(), last("old"))]);
+    assert_eq!(world.decide().create[0].attempt, 0);
+}
+
+#[test]
+fn on_delete_waits_for_users() {
+    let mut world = world(
+        nodes(&["a", "b", "c"]),
+        vec![ready("a", "old"), pod("b", "old")],
+    );
+    world.strategy.on_delete = true;
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(created(&decision), ["c/new"]);
+    assert_eq!((decision.observed.outdated, decision.observed.held), (2, 2));
+}
+
+#[test]
+fn on_delete_keeps_a_failed_pod_for_its_backoff_too() {
+    let mut world = world(nodes(&["a"]), vec![failed("a", "old", 9, 0)]);
+    world.strategy.on_delete = true;
+    assert_eq!(deleted(&world.decide()), NOTHING);
+    world.pods = vec![failed("a", "old", 10, 0)];
+    assert_eq!(deleted(&world.decide()), ["a-old failed"]);
+}
+
+#[test]
+fn a_partition_holds_the_last_nodes_by_name() {
+    let names = ["a", "b", "c", "d"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    world.strategy.max_unavailable = Amount::Percent(100);
+    world.strategy.partition = 3;
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-old outdated"]);
+    assert_eq!((decision.observed.outdated, decision.observed.held), (4, 3));
+    world.strategy.partition = 9;
+    assert_eq!(deleted(&world.decide()), NOTHING);
+}
+
+#[test]
+fn a_held_node_gets_its_own_revision_again_and_a_new_node_the_newest() {
+    let mut joined = node("d");
+    joined.created = at(NOW - 50);
+    let mut all = nodes(&["a", "b", "c"]);
+    all.push(joined);
+    let mut world = world(all, vec![ready("a", "old")]);
+    world.strategy.paused = true;
+    world.memory.insert(
+        "c".into(),
+        Last {
+            revision: "middle".into(),
+            attempt: 0,
+            excluded: false,
+        },
+    );
+    assert_eq!(created(&world.decide()), ["b/old", "c/middle", "d/new"]);
+    // An unknown revision cannot be created.
+    world.current = "forgotten";
+    world.memory.clear();
+    assert_eq!(created(&world.decide()), ["b/new", "c/new", "d/new"]);
+}
+
+/// A node with the label `disk`.
+fn with_disk(name: &str, disk: &str) -> NodeView {
+    NodeView {
+        labels: [("disk".into(), disk.into())].into(),
+        ..node(name)
+    }
+}
+
+fn on_disk(disk: &str) -> PodTemplate {
+    PodTemplate(json!({"spec": {"nodeSelector": {"disk": disk}}}))
+}
+
+/// Some nodes with old pods on ssd, and a new revision that wants nvme.
+fn moved(ssd: &[&str], nvme: &[&str]) -> World {
+    let nodes = ssd.iter().map(|name| with_disk(name, "ssd"));
+    let nodes = nodes.chain(nvme.iter().map(|name| with_disk(name, "nvme")));
+    let pods = ssd.iter().map(|name| ready(name, "old"));
+    let mut world = world(nodes.collect(), pods.collect());
+    world.old_template = Some(on_disk("ssd"));
+    world.template = on_disk("nvme");
+    world
+}
+
+#[test]
+fn pods_on_excluded_nodes_are_deleted_within_the_limits() {
+    let mut world = moved(&["a", "b", "c"], &[]);
+    world.strategy.max_unavailable = Amount::Nodes(2);
+    let decision = world.decide();
+    let excluded = |pod: &str| format!("{pod}-old excluded by the new revision");
+    assert_eq!(deleted(&decision), [excluded("a"), excluded("b")]);
+    assert!(decision.delete[0].last.excluded);
+    let observed = decision.observed;
+    assert_eq!(
+        (observed.desired, observed.outdated, observed.misscheduled),
+        (3, 3, 0)
+    );
+    assert_eq!(observed.excluded.node_selector, 3);
+    assert!(!observed.complete);
+    // A percentage is one of the nodes that still have their pods.
+    world.strategy.max_unavailable = Amount::Percent(34);
+    assert_eq!(deleted(&world.decide()).len(), 2);
+    world.pods[0].deleting = true;
+    assert_eq!(deleted(&world.decide()), [excluded("b")]);
+    world.strategy.max_unavailable = Amount::Nodes(1);
+    assert_eq!(deleted(&world.decide()), NOTHING, "one is on its way");
+    // Without the revision of a pod nothing proves that the node is the reason.
+    world.pods[0] = ready("a", "forgotten");
+    world.strategy.max_unavailable = Amount::Nodes(1);
+    assert_eq!(deleted(&world.decide()).len(), 1);
+    world.pods.clear();
+    assert_eq!(created(&world.decide()), NOTHING);
+    assert!(world.decide().observed.complete);
+}
+
+#[test]
+fn a_node_that_becomes_ineligible_loses_its_pod_at_once() {
+    let mut world = moved(&["a", "b"], &[]);
+    world.nodes[0] = with_disk("a", "none");
+    world.strategy.paused = true;
+    assert_eq!(deleted(&world.decide()), ["a-old no longer eligible"]);
+    // Also one with a pod of the newest revision, which was created there.
+    world.nodes[0] = with_disk("a", "ssd");
+    world.pods[0] = ready("a", "new");
+    assert_eq!(deleted(&world.decide()), ["a-new no longer eligible"]);
+    world.pods.push(ready("a", "old"));
+    assert_eq!(deleted(&world.decide()), ["a-new no longer eligible"]);
+}
+
+#[test]
+fn each_old_pod_is_judged_by_its_own_revision() {
+    // A surge was overtaken by another change: two old pods, one of which tolerates the node's new taint.
+    let mut world = world(
+        vec![tainted("a", "k", "NoExecute")],
+        vec![ready("a", "old"), pod("a", "middle")],
+    );
+    world.strategy.paused = true;
+    let tolerant = PodTemplate(json!({"spec": {"tolerations": [{"operator": "Exists"}]}}));
+    world.middle_template = Some(tolerant);
+    assert_eq!(deleted(&world.decide()), ["a-old no longer eligible"]);
+}
+
+#[test]
+fn pods_are_replaced_before_excluded_nodes_lose_theirs() {
+    let mut world = moved(&["a", "b"], &["y", "z"]);
+    world.pods.extend([ready("y", "old"), ready("z", "new")]);
+    world.old_template = None;
+    world.old_template = Some(PodTemplate(json!({})));
+    assert_eq!(deleted(&world.decide()), ["y-old outdated"]);
+    world.strategy.max_unavailable = Amount::Nodes(2);
+    let gone = ["y-old outdated", "a-old excluded by the new revision"];
+    assert_eq!(deleted(&world.decide()), gone);
+    // With a surge alone nothing replaces such a pod: one node at a time.
+    world.strategy.max_unavailable = Amount::Nodes(0);
+    world.strategy.max_surge = Amount::Nodes(1);
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["y/new"]);
+    assert_eq!(deleted(&decision), ["a-old excluded by the new revision"]);
+}
+
+#[test]
+fn a_held_roll_out_keeps_the_pods_on_excluded_nodes() {
+    let held = |change: &dyn Fn(&mut World)| {
+        let mut world = moved(&["a", "b", "c"], &[]);
+        world.strategy.max_unavailable = Amount::Percent(100);
+        change(&mut world);
+        let decision = world.decide();
+        assert_eq!(decision.observed.outdated, 3);
+        (deleted(&decision).len(), decision.observed.held)
+    };
+    assert_eq!(held(&|w| w.strategy.paused = true), (0, 3));
+    assert_eq!(held(&|w| w.auto_paused = true), (0, 3));
+    assert_eq!(held(&|w| w.strategy.on_delete = true), (0, 3));
+    assert_eq!(held(&|w| w.strategy.partition = 2), (1, 2));
+    assert_eq!(held(&|w| w.strategy.partition = 3), (0, 3));
+    // Pods that do not serve are deleted regardless of the limits, but not during a pause.
+    let unready = |w: &mut World| w.pods[1] = pod("b", "old");
+    let limited = |w: &mut World| {
+        unready(w);
+        w.strategy.max_unavailable = Amount::Nodes(1);
+    };
+    assert_eq!(held(&limited), (1, 0));
+    let paused = |w: &mut World| {
+        unready(w);
+        w.strategy.paused = true;
+    };
+    assert_eq!(held(&paused), (0, 3));
+}
+
+#[test]
+fn no_pod_is_deleted_for_a_revision_before_the_api_server_accepts_it() {
+    let mut world = moved(&["a", "b"], &[]);
+    world.validated = false;
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    let asked = decision.dry_run.unwrap();
+    assert_eq!((asked.node.as_str(), asked.revision.as_str()), ("a", "new"));
+}
+
+#[test]
+fn the_reason_why_nodes_are_excluded_is_counted() {
+    let by = |template: serde_json::Value| {
+        let mut world = moved(&["a"], &[]);
+        let taints = &tainted("a", "k", "NoExecute").taints;
+        world.nodes[0].taints.clone_from(taints);
+        world.old_template = Some(PodTemplate(
+            json!({"spec": {"tolerations": [{"operator": "Exists"}]}}),
+        ));
+        world.template = PodTemplate(json!({"spec": template}));
+        let excluded = world.decide().observed.excluded;
+        [
+            excluded.node_selector,
+            excluded.node_affinity,
+            excluded.taint,
+        ]
+    };
+    assert_eq!(by(json!({"nodeSelector": {"a": "b"}})), [1, 0, 0]);
+    let input = json!([{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]);
+    let required =
+        json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": input}});
+    assert_eq!(
+        by(json!({"affinity": {"nodeAffinity": required}})),
+        [0, 1, 0]
+    );
+    assert_eq!(by(json!({})), [0, 0, 1]);
+}
+
+#[test]
+fn a_held_node_that_joined_with_the_newest_revision_gets_its_former_revision_again() {
+    let mut world = world(vec![node("a")], Vec::new());
+    world.strategy.paused = true;
+    world.nodes[0].created = at(world.update_since);
+    assert_eq!(created(&world.decide()), ["a/new"], "it may have joined");
+    let last = Last {
+        revision: "old".into(),
+        attempt: 0,
+        excluded: false,
+    };
+    world.memory.insert("a".into(), last);
+    assert_eq!(created(&world.decide()), ["a/old"]);
+    world.nodes[0].created += TimeDelta::seconds(1);
+    assert_eq!(created(&world.decide()), ["a/new"]);
+}
+
+#[test]
+fn a_held_node_gets_a_pod_that_can_run_there() {
+    // Eligible for the newest revision alone: it never had a pod.
+    let mut world = moved(&["a"], &["z"]);
+    world.strategy.paused = true;
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["z/new"]);
+    assert_eq!(deleted(&decision), NOTHING);
+    // Eligible for its own revision alone: it gets that again, also when its pod fails.
+    world.pods = vec![failed("a", "old", 10, 0)];
+    assert_eq!(deleted(&world.decide()), ["a-old failed"]);
+    world.pods.clear();
+    let last = |revision: &str, excluded| Last {
+        revision: revision.into(),
+        attempt: 0,
+        excluded,
+    };
+    world.memory.insert("a".into(), last("old", false));
+    assert_eq!(created(&world.decide()), ["a/old", "z/new"]);
+    assert_eq!(world.decide().observed.desired, 2);
+    // Unless it lost its pod to the newest revision before the pause.
+    world.memory.insert("a".into(), last("old", true));
+    assert_eq!(created(&world.decide()), ["z/new"]);
+    world.memory.clear();
+    assert_eq!(
+        created(&world.decide()),
+        ["z/new"],
+        "nothing says that it had a pod"
+    );
+    // Eligible for neither.
+    world.nodes[0] = with_disk("a", "none");
+    world.memory.insert("a".into(), last("old", false));
+    assert_eq!(created(&world.decide()), ["z/new"]);
+    // Its own revision tolerates a taint that the newest does not.
+    let taint = json!([{"key": "k", "operator": "Exists"}]);
+    world.old_template = Some(PodTemplate(json!({"spec": {"tolerations": taint}})));
+    world.template = PodTemplate(json!({}));
+    world.nodes = vec![tainted("a", "k", "NoSchedule")];
+    assert_eq!(created(&world.decide()), ["a/old"]);
+    world.strategy.paused = false;
+    assert_eq!(created(&world.decide()), NOTHING);
+}
+
+#[test]
+fn a_node_that_joins_under_an_auto_pause_gets_the_revision_before() {
+    let mut joined = node("z");
+    joined.created = at(NOW - 50);
+    let mut all = nodes(&["a"]);
+    all.push(joined);
+    let mut world = world(all, vec![ready("a", "old")]);
+    world.auto_paused = true;
+    assert_eq!(created(&world.decide()), ["z/old"]);
+    world.strategy.paused = true;
+    world.auto_paused = false;
+    assert_eq!(created(&world.decide()), ["z/new"]);
+    // Where that one may not run, it gets the newest.
+    world.strategy.paused = false;
+    world.auto_paused = true;
+    world.old_template = Some(on_disk("ssd"));
+    assert_eq!(created(&world.decide()), ["z/new"]);
+}
+
+#[test]
+fn a_partition_holds_that_many_outdated_nodes() {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut joined = node("z");
+    joined.created = at(NOW - 50);
+    let mut all = nodes(&names);
+    all.push(joined);
+    let held = |world: &World| {
+        let decision = world.decide();
+        (
+            deleted(&decision),
+            created(&decision),
+            decision.observed.held,
+        )
+    };
+    let mut world = world(all, names.map(|n| ready(n, "old")).into());
+    world.strategy.max_unavailable = Amount::Percent(100);
+    world.strategy.partition = 2;
+    // The node that joined takes no place of another.
+    let go = ["a", "b", "c"].map(|n| format!("{n}-old outdated"));
+    assert_eq!(held(&world), (go.into(), vec!["z/new".to_owned()], 2));
+    world.pods.push(PodView {
+        created: at(NOW - 40),
+        ..ready("z", "new")
+    });
+    for pod in &mut world.pods[..3] {
+        *pod = ready(&pod.node, "new");
+    }
+    assert_eq!(held(&world), (vec![], vec![], 2));
+    // One of the last is removed: the others stay, though they are fewer.
+    world.nodes.remove(4);
+    world.pods.remove(4);
+    assert_eq!(held(&world), (vec![], vec![], 1));
+    // A held node whose pod is away still is one of them.
+    world.pods.retain(|pod| pod.node != "d");
+    assert_eq!(held(&world), (vec![], vec!["d/old".to_owned()], 0));
+    world.strategy.partition = 1;
+    assert_eq!(held(&world).1, ["d/old"]);
+    world.strategy.partition = 0;
+    assert_eq!(held(&world).1, ["d/new"]);
+}
+
+#[test]
+fn an_ended_pod_kept_by_a_finalizer_does_not_block_its_successor() {
+    let stuck = |revision: &str| PodView {
+        deleting: true,
+        ..failed("a", revision, 5, 0)
+    };
+    let mut world = world(nodes(&["a"]), vec![stuck("old")]);
+    assert_eq!(created(&world.decide()), ["a/new"]);
+    // One of the same revision has the same name.
+    world.pods = vec![stuck("new")];
+    assert_eq!(created(&world.decide()), NOTHING);
+    world.strategy.paused = true;
+    world.pods = vec![stuck("old")];
+    assert_eq!(created(&world.decide()), NOTHING);
+    // One that still runs keeps its node.
+    world.strategy.paused = false;
+    world.pods = vec![deleting("a", "old")];
+    assert_eq!(created(&world.decide()), NOTHING);
+    world.strategy.max_surge = Amount::Nodes(1);
+    world.pods = vec![ready("a", "old"), stuck("middle")];
+    assert_eq!(created(&world.decide()), ["a/new"]);
+}
+
+#[test]
+fn a_surge_blocked_by_its_node_frees_its_place_for_another() {
+    for stopped in [cordoned("a"), tainted("a", "k", "NoSchedule")] {
+        let pods = vec![ready("a", "old"), pod("a", "new"), ready("b", "old")];
+        let mut world = world(vec![stopped, node("b")], pods);
+        world.strategy.max_surge = Amount::Nodes(1);
+        assert_eq!(created(&world.decide()), ["b/new"]);
+        world.nodes[0] = node("a");
+        assert_eq!(created(&world.decide()), NOTHING);
+    }
+}
+
+#[test]
+fn a_pod_of_an_earlier_node_of_the_same_name_is_deleted() {
+    let again = NodeView {
+        created: at(NOW - 10),
+        uid: "another".into(),
+        ..node("a")
+    };
+    let mut world = world(vec![again.clone()], vec![ready("a", "new")]);
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-new node replaced"]);
+    assert_eq!(created(&decision), NOTHING, "it still runs");
+    assert_eq!(decision.observed.ready, 0);
+    // A pod with the name that it has on this node is this node's, whatever the clocks of the API servers say.
+    let name = crate::kinds::mydaemonset::names::pod_name("a", "another", "owner", "new");
+    world.pods[0].name = name;
+    assert_eq!(deleted(&world.decide()), NOTHING);
+    world.pods = vec![ready("a", "new")];
+    world.nodes[0].cordoned = true;
+    assert_eq!(deleted(&world.decide()), NOTHING, "nothing could be made");
+}
+
+#[test]
+fn an_unready_pod_is_deleted_only_in_the_observed_version() {
+    let unready = PodView {
+        version: Some("7".into()),
+        ..pod("a", "old")
+    };
+    let mut world = world(nodes(&["a", "b"]), vec![unready, ready("b", "old")]);
+    world.strategy.max_unavailable = Amount::Nodes(2);
+    let versions: Vec<_> = world
+        .decide()
+        .delete
+        .iter()
+        .map(|d| d.version.clone())
+        .collect();
+    assert_eq!(versions, [Some("7".into()), None]);
+    // Other reasons do not depend on what the pod does.
+    world.nodes.remove(0);
+    assert_eq!(world.decide().delete[0].version, None);
+}
+
+#[test]
+fn a_node_that_was_unserved_before_the_roll_out_holds_it_up_for_ten_minutes() {
+    let names = ["a", "b", "c"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    world.pods[0] = pod("a", "old");
+    world.update = "old";
+    let decide = |world: &mut World, state: RolloutState, since: i64| {
+        world.update = "new";
+        world.update_since = NOW - since;
+        world.pods[0] = pod("a", "new");
+        let mut state = RolloutState::new("new", Some(state));
+        let decision = world.decide_on(&mut state);
+        (decision, state)
+    };
+    let at_rest = |world: &mut World| {
+        world.update = "old";
+        world.pods[0] = pod("a", "old");
+        let mut state = RolloutState::new("old", None);
+        world.decide_on(&mut state);
+        state
+    };
+    let state = at_rest(&mut world);
+    let (decision, _) = decide(&mut world, state, 599);
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(decision.next, Some(at(NOW + 1)));
+    let state = at_rest(&mut world);
+    let (decision, mut state) = decide(&mut world, state, 600);
+    assert_eq!(deleted(&decision), ["b-old outdated"]);
+    assert_eq!(decision.observed.left_out, named(&["a (no available pod)"]));
+    // The roll-out ends without it.
+    world.pods = vec![pod("a", "new"), ready("b", "new"), ready("c", "new")];
+    let observed = world.decide_on(&mut state).observed;
+    assert!(observed.complete);
+    assert_eq!(observed.left_out.count, 1);
+    // An old pod serves there again: the roll-out waits for it.
+    world.pods[0] = ready("a", "old");
+    let observed = world.decide_on(&mut state).observed;
+    assert_eq!((observed.complete, observed.left_out.count), (false, 0));
+    // Once it has served, it counts like any other.
+    world.pods = vec![ready("a", "new"), ready("b", "old"), ready("c", "old")];
+    world.decide_on(&mut state);
+    world.pods[0] = pod("a", "new");
+    assert_eq!(deleted(&world.decide_on(&mut state)), NOTHING);
+    // A node that became unserved during a roll-out may be so because of it: it counts in the next one too.
+    let state = at_rest(&mut world);
+    world.pods[1] = pod("b", "new");
+    let (_, state) = decide(&mut world, state, 600);
+    world.pods[0] = pod("a", "new");
+    world.current = "middle";
+    let mut state = RolloutState::new("new", Some(state));
+    let decision = world.decide_on(&mut state);
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(decision.observed.left_out, named(&["a (no available pod)"]));
+}
+
+#[test]
+fn a_pause_stops_the_roll_out_and_nothing_else() {
+    let all = vec![node("a"), node("b"), tainted("c", "k", "NoExecute")];
+    let mut world = world(
+        all,
+        vec![
+            pod("a", "old"),
+            failed("b", "old", 10, 0),
+            ready("c", "old"),
+        ],
+    );
+    world.strategy.paused = true;
+    assert_eq!(
+        deleted(&world.decide()),
+        ["b-old failed", "c-old no longer eligible"]
+    );
+}
+
+#[test]
+fn a_node_that_cannot_be_changed_does_not_block_others() {
+    let names = ["a", "b", "c"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    for (failures, node) in [(0, "a"), (1, "b"), (2, "c"), (3, "a")] {
+        world.failures = failures;
+        world.strategy.max_surge = Amount::Nodes(0);
+        assert_eq!(deleted(&world.decide()), [format!("{node}-old outdated")]);
+        world.strategy.max_surge = Amount::Nodes(1);
+        assert_eq!(created(&world.decide()), [format!("{node}/new")]);
+    }
+    world.strategy.max_surge = Amount::Nodes(9);
+    assert_eq!(created(&world.decide()).len(), 3);
+}
+
+#[test]
+fn no_pause_outlasts_a_clock_that_is_set_back() {
+    let mut new = ready("a", "new");
+    new.ready_since = Some(at(NOW + 5_000));
+    let mut ended = failed("b", "new", 0, 3);
+    ended.ended = Some(at(NOW + 5_000));
+    let decision = world(nodes(&["a", "b"]), vec![new, ended]).decide();
+    assert_eq!(decision.observed.available, 1);
+    assert_eq!(deleted(&decision), ["b-new failed"]);
+}
+
+#[test]
+fn a_surge_creates_the_new_pod_first() {
+    let names = ["a", "b", "c"];
+    let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
+    world.strategy.max_unavailable = Amount::Nodes(0);
+    world.strategy.max_surge = Amount::Percent(50);
+    world.strategy.min_ready = TimeDelta::seconds(10);
+    let decision = world.decide();
+    assert_eq!(created(&decision), ["a/new", "b/new"]);
+    assert_eq!(deleted(&decision), NOTHING);
+    // While they start, no more.
+    world.pods.extend([pod("a", "new"), pod("b", "new")]);
+    let decision = world.decide();
+    assert_eq!((created(&decision).len(), deleted(&decision).len()), (0, 0));
+    // Ready, but too young.
+    world.pods[3].ready_since = Some(at(NOW - 9));
+    assert_eq!(deleted(&world.decide()), NOTHING);
+    assert_eq!(world.decide().next, Some(at(NOW + 1)));
+    // Available: the old pod is deleted, and no longer counts as a surge once that has begun.
+    world.pods[3].ready_since = Some(at(NOW - 10));
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+    world.pods[0].deleting = true;
+    assert_eq!(created(&world.decide()), ["c/new"]);
+    // A pause does not leave a node with two good pods, and is not over before.
+    world.strategy.paused = true;
+    world.pods[0].deleting = false;
+    assert_eq!(world.decide().observed.waiting, named(&["a", "b"]));
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+}
+
+#[test]
+fn a_surge_replaces_unready_pods_at_once() {
+    let mut world = world(nodes(&["a", "b"]), vec![pod("a", "old"), ready("b", "old")]);
+    world.strategy.max_unavailable = Amount::Nodes(0);
+    world.strategy.max_surge = Amount::Nodes(1);
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-old outdated"]);
+    assert_eq!(created(&decision), ["b/new"]);
+    // A failed surge pod waits for its pause, and keeps its place among the surges.
+    world.pods = vec![
+        ready("a", "old"),
+        failed("a", "new", 5, 0),
+        ready("b", "old"),
+    ];
+    let decision = world.decide();
+    assert_eq!((created(&decision).len(), deleted(&decision).len()), (0, 0));
+    assert_eq!(decision.next, Some(at(NOW + 5)));
+}
+
+#[test]
+fn when_the_surge_is_removed_the_old_pod_is_deleted_within_the_limit() {
+    let pods = vec![
+        ready("a", "old"),
+        pod("a", "new"),
+        ready("b", "old"),
+        pod("b", "new"),
+    ];
+    assert_eq!(
+        deleted(&world(nodes(&["a", "b"]), pods).decide()),
+        ["a-old outdated"]
+    );
+}
+
+#[test]
+fn a_roll_out_that_fails_on_its_first_nodes_is_auto_paused() {
+    let crash = |node: &str, age: i64| PodView {
+        created: at(NOW - age),
+        restarts: 2,
+        ..pod(node, "new")
+    };
+    let loops = |node: &str| PodView {
+        created: at(NOW - 30),
+        trouble: Some("ImagePullBackOff".into()),
+        ..pod(node, "new")
+    };
+    let names = ["a", "b", "c", "d"];
+    let stopped = |first: PodView, second: PodView, change: &dyn Fn(&mut World)| {
+        let pods = vec![first, second, ready("c", "old"), ready("d", "old")];
+        let mut world = world(nodes(&names), pods);
+        world.strategy.max_unavailable = Amount::Nodes(2);
+        change(&mut world);
+        world.decide().observed.auto_paused
+    };
+    let no_change = |_: &mut World| {};
+    assert!(stopped(crash("a", 60), crash("b", 60), &no_change));
+    assert!(stopped(loops("a"), failed("b", "new", 2, 0), &no_change));
+    assert!(
+        !stopped(crash("a", 60), ready("b", "new"), &no_change),
+        "one is within the limit"
+    );
+    assert!(
+        !stopped(crash("a", 60), crash("b", 601), &no_change),
+        "too late to blame the revision"
+    );
+    assert!(!stopped(crash("a", 60), crash("b", 60), &|w| w.resumed = true));
+    assert!(
+        !stopped(crash("a", 60), crash("b", 60), &|w| w.current = "new"),
+        "no roll-out"
+    );
+    assert!(!stopped(crash("a", 60), crash("b", 60), &|w| w
+        .strategy
+        .on_delete =
+        true));
+    assert!(
+        stopped(ready("a", "new"), ready("b", "new"), &|w| w.auto_paused =
+            true),
+        "it stays stopped"
+    );
+    assert!(!stopped(ready("a", "new"), ready("b", "new"), &|w| {
+        w.auto_paused = true;
+        w.resumed = true;
+    }));
+    // Nodes that went silent after they got it; not one that was silent before.
+    let silent = |seconds: i64| {
+        move |w: &mut World| {
+            for i in [0, 1] {
+                w.nodes[i] = not_ready(names[i], seconds);
+                w.pods[i].created = at(NOW - 100);
+            }
+        }
+    };
+    assert!(stopped(pod("a", "new"), pod("b", "new"), &silent(50)));
+    assert!(!stopped(pod("a", "new"), pod("b", "new"), &silent(150)));
+}
+
+#[test]
+fn a_joining_node_does_not_auto_pause_a_roll_out() {
+    // All times of the API are whole seconds: the node registers NotReady and gets its pod within one.
+    let stopped = |ready_from: Option<i64>, not_ready: Option<i64>, pod: PodView| {
+        let joined = NodeView {
+            created: at(NOW - 100),
+            ready_from: ready_from.map(at),
+            not_ready_since: not_ready.map(at),
+            ..node("z")
+        };
+        let created = PodView {
+            created: at(NOW - 100),
+            ..pod
+        };
+        let pods = vec![ready("a", "old"), created];
+        world(vec![node("a"), joined], pods)
+            .decide()
+            .observed
+            .auto_paused
+    };
+    let new = || pod("z", "new");
+    assert!(!stopped(None, Some(NOW - 100), new()));
+    // The clock of its kubelet is ahead.
+    assert!(!stopped(None, Some(NOW - 50), new()));
+    // Its pods crash while it is set up, and it becomes Ready later.
+    let crashing = || PodView {
+        restarts: 2,
+        ..new()
+    };
+    assert!(!stopped(None, Some(NOW - 100), crashing()));
+    assert!(!stopped(Some(NOW - 60), None, crashing()));
+    assert!(!stopped(None, Some(NOW - 100), failed("z", "new", 30, 0)));
+    // A node that had been Ready before it got its pod.
+    assert!(stopped(Some(NOW - 100), Some(NOW - 50), new()));
+    assert!(stopped(Some(NOW - 100), None, crashing()));
+    assert!(
+        !stopped(Some(NOW - 100), Some(NOW - 100), new()),
+        "it may have gone NotReady before"
+    );
+    assert!(stopped(Some(NOW - 100), Some(NOW - 99), new()));
+}
+
+#[test]
+fn an_auto_pause_outlasts_the_absence_of_the_last_old_pod() {
+    let mut world = world(nodes(&["a", "b"]), vec![pod("a", "new")]);
+    world.auto_paused = true;
+    let decision = world.decide();
+    assert!(decision.observed.auto_paused);
+    assert_eq!(created(&decision), ["b/old"]);
+}
+
+#[test]
+fn only_a_new_revision_or_a_resumption_ends_an_auto_pause() {
+    let stopped = |nodes: Vec<NodeView>, pods: Vec<PodView>, on_delete| {
+        let mut world = world(nodes, pods);
+        world.auto_paused = true;
+        world.strategy.on_delete = on_delete;
+        let observed = world.decide().observed;
+        assert!(!observed.auto_paused || !observed.complete);
+        observed.auto_paused
+    };
+    let both = || vec![ready("a", "new"), ready("b", "old")];
+    // The node with the old pod is cordoned, drained, tainted, lost, or away.
+    for b in [
+        cordoned("b"),
+        tainted("b", "k", "NoSchedule"),
+        tainted("b", "k", "NoExecute"),
+        not_ready("b", 100),
+        tainted("b", "node.kubernetes.io/unreachable", "NoSchedule"),
+    ] {
+        for pods in [both(), vec![ready("a", "new")]] {
+            assert!(stopped(vec![node("a"), b.clone()], pods, false), "{b:?}");
+        }
+    }
+    assert!(stopped(nodes(&["a"]), vec![ready("a", "new")], false));
+    assert!(stopped(nodes(&["a", "b"]), both(), true), "OnDelete");
+    let mut world = world(nodes(&["a", "b"]), both());
+    world.auto_paused = true;
+    world.resumed = true;
+    assert!(!world.decide().observed.auto_paused);
+    world.resumed = false;
+    world.current = "new";
+    assert!(!world.decide().observed.auto_paused);
+}
+
+#[test]
+fn an_auto_pause_outlasts_the_absence_of_every_node() {
+    let both = |node: fn(&str) -> NodeView| vec![node("a"), node("b")];
+    let lost = |name: &str| not_ready(name, 100);
+    let mut world = world(both(cordoned), vec![ready("a", "old"), ready("b", "old")]);
+    world.auto_paused = true;
+    assert!(world.decide().observed.auto_paused);
+    world.nodes = both(lost);
+    assert!(world.decide().observed.auto_paused);
+    // Nothing is deleted when they are back.
+    world.nodes = both(node);
+    assert_eq!(deleted(&world.decide()), NOTHING);
+}
+
+#[test]
+fn a_roll_out_is_not_complete_because_no_node_can_be_reached() {
+    let all = vec![not_ready("a", 100), not_ready("b", 100)];
+    let mut world = world(all, vec![ready("a", "old"), ready("b", "old")]);
+    assert!(!world.decide().observed.complete);
+    // No kubelet confirms their deletion.
+    world.pods = vec![deleting("a", "old"), deleting("b", "old")];
+    assert!(!world.decide().observed.complete);
+    world.pods = vec![deleting("a", "old"), pod("b", "new")];
+    assert!(!world.decide().observed.complete);
+    world.pods.clear();
+    for node in &mut world.nodes {
+        node.taints = tainted("x", "node.kubernetes.io/unreachable", "NoSchedule").taints;
+    }
+    assert!(!world.decide().observed.complete);
+    world.nodes[0] = node("a");
+    world.pods = vec![ready("a", "new"), deleting("b", "old")];
+    assert!(
+        world.decide().observed.complete,
+        "a lost node is not waited for"
+    );
+}
+
+#[test]
+fn a_cordoned_node_with_a_new_pod_completes_no_roll_out() {
+    let pods = || vec![ready("a", "new"), ready("b", "old")];
+    let mut world = world(vec![cordoned("a"), not_ready("b", 100)], pods());
+    assert!(!world.decide().observed.complete);
+    world.nodes.pop();
+    world.pods.pop();
+    assert!(world.decide().observed.complete, "it is the only node");
+}
+
+#[test]
+fn a_roll_out_waits_for_the_end_of_old_pods() {
+    let pods = vec![ready("a", "new"), ready("b", "new"), deleting("b", "old")];
+    let mut world = world(nodes(&["a", "b"]), pods);
+    let observed = world.decide().observed;
+    assert!(!observed.complete);
+    assert_eq!(observed.waiting.to_string(), "b (Terminating)");
+    // A pod that has ended and is kept by a finalizer no longer runs.
+    world.pods[2] = PodView {
+        deleting: true,
+        ..failed("b", "old", 5, 0)
+    };
+    assert!(world.decide().observed.complete);
+}
+
+#[test]
+fn a_roll_out_waits_for_the_end_of_old_pods_of_a_node_that_registered_again() {
+    let again = NodeView {
+        created: at(NOW - 1_000),
+        ..node("a")
+    };
+    let before = PodView {
+        created: at(NOW - 2_000),
+        ..ready("a", "old")
+    };
+    let world = world(vec![again], vec![before, ready("a", "new")]);
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["a-old node replaced"]);
+    assert!(!decision.observed.complete);
+}
+
+#[test]
+fn an_auto_paused_roll_out_deletes_no_old_pod() {
+    let mut world = world(
+        nodes(&["a", "b", "c"]),
+        vec![pod("a", "new"), pod("b", "old"), ready("c", "old")],
+    );
+    world.strategy.max_unavailable = Amount::Nodes(3);
+    world.auto_paused = true;
+    assert_eq!(deleted(&world.decide()), NOTHING);
+}
+
+fn named(first: &[&str]) -> Named {
+    Named::new(first.iter(), ToString::to_string)
+}
+
+#[test]
+fn the_first_nodes_are_named_and_the_others_counted() {
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let observed = world(nodes(&names), vec![]).decide().observed;
+    assert_eq!(observed.unavailable.to_string(), "a, b, c, d, e and 2 more");
+    assert_eq!(named(&["a", "b"]).to_string(), "a, b");
+}
+
+#[test]
+fn no_outdated_pod_is_deleted_before_its_successor_passes_a_dry_run() {
+    let pods = vec![ready("a", "old"), pod("b", "old"), failed("c", "old", 1, 0)];
+    let mut world = world(nodes(&["a", "b", "c"]), pods);
+    world.validated = false;
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), NOTHING);
+    let asked = decision.dry_run.unwrap();
+    assert_eq!((asked.node.as_str(), asked.revision.as_str()), ("b", "new"));
+    // An existing pod of the revision proves it.
+    world.pods[1] = ready("b", "new");
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["c-old outdated"]);
+    assert_eq!(decision.dry_run, None);
+    // A deletion for another reason needs no proof.
+    world.pods = vec![ready("a", "old"), ready("gone", "old")];
+    let decision = world.decide();
+    assert_eq!(deleted(&decision), ["gone-old node gone"]);
+    world.validated = true;
+    assert_eq!(world.decide().dry_run, None);
+}
+
+#[test]
+fn a_pod_is_adopted_or_released_before_anything_else_is_done_with_it() {
+    let orphan = |node: &str, revision: &str| PodView {
+        owner_uid: String::new(),
+        ..ready(node, revision)
+    };
+    let stray = PodView {
+        is_released: true,
+        ..ready("b", "new")
+    };
+    let gone = PodView {
+        deleting: true,
+        ..orphan("c", "new")
+    };
+    let pods = vec![orphan("a", "old"), stray, gone, orphan("gone", "old")];
+    let decision = world(nodes(&["a", "b", "c"]), pods).decide();
+    let claims = decision.claim.iter().map(|c| (c.pod.as_str(), c.adopt));
+    assert_eq!(
+        claims.collect::<Vec<_>>(),
+        [("a-old", true), ("b-new", false), ("gone-old", true)]
+    );
+    assert_eq!(deleted(&decision), NOTHING);
+    assert_eq!(created(&decision), ["c/new"]);
+    // An orphan counts as the node's pod, a released one does not.
+    assert_eq!(
+        (decision.observed.desired, decision.observed.current),
+        (3, 1)
+    );
+}
+
+#[test]
+fn nodes_are_counted_for_the_status() {
+    let mut young = ready("b", "new");
+    young.ready_since = Some(at(NOW - 5));
+    let mut ailing = pod("d", "new");
+    ailing.trouble = Some("CrashLoopBackOff".into());
+    let mut world = world(
+        nodes(&["a", "b", "c", "d", "e", "f"]),
+        vec![
+            ready("a", "new"),
+            young,
+            ready("c", "old"),
+            ailing,
+            failed("e", "new", 1, 0),
+        ],
+    );
+    world.strategy.min_ready = TimeDelta::seconds(10);
+    let observed = world.decide().observed;
+    assert_eq!(
+        observed,
+        Observed {
+            desired: 6,
+            current: 5,
+            misscheduled: 0,
+            ready: 3,
+            updated: 4,
+            available: 2,
+            max_unavailable: 1,
+            outdated: 1,
+            held: 1,
+            unavailable: named(&["b", "d", "e", "f"]),
+            waiting: Named::default(),
+            failing: named(&["d (CrashLoopBackOff)", "e (Error)"]),
+            failed_canaries: named(&["e (Error)"]),
+            excluded: Excluded::default(),
+            left_out: Named::default(),
+            auto_paused: true,
+            complete: false,
+        }
+    );
+    // A stopped roll-out waits for no node.
+    world.resumed = true;
+    let observed = world.decide().observed;
+    assert_eq!(observed.waiting, named(&["b", "d", "e", "f"]));
+    world.pods[4] = deleting("e", "old");
+    let waiting = world.decide().observed.waiting;
+    assert_eq!(waiting.to_string(), "b, d, e (Terminating), f");
+}
+
+#[test]
+fn nothing_is_done_when_every_node_has_its_pod() {
+    let mut world = world(
+        nodes(&["a", "b"]),
+        vec![ready("a", "new"), ready("b", "new")],
+    );
+    for current in ["old", "new"] {
+        world.current = current;
+        let decision = world.decide();
+        assert!(decision.create.is_empty() && decision.delete.is_empty());
+        assert_eq!(decision.next, None);
+        assert!(decision.observed.complete);
+    }
+}

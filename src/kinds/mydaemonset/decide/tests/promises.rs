@@ -1,0 +1,514 @@
+//! Checks every decision against the promises of docs/mydaemonset/rollout.md, derived from the page
+//! alone and not from the code that decides. `pods` are those that the operator knows of: there is
+//! no allowance for anything.
+
+use std::cmp::{Ordering, Reverse};
+
+use super::*;
+use crate::kinds::mydaemonset::decide::placement::Eligibility;
+
+/// Everything that a decision is about.
+pub(super) struct Case<'a> {
+    pub(super) nodes: &'a [NodeView],
+    pub(super) pods: &'a [PodView],
+    pub(super) strategy: Strategy,
+    pub(super) known: &'a BTreeMap<&'a str, Known>,
+    pub(super) update: &'a str,
+    pub(super) update_since: DateTime<Utc>,
+    pub(super) current: &'a str,
+    /// The last pods of nodes without one.
+    pub(super) last: &'a BTreeMap<String, Last>,
+    /// Nodes that were unserved before the roll-out began, and have been ever since.
+    pub(super) was_dark: &'a BTreeSet<String>,
+    /// The roll-out was stopped because of failing nodes, before this decision.
+    pub(super) was_stopped: bool,
+    /// It was resumed in spite of them.
+    pub(super) resumed: bool,
+    pub(super) now: DateTime<Utc>,
+}
+
+/// A promise that was broken.
+#[derive(Debug)]
+pub(super) struct Fault(pub(super) String);
+
+/// Returns a fault unless the condition holds.
+macro_rules! ensure {
+    ($holds:expr, $($words:tt)+) => {
+        if !$holds {
+            return Err(Fault(format!($($words)+)));
+        }
+    };
+}
+
+pub(super) use ensure;
+
+fn is_live(pod: &PodView) -> bool {
+    !pod.deleting && pod.ended.is_none()
+}
+
+/// Whether an existing pod counts.
+fn is_in_place(eligibility: Eligibility) -> bool {
+    matches!(
+        eligibility,
+        Eligibility::Run | Eligibility::Down | Eligibility::Cordoned
+    )
+}
+
+impl Case<'_> {
+    /// The first promise that a decision breaks.
+    pub(super) fn check(&self, decision: &Decision) -> Result<(), Fault> {
+        let (limit, surge) = self.limits();
+        let observed = &decision.observed;
+        ensure!(
+            observed.max_unavailable == limit,
+            "maxUnavailable is {limit}"
+        );
+        let must_stop = self.must_stop(limit);
+        ensure!(
+            observed.auto_paused == must_stop,
+            "whether it stops: {must_stop}"
+        );
+        let stopped = observed.auto_paused;
+        // Two old pods of one node may go at once: it counts once.
+        let mut paid = BTreeSet::new();
+        let mut removed = BTreeSet::new();
+        for delete in &decision.delete {
+            if self.check_delete(delete, decision, stopped, surge)? {
+                paid.insert(&delete.node);
+                removed.extend((delete.reason == DeleteReason::Excluded).then_some(&delete.node));
+            }
+        }
+        let unserved = self.unserved(stopped);
+        let total = unserved + paid.len();
+        // Nothing replaces a pod that is only removed.
+        let most = if removed.is_empty() {
+            limit
+        } else {
+            limit.max(1)
+        };
+        ensure!(
+            paid.is_empty() || total <= most,
+            "{paid:?} lose a serving pod while {unserved} nodes are unavailable, limit {limit}"
+        );
+        ensure!(
+            surge > 0 || total >= limit || !self.is_idle(decision, stopped),
+            "a node waits while {total} nodes are unavailable, limit {limit}"
+        );
+        let mut surges = 0;
+        for create in &decision.create {
+            surges += usize::from(self.check_create(create, stopped, surge)?);
+        }
+        let surging = self
+            .nodes
+            .iter()
+            .filter(|node| self.is_surging(node, stopped));
+        let surging = surging.count();
+        ensure!(
+            surges == 0 || surging + surges <= surge,
+            "{surges} surges begin beside {surging}, limit {surge}"
+        );
+        if observed.complete {
+            self.check_complete(stopped)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a deletion removes a serving pod, which the limit has to allow.
+    fn check_delete(
+        &self,
+        delete: &Delete,
+        decision: &Decision,
+        stopped: bool,
+        surge: usize,
+    ) -> Result<bool, Fault> {
+        let named = |pod: &&PodView| pod.name == delete.pod && pod.uid == delete.uid;
+        let Some(pod) = self.pods.iter().find(named) else {
+            return Err(Fault(format!("{} is not there", delete.pod)));
+        };
+        ensure!(!pod.deleting, "{} is being deleted already", pod.name);
+        let Some(node) = self.nodes.iter().find(|node| node.name == pod.node) else {
+            return Ok(false);
+        };
+        let (newest, own) = (
+            self.eligibility(self.update, node),
+            self.eligibility(&pod.revision, node),
+        );
+        let is_new = pod.revision == self.update;
+        let held = self.is_held(node, stopped);
+        // The node is the reason: neither this revision nor its own may run there.
+        if own == Eligibility::Leave && (newest == Eligibility::Leave || held) {
+            return Ok(false);
+        }
+        let excluded = newest == Eligibility::Leave && !is_new;
+        let eligibility = self.effective(node, stopped);
+        let is_left_alone = matches!(eligibility, Eligibility::Keep | Eligibility::Cordoned);
+        ensure!(
+            !is_left_alone || excluded,
+            "{} is on a node that is left alone",
+            pod.name
+        );
+        if pod.created < node.created {
+            return Ok(false);
+        }
+        if let Some(ended) = pod.ended {
+            let waits = ended + TimeDelta::seconds(10) > self.now;
+            let goes_early = waits && is_new && !self.on(node).any(is_live);
+            ensure!(!goes_early, "{} goes before its pause is over", pod.name);
+            return Ok(false);
+        }
+        let goes = |pod: &PodView| decision.delete.iter().any(|other| other.pod == pod.name);
+        let mut others = self.on(node).filter(|other| {
+            is_live(other)
+                && other.name != pod.name
+                && (other.revision == self.update) == is_new
+                && !goes(other)
+        });
+        if others.any(|other| pod.ready_since.is_none() || other.ready_since.is_some()) {
+            return Ok(false);
+        }
+        ensure!(!is_new, "{} is of the newest revision", pod.name);
+        if !excluded && self.on(node).any(|other| self.is_available(other)) {
+            return Ok(false);
+        }
+        ensure!(!held, "{} is of a held node", pod.name);
+        ensure!(!self.strategy.on_delete, "{}: OnDelete", pod.name);
+        if pod.ready_since.is_none() || self.is_lost(node) {
+            return Ok(false);
+        }
+        ensure!(
+            excluded || eligibility == Eligibility::Run,
+            "{} is on a node that is down",
+            pod.name
+        );
+        ensure!(
+            excluded || surge == 0,
+            "{} goes before its successor",
+            pod.name
+        );
+        Ok(true)
+    }
+
+    /// Whether a pod is created next to an old one, which the limit has to allow.
+    fn check_create(&self, create: &Create, stopped: bool, surge: usize) -> Result<bool, Fault> {
+        let name = &create.node;
+        let Some(node) = self.nodes.iter().find(|node| node.name == *name) else {
+            return Err(Fault(format!("{name} is gone")));
+        };
+        ensure!(node.uid == create.node_uid, "{name} is another node");
+        ensure!(
+            self.eligibility(&create.revision, node) == Eligibility::Run,
+            "{name} takes no pods of this revision"
+        );
+        let is_new = create.revision == self.update;
+        let kept = self.kept(node, stopped);
+        let keeps = kept.filter(|_| !self.strategy.on_delete && self.is_kept_back(node, stopped));
+        let right = keeps.unwrap_or(self.update);
+        // A pod that has ended and is kept by a finalizer only blocks one of its name.
+        let is_over =
+            |pod: &&PodView| pod.deleting && pod.ended.is_some() && pod.revision != create.revision;
+        let pods: Vec<&PodView> = self.on(node).filter(|pod| !is_over(pod)).collect();
+        let [old] = pods[..] else {
+            ensure!(pods.is_empty(), "{name} has two pods");
+            ensure!(
+                create.revision == right,
+                "{name} gets {create:?} and not {right}"
+            );
+            return Ok(false);
+        };
+        let serves = is_live(old) && old.ready_since.is_some();
+        ensure!(serves && old.revision != self.update, "{name} has a pod");
+        ensure!(
+            old.created >= node.created,
+            "{name} has a pod of another node"
+        );
+        let held = self.is_held(node, stopped);
+        let rolls = !held && !self.strategy.on_delete && !self.is_lost(node);
+        ensure!(rolls && is_new && surge > 0, "no surge on {name}");
+        Ok(true)
+    }
+
+    /// Whether a node could get the newest revision if only the limit allowed it.
+    fn is_idle(&self, decision: &Decision, stopped: bool) -> bool {
+        let waits = |node: &&NodeView| {
+            let is_old = |pod: &PodView| pod.revision != self.update && pod.created >= node.created;
+            let mut pods = self.on(node).filter(|pod| is_live(pod) && is_old(pod));
+            let serves = pods.any(|pod| pod.ready_since.is_some());
+            let goes = decision
+                .delete
+                .iter()
+                .any(|delete| delete.node == node.name);
+            let may = self.is_behind(node) && !self.is_held(node, stopped);
+            let fit =
+                self.eligibility(self.update, node) == Eligibility::Run && !self.is_lost(node);
+            serves && may && fit && !goes
+        };
+        !self.strategy.on_delete && self.nodes.iter().any(|node| waits(&node))
+    }
+
+    fn check_complete(&self, stopped: bool) -> Result<(), Fault> {
+        ensure!(!stopped, "it is stopped");
+        let is_old = |pod: &PodView| pod.revision != self.update && pod.ended.is_none();
+        let done = |node: &NodeView| {
+            !self.on(node).any(is_old) && self.on(node).any(|pod| self.is_available(pod))
+        };
+        let desired = |node: &&NodeView| self.is_desired(node, stopped);
+        let waited_for = |node: &&NodeView| {
+            let eligibility = self.effective(node, stopped);
+            let touched = matches!(eligibility, Eligibility::Run | Eligibility::Down)
+                || self.is_excluded(node);
+            touched && !self.is_left_out(node)
+        };
+        let nodes = || self.nodes.iter().filter(desired);
+        for node in nodes().filter(waited_for) {
+            ensure!(done(node), "complete without {}", node.name);
+        }
+        let some = nodes().filter(waited_for).any(done);
+        ensure!(some || nodes().all(done), "complete without any node");
+        Ok(())
+    }
+
+    fn on<'a>(&'a self, node: &'a NodeView) -> impl Iterator<Item = &'a PodView> {
+        self.pods.iter().filter(|pod| pod.node == node.name)
+    }
+
+    fn eligibility(&self, revision: &str, node: &NodeView) -> Eligibility {
+        let known = self.known.get(revision);
+        known.map_or(Eligibility::Leave, |known| {
+            known.placement.eligibility(node)
+        })
+    }
+
+    /// The older revision that a pod on the node has: of several, that of the pod that would stay.
+    fn older<'a>(&'a self, node: &'a NodeView) -> Option<&'a str> {
+        let pods = self.on(node).filter(|pod| {
+            pod.revision != self.update && (pod.deleting || pod.created >= node.created)
+        });
+        let rank = |pod: &&PodView| {
+            let number = self
+                .known
+                .get(pod.revision.as_str())
+                .map(|known| known.number);
+            let order = match (pod.deleting, pod.ended) {
+                (false, None) => 2,
+                (false, Some(_)) => 1,
+                (true, _) => 0,
+            };
+            let young = Reverse(pod.created);
+            let ready = order == 2 && pod.ready_since.is_some();
+            // Among those that have ended, the first one found counts.
+            let ranked = (order == 2).then_some((number, young));
+            (order, ready, ranked)
+        };
+        let mut best: Option<&PodView> = None;
+        for pod in pods {
+            if best.is_none_or(|best| rank(&pod) > rank(&best)) {
+                best = Some(pod);
+            }
+        }
+        best.map(|pod| pod.revision.as_str())
+    }
+
+    /// Whether the newest revision removes a pod that its own would keep.
+    fn is_excluded(&self, node: &NodeView) -> bool {
+        let own = self.older(node).map(|own| self.eligibility(own, node));
+        self.eligibility(self.update, node) == Eligibility::Leave
+            && own.is_some_and(|own| own != Eligibility::Leave)
+    }
+
+    /// Whether the node came after the newest revision. If it came within the same second, nothing
+    /// is known unless it had a pod of another revision.
+    fn joined(&self, node: &NodeView) -> bool {
+        let last = self.last.get(&node.name);
+        match node.created.cmp(&self.update_since) {
+            Ordering::Less => false,
+            Ordering::Equal => last.is_none_or(|last| last.revision == self.update),
+            Ordering::Greater => true,
+        }
+    }
+
+    /// The older revision that a missing pod is created from while the node is held.
+    fn kept(&self, node: &NodeView, stopped: bool) -> Option<&str> {
+        let newest = self.eligibility(self.update, node);
+        if self.on(node).next().is_some()
+            || (self.joined(node) && !(stopped && newest == Eligibility::Run))
+        {
+            return None;
+        }
+        let last = self.last.get(&node.name);
+        let kept = match last.filter(|last| self.known.contains_key(last.revision.as_str())) {
+            Some(last) if last.excluded => None,
+            Some(last) => Some(last.revision.as_str()),
+            None if newest == Eligibility::Leave => None,
+            None => Some(self.current),
+        };
+        kept.filter(|kept| *kept != self.update && self.eligibility(kept, node) == Eligibility::Run)
+    }
+
+    /// Whether the node is still to get the newest revision, or to lose its pod to it.
+    fn is_behind(&self, node: &NodeView) -> bool {
+        let is_new = |pod: &PodView| {
+            !pod.deleting && pod.revision == self.update && pod.created >= node.created
+        };
+        if self.on(node).any(is_new) {
+            return false;
+        }
+        match self.older(node) {
+            Some(own) => {
+                let in_place = is_in_place(self.eligibility(self.update, node));
+                in_place || is_in_place(self.eligibility(own, node)) || self.is_excluded(node)
+            }
+            None => !self.joined(node) && self.kept(node, false).is_some(),
+        }
+    }
+
+    /// Every node under `paused` or an auto-pause, and the last by name under `partition`.
+    fn is_kept_back(&self, node: &NodeView, stopped: bool) -> bool {
+        let behind = self.nodes.iter().filter(|other| self.is_behind(other));
+        let later = behind.filter(|other| other.name > node.name).count();
+        let last = self.is_behind(node) && later < self.strategy.partition;
+        self.strategy.paused || stopped || last
+    }
+
+    fn is_held(&self, node: &NodeView, stopped: bool) -> bool {
+        self.is_kept_back(node, stopped)
+    }
+
+    /// The node's eligibility by the newest revision, or by the one that it keeps.
+    fn effective(&self, node: &NodeView, stopped: bool) -> Eligibility {
+        let newest = self.eligibility(self.update, node);
+        let held = self.is_kept_back(node, stopped);
+        match self.older(node) {
+            Some(own) if (held && self.is_behind(node)) || self.is_excluded(node) => {
+                self.eligibility(own, node)
+            }
+            None if held && !self.strategy.on_delete && self.kept(node, stopped).is_some() => {
+                Eligibility::Run
+            }
+            _ => newest,
+        }
+    }
+
+    fn is_desired(&self, node: &NodeView, stopped: bool) -> bool {
+        match self.effective(node, stopped) {
+            Eligibility::Run => true,
+            Eligibility::Down | Eligibility::Cordoned => self.on(node).next().is_some(),
+            Eligibility::Keep | Eligibility::Leave => false,
+        }
+    }
+
+    /// Whether a percentage refers to it.
+    fn is_counted(&self, node: &NodeView) -> bool {
+        let has_pods = self.on(node).next().is_some();
+        let newest = match self.eligibility(self.update, node) {
+            Eligibility::Run => true,
+            Eligibility::Down | Eligibility::Cordoned => has_pods,
+            Eligibility::Keep | Eligibility::Leave => false,
+        };
+        newest || self.is_excluded(node)
+    }
+
+    fn is_lost(&self, node: &NodeView) -> bool {
+        let since = node.not_ready_since;
+        since.is_some_and(|since| self.now - since >= TimeDelta::seconds(60))
+    }
+
+    fn is_left_out(&self, node: &NodeView) -> bool {
+        let late = self.now - self.update_since >= TimeDelta::minutes(10);
+        self.is_lost(node) || (late && self.was_dark.contains(&node.name))
+    }
+
+    /// `maxUnavailable` and `maxSurge` in nodes.
+    pub(super) fn limits(&self) -> (usize, usize) {
+        let counted = self
+            .nodes
+            .iter()
+            .filter(|node| self.is_counted(node))
+            .count();
+        let nodes = |amount: Amount| match amount {
+            Amount::Nodes(nodes) => nodes as usize,
+            Amount::Percent(percent) => (counted * percent as usize).div_ceil(100),
+        };
+        let surge = nodes(self.strategy.max_surge);
+        match nodes(self.strategy.max_unavailable) {
+            0 if surge == 0 => (1, 0),
+            unavailable => (unavailable, surge),
+        }
+    }
+
+    /// A pod of the newest revision that has been Ready for `minReadySeconds`.
+    fn is_available(&self, pod: &PodView) -> bool {
+        let min_ready = self.strategy.min_ready;
+        let is_new = is_live(pod) && pod.revision == self.update;
+        is_new
+            && pod
+                .ready_since
+                .is_some_and(|since| self.now - since >= min_ready)
+    }
+
+    /// The nodes that should serve and do not, whether or not the limit counts them.
+    pub(super) fn dark(&self, stopped: bool) -> BTreeSet<String> {
+        let serves = |node: &NodeView, pod: &PodView| {
+            let is_old = is_live(pod) && pod.revision != self.update;
+            let is_here = pod.created >= node.created;
+            is_here && (self.is_available(pod) || (is_old && pod.ready_since.is_some()))
+        };
+        let counts = |node: &&NodeView| {
+            let is_down = self.effective(node, stopped) == Eligibility::Down;
+            (self.is_desired(node, stopped) || is_down) && !self.is_lost(node)
+        };
+        let nodes = self.nodes.iter().filter(counts);
+        let dark = nodes.filter(|node| !self.on(node).any(|pod| serves(node, pod)));
+        dark.map(|node| node.name.clone()).collect()
+    }
+
+    /// How many nodes are unavailable.
+    pub(super) fn unserved(&self, stopped: bool) -> usize {
+        let dark = self.dark(stopped);
+        let dark = self.nodes.iter().filter(|node| dark.contains(&node.name));
+        dark.filter(|node| !self.is_left_out(node)).count()
+    }
+
+    fn is_surging(&self, node: &NodeView, stopped: bool) -> bool {
+        let old = |pod: &PodView| {
+            is_live(pod) && pod.revision != self.update && pod.created >= node.created
+        };
+        let touched = matches!(
+            self.effective(node, stopped),
+            Eligibility::Run | Eligibility::Down
+        );
+        let new = |pod: &PodView| {
+            pod.revision == self.update && (pod.deleting || pod.created >= node.created)
+        };
+        touched && self.on(node).any(old) && self.on(node).any(new)
+    }
+
+    /// Whether the roll-out must stop: enough nodes count against the newest revision, or it was stopped before.
+    fn must_stop(&self, limit: usize) -> bool {
+        let soon = |pod: &PodView, at: DateTime<Utc>| at <= pod.created + TimeDelta::minutes(10);
+        let fails = |node: &NodeView, pod: &PodView| {
+            // Creation timestamps are truncated to whole seconds.
+            let after = pod.created + TimeDelta::seconds(1);
+            let lost = node.not_ready_since.filter(|since| *since >= after);
+            let ended = pod.ended.is_some_and(|at| soon(pod, at));
+            let crashes = is_live(pod) && pod.restarts > 1 && soon(pod, self.now);
+            let of_new = !pod.deleting && pod.revision == self.update;
+            let of_node = pod.created >= node.created;
+            let was_ready = node.ready_from.is_some_and(|from| from <= pod.created);
+            let went_down = lost.is_some_and(|since| soon(pod, since));
+            of_new && of_node && was_ready && (ended || crashes || went_down)
+        };
+        let touched = |node: &&NodeView| {
+            // A node with a pod of the newest revision keeps no other.
+            let newest = self.eligibility(self.update, node);
+            let own = self.older(node).map(|own| self.eligibility(own, node));
+            let eligibility = own.filter(|_| self.is_excluded(node)).unwrap_or(newest);
+            matches!(eligibility, Eligibility::Run | Eligibility::Down)
+        };
+        let failing = self.nodes.iter().filter(touched);
+        let failing = failing.filter(|node| self.on(node).any(|pod| fails(node, pod)));
+        let enough = failing.count() >= limit.max(1);
+        let is_left = self.nodes.iter().any(|node| self.is_behind(node));
+        let stops = enough && is_left && !self.strategy.on_delete;
+        (stops || self.was_stopped) && self.update != self.current && !self.resumed
+    }
+}

@@ -1,0 +1,34 @@
+//! The flags of this kind.
+
+use chrono::TimeDelta;
+
+use crate::kinds::shared::flag_values::period;
+
+#[derive(clap::Args, Clone, Debug)]
+// clap names groups by their types: the flags of `run` are another `Flags`.
+#[group(skip)]
+pub(super) struct Flags {
+    /// How long a node may be NotReady before the roll-out of a MyDaemonSet leaves it out: it is
+    /// then neither counted nor waited for. At most 365d.
+    #[arg(long, env = "MY_OPERATOR_NODE_NOT_READY_GRACE", value_name = "DURATION", default_value = "60s", value_parser = grace)]
+    pub(super) node_not_ready_grace: TimeDelta,
+}
+
+fn grace(text: &str) -> Result<TimeDelta, String> {
+    let grace = period(text)?;
+    if grace > TimeDelta::days(365) {
+        return Err("that is too long".to_owned());
+    }
+    Ok(grace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_grace_has_a_maximum() {
+        assert_eq!(grace("365d"), Ok(TimeDelta::days(365)));
+        assert!(grace("366d").is_err());
+    }
+}

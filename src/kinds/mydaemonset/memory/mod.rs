@@ -1,0 +1,414 @@
+//! What the controller remembers of an object between two reconciles.
+//!
+//! Nothing here is needed for correctness after a restart. It covers the time until the watches
+//! show what was done, and limits how often calls, Events and status writes are repeated. Each
+//! part has an owner, which alone writes it:
+//!
+//! | part | what it assumes, and until when | owner |
+//! |---|---|---|
+//! | [`nodes`] | pods that were created, deleted, adopted and released are so until the watch shows it; the last pods of nodes | the calls about pods, the watch of pods |
+//! | [`vanished_pods`] | pods that the watch lost may have lost our labels, until a live read | the watch of pods, the step that releases them |
+//! | [`acceptance`] | the API server accepts the pods of a revision, until a restart | the calls that create pods |
+//! | [`stored_revision`] | the revision of the spec is stored, until the watch shows it | the calls about revisions |
+//! | [`backoffs`] | a step that failed fails again, until its pause ends or the spec changes | every step |
+//! | [`event_tally`] | pods that no Event has reported yet | the end of a pass |
+//! | [`status_pacing`] | another operator writes the same status, until its backoff ends | the status write |
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+
+use super::decide::rollout::RolloutState;
+use super::observe::pod::PodView;
+
+pub(crate) mod acceptance;
+pub(crate) mod backoffs;
+pub(crate) mod belief;
+pub(crate) mod event_tally;
+mod last_pods;
+pub(crate) mod nodes;
+pub(crate) mod pending_writes;
+pub(crate) mod status_pacing;
+pub(crate) mod stored_revision;
+pub(crate) mod vanished_pods;
+
+/// The memory of one object.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// The object's UID. With another UID nothing of this applies.
+    uid: String,
+    /// The verdicts on all nodes; `None` before the first decision.
+    pub(crate) rollout: Option<RolloutState>,
+    pub(crate) nodes: nodes::NodeMemory,
+    pub(crate) vanished: vanished_pods::VanishedPods,
+    pub(crate) acceptance: acceptance::Acceptance,
+    pub(crate) stored: stored_revision::StoredRevision,
+    pub(crate) backoffs: backoffs::Backoffs,
+    pub(crate) tally: event_tally::EventTally,
+    pub(crate) status: status_pacing::StatusPacing,
+}
+
+impl Memory {
+    /// An empty memory of the object with that UID.
+    pub(super) fn new(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// Forgets everything if the object is another one of the same name.
+    pub(crate) fn begin(&mut self, uid: &str) {
+        if self.uid != uid {
+            *self = Self::new(uid);
+        }
+    }
+
+    /// The nodes that changed since the last decision. If the clock was set back, nothing waits for
+    /// its old time to come again.
+    pub(crate) fn take_changed(&mut self, now: DateTime<Utc>) -> BTreeSet<Box<str>> {
+        if self.nodes.was_set_back(now) {
+            self.backoffs.forget_pauses();
+            self.stored.forget();
+        }
+        self.nodes.take_changed(now)
+    }
+
+    /// The watch shows a pod, or that it is being deleted.
+    pub(crate) fn pod_seen(&mut self, pod: &PodView) {
+        self.nodes.seen(pod);
+    }
+
+    /// The watch no longer shows a pod. A pod that was not deleted may have lost our labels.
+    pub(crate) fn pod_gone(&mut self, pod: &PodView) {
+        // The event may be about the pod of an earlier object of the same name.
+        if self.uid != pod.owner_uid {
+            return;
+        }
+        // Before the deletion is forgotten as observed.
+        if !pod.deleting && !self.nodes.is_deleted(pod) {
+            self.vanished.add(pod);
+        }
+        self.nodes.gone(pod);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use std::sync::Arc;
+
+    use super::backoffs::{Nature, Problem, Step};
+    use super::belief::Answer;
+    use super::*;
+    use crate::kinds::mydaemonset::decide::decision::{Claim, Create, Delete, DeleteReason};
+    use crate::kinds::mydaemonset::decide::input::Last;
+    use crate::kinds::mydaemonset::status::Refusal;
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    fn pod(name: &str, uid: &str) -> PodView {
+        PodView {
+            name: name.into(),
+            uid: uid.into(),
+            node: "n".into(),
+            revision: "r".into(),
+            ..PodView::default()
+        }
+    }
+
+    fn deletion(pod: &PodView, reason: DeleteReason, attempt: u32) -> Delete {
+        Delete {
+            pod: pod.name.clone(),
+            uid: pod.uid.clone(),
+            node: pod.node.clone(),
+            reason,
+            last: Last {
+                revision: pod.revision.clone(),
+                attempt,
+                excluded: false,
+            },
+            version: None,
+        }
+    }
+
+    /// What is believed to be on the node, and whether the node changed.
+    fn shown(memory: &mut Memory, cached: &[PodView], now: i64) -> (Vec<(String, bool)>, bool) {
+        let cached: Vec<_> = cached.iter().cloned().map(Arc::new).collect();
+        let changed = memory.take_changed(at(now)).contains("n");
+        let pods = memory.nodes.overlay(&memory.uid, "n", cached);
+        let pods = pods.iter().map(|p| (p.uid.clone(), p.deleting));
+        (pods.collect(), changed)
+    }
+
+    fn problem(nature: Nature) -> Problem {
+        Problem {
+            refusal: Refusal {
+                reason: "PodRefused",
+                node: None,
+                message: "quota".into(),
+            },
+            nature,
+        }
+    }
+
+    fn creation(pod: &PodView) -> Create {
+        Create {
+            node: pod.node.clone(),
+            node_uid: String::new(),
+            revision: pod.revision.clone(),
+            attempt: 0,
+        }
+    }
+
+    /// The pods in doubt at that time.
+    fn doubts(memory: &Memory, now: i64) -> Vec<String> {
+        let doubts = memory.nodes.doubts(at(now)).into_iter();
+        doubts.map(|doubt| doubt.pod).collect()
+    }
+
+    #[test]
+    fn an_overtaken_deletion_is_checked_at_once() {
+        let mut memory = Memory::new("me");
+        let delete = deletion(&pod("a", "u"), DeleteReason::Outdated, 0);
+        memory.nodes.will_delete(&delete, at(0));
+        memory
+            .nodes
+            .delete_answered(&delete, Answer::Overtaken, None, at(0));
+        assert_eq!(memory.nodes.next_check(), None);
+        for (answer, second) in [(Answer::Unknown, 0), (Answer::Overtaken, 5)] {
+            memory.nodes.will_delete(&delete, at(second));
+            memory
+                .nodes
+                .delete_answered(&delete, answer, None, at(second));
+        }
+        assert_eq!(memory.nodes.unanswered_deletes(None), []);
+        assert_eq!(doubts(&memory, 5), ["a"]);
+    }
+
+    #[test]
+    fn writes_count_until_the_watch_shows_them_or_a_live_read_denies_them() {
+        let mut memory = Memory::default();
+        let old = pod("old", "u");
+        let delete = deletion(&old, DeleteReason::Outdated, 0);
+        let (made, done) = (pod("a", ""), Answer::Done);
+        memory.nodes.will_create(made.clone(), at(0));
+        memory.nodes.will_delete(&delete, at(0));
+        memory
+            .nodes
+            .create_answered(&creation(&made), "a", done, None, at(0));
+        memory.nodes.delete_answered(&delete, done, None, at(0));
+        assert_eq!(memory.nodes.next_check(), Some(at(30)));
+        assert_eq!(
+            shown(&mut memory, std::slice::from_ref(&old), 1),
+            (vec![("u".into(), true), (String::new(), false)], true)
+        );
+        assert!(!shown(&mut memory, std::slice::from_ref(&old), 1).1);
+        // Observed in the cache, under its own UID; the other one is gone.
+        memory.pod_seen(&pod("a", "ua"));
+        memory.nodes.gone(&old);
+        let seen = vec![("ua".to_owned(), false)];
+        assert_eq!(
+            shown(&mut memory, &[pod("a", "ua")], 2),
+            (seen.clone(), true)
+        );
+        assert_eq!(memory.nodes.next_check(), None);
+        // Never observed: it stays believed until the API server says otherwise, however late.
+        let (other, delete) = (
+            pod("b", ""),
+            deletion(&pod("a", "ua"), DeleteReason::Outdated, 0),
+        );
+        memory.nodes.will_create(other.clone(), at(5));
+        memory.nodes.will_delete(&delete, at(5));
+        memory
+            .nodes
+            .create_answered(&creation(&other), "b", done, None, at(5));
+        memory.nodes.delete_answered(&delete, done, None, at(5));
+        let believed = vec![("ua".to_owned(), true), (String::new(), false)];
+        assert_eq!(doubts(&memory, 34), [""; 0]);
+        let later = shown(&mut memory, &[pod("a", "ua")], 3_600);
+        assert_eq!(later, (believed.clone(), true));
+        assert_eq!(doubts(&memory, 3_600), ["b", "a"]);
+        for doubt in memory.nodes.doubts(at(3_600)) {
+            memory.nodes.resolve(&doubt, true, at(3_600));
+        }
+        let later = shown(&mut memory, &[pod("a", "ua")], 3_600);
+        assert_eq!(later, (believed, true));
+        assert_eq!(doubts(&memory, 3_629), [""; 0]);
+        for doubt in memory.nodes.doubts(at(3_630)) {
+            memory.nodes.resolve(&doubt, false, at(3_630));
+        }
+        assert_eq!(shown(&mut memory, &[pod("a", "ua")], 3_630), (seen, true));
+        // Created, observed and gone again before the next reconcile.
+        memory.nodes.will_create(pod("c", ""), at(3_640));
+        memory.pod_seen(&pod("c", "uc"));
+        assert!(shown(&mut memory, &[], 3_641).0.is_empty());
+        // Nothing is left of a node that is gone.
+        memory.nodes.forget_node("n");
+        assert!(memory.nodes.is_empty());
+        assert!(memory.take_changed(at(3_650)).is_empty());
+    }
+
+    #[test]
+    fn a_call_without_a_definite_answer_is_repeated_and_checked_when_it_can_no_longer_take_effect()
+    {
+        let mut memory = Memory::default();
+        let delete = deletion(&pod("a", "u"), DeleteReason::Outdated, 0);
+        let mut attempt = |answer, now| {
+            let again = memory.nodes.will_delete(&delete, at(now));
+            memory
+                .nodes
+                .delete_answered(&delete, answer, Some(1), at(now));
+            let first_doubt = (now..now + 100).find(|now| !doubts(&memory, *now).is_empty());
+            let repeats =
+                [1, 2].map(|generation| memory.nodes.unanswered_deletes(Some(generation)));
+            (again, repeats.map(|repeats| repeats.len()), first_doubt)
+        };
+        // A definite rejection of the only attempt.
+        assert_eq!(attempt(Answer::Refused, 0), (false, [0, 0], None));
+        assert_eq!(attempt(Answer::Unknown, 0), (false, [1, 0], Some(65)));
+        assert_eq!(attempt(Answer::Unknown, 10), (true, [1, 0], Some(75)));
+        // It says nothing about earlier attempts.
+        assert_eq!(attempt(Answer::Refused, 20), (true, [1, 0], Some(75)));
+        assert_eq!(attempt(Answer::Done, 30), (true, [0, 0], Some(60)));
+        // The watch shows that it is being deleted.
+        let leaving = PodView {
+            deleting: true,
+            ..pod("a", "u")
+        };
+        memory.pod_seen(&leaving);
+        assert_eq!(memory.nodes.next_check(), None);
+    }
+
+    #[test]
+    fn a_call_that_is_under_way_is_not_in_doubt() {
+        let mut memory = Memory::default();
+        memory.nodes.will_create(pod("a", ""), at(0));
+        assert_eq!(doubts(&memory, 40), [""; 0]);
+        let create = creation(&pod("a", ""));
+        memory
+            .nodes
+            .create_answered(&create, "a", Answer::Unknown, None, at(40));
+        assert_eq!(memory.nodes.unanswered_creates(None), [create]);
+        assert_eq!(doubts(&memory, 104), [""; 0]);
+        assert_eq!(doubts(&memory, 105), ["a"]);
+    }
+
+    #[test]
+    fn pending_writes_are_checked_soon_after_the_clock_is_set_back() {
+        let mut memory = Memory::default();
+        memory.take_changed(at(1_000));
+        let (a, b) = (pod("a", ""), pod("b", ""));
+        for (pod, answer) in [(&a, Answer::Done), (&b, Answer::Unknown)] {
+            memory.nodes.will_create(pod.clone(), at(1_000));
+            memory
+                .nodes
+                .create_answered(&creation(pod), &pod.name, answer, None, at(1_000));
+        }
+        memory.backoffs.record(
+            Step::Create,
+            Some(problem(Nature::Refused)),
+            false,
+            Some(1),
+            at(1_000),
+        );
+        assert!(memory.take_changed(at(10)).contains("n"));
+        assert!(!memory.backoffs.has_failed(Step::Create));
+        assert_eq!(memory.nodes.overlay(&memory.uid, "n", Vec::new()).len(), 2);
+        assert_eq!(doubts(&memory, 40), ["a"]);
+        assert_eq!(doubts(&memory, 75), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_pod_that_disappears_without_a_deletion_is_looked_up() {
+        let mut memory = Memory::default();
+        let shown = pod("a", "u");
+        memory
+            .nodes
+            .will_delete(&deletion(&shown, DeleteReason::Outdated, 0), at(0));
+        memory.pod_gone(&shown);
+        let mut leaving = pod("b", "v");
+        leaving.deleting = true;
+        memory.pod_gone(&leaving);
+        assert!(memory.vanished.claims().is_empty());
+        memory.pod_gone(&pod("c", "w"));
+        assert_eq!(memory.vanished.claims().len(), 1);
+    }
+
+    #[test]
+    fn the_last_pod_of_a_node_is_forgotten_when_another_runs() {
+        let mut memory = Memory::default();
+        memory.nodes.gone(&pod("a", "u"));
+        memory
+            .nodes
+            .forget_last_where_one_runs("n", &[Arc::new(pod("b", ""))]);
+        assert!(memory.nodes.last("n").is_some(), "not seen yet");
+        memory
+            .nodes
+            .forget_last_where_one_runs("n", &[Arc::new(pod("b", "v"))]);
+        assert!(memory.nodes.last("n").is_none());
+    }
+
+    #[test]
+    fn adoptions_and_releases_count_before_the_watch_shows_them() {
+        let mut memory = Memory::new("owner");
+        let orphan = Arc::new(pod("a", "u"));
+        let claim = |adopt| Claim {
+            pod: "a".into(),
+            uid: "u".into(),
+            node: "n".into(),
+            adopt,
+        };
+        memory.nodes.claimed(&claim(true), at(0));
+        let seen = memory.nodes.overlay(&memory.uid, "n", vec![orphan.clone()]);
+        assert_eq!(seen[0].owner_uid, "owner");
+        memory.nodes.claimed(&claim(false), at(1));
+        assert!(
+            memory
+                .nodes
+                .overlay(&memory.uid, "n", vec![orphan.clone()])
+                .is_empty()
+        );
+        memory.take_changed(at(31));
+        assert!(memory.nodes.overlay(&memory.uid, "n", vec![orphan])[0].is_orphan());
+    }
+
+    #[test]
+    fn the_record_of_a_failure_outlives_the_delete_event_of_the_pod() {
+        let mut memory = Memory::default();
+        let failed = pod("a", "u");
+        memory
+            .nodes
+            .will_delete(&deletion(&failed, DeleteReason::Failed, 3), at(0));
+        memory.nodes.gone(&failed);
+        assert_eq!(memory.nodes.last("n").map(|last| last.attempt), Some(3));
+        let mut other = pod("b", "v");
+        other.revision = "s".into();
+        memory.nodes.gone(&other);
+        let last = memory.nodes.last("n").unwrap();
+        assert_eq!((last.revision.as_str(), last.attempt), ("s", 0));
+        assert_eq!(memory.nodes.revisions().collect::<Vec<_>>(), ["s"]);
+        // Its successor is created.
+        let next = pod("c", "");
+        memory.nodes.will_create(next.clone(), at(1));
+        memory
+            .nodes
+            .create_answered(&creation(&next), "c", Answer::Done, None, at(1));
+        assert_eq!(memory.nodes.last("n"), None);
+    }
+
+    #[test]
+    fn a_node_is_gone_since_it_was_first_missed() {
+        let mut memory = Memory::default();
+        let mut since = |is_gone, now| memory.nodes.gone_since("n", is_gone, at(now));
+        assert_eq!(since(true, 10), Some(at(10)));
+        assert_eq!(since(true, 20), Some(at(10)));
+        assert_eq!(since(true, 5), Some(at(5)), "the clock was set back");
+        assert_eq!(since(false, 30), None);
+        assert_eq!(since(true, 40), Some(at(40)));
+        assert_eq!(since(false, 50), None);
+        assert!(memory.nodes.is_empty());
+    }
+}

@@ -1,0 +1,83 @@
+//! `MyDaemonSet` objects: what the cache keeps of them.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::admission::{MAX_HISTORY, MyDaemonSetRules};
+use super::crd::{MyDaemonSetSpec, MyDaemonSetStatus, RawMyDaemonSet};
+use super::decide::placement::Placement;
+use super::decide::strategy::Strategy;
+use super::names::RESUME_ANNOTATION;
+use super::revision::{self, Content};
+use super::status;
+use my_operator_admission::faults::Fault;
+use my_operator_admission::rules::decode_and_validate;
+
+/// What the cache holds of a `MyDaemonSet`.
+#[derive(Debug)]
+pub(crate) struct ObjectView {
+    pub(crate) uid: String,
+    pub(crate) generation: Option<i64>,
+    pub(crate) version: String,
+    pub(crate) deleting: bool,
+    /// The value of the annotation that resumes a stopped roll-out.
+    pub(crate) resume: Option<String>,
+    /// The spec, decoded and validated once for each version of the object.
+    pub(crate) parsed: Result<ParsedSpec, Vec<Fault>>,
+    pub(crate) status: MyDaemonSetStatus,
+}
+
+/// A valid spec in the forms in which it is used.
+#[derive(Debug)]
+pub(crate) struct ParsedSpec {
+    pub(crate) strategy: Strategy,
+    pub(crate) placement: Placement,
+    /// How many unused revisions are kept.
+    pub(crate) history: usize,
+    /// The content of the revision, as text: a value tree takes many times the memory, and is
+    /// needed only while a pod is built.
+    pub(crate) canonical: Arc<str>,
+    pub(crate) hash: String,
+}
+
+impl ObjectView {
+    pub(crate) fn from_object(object: RawMyDaemonSet, now: DateTime<Utc>) -> Self {
+        let metadata = object.metadata;
+        let name = metadata.name.unwrap_or_default();
+        let annotations = metadata.annotations.unwrap_or_default();
+        let parsed =
+            decode_and_validate::<MyDaemonSetRules>(&name, &annotations, object.spec.text(), now);
+        Self {
+            uid: metadata.uid.unwrap_or_default(),
+            generation: metadata.generation,
+            version: metadata.resource_version.unwrap_or_default(),
+            deleting: metadata.deletion_timestamp.is_some(),
+            resume: annotations
+                .get(RESUME_ANNOTATION)
+                .filter(|hash| hash.len() == revision::HASH_LEN)
+                .cloned(),
+            parsed: parsed.map(|spec| ParsedSpec::new(&spec)),
+            status: status::read(&object.status),
+        }
+    }
+}
+
+impl ParsedSpec {
+    fn new(spec: &MyDaemonSetSpec) -> Self {
+        let canonical = Content::from_spec(spec).canonical();
+        Self {
+            strategy: Strategy::from_spec(spec),
+            placement: Placement::from_template(spec.template.as_ref()),
+            history: history(spec),
+            hash: revision::hash(&canonical),
+            canonical: canonical.into(),
+        }
+    }
+}
+
+/// How many unused revisions are kept. An object from before the limit had a maximum may ask for more.
+fn history(spec: &MyDaemonSetSpec) -> usize {
+    let limit = spec.revision_history_limit.map_or(10, i64::from);
+    usize::try_from(limit.clamp(1, MAX_HISTORY)).unwrap_or(1)
+}

@@ -1,0 +1,366 @@
+//! Pods: what is read of them, and what is kept.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use super::watched::{WatchedContainer, WatchedStatus, controller, utc};
+use crate::kinds::mydaemonset::names::{ATTEMPT_ANNOTATION, NAME_LABEL, REVISION_LABEL};
+use my_operator_runtime::reconcile::raw;
+
+/// A pod as it is watched.
+#[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
+#[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
+#[serde(default)]
+pub(crate) struct WatchedPod {
+    /// The pod's metadata, as far as it is used.
+    #[serde(deserialize_with = "raw::metadata")]
+    pub(crate) metadata: ObjectMeta,
+    /// The fields of its spec that are used.
+    pub(crate) spec: WatchedPodSpec,
+    /// The fields of its status that are used.
+    pub(crate) status: WatchedStatus,
+}
+
+/// The fields of a pod's spec that are used.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct WatchedPodSpec {
+    /// The node that the pod runs on.
+    pub(crate) node_name: String,
+}
+
+/// What the cache holds of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct PodView {
+    pub(crate) name: String,
+    /// `metadata.uid`; empty for a created pod that was not observed yet.
+    pub(crate) uid: String,
+    /// The name of the object that controls the pod; for an orphan, the one in our label.
+    pub(crate) owner: String,
+    /// The UID of the object that controls the pod; empty for an orphan.
+    pub(crate) owner_uid: String,
+    /// Whether our label does not name the object that controls the pod: it was removed.
+    pub(crate) is_released: bool,
+    /// `spec.nodeName`.
+    pub(crate) node: String,
+    /// The hash of the revision that the pod was created from.
+    pub(crate) revision: String,
+    /// How many pods of this revision failed before it on this node, in a row.
+    pub(crate) attempt: u32,
+    /// `metadata.creationTimestamp`.
+    pub(crate) created: DateTime<Utc>,
+    /// Whether the pod is being deleted.
+    pub(crate) deleting: bool,
+    /// Since when the pod has been Ready; `None` while it is not.
+    pub(crate) ready_since: Option<DateTime<Utc>>,
+    /// The same by the kubelet's clock, which may be wrong.
+    pub(crate) ready_by_kubelet: Option<DateTime<Utc>>,
+    /// When the pod ended, if it has.
+    pub(crate) ended: Option<DateTime<Utc>>,
+    /// What is wrong with the pod, in a word or two.
+    pub(crate) trouble: Option<Box<str>>,
+    /// The most restarts of any of its containers.
+    pub(crate) restarts: u32,
+    /// `metadata.resourceVersion` of a pod that is not Ready. Others do not need it, and it would
+    /// make an event of every change.
+    pub(crate) version: Option<Box<str>>,
+}
+
+/// Reasons of a waiting container that are not part of an ordinary start.
+const TROUBLES: &[&str] = &[
+    "CrashLoopBackOff",
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "PreStartHookError",
+    "PostStartHookError",
+];
+
+impl PodView {
+    /// The view of a watched pod, observed at `now`.
+    ///
+    /// Times written by a kubelet count as `now` at the latest: its clock may be ahead, and nothing
+    /// must wait for it (kubernetes/kubernetes#77203). They count as the pod's creation at the
+    /// earliest: with a clock behind, every pause would be over before it began.
+    pub(crate) fn from_watched(pod: WatchedPod, now: DateTime<Utc>) -> Self {
+        let metadata = pod.metadata;
+        let created = utc(metadata.creation_timestamp.as_ref()).unwrap_or(now);
+        let text = |map: &Option<BTreeMap<String, String>>, key: &str| {
+            map.as_ref().and_then(|map| map.get(key)).cloned()
+        };
+        let owner = controller(metadata.owner_references.as_deref());
+        let label = text(&metadata.labels, NAME_LABEL);
+        let ready_by_kubelet = ready_since(&pod.status, created);
+        let version = metadata
+            .resource_version
+            .filter(|_| ready_by_kubelet.is_none());
+        Self {
+            version: version.map(Into::into),
+            is_released: owner.is_some_and(|o| label.as_deref() != Some(o.name.as_str())),
+            owner: owner.map(|o| o.name.clone()).or(label).unwrap_or_default(),
+            owner_uid: owner.map(|o| o.uid.clone()).unwrap_or_default(),
+            node: pod.spec.node_name,
+            revision: text(&metadata.labels, REVISION_LABEL).unwrap_or_default(),
+            attempt: text(&metadata.annotations, ATTEMPT_ANNOTATION)
+                .and_then(|n| n.parse().ok())
+                .unwrap_or_default(),
+            created,
+            deleting: metadata.deletion_timestamp.is_some(),
+            ready_since: ready_by_kubelet.map(|t| t.max(created).min(now)),
+            ready_by_kubelet,
+            ended: ended(&pod.status, created).map(|t| t.max(created).min(now)),
+            trouble: trouble(&pod.status).map(Into::into),
+            restarts: restarts(&pod.status),
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+        }
+    }
+
+    /// The same view with the instants that an earlier view already had. While the kubelet's clock
+    /// is ahead, its times count as `now`, and each event of the pod would move them: an available
+    /// pod would be young again.
+    #[must_use]
+    pub(crate) fn after(mut self, before: Option<&Self>) -> Self {
+        if let Some(before) = before.filter(|before| before.uid == self.uid) {
+            if before.ready_by_kubelet == self.ready_by_kubelet {
+                self.ready_since = before.ready_since;
+            }
+            // A pod that has ended stays ended.
+            self.ended = self.ended.and(before.ended).or(self.ended);
+        }
+        self
+    }
+
+    /// Whether the pod has no controller although this operator could have created it.
+    pub(crate) fn is_orphan(&self) -> bool {
+        let may_be_ours = !self.revision.is_empty() && !self.node.is_empty();
+        self.owner_uid.is_empty() && !self.uid.is_empty() && may_be_ours
+    }
+
+    /// Whether the pod is neither being deleted nor ended.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.deleting && self.ended.is_none()
+    }
+
+    /// Whether the pod is Ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_live() && self.ready_since.is_some()
+    }
+}
+
+fn containers(status: &WatchedStatus) -> impl Iterator<Item = &WatchedContainer> {
+    status
+        .container_statuses
+        .iter()
+        .chain(&status.init_container_statuses)
+}
+
+fn ready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    let ready = status.conditions.iter().find(|c| c.type_ == "Ready")?;
+    (ready.status == "True").then(|| ready.last_transition_time.unwrap_or(created))
+}
+
+/// When a pod ended: the latest instant in its status.
+fn ended(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    if !matches!(status.phase.as_str(), "Failed" | "Succeeded") {
+        return None;
+    }
+    let finished = containers(status).filter_map(|c| c.state.terminated.as_ref()?.finished_at);
+    let changed = status
+        .conditions
+        .iter()
+        .filter_map(|c| c.last_transition_time);
+    Some(finished.chain(changed).max().unwrap_or(created))
+}
+
+fn trouble(status: &WatchedStatus) -> Option<String> {
+    match status.phase.as_str() {
+        "Failed" if status.reason.is_empty() => {
+            let ended = containers(status).filter_map(|c| c.state.terminated.as_ref());
+            let reasons = ended.map(|t| t.reason.as_str());
+            let why = reasons
+                .into_iter()
+                .find(|reason| !reason.is_empty() && *reason != "Completed");
+            Some(why.unwrap_or("Failed").to_owned())
+        }
+        "Failed" => Some(status.reason.clone()),
+        "Succeeded" => Some("Completed".to_owned()),
+        _ => containers(status)
+            .filter_map(|c| c.state.waiting.as_ref())
+            .map(|waiting| waiting.reason.as_str())
+            .find(|reason| TROUBLES.contains(reason))
+            .or_else(|| is_restarting(status).then_some("Restarting"))
+            .map(str::to_owned),
+    }
+}
+
+/// A container that keeps crashing runs in between, which is no recovery.
+fn is_restarting(status: &WatchedStatus) -> bool {
+    let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
+    restarts(status) > 1 && ready.is_none_or(|c| c.status != "True")
+}
+
+fn restarts(status: &WatchedStatus) -> u32 {
+    containers(status)
+        .map(|c| u32::try_from(c.restart_count).unwrap_or_default())
+        .max()
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    fn pod(value: Value, now: i64) -> PodView {
+        PodView::from_watched(serde_json::from_value(value).unwrap(), at(now))
+    }
+
+    #[test]
+    fn a_kubelets_clock_that_is_ahead_does_not_restart_min_ready_seconds() {
+        let seen = |changed: &str, phase: &str, now| {
+            let view = json!({"metadata": {"uid": "u", "creationTimestamp": "1970-01-01T00:00:10Z"},
+                "status": {"phase": phase, "conditions": [
+                    {"type": "Ready", "status": "True", "lastTransitionTime": changed}]}});
+            pod(view, now)
+        };
+        let ahead = "1970-01-01T00:03:20Z";
+        let first = seen(ahead, "Running", 30);
+        for now in [40, 100, 300] {
+            let later = seen(ahead, "Running", now).after(Some(&first));
+            assert_eq!(later, first);
+        }
+        // It was not Ready in between.
+        let again = seen("1970-01-01T00:03:30Z", "Running", 40).after(Some(&first));
+        assert_eq!(again.ready_since, Some(at(40)));
+        let ended = seen(ahead, "Failed", 50).after(Some(&first));
+        assert_eq!(ended.ended, Some(at(50)));
+        assert_eq!(
+            seen(ahead, "Failed", 60).after(Some(&ended)).ended,
+            Some(at(50))
+        );
+        let namesake = PodView {
+            uid: "v".into(),
+            ..first
+        };
+        let other = seen(ahead, "Running", 40).after(Some(&namesake));
+        assert_eq!(other.ready_since, Some(at(40)));
+    }
+
+    #[test]
+    fn a_kubelets_clock_that_is_behind_does_not_shorten_a_pause() {
+        let status = |phase: &str| {
+            json!({"metadata": {"creationTimestamp": "1970-01-01T00:01:00Z"}, "status": {"phase": phase, "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:00:05Z"}]}})
+        };
+        assert_eq!(pod(status("Running"), 100).ready_since, Some(at(60)));
+        assert_eq!(pod(status("Failed"), 100).ended, Some(at(60)));
+    }
+
+    #[test]
+    fn a_running_pod_is_read() {
+        let view = pod(
+            json!({"metadata": {"name": "n-x", "uid": "u", "creationTimestamp": "1970-01-01T00:00:10Z",
+                    "labels": {"apps.zhongmingmao.io/revision": "abc", "apps.zhongmingmao.io/mydaemonset": "o"},
+                    "annotations": {"apps.zhongmingmao.io/attempt": "3"},
+                    "ownerReferences": [{"apiVersion": "v1", "kind": "X", "name": "no", "uid": "no"},
+                        {"apiVersion": "v1", "kind": "X", "name": "o", "uid": "ou", "controller": true}]},
+                   "spec": {"nodeName": "n", "containers": []},
+                   "status": {"phase": "Running",
+                    "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "1970-01-01T00:00:30Z"}],
+                    "containerStatuses": [{"restartCount": 2, "state": {"running": {}}}]}}),
+            100,
+        );
+        assert_eq!(
+            view,
+            PodView {
+                name: "n-x".into(),
+                uid: "u".into(),
+                owner: "o".into(),
+                owner_uid: "ou".into(),
+                node: "n".into(),
+                revision: "abc".into(),
+                attempt: 3,
+                created: at(10),
+                ready_since: Some(at(30)),
+                ready_by_kubelet: Some(at(30)),
+                restarts: 2,
+                ..PodView::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_pod_without_a_controller_is_an_orphan_and_one_without_our_label_is_released() {
+        let owned = json!([{"apiVersion": "v1", "kind": "X", "name": "o", "uid": "ou", "controller": true}]);
+        let seen = |label: &str, owners: Value, node: &str, revision: &str| {
+            let labels = json!({
+                "apps.zhongmingmao.io/mydaemonset": label,
+                "apps.zhongmingmao.io/revision": revision,
+            });
+            let metadata =
+                json!({"name": "n-x", "uid": "u", "ownerReferences": owners, "labels": labels});
+            let view = pod(
+                json!({"metadata": metadata, "spec": {"nodeName": node}}),
+                100,
+            );
+            assert_eq!(view.owner, "o");
+            (view.is_orphan(), view.is_released)
+        };
+        assert_eq!(seen("o", owned.clone(), "n", "r"), (false, false));
+        assert_eq!(seen("other", owned, "n", "r"), (false, true));
+        assert_eq!(seen("o", json!([]), "n", "r"), (true, false));
+        // A user's own pod with our labels.
+        assert_eq!(seen("o", json!([]), "", "r"), (false, false));
+        assert_eq!(seen("o", json!([]), "n", ""), (false, false));
+    }
+
+    #[test]
+    fn the_end_and_the_trouble_of_a_pod_are_read() {
+        let evicted = pod(
+            json!({"status": {"phase": "Failed", "reason": "Evicted"}}),
+            100,
+        );
+        assert_eq!(evicted.trouble.as_deref(), Some("Evicted"));
+        assert_eq!(evicted.ended, Some(at(100)), "no time is recorded");
+        let crashed = pod(
+            json!({"metadata": {"creationTimestamp": "1970-01-01T00:00:10Z"},
+                   "status": {"phase": "Failed", "containerStatuses": [
+                    {"state": {"terminated": {"reason": "Completed", "finishedAt": "1970-01-01T00:00:30Z"}}},
+                    {"state": {"terminated": {"reason": "OOMKilled", "finishedAt": "1970-01-01T00:00:40Z"}}}]}}),
+            100,
+        );
+        assert_eq!(crashed.trouble.as_deref(), Some("OOMKilled"));
+        assert_eq!(crashed.ended, Some(at(40)));
+        let waiting = |reason: &str| {
+            pod(
+                json!({"status": {"phase": "Running", "containerStatuses": [
+                    {"state": {"waiting": {"reason": reason}}}]}}),
+                100,
+            )
+        };
+        assert_eq!(
+            waiting("CrashLoopBackOff").trouble.as_deref(),
+            Some("CrashLoopBackOff")
+        );
+        assert_eq!(waiting("ContainerCreating").trouble, None);
+        let between = pod(
+            json!({"status": {"phase": "Running", "containerStatuses": [{"restartCount": 2}]}}),
+            100,
+        );
+        assert_eq!(between.trouble.as_deref(), Some("Restarting"));
+        assert!(waiting("CrashLoopBackOff").ended.is_none());
+    }
+}

@@ -1,0 +1,79 @@
+//! The fields that nodes and pods have in common, as they are watched.
+//!
+//! The watched structs are lenient (an absent field is empty) and name only the fields that are
+//! used.
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
+use serde::{Deserialize, Serialize};
+
+use my_operator_runtime::reconcile::raw;
+
+/// The fields of a node's or pod's status that are used.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct WatchedStatus {
+    /// Of a pod: Pending, Running, Succeeded, Failed or Unknown.
+    pub(crate) phase: String,
+    /// Of a pod: why it is in that phase, such as Evicted.
+    pub(crate) reason: String,
+    pub(crate) conditions: Vec<WatchedCondition>,
+    /// Of a pod: its ordinary containers.
+    pub(crate) container_statuses: Vec<WatchedContainer>,
+    /// Of a pod: its init containers.
+    pub(crate) init_container_statuses: Vec<WatchedContainer>,
+}
+
+/// A condition of a node or pod.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct WatchedCondition {
+    /// Such as Ready.
+    #[serde(rename = "type")]
+    pub(crate) type_: String,
+    /// True, False or Unknown.
+    pub(crate) status: String,
+    /// When the status last changed.
+    #[serde(deserialize_with = "raw::time")]
+    pub(crate) last_transition_time: Option<DateTime<Utc>>,
+}
+
+/// The state of one container.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct WatchedContainer {
+    /// How often the kubelet restarted it.
+    pub(crate) restart_count: i32,
+    pub(crate) state: WatchedState,
+}
+
+/// The state of a container.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct WatchedState {
+    /// It waits, and for what.
+    pub(crate) waiting: Option<WatchedReason>,
+    /// It has ended, and how.
+    pub(crate) terminated: Option<WatchedReason>,
+}
+
+/// Why a container waits or has ended.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct WatchedReason {
+    /// CamelCase, such as `CrashLoopBackOff`.
+    pub(crate) reason: String,
+    /// When it ended.
+    #[serde(deserialize_with = "raw::time")]
+    pub(crate) finished_at: Option<DateTime<Utc>>,
+}
+
+/// The owner reference of the controller, of which an object has at most one.
+pub(crate) fn controller(references: Option<&[OwnerReference]>) -> Option<&OwnerReference> {
+    references?.iter().find(|r| r.controller == Some(true))
+}
+
+/// Converts a time of the API.
+pub(crate) fn utc(time: Option<&Time>) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(time?.0.as_second(), 0)
+}
