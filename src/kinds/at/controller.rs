@@ -6,8 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Api, Client};
-use tokio::task::JoinSet;
+use kube::Client;
 
 use super::act::{Acted, Calls, Failed};
 use super::crd::{At, AtObject, AtStatus, Phase};
@@ -19,13 +18,13 @@ use super::pod::names::{AT_UID, POD_SUFFIX};
 use super::pod::object::PodObject;
 use super::pod::view::PodView;
 use my_operator_runtime::clock::Clock;
-use my_operator_runtime::reconcile::cache::{CacheEvent, Source, run_watch};
+use my_operator_runtime::reconcile::cache::CacheEvent;
 use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 use my_operator_runtime::reconcile::write_cache::MAX_LAG;
-use my_operator_runtime::reconcile::{Action, Context, Error, Key, Reconciler, runner};
+use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
@@ -38,67 +37,41 @@ pub(crate) fn start(context: Context) -> BoxFuture<'static, anyhow::Result<()>> 
 }
 
 async fn run(context: Context) -> anyhow::Result<()> {
-    let (at_apis, pod_apis) = (context.apis::<AtObject>(), context.apis::<PodObject>());
-    let queue = context.queue(CONTROLLER);
+    let (ats, pods) = (context.apis::<AtObject>(), context.apis::<PodObject>());
+    let controller = Controller::new(CONTROLLER, &context);
     let reconciler = Arc::new(AtReconciler {
         client: context.client.clone(),
         clock: context.clock.clone(),
         events: context.events.clone(),
         metrics: context.register(Metrics::new),
-        caches: Caches::new(at_apis.len(), pod_apis.len()),
+        caches: Caches::new(ats.len(), pods.len()),
         memory: Memory::default(),
     });
-    let mut watches = JoinSet::new();
-    for api in at_apis {
-        watch_ats(&mut watches, api, &reconciler, &queue, &context);
-    }
-    for api in pod_apis {
-        watch_pods(&mut watches, api, &reconciler, &queue, &context);
-    }
-    let sources: [&dyn Source; 2] = [&*reconciler.caches.ats, &*reconciler.caches.pods];
-    let workers = runner::run(CONTROLLER, reconciler.clone(), queue, &context, &sources);
-    runner::join(watches, workers).await
-}
-
-fn watch_ats(
-    watches: &mut JoinSet<()>,
-    api: Api<AtObject>,
-    reconciler: &Arc<AtReconciler>,
-    queue: &Arc<Queue>,
-    context: &Context,
-) {
-    let cache = reconciler.caches.ats.clone();
-    let view = {
-        let cache = cache.clone();
+    let caches = &reconciler.caches;
+    let at_view = {
+        let cache = caches.ats.clone();
         move |object: AtObject| {
             let before = cache.get(&Key::of(&object.metadata));
             StoredAt::from_object(object).sharing(before.as_deref())
         }
     };
-    let on_event = {
-        let (reconciler, queue) = (reconciler.clone(), queue.clone());
+    let on_at_event = {
+        let (reconciler, queue) = (reconciler.clone(), controller.queue());
         move |event: &CacheEvent<'_, StoredAt>| reconciler.on_at_event(event, &queue)
     };
-    let (selection, health) = (Selection::default(), context.watch_health());
-    watches.spawn(run_watch(api, selection, cache, health, view, on_event));
-}
-
-fn watch_pods(
-    watches: &mut JoinSet<()>,
-    api: Api<PodObject>,
-    reconciler: &Arc<AtReconciler>,
-    queue: &Arc<Queue>,
-    context: &Context,
-) {
-    let (cache, view) = (reconciler.caches.pods.clone(), PodView::from_object);
-    let on_event = {
-        let (reconciler, queue) = (reconciler.clone(), queue.clone());
+    let on_pod_event = {
+        let (reconciler, queue) = (reconciler.clone(), controller.queue());
         move |event: &CacheEvent<'_, PodView>| reconciler.on_pod_event(event, &queue)
     };
+    let every_at = Selection::default();
     // Without the label, every pod of the cluster would be in memory.
-    let selection = Selection::default().labels(&format!("{MANAGED_BY}={MANAGER},{AT_UID}"));
-    let health = context.watch_health();
-    watches.spawn(run_watch(api, selection, cache, health, view, on_event));
+    let runs = Selection::default().labels(&format!("{MANAGED_BY}={MANAGER},{AT_UID}"));
+    let pod_view = PodView::from_object;
+    controller
+        .watch(ats, &every_at, &caches.ats, at_view, on_at_event)
+        .watch(pods, &runs, &caches.pods, pod_view, on_pod_event)
+        .run(reconciler.clone())
+        .await
 }
 
 struct AtReconciler {

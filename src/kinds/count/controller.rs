@@ -6,7 +6,6 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use kube::Client;
 use parking_lot::{Mutex, MutexGuard};
-use tokio::task::JoinSet;
 
 use super::admission::CountRules;
 use super::crd::{Count, CountObject, CountStatus};
@@ -15,13 +14,12 @@ use super::status::{self, Assertion};
 use crate::kinds::shared::pods::{self, Pod, PodView};
 use my_operator_admission::faults::Fault;
 use my_operator_admission::rules::decode_and_validate;
-use my_operator_runtime::clock::Clock;
-use my_operator_runtime::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
+use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
 use my_operator_runtime::reconcile::event::{self, Events, NewEvent};
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::{
-    Action, Context, Error, Key, Reconciler, call, if_there, runner, write,
+    Action, Context, Controller, Error, Key, Reconciler, call, if_there, write,
 };
 
 /// The name of this controller in logs and metrics.
@@ -73,11 +71,11 @@ fn apps(pod: &PodView) -> Vec<String> {
 /// When a watch or a worker dies, which is a bug.
 pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let (counts, pods) = (context.apis::<CountObject>(), context.apis::<Pod>());
-    let this = Arc::new(Controller {
+    let controller = Controller::new(NAME, &context);
+    let this = Arc::new(CountReconciler {
         client: context.client.clone(),
-        clock: context.clock.clone(),
         events: context.events.clone(),
-        queue: context.queue(NAME),
+        queue: controller.queue(),
         counts: Arc::new(Cache::new(counts.len(), |count: &CountView| {
             let assertion = count.assertion.iter();
             let texts = assertion.map(|a| PodView::index(&count.namespace, &a.name));
@@ -86,33 +84,28 @@ pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
         pods: Arc::new(Cache::new(pods.len(), apps)),
         changed_since: Mutex::default(),
     });
-    let mut watches = JoinSet::new();
-    for api in counts {
-        let (this, health) = (this.clone(), context.watch_health());
-        watches.spawn(async move {
-            let view = |object| CountView::new(object, (this.clock)());
-            let on_event = |event: &CacheEvent<'_, CountView>| event.enqueue(&this.queue);
-            let (selection, cache) = (Selection::default(), this.counts.clone());
-            run_watch(api, selection, cache, health, view, on_event).await;
-        });
-    }
-    for api in pods {
-        let (this, health) = (this.clone(), context.watch_health());
-        watches.spawn(async move {
-            let view = |pod| PodView::new(pod, LABELS);
-            let on_event = |event: &CacheEvent<'_, PodView>| this.on_pod_event(event);
-            let (selection, cache) = (pods::selection(), this.pods.clone());
-            run_watch(api, selection, cache, health, view, on_event).await;
-        });
-    }
-    let sources: [&dyn Source; 2] = [&*this.counts, &*this.pods];
-    let workers = runner::run(NAME, this.clone(), this.queue.clone(), &context, &sources);
-    runner::join(watches, workers).await
+    let (clock, queue) = (context.clock.clone(), controller.queue());
+    let count_view = move |object| CountView::new(object, clock());
+    let on_count_event = move |event: &CacheEvent<'_, CountView>| event.enqueue(&queue);
+    let pod_view = |pod| PodView::new(pod, LABELS);
+    let reconciler = this.clone();
+    let on_pod_event = move |event: &CacheEvent<'_, PodView>| reconciler.on_pod_event(event);
+    let every_count = Selection::default();
+    controller
+        .watch(
+            counts,
+            &every_count,
+            &this.counts,
+            count_view,
+            on_count_event,
+        )
+        .watch(pods, &pods::selection(), &this.pods, pod_view, on_pod_event)
+        .run(this.clone())
+        .await
 }
 
-struct Controller {
+struct CountReconciler {
     client: Client,
-    clock: Clock,
     events: Events,
     queue: Arc<Queue>,
     counts: Arc<Cache<CountView>>,
@@ -121,7 +114,7 @@ struct Controller {
     changed_since: Mutex<HashMap<Key, DateTime<Utc>>>,
 }
 
-impl Controller {
+impl CountReconciler {
     /// Requeues the Counts that the pod counts for, or did.
     fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
         let texts = |pod: Option<&PodView>| pod.map(apps).unwrap_or_default().into_iter().collect();
@@ -183,7 +176,7 @@ impl Controller {
     }
 }
 
-impl Reconciler for Controller {
+impl Reconciler for CountReconciler {
     async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
         let count = self.counts.get(key).filter(|count| !count.deleting);
         let Some(count) = count else {
@@ -241,7 +234,7 @@ mod tests {
     /// caches hold what a test puts into them, and the Count as the last reconcile left it.
     struct World {
         server: Server,
-        controller: Controller,
+        controller: CountReconciler,
         start: DateTime<Utc>,
     }
 
@@ -258,17 +251,15 @@ mod tests {
                 "spec": {"name": "nginx", "count": 3},
             });
             server.direct().create(count).unwrap();
-            let (client, wall) = (server.client("operator"), server.clock().clone());
-            let start = wall.now();
-            let clock: Clock = Arc::new(move || wall.now());
+            let (client, clock) = (server.client("operator"), server.clock().source());
+            let start = clock();
             let (events, _teller) = event::events(client.clone(), clock.clone());
             let figures = Metrics::new(&mut Registry::default());
             let world = Self {
-                controller: Controller {
+                controller: CountReconciler {
                     client,
                     events,
-                    queue: Arc::new(Queue::new(clock.clone(), figures.of(NAME))),
-                    clock,
+                    queue: Arc::new(Queue::new(clock, figures.of(NAME))),
                     counts: Arc::new(Cache::new(0, |count: &CountView| {
                         vec![PodView::index(&count.namespace, "nginx")]
                     })),

@@ -8,7 +8,7 @@ use super::observe::node::NodeView;
 use super::observe::pod::PodView;
 use super::revision::RevisionView;
 use my_operator_runtime::reconcile::Key;
-use my_operator_runtime::reconcile::cache::{Cache, Source};
+use my_operator_runtime::reconcile::cache::Cache;
 
 pub(crate) struct Caches {
     pub(crate) objects: Arc<Cache<ObjectView>>,
@@ -44,10 +44,6 @@ impl Caches {
                 vec![of_owner(&revision.owner, &revision.owner_uid)]
             })),
         }
-    }
-
-    pub(crate) fn sources(&self) -> [&dyn Source; 4] {
-        [&*self.objects, &*self.nodes, &*self.pods, &*self.revisions]
     }
 
     pub(crate) fn node(&self, name: &str) -> Option<Arc<NodeView>> {

@@ -1,7 +1,8 @@
 //! What every reconciler uses, independent of the kind.
 //!
 //! Data flows one way. [`watch`] lists and watches objects ([`raw`] those that users write), and [`cache`] keeps views
-//! of them -> [`queue`] holds the keys to reconcile, now or at an instant -> [`runner`] has the workers. A worker takes
+//! of them -> [`queue`] holds the keys to reconcile, now or at an instant -> [`runner`] has the workers ([`controller`]
+//! puts these together). A worker takes
 //! a key, lets a [`runner::Reconciler`] observe, decide and act, and backs off per object when that fails. [`backoff`]
 //! is for a part of that work. [`mod@write`] creates and deletes objects; [`write_cache`] keeps the answers until the
 //! watches deliver them. [`condition`], [`event`] and [`health`] report to users.
@@ -11,6 +12,7 @@ use std::sync::Arc;
 pub mod backoff;
 pub mod cache;
 pub mod condition;
+pub mod controller;
 pub mod error;
 pub mod event;
 pub mod health;
@@ -24,6 +26,7 @@ pub mod watch;
 pub mod write;
 pub mod write_cache;
 
+pub use controller::Controller;
 pub use error::{Error, call, if_there, read};
 pub use runner::{Action, Context, Reconciler};
 

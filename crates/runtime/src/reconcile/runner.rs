@@ -205,25 +205,6 @@ pub async fn run<R: Reconciler>(
     ended
 }
 
-/// Waits for the tasks of a kind: watches, which never end by themselves, and workers. On a stop, the workers finish
-/// their current keys and the watches are dropped.
-///
-/// # Errors
-/// When a task fails, or ends before the stop.
-pub async fn join(
-    watches: JoinSet<()>,
-    workers: impl Future<Output = anyhow::Result<()>>,
-) -> anyhow::Result<()> {
-    let mut watches = watches;
-    tokio::select! {
-        ended = workers => ended,
-        Some(ended) = watches.join_next() => {
-            ended?;
-            anyhow::bail!("a watch ended by itself")
-        }
-    }
-}
-
 /// When a key is reconciled again.
 enum Requeue {
     /// At the next event, or at that time.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::Api;
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
 
 use super::caches::Caches;
 use super::crd::RawMyDaemonSet;
@@ -18,13 +17,13 @@ use super::names::NAME_LABEL;
 use super::object::ObjectView;
 use super::observe::node::{NodeView, WatchedNode};
 use super::observe::pod::{PodView, WatchedPod};
-use super::revision::{RevisionView, WatchedRevision};
-use my_operator_runtime::reconcile::cache::{CacheEvent, run_watch};
+use super::revision::RevisionView;
+use my_operator_runtime::reconcile::cache::CacheEvent;
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 use my_operator_runtime::reconcile::write_cache::WriteCache;
-use my_operator_runtime::reconcile::{Action, Context, Error, Key, Reconciler, runner};
+use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Reconciler};
 
 mod plan;
 mod reconcile;
@@ -39,7 +38,7 @@ const NAME: &str = "mydaemonset";
 /// Page size of a list.
 const PAGE: u32 = 100;
 
-struct Controller {
+struct MyDaemonSetReconciler {
     context: Context,
     /// How long a node may be `NotReady` before roll-outs no longer wait for it.
     node_not_ready_grace: TimeDelta,
@@ -57,29 +56,43 @@ struct Controller {
 /// When a watch or a worker dies, which is a bug.
 pub(super) async fn run(context: Context, node_not_ready_grace: TimeDelta) -> anyhow::Result<()> {
     let objects = context.apis::<RawMyDaemonSet>();
-    let this = Arc::new(Controller {
+    let nodes = vec![Api::<WatchedNode>::all(context.client.clone())];
+    let controller = Controller::new(NAME, &context);
+    let this = Arc::new(MyDaemonSetReconciler {
         context: context.clone(),
         node_not_ready_grace,
-        queue: context.queue(NAME),
+        queue: controller.queue(),
         caches: Caches::new(objects.len()),
         memories: Mutex::default(),
         statuses: WriteCache::default(),
         metrics: context.register(Metrics::new),
     });
-    let mut watches = JoinSet::new();
-    for api in objects {
-        watches.spawn(this.clone().watch_objects(api));
-    }
-    for api in context.apis() {
-        watches.spawn(this.clone().watch_pods(api));
-    }
-    for api in context.apis() {
-        watches.spawn(this.clone().watch_revisions(api));
-    }
-    watches.spawn(this.clone().watch_nodes());
-    let sources = this.caches.sources();
-    let workers = runner::run(NAME, this.clone(), this.queue.clone(), &context, &sources);
-    runner::join(watches, workers).await
+    let caches = &this.caches;
+    controller
+        .watch(objects, &all(), &caches.objects, object_view(&this), {
+            let this = this.clone();
+            move |event: &CacheEvent<'_, ObjectView>| event.enqueue(&this.queue)
+        })
+        .watch(context.apis(), &ours(), &caches.pods, pod_view(&this), {
+            let this = this.clone();
+            move |event: &CacheEvent<'_, PodView>| this.on_pod_event(event)
+        })
+        .watch(
+            context.apis(),
+            &ours(),
+            &caches.revisions,
+            RevisionView::from_watched,
+            {
+                let this = this.clone();
+                move |event: &CacheEvent<'_, RevisionView>| this.on_revision_event(event)
+            },
+        )
+        .watch(nodes, &all(), &caches.nodes, node_view(&this), {
+            let this = this.clone();
+            move |event: &CacheEvent<'_, NodeView>| this.on_node_event(event)
+        })
+        .run(this.clone())
+        .await
 }
 
 /// All objects, in small pages: nodes and pods are long texts of which little is kept.
@@ -92,47 +105,34 @@ fn ours() -> Selection {
     all().labels(&format!("{MANAGED_BY}={MANAGER},{NAME_LABEL}"))
 }
 
-impl Controller {
-    async fn watch_objects(self: Arc<Self>, api: Api<RawMyDaemonSet>) {
-        let (cache, health) = (self.caches.objects.clone(), self.context.watch_health());
-        let clock = self.context.clock.clone();
-        let view = |object| ObjectView::from_object(object, clock());
-        let on_event = |event: &CacheEvent<'_, ObjectView>| event.enqueue(&self.queue);
-        run_watch(api, all(), cache, health, view, on_event).await;
-    }
+fn object_view(
+    this: &MyDaemonSetReconciler,
+) -> impl Fn(RawMyDaemonSet) -> ObjectView + Clone + use<> {
+    let clock = this.context.clock.clone();
+    move |object| ObjectView::from_object(object, clock())
+}
 
-    async fn watch_pods(self: Arc<Self>, api: Api<WatchedPod>) {
-        let (cache, health) = (self.caches.pods.clone(), self.context.watch_health());
-        let clock = self.context.clock.clone();
-        let view = |pod: WatchedPod| {
-            let before = self.caches.pods.get(&Key::of(&pod.metadata));
-            PodView::from_watched(pod, clock()).after(before.as_deref())
-        };
-        let on_event = |event: &CacheEvent<'_, PodView>| self.on_pod_event(event);
-        run_watch(api, ours(), cache, health, view, on_event).await;
+fn pod_view(this: &Arc<MyDaemonSetReconciler>) -> impl Fn(WatchedPod) -> PodView + Clone + use<> {
+    let this = this.clone();
+    move |pod| {
+        let before = this.caches.pods.get(&Key::of(&pod.metadata));
+        PodView::from_watched(pod, (this.context.clock)()).after(before.as_deref())
     }
+}
 
-    async fn watch_revisions(self: Arc<Self>, api: Api<WatchedRevision>) {
-        let (cache, health) = (self.caches.revisions.clone(), self.context.watch_health());
-        let on_event = |event: &CacheEvent<'_, RevisionView>| self.on_revision_event(event);
-        let view = RevisionView::from_watched;
-        run_watch(api, ours(), cache, health, view, on_event).await;
+fn node_view(
+    this: &Arc<MyDaemonSetReconciler>,
+) -> impl Fn(WatchedNode) -> NodeView + Clone + use<> {
+    let this = this.clone();
+    move |node| {
+        let now = (this.context.clock)();
+        let node = NodeView::from_watched(node, now);
+        let before = this.caches.node(&node.name);
+        node.after(before.as_deref(), now)
     }
+}
 
-    async fn watch_nodes(self: Arc<Self>) {
-        let api = Api::<WatchedNode>::all(self.context.client.clone());
-        let (cache, health) = (self.caches.nodes.clone(), self.context.watch_health());
-        let clock = self.context.clock.clone();
-        let view = |node| {
-            let now = clock();
-            let node = NodeView::from_watched(node, now);
-            let before = self.caches.node(&node.name);
-            node.after(before.as_deref(), now)
-        };
-        let on_event = |event: &CacheEvent<'_, NodeView>| self.on_node_event(event);
-        run_watch(api, all(), cache, health, view, on_event).await;
-    }
-
+impl MyDaemonSetReconciler {
     fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
         if event.old == event.new {
             return;
@@ -224,7 +224,7 @@ fn concerns(placement: &Placement, old: Option<&NodeView>, new: Option<&NodeView
         || (eligibility(new) != Some(Eligibility::Leave) && relevant(old) != relevant(new))
 }
 
-impl Reconciler for Controller {
+impl Reconciler for MyDaemonSetReconciler {
     async fn reconcile(&self, key: &Key, now: DateTime<Utc>) -> Result<Action, Error> {
         let Some(object) = self.caches.objects.get(key) else {
             self.forget(key);

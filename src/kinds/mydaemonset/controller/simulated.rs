@@ -11,6 +11,7 @@ use simulated_apiserver::{
     ChangeKind, Decision, Kubelet, KubeletOptions, Options, Request, Resource, Review, Server,
     Site, Status, Target, Verb,
 };
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::*;

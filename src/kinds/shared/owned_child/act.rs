@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams, PropagationPolicy, ValidationDirective};
 use kube::{Api, Client, Resource};
 use serde_json::Value;
 
-use super::observe::{StoredChild, StoredObject, view};
+use super::observe::{StoredChild, StoredObject, child_view};
 use super::parent::{Creation, DriftPolicy, Owner, Parent, StatusOf};
 use super::view::{ChildView, ParentView};
 use my_operator_runtime::reconcile::write;
@@ -40,7 +40,7 @@ impl<P: Parent> Calls<'_, P> {
     pub(crate) async fn get_live(&self, name: &str) -> Result<Option<ChildView>, Error> {
         let api = self.api::<StoredChild<P>>();
         let found = if_there(read("read the child", self.owner.key, api.get(name)).await)?;
-        Ok(found.map(view::<P>))
+        Ok(found.map(child_view::<P>))
     }
 
     /// Whether, by a live read, the object exists, is not being deleted, and has this generation.
@@ -73,7 +73,9 @@ impl<P: Parent> Calls<'_, P> {
             let body = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
             write::create::<P::Child, StoredChild<P>>(self.client, &key.namespace, body).await
         };
-        Ok(view::<P>(call("create the child", key, request).await?))
+        Ok(child_view::<P>(
+            call("create the child", key, request).await?,
+        ))
     }
 
     /// Sends the patch that the kind asks for. An orphan also gets the owner reference.
@@ -119,7 +121,7 @@ impl<P: Parent> Calls<'_, P> {
         let api = self.api::<StoredChild<P>>();
         let (params, patch) = (write::patch_params(), Patch::Strategic(&patch));
         let request = api.patch(&child.name, &params, &patch);
-        Ok(view::<P>(call(step, self.owner.key, request).await?))
+        Ok(child_view::<P>(call(step, self.owner.key, request).await?))
     }
 
     /// Creates the child, or applies to this one. An orphan, and the first child after a start, are
@@ -148,7 +150,7 @@ impl<P: Parent> Calls<'_, P> {
         let api = self.api::<StoredChild<P>>();
         let patch = Patch::Apply(&body);
         let request = api.patch(write.name, &params, &patch);
-        Ok(view::<P>(call(step, self.owner.key, request).await?))
+        Ok(child_view::<P>(call(step, self.owner.key, request).await?))
     }
 
     /// Deletes a child of an earlier spec, at the version for which that was decided: it may have

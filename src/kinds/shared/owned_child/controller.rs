@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::task::JoinSet;
-
 use super::memory::Memories;
-use super::observe::{Apis, Caches, Watches};
+use super::observe::{Apis, Caches, PAGE, Watches, child_view, children, pods};
 use super::parent::Parent;
 use super::reconcile::ChildReconciler;
-use my_operator_runtime::reconcile::{Context, runner};
+use super::view::ParentView;
+use crate::kinds::shared::pods::PodView;
+use my_operator_runtime::reconcile::watch::Selection;
+use my_operator_runtime::reconcile::{Context, Controller};
 
 /// Runs the reconciler of that kind until the context is cancelled.
 ///
@@ -16,32 +17,44 @@ use my_operator_runtime::reconcile::{Context, runner};
 /// When a watch or a worker dies, which is a bug.
 pub(crate) async fn run<P: Parent>(context: Context) -> anyhow::Result<()> {
     let apis = Apis::<P>::new(&context);
+    let controller = Controller::new(P::NAME, &context);
     let watches = Watches {
         caches: Arc::new(Caches::new(&apis)),
         memories: Arc::new(Memories::default()),
-        queue: context.queue(P::NAME),
+        queue: controller.queue(),
     };
-    let mut tasks = JoinSet::new();
-    for api in apis.parents {
-        tasks.spawn(
-            watches
-                .clone()
-                .watch_parents::<P>(api, context.watch_health()),
-        );
-    }
-    for api in apis.children {
-        tasks.spawn(
-            watches
-                .clone()
-                .watch_children::<P>(api, context.watch_health()),
-        );
-    }
-    for api in apis.pods {
-        tasks.spawn(watches.clone().watch_pods::<P>(api, context.watch_health()));
-    }
-    let (caches, queue) = (watches.caches.clone(), watches.queue.clone());
-    let reconciler = Arc::new(ChildReconciler::<P>::new(context.clone(), watches));
-    let sources = caches.sources();
-    let workers = runner::run(P::NAME, reconciler, queue, &context, &sources);
-    runner::join(tasks, workers).await
+    let caches = watches.caches.clone();
+    let (on_parent, on_child, on_pod) = (watches.clone(), watches.clone(), watches.clone());
+    let all = Selection::default().page(PAGE);
+    let pod_view = |pod| PodView::new(pod, P::POD_LABELS);
+    controller
+        .watch(
+            apis.parents,
+            &all,
+            &caches.parents,
+            ParentView::new,
+            move |event| {
+                on_parent.on_parent_event(event);
+            },
+        )
+        .watch(
+            apis.children,
+            &children::<P>(),
+            &caches.children,
+            child_view::<P>,
+            move |event| {
+                on_child.on_child_event(event);
+            },
+        )
+        .watch(
+            apis.pods,
+            &pods::<P>(),
+            &caches.pods,
+            pod_view,
+            move |event| {
+                on_pod.on_pod_event(event);
+            },
+        )
+        .run(Arc::new(ChildReconciler::<P>::new(context, watches)))
+        .await
 }

@@ -8,8 +8,7 @@ use super::memory::Memories;
 use super::parent::{ObjectOf, Owner, Parent};
 use super::view::{COMPONENT, ChildView, ParentView};
 use crate::kinds::shared::pods::{self, Pod, PodView};
-use my_operator_runtime::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
-use my_operator_runtime::reconcile::health::WatchHealth;
+use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
 use my_operator_runtime::reconcile::queue::Queue;
 use my_operator_runtime::reconcile::raw::Object;
 use my_operator_runtime::reconcile::watch::Selection;
@@ -17,7 +16,7 @@ use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 use my_operator_runtime::reconcile::{Context, Key};
 
 /// Page size of a list.
-const PAGE: u32 = 100;
+pub(crate) const PAGE: u32 = 100;
 
 /// An object as it is stored.
 pub(crate) type StoredObject<P> = Object<ObjectOf<P>>;
@@ -68,11 +67,6 @@ impl Caches {
         }
     }
 
-    /// What must be listed before work begins.
-    pub(crate) fn sources(&self) -> [&dyn Source; 3] {
-        [&*self.parents, &*self.children, &*self.pods]
-    }
-
     /// The object's children that its spec no longer asks for and that may go: `present` has the
     /// name in the spec.
     pub(crate) fn earlier_children<P: Parent>(
@@ -103,42 +97,12 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    pub(crate) async fn watch_parents<P: Parent>(
-        self,
-        api: Api<StoredObject<P>>,
-        health: WatchHealth,
-    ) {
-        let cache = self.caches.parents.clone();
-        let on_event = |event: &CacheEvent<'_, ParentView>| event.enqueue(&self.queue);
-        let selection = Selection::default().page(PAGE);
-        run_watch(api, selection, cache, health, ParentView::new, on_event).await;
-    }
-
-    pub(crate) async fn watch_children<P: Parent>(
-        self,
-        api: Api<StoredChild<P>>,
-        health: WatchHealth,
-    ) {
-        let cache = self.caches.children.clone();
-        let on_event = |event: &CacheEvent<'_, ChildView>| self.on_child_event(event);
-        let labels = format!("{MANAGED_BY}={MANAGER},{COMPONENT}={}", P::NAME);
-        let selection = Selection::default().page(PAGE).labels(&labels);
-        run_watch(api, selection, cache, health, view::<P>, on_event).await;
-    }
-
-    pub(crate) async fn watch_pods<P: Parent>(self, api: Api<Pod>, health: WatchHealth) {
-        let Some(label) = P::POD_LABELS.first() else {
-            return;
-        };
-        let cache = self.caches.pods.clone();
-        let view = |pod| PodView::new(pod, P::POD_LABELS);
-        let on_event = |event: &CacheEvent<'_, PodView>| self.on_pod_event(event);
-        let selection = pods::selection().labels(label);
-        run_watch(api, selection, cache, health, view, on_event).await;
+    pub(crate) fn on_parent_event(&self, event: &CacheEvent<'_, ParentView>) {
+        event.enqueue(&self.queue);
     }
 
     /// Requeues the object that the child belongs to, or did, and those that wait for its name.
-    fn on_child_event(&self, event: &CacheEvent<'_, ChildView>) {
+    pub(crate) fn on_child_event(&self, event: &CacheEvent<'_, ChildView>) {
         let namespace = &event.key.namespace;
         for child in [event.old, event.new].into_iter().flatten() {
             if let Some(owner) = child.owner() {
@@ -152,7 +116,7 @@ impl Watches {
     }
 
     /// Requeues the object of the pod, unless nothing changed that is kept of it.
-    fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
+    pub(crate) fn on_pod_event(&self, event: &CacheEvent<'_, PodView>) {
         if event.old == event.new {
             return;
         }
@@ -163,7 +127,22 @@ impl Watches {
     }
 }
 
+/// The children that this operator made for objects of the kind.
+pub(crate) fn children<P: Parent>() -> Selection {
+    let labels = format!("{MANAGED_BY}={MANAGER},{COMPONENT}={}", P::NAME);
+    Selection::default().page(PAGE).labels(&labels)
+}
+
+/// The pods of objects of the kind, if it watches pods.
+pub(crate) fn pods<P: Parent>() -> Selection {
+    let selection = pods::selection();
+    match P::POD_LABELS.first() {
+        Some(label) => selection.labels(label),
+        None => selection,
+    }
+}
+
 /// The view of a child of this kind.
-pub(crate) fn view<P: Parent>(child: StoredChild<P>) -> ChildView {
+pub(crate) fn child_view<P: Parent>(child: StoredChild<P>) -> ChildView {
     ChildView::new::<ObjectOf<P>, _>(child)
 }

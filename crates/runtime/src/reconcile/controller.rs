@@ -1,0 +1,96 @@
+//! The skeleton of a controller: watches that fill caches and a queue, and workers that take keys from it.
+//!
+//! ```text
+//! let controller = Controller::new("foo", &context);
+//! let reconciler = Arc::new(FooReconciler { queue: controller.queue(), caches });
+//! controller
+//!     .watch(foos, selection, &reconciler.caches.foos, view, on_event)
+//!     .watch(deployments, selection, &reconciler.caches.deployments, view, on_event)
+//!     .run(reconciler)
+//!     .await
+//! ```
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+
+use super::cache::{Cache, CacheEvent, Source, run_watch};
+use super::queue::Queue;
+use super::runner::{self, Context, Reconciler};
+use super::watch::Selection;
+
+/// A controller that is being put together; see the module.
+pub struct Controller {
+    name: &'static str,
+    context: Context,
+    queue: Arc<Queue>,
+    watches: JoinSet<()>,
+    /// What must be listed in a namespace before work begins there.
+    sources: Vec<Arc<dyn Source>>,
+}
+
+impl Controller {
+    /// A controller without watches. `name` is shown in logs and metrics.
+    pub fn new(name: &'static str, context: &Context) -> Self {
+        Self {
+            name,
+            queue: context.queue(name),
+            context: context.clone(),
+            watches: JoinSet::new(),
+            sources: Vec::new(),
+        }
+    }
+
+    /// The keys to reconcile. Watches add to it, and a reconciler may, too.
+    pub fn queue(&self) -> Arc<Queue> {
+        self.queue.clone()
+    }
+
+    /// Starts a watch on each of the APIs (one for each namespace to work in). All of them fill the cache with views,
+    /// and `on_event` is called for each change, with the view before and after.
+    #[must_use]
+    pub fn watch<K, V, F, G>(
+        mut self,
+        apis: Vec<Api<K>>,
+        selection: &Selection,
+        cache: &Arc<Cache<V>>,
+        view: F,
+        on_event: G,
+    ) -> Self
+    where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+        V: Send + Sync + 'static,
+        F: Fn(K) -> V + Clone + Send + Sync + 'static,
+        G: Fn(&CacheEvent<'_, V>) + Clone + Send + Sync + 'static,
+    {
+        for api in apis {
+            let health = self.context.watch_health();
+            let (view, on_event) = (view.clone(), on_event.clone());
+            let (selection, cache) = (selection.clone(), cache.clone());
+            self.watches
+                .spawn(run_watch(api, selection, cache, health, view, on_event));
+        }
+        self.sources.push(cache.clone());
+        self
+    }
+
+    /// Reconciles until the context is stopped. Workers then finish their current keys, and the watches are dropped.
+    ///
+    /// # Errors
+    /// When a watch or a worker ends before the stop, which is a bug.
+    pub async fn run<R: Reconciler>(mut self, reconciler: Arc<R>) -> anyhow::Result<()> {
+        let sources: Vec<&dyn Source> = self.sources.iter().map(|source| &**source).collect();
+        let workers = runner::run(self.name, reconciler, self.queue, &self.context, &sources);
+        tokio::select! {
+            ended = workers => ended,
+            // Watches never end by themselves.
+            Some(ended) = self.watches.join_next() => {
+                ended?;
+                anyhow::bail!("a watch ended by itself")
+            }
+        }
+    }
+}
