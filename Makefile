@@ -58,13 +58,13 @@ advisories: ## Look for known vulnerabilities of dependencies, where the RustSec
 	./hack/advisories
 
 unit: ## Run the tests that need no cluster and no Go, in a minute (T=part-of-a-name for some).
-	./hack/test --lib --bins --test offline $(T)
+	./hack/test --lib --bins --example greeting --test offline $(T)
 
 test: ## Run every test that needs no root, with real control planes on loopback (T=part-of-a-name for some).
 	$(BUILD)
 	@"$$(./hack/built)"/my-operator-cluster build
 	$(CARGO) test --workspace --locked --quiet --doc
-	./hack/test --lib --bins --tests $(T)
+	./hack/test --lib --bins --example greeting --tests $(T)
 
 e2e: ## Run the tests on a real node with containers of the image (root; cluster/README.md says what it needs).
 	$(CARGO) build --workspace --locked --bins --test e2e

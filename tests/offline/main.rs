@@ -15,5 +15,6 @@ mod checklist;
 mod documents;
 mod image;
 mod manifests;
+mod pages;
 mod start_up;
 mod sweep;
