@@ -63,7 +63,7 @@ async fn a_command_runs_at_its_time_and_its_pod_has_what_it_printed() {
 }
 
 #[tokio::test]
-async fn an_exit_code_and_a_last_word_reach_the_status() {
+async fn an_exit_code_and_a_termination_message_reach_the_status() {
     let kubectl = kubectl("exits").await;
     kubectl
         .until_applied(

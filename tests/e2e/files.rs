@@ -83,7 +83,7 @@ async fn inject(own: &Kubectl, authority: &Authority) {
     }
 }
 
-/// Writes `caBundle` whenever somebody else may have.
+/// Writes `caBundle` again and again, since another client may have changed it.
 async fn inject_again_and_again(own: &Kubectl, authority: &Authority) {
     loop {
         inject(own, authority).await;

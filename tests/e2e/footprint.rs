@@ -51,7 +51,7 @@ fn resident(container: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn the_operator_runs_as_nobody_on_a_root_that_it_cannot_write() {
+async fn the_operator_runs_as_65532_on_a_read_only_root() {
     let own = own().await;
     let namespace = own
         .field(

@@ -45,8 +45,8 @@ fn left(directory: &Path, interface: &str, container: &str) -> Vec<String> {
 
 #[tokio::test]
 async fn a_killed_cluster_with_a_real_node_leaves_nothing() {
-    // A cluster of its own, with a container in it: tells where it is, and is killed.
-    let told = tempfile::NamedTempFile::new().unwrap();
+    // A second cluster with a container in it: it reports where it is, and is killed.
+    let report = tempfile::NamedTempFile::new().unwrap();
     let script = r#"
 kubectl run sleeper --image=registry.k8s.io/pause:3.10 --restart=Never --image-pull-policy=IfNotPresent
 kubectl wait pod/sleeper --for=condition=Ready --timeout=60s
@@ -68,12 +68,12 @@ sleep 1000
             script,
             "sh",
         ])
-        .arg(told.path())
+        .arg(report.path())
         .stdin(Stdio::null())
         .spawn();
     let mut cluster = Killed(cluster.unwrap());
     let words = wait_for("a pod in a second cluster", async || {
-        let text = std::fs::read_to_string(told.path()).unwrap_or_default();
+        let text = std::fs::read_to_string(report.path()).unwrap_or_default();
         let words: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
         <[String; 3]>::try_from(words).ok()
     });

@@ -196,7 +196,7 @@ async fn until_rolled_out(own: &Kubectl) {
         .good();
 }
 
-/// Waits until pods of the operator that were told to end are gone.
+/// Waits until terminating pods of the operator are gone.
 async fn until_alone(own: &Kubectl) {
     let replicas = own.field(DEPLOYMENT, "{.spec.replicas}").await;
     until_pods(own, &replicas).await;

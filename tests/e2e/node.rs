@@ -51,7 +51,7 @@ async fn a_drained_node_loses_its_pod_until_it_is_uncordoned() {
 
     kubectl.run(&format!("uncordon {NODE}")).await.good();
     let second = until_ready(&kubectl, "web").await;
-    // Its name may be the same: it tells the node and the revision.
+    // Its name may be the same: the name comes from the node and the revision.
     assert_ne!(uid(&second).await, drained);
     kubectl.run("delete mydaemonset/web").await.good();
 }
@@ -60,7 +60,7 @@ async fn a_drained_node_loses_its_pod_until_it_is_uncordoned() {
 async fn a_restarted_node_runs_no_command_again_and_has_its_pods_back() {
     let kubectl = kubectl("reboot").await;
     let cluster = kubectl.cluster;
-    // Outside the container: what ran is told by a file of the node, not by Kubernetes.
+    // Outside the container: a file on the node shows what ran, not Kubernetes.
     let place = cluster.directory().join("ran");
     std::fs::create_dir_all(&place).unwrap();
     kubectl.until_applied(&web("web")).await;

@@ -9,7 +9,7 @@ use crate::images::NEXT;
 use crate::{DEPLOYMENT, IMAGE, NODE, deploy, kubectl, own, ready_pods, until_alone};
 
 #[tokio::test]
-async fn what_is_there_lives_through_an_upgrade() {
+async fn existing_objects_survive_an_upgrade() {
     let (kubectl, own) = (kubectl("upgrade").await, own().await);
     let objects = "
 apiVersion: apps.zhongmingmao.io/v1beta1

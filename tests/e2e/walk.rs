@@ -1,4 +1,4 @@
-//! A stranger's walk on a cluster that has never seen the operator, and back.
+//! Installs the operator and the samples on a new cluster, and removes them again.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ async fn kubectl(cluster: &Cluster, args: &str) -> Said {
 }
 
 #[tokio::test]
-async fn a_stranger_has_the_samples_running_and_then_nothing_left() {
+async fn the_samples_run_on_a_new_cluster_and_uninstalling_leaves_nothing() {
     let cluster = Cluster::start(Options::with_real_node(NODE)).await.unwrap();
     for image in images::all() {
         cluster.load_image(&image).await.unwrap();
@@ -37,7 +37,7 @@ async fn a_stranger_has_the_samples_running_and_then_nothing_left() {
     let status = format!("rollout status {DEPLOYMENT} --namespace={NAMESPACE} --timeout=120s");
     kubectl(&cluster, &status).await.good();
     step("serving");
-    // The configurations were there before the operator, which adds what API servers trust it by.
+    // The configurations were there before the operator, which adds the CA bundle that API servers trust it by.
     let applied = try_wait(Duration::from_secs(30), async || {
         kubectl(&cluster, "apply -k config/samples")
             .await

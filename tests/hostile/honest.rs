@@ -1,5 +1,5 @@
 //! Honest callers, each on a thread of its own: one keeps its connection, as the API server does; the
-//! other connects anew for each call.
+//! other opens a new connection for each call.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -46,7 +46,7 @@ impl fmt::Display for Quantiles {
 /// What both callers found.
 pub(crate) struct Measured {
     pub(crate) kept: Quantiles,
-    pub(crate) anew: Quantiles,
+    pub(crate) fresh: Quantiles,
 }
 
 /// The least number of calls of each caller, however slow the machine is.
@@ -60,12 +60,12 @@ pub(crate) fn measure<const N: usize>(servers: [&Server; N], time: Duration) -> 
     };
     let callers = servers.map(|server| {
         let kept = caller(server, true, Duration::from_millis(5));
-        let anew = caller(server, false, Duration::from_millis(15));
-        (kept, anew)
+        let fresh = caller(server, false, Duration::from_millis(15));
+        (kept, fresh)
     });
-    callers.map(|(kept, anew)| Measured {
+    callers.map(|(kept, fresh)| Measured {
         kept: kept.join().unwrap().into(),
-        anew: anew.join().unwrap().into(),
+        fresh: fresh.join().unwrap().into(),
     })
 }
 
@@ -100,8 +100,8 @@ async fn call(
 
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kept, anew } = self;
-        write!(f, "kept alive {kept}; anew {anew}")
+        let Self { kept, fresh } = self;
+        write!(f, "kept alive {kept}; fresh {fresh}")
     }
 }
 
@@ -227,7 +227,7 @@ fn is_whole(answer: &[u8]) -> bool {
     body.len() >= length.lines().next().unwrap().parse().unwrap()
 }
 
-/// A review of an At that is as it should be.
+/// A review of a valid At.
 pub(crate) fn request() -> Vec<u8> {
     let group = "cnat.programming-kubernetes.info";
     let object: Value = json!({

@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard};
 use peers::{Attack, Habit};
 use server::Server;
 
-/// What a busy machine adds to a call now and then, whoever else is connected.
+/// What a busy machine adds to a call now and then, whatever else is connected.
 const NOISE: Duration = Duration::from_millis(2);
 
 /// What one source may hold of a listener's connections.
@@ -29,7 +29,7 @@ const MEMORY_PER_CONNECTION: usize = 32 * 1024;
 
 /// In this time after the end of an attack all its connections are closed.
 const GONE: Duration = Duration::from_secs(15);
-/// Connections that were told to go, or will be in this instant, and are still counted.
+/// Connections that the server has just closed, or is about to close, and still counts.
 const JUST_ENDED: u64 = 50;
 
 /// One test at a time in a soak, which measures latencies. In a short run the tests do not disturb each other: each has
@@ -62,7 +62,7 @@ fn bearable(attacked: &Quantiles, quiet: &Quantiles, beside: &Quantiles) -> bool
 }
 
 /// The limit of the latency holds for a machine that does nothing else. The machine of a test has other work, so a soak
-/// calls a second server, which nobody attacks, at the same time: it shows what that work adds.
+/// calls a second server, which is not under attack, at the same time: it shows what that work adds.
 #[test]
 fn hostile_peers_cost_an_honest_caller_little_and_leave_nothing_behind() {
     let _alone = alone();
@@ -98,11 +98,11 @@ fn hostile_peers_cost_an_honest_caller_little_and_leave_nothing_behind() {
         eprint!("{round}");
         found += &round;
         bearable(&attacked.kept, &quiet.kept, &beside.kept)
-            && bearable(&attacked.anew, &quiet.anew, &beside.anew)
+            && bearable(&attacked.fresh, &quiet.fresh, &beside.fresh)
             && memory <= quiet_memory + usize::try_from(open).unwrap() * MEMORY_PER_CONNECTION
     });
     assert!(held, "{found}");
-    // The server closed connections for these reasons, and rejected nobody.
+    // The server closed connections for these reasons, and rejected no connection.
     for reason in ["handshake_timeout", "handshake_failed", "body_timeout"] {
         assert!(server.counted(reason) > 0, "{reason}");
     }
@@ -193,7 +193,7 @@ fn every_kind_of_hostile_peer_on_one_address_keeps_no_other_out() {
         eprint!("{round}");
         found += &round;
         bearable(&attacked.kept, &quiet.kept, &beside.kept)
-            && bearable(&attacked.anew, &quiet.anew, &beside.anew)
+            && bearable(&attacked.fresh, &quiet.fresh, &beside.fresh)
     });
     assert!(held, "{found}");
     assert!(server.counted("per_address") > 0);

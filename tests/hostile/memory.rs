@@ -152,7 +152,7 @@ fn the_largest_reviews_add_no_more_memory_than_all_bodies_may() {
                 } else {
                     ("CREATE", vec![object])
                 };
-                // One small review first: the first of all is dear.
+                // One small review first: the first one of all is expensive.
                 let small = r#"{"metadata":{"name":"a"},"spec":{}}"#.to_owned();
                 let small = request(verb, "CREATE", &[small]).leak();
                 runtime.block_on(send_to(&server, small));

@@ -238,7 +238,7 @@ fn a_pipe_that_is_named_is_read() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_ends_it_quietly() {
+fn a_closed_output_pipe_ends_it_quietly() {
     let many = format!("{BAD}---\n").repeat(1_500);
     let folder = folder(&[("many.yaml", &many)]);
     let path = folder.path().join("many.yaml");
@@ -270,7 +270,7 @@ fn a_reader_that_has_seen_enough_ends_it_quietly() {
 }
 
 #[test]
-fn the_json_has_the_shape_that_its_page_tells() {
+fn the_json_has_the_documented_shape() {
     let stream = format!("{GOOD}---\n{BAD}---\n{OTHER}---\na: [\n");
     let args = ["-f", "-", "-f", "/nonexistent.yaml", "-o", "json"];
     let (code, out, err) = with_input(&args, stream.as_bytes());
@@ -367,7 +367,7 @@ fn transcripts(page: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_page_tells_the_truth() {
+fn the_page_shows_the_actual_output() {
     let page = fs::read_to_string(checkout().join("docs/admit.md")).unwrap();
     let transcripts = transcripts(&page);
     assert!(transcripts.len() >= 4, "{transcripts:?}");

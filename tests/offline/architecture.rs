@@ -1,5 +1,5 @@
-//! Holds the direction of imports: the rooms that serve every kind know no kind, no kind knows
-//! another, and nothing imports what stands above it.
+//! Checks the direction of imports: the modules that serve every kind import no kind, no kind
+//! imports another, and no module imports one above it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use my_operator::kinds::REGISTRY;
 
-/// Room -> the rooms whose names may stand behind `crate::` in it.
+/// Module -> the modules that it may import from `crate::`.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("kinds", &[]),
     ("manifests", &["kinds"]),
@@ -26,21 +26,21 @@ pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The first path segments that stand behind `crate::` anywhere in the code, comments left out.
+/// The first path segments that follow `crate::` anywhere in the code, comments left out.
 fn imported(text: &str) -> BTreeSet<String> {
     let code: String = text
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"))
         .collect::<Vec<_>>()
         .join("\n");
-    let mut rooms = BTreeSet::new();
+    let mut modules = BTreeSet::new();
     for rest in code.split("crate::").skip(1) {
         let mut add = |segment: &str| {
             let end = segment
                 .find(|c: char| !c.is_alphanumeric() && c != '_')
                 .unwrap_or(segment.len());
             if end > 0 {
-                rooms.insert(segment[..end].to_owned());
+                modules.insert(segment[..end].to_owned());
             }
         };
         match rest.strip_prefix('{') {
@@ -68,10 +68,10 @@ fn imported(text: &str) -> BTreeSet<String> {
             }
         }
     }
-    rooms
+    modules
 }
 
-fn room_of(path: &Path, src: &Path) -> String {
+fn module_of(path: &Path, src: &Path) -> String {
     let first = path.strip_prefix(src).unwrap().iter().next().unwrap();
     first.to_str().unwrap().trim_end_matches(".rs").to_owned()
 }
@@ -83,19 +83,19 @@ fn imports_go_one_way() {
     rust_files(&src, &mut files);
     let mut wrong = Vec::new();
     for path in files {
-        let room = room_of(&path, &src);
-        // A room's own tests may use what they like.
+        let module = module_of(&path, &src);
+        // A module's own tests may import anything.
         let tests = path.file_stem().is_some_and(|stem| stem == "tests");
-        if room == "main" || room == "lib" || tests {
+        if module == "main" || module == "lib" || tests {
             continue;
         }
-        let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == room) else {
+        let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == module) else {
             panic!(
-                "src/{room} is a new room: add it to MAY_IMPORT in this test, and to src/lib.rs"
+                "src/{module} is a new module: add it to MAY_IMPORT in this test, and to src/lib.rs"
             );
         };
         for import in imported(&fs::read_to_string(&path).unwrap()) {
-            if import != room && !allowed.contains(&import.as_str()) {
+            if import != module && !allowed.contains(&import.as_str()) {
                 wrong.push(format!("{} imports crate::{import}", path.display()));
             }
         }
@@ -104,14 +104,14 @@ fn imports_go_one_way() {
 }
 
 #[test]
-fn no_kind_knows_another_and_what_serves_several_knows_none() {
+fn no_kind_imports_another_and_shared_modules_import_none() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kinds");
     let mut files = Vec::new();
     rust_files(&folder, &mut files);
     let registry = folder.join("mod.rs");
     for path in files.iter().filter(|path| **path != registry) {
         let text = fs::read_to_string(path).unwrap();
-        let own = room_of(path, &folder);
+        let own = module_of(path, &folder);
         for other in REGISTRY.iter().map(|kind| kind.name).filter(|k| *k != own) {
             for way in ["kinds::", "super::super::", "use super::"] {
                 let way = format!("{way}{other}::");
@@ -120,14 +120,14 @@ fn no_kind_knows_another_and_what_serves_several_knows_none() {
         }
     }
     for kind in REGISTRY {
-        let room = folder.join(kind.name);
-        assert!(room.is_dir(), "{} has no folder of its name", kind.name);
+        let module = folder.join(kind.name);
+        assert!(module.is_dir(), "{} has no folder of its name", kind.name);
     }
 }
 
 #[test]
 fn the_import_reader_sees_every_form() {
     let text = "use crate::a::b;\nuse crate::{c, d::{e, f}, g::h};\n// use crate::z;\nlet x = crate::i::j();";
-    let rooms: Vec<String> = imported(text).into_iter().collect();
-    assert_eq!(rooms, ["a", "c", "d", "g", "i"]);
+    let modules: Vec<String> = imported(text).into_iter().collect();
+    assert_eq!(modules, ["a", "c", "d", "g", "i"]);
 }

@@ -45,7 +45,7 @@ fn base_images_are_pinned_by_digest() {
 }
 
 #[test]
-fn the_image_holds_the_program_and_its_licence_and_runs_as_nobody() {
+fn the_image_holds_the_program_and_its_licence_and_runs_as_65532() {
     let file = instructions("Dockerfile");
     let last = file.iter().rposition(|line| line.starts_with("FROM "));
     let stage = &file[last.unwrap()..];

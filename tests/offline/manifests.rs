@@ -21,7 +21,7 @@ fn committed_files_are_what_make_manifests_writes() {
         for file in files {
             let path = Path::new(folder).join(file.path);
             let committed = std::fs::read_to_string(checkout().join(&path)).unwrap_or_default();
-            // Not shown: the difference is what git tells after that.
+            // The difference is not printed: `git diff` shows it after that.
             let (path, stale) = (path.display(), committed != file.text);
             assert!(!stale, "{path} is stale: run `make manifests`");
         }
@@ -253,7 +253,7 @@ fn what_is_installed_by_default_names_no_other_kind() {
 }
 
 #[test]
-fn who_may_edit_a_kind_that_scales_may_scale_it() {
+fn editors_of_a_scalable_kind_may_scale_it() {
     for kind in kinds::REGISTRY {
         let versions = (kind.crd)().spec.versions;
         let scales = versions[0].subresources.as_ref().unwrap().scale.is_some();

@@ -41,7 +41,7 @@ fn promtool(folder: &Path, args: &[&str]) {
     assert!(output.status.success(), "promtool {args:?}:\n{said}");
 }
 
-/// The files with tries.
+/// The files with tests.
 fn tries() -> Vec<std::path::PathBuf> {
     let folder = fs::read_dir(checkout().join("tests/alerts")).unwrap();
     let mut paths: Vec<_> = folder.map(|entry| entry.unwrap().path()).collect();
@@ -65,7 +65,7 @@ fn promtool_finds_nothing_wrong_with_the_alerts() {
 fn each_alert_goes_off_when_it_should_and_not_otherwise() {
     let folder = tempfile::tempdir().unwrap();
     let mut rules = rules();
-    // What they say to people would have to stand in each try again.
+    // Otherwise each test would have to repeat the text of the annotations.
     for alert in alerts(&mut rules) {
         alert.as_object_mut().unwrap().remove("annotations");
     }
@@ -103,7 +103,7 @@ fn each_alert_is_tried_both_ways() {
 #[test]
 fn each_alert_says_what_it_means_and_where_to_read_on() {
     let page = fs::read_to_string(checkout().join("docs/operations/alerts.md")).unwrap();
-    let told: Vec<_> = page
+    let documented: Vec<_> = page
         .lines()
         .filter_map(|line| line.strip_prefix("## MyOperator"))
         .map(|name| format!("MyOperator{name}"))
@@ -123,5 +123,8 @@ fn each_alert_says_what_it_means_and_where_to_read_on() {
         assert_eq!(said["runbook_url"], runbook, "{name}");
         named.push(name);
     }
-    assert_eq!(named, told, "the headings of docs/operations/alerts.md");
+    assert_eq!(
+        named, documented,
+        "the headings of docs/operations/alerts.md"
+    );
 }

@@ -1,4 +1,4 @@
-//! The figures that alerts and pages speak of are those that the operator has.
+//! The metrics that alerts and docs name are those that the operator exposes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -68,10 +68,10 @@ fn names_are_found_in_expressions() {
     assert_eq!(names(text), ["x_bucket", "y", "z"]);
 }
 
-/// What is shown only once it has happened, which no test here makes happen.
+/// Metrics that appear only after an event that no test here causes.
 const NOT_YET: [&str; 1] = ["my_operator_reconcile_errors_total"];
 
-/// The names that Prometheus knows a page's figures by, each with its type.
+/// The names that Prometheus gives to the metrics of a page, each with its type.
 fn shown(page: &str) -> BTreeSet<(String, String)> {
     let kinds = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let kinds = kinds.filter_map(|line| line.split_once(' '));
@@ -87,7 +87,7 @@ fn shown(page: &str) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// The page of an operator that has met a good object and a bad one: some figures are of each.
+/// The page of an operator that has seen a valid object and an invalid one: some metrics need each.
 async fn page() -> String {
     let kubectl = kubectl("figures").await;
     let object = async |name: &str, spec: &str| {
@@ -110,7 +110,7 @@ async fn page() -> String {
 }
 
 #[tokio::test]
-async fn every_figure_that_an_alert_asks_for_is_shown() {
+async fn every_metric_that_an_alert_queries_is_exposed() {
     let page = page().await;
     let shown = shown(&page);
     let path = checkout().join("config/components/prometheus/alerts.yaml");
@@ -148,10 +148,10 @@ async fn what_the_api_server_adds_to_the_webhook_configurations_is_no_drift() {
 }
 
 #[tokio::test]
-async fn every_figure_is_explained_and_no_other() {
+async fn every_metric_is_documented_and_no_other() {
     let page = page().await;
     let path = checkout().join("docs/operations/metrics.md");
-    let told: BTreeSet<_> = fs::read_to_string(path)
+    let documented: BTreeSet<_> = fs::read_to_string(path)
         .unwrap()
         .lines()
         .filter_map(|line| line.strip_prefix("| `"))
@@ -166,5 +166,8 @@ async fn every_figure_is_explained_and_no_other() {
     for later in NOT_YET {
         shown.insert((later.to_owned(), "counter".to_owned()));
     }
-    assert_eq!(told, shown, "docs/operations/metrics.md beside the page");
+    assert_eq!(
+        documented, shown,
+        "docs/operations/metrics.md beside the page"
+    );
 }

@@ -1,4 +1,4 @@
-//! Bad objects are refused at `kubectl apply`, with every fault named, in the API's own words.
+//! Bad objects are rejected at `kubectl apply`, with every fault named, in the API's own words.
 
 use crate::cluster::kubectl;
 
@@ -84,7 +84,7 @@ async fn every_reason_reads_as_kubectl_prints_it_for_a_builtin_kind() {
     wanted.sort_unstable();
     assert_eq!(lines, wanted);
 
-    // The same faults, where a built-in kind can have them, are told by the same lines.
+    // Where a built-in kind can have the same faults, the API server reports them in the same lines.
     let spec = "{minReadySeconds: -1, updateStrategy: {type: Sometimes}, selector: {matchLabels: {a: b}},
         template: {metadata: {labels: {a: b}}, spec: {containers: [{name: a, image: 'b:1'}, {name: a, image: 'b:1'}]}}}";
     let text = kubectl

@@ -50,7 +50,7 @@ async fn metrics_have_the_names_that_dashboards_know() {
 }
 
 #[tokio::test]
-async fn one_log_line_tells_an_admission() {
+async fn an_admission_is_logged_in_one_line() {
     let kubectl = kubectl("log-line").await;
     let text = "{apiVersion: apps.zhongmingmao.io/v1beta1, kind: MyDaemonSet, metadata: {name: told-of}, spec: {}}";
     kubectl.apply(text).await.bad();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use my_operator_rounds::lengths;
 
-use crate::disruption::{leader, tell, webhook_plane};
+use crate::disruption::{leader, report, webhook_plane};
 use crate::harness::{Kubectl, NAMESPACE, Operator, operator_kubeconfig};
 
 const MYDAEMONSET: &str = "{apiVersion: apps.zhongmingmao.io/v1beta1, kind: MyDaemonSet, metadata: {name: x}, spec: {image: 'nginx:1'}}";
@@ -68,7 +68,7 @@ async fn after_a_cold_start_with_nothing_left_the_webhooks_serve_within_ten_seco
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     let (first, second) = (served(MYDAEMONSET).await, served(AT).await);
-    tell(&format!(
+    report(&format!(
         "cold start: a MyDaemonSet taken after {first:?}, an At after {second:?}"
     ));
     assert!(second < LIMIT, "{second:?}");
@@ -78,7 +78,7 @@ async fn after_a_cold_start_with_nothing_left_the_webhooks_serve_within_ten_seco
     let led = began.elapsed();
     let holder = own.field(lease, "{.spec.holderIdentity}").await;
     assert!(!holder.is_empty() && holder != GONE, "{holder:?}");
-    tell(&format!("the stale Lease taken after {led:?}"));
+    report(&format!("the stale Lease taken after {led:?}"));
     assert!(
         led < LIMIT + Duration::from_secs(stale) + leader::TAKEOVER,
         "{led:?}"

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::disruption::load::{Load, call, trust};
 use crate::disruption::proxy::{Mode, Proxy};
-use crate::disruption::{VALIDATING, tell, until_event, webhook_plane};
+use crate::disruption::{VALIDATING, report, until_event, webhook_plane};
 use crate::harness::{self, Kubectl, NAMESPACE, Operator, operator_kubeconfig};
 
 /// The propagation time in these tests.
@@ -150,7 +150,7 @@ async fn a_secret_that_is_deleted_or_damaged_is_replaced_and_fails_no_call() {
         let fresh = held.until_other_than(&old).await;
         let replaced = start.elapsed();
         until_signed_by(&operator, &fresh).await;
-        tell(&format!(
+        report(&format!(
             "Secret {what}: a fresh CA after {replaced:?}, signing after {:?}",
             start.elapsed()
         ));
@@ -168,17 +168,17 @@ async fn a_secret_that_is_deleted_or_damaged_is_replaced_and_fails_no_call() {
     held.put(&pair(&backup, &backup)).await;
     let start = Instant::now();
     until_signed_by(&operator, &backup.certificate_pem()).await;
-    tell(&format!(
+    report(&format!(
         "Secret given another CA: signing after {:?}",
         start.elapsed()
     ));
 
     let calls = load.end_well().await;
-    tell(&format!("{calls} calls answered meanwhile, 0 failed"));
+    report(&format!("{calls} calls answered meanwhile, 0 failed"));
 
     for _ in 0..3 {
         let away = wipe(&kubectl).await;
-        tell(&format!("caBundle wiped: back after {away:?}"));
+        report(&format!("caBundle wiped: back after {away:?}"));
         assert!(away < Duration::from_secs(5), "{away:?}");
     }
     operator.process.stop(Duration::from_secs(10)).await;
@@ -204,7 +204,7 @@ async fn an_api_server_that_is_silent_or_slow_is_waited_for_while_the_webhook_se
     tokio::time::sleep(silence).await;
     let calls = load.end_well().await;
     operator.until_ready().await;
-    tell(&format!(
+    report(&format!(
         "API server silent for {silence:?}: {calls} calls answered, 0 failed"
     ));
     // What happened meanwhile is noticed soon after.
@@ -214,7 +214,7 @@ async fn an_api_server_that_is_silent_or_slow_is_waited_for_while_the_webhook_se
     let start = Instant::now();
     let fresh = held.until_other_than(&old).await;
     let replaced = start.elapsed();
-    tell(&format!(
+    report(&format!(
         "Secret deleted meanwhile: replaced {replaced:?} after its end"
     ));
     assert!(replaced < Duration::from_secs(45), "{replaced:?}");
@@ -229,7 +229,7 @@ async fn an_api_server_that_is_silent_or_slow_is_waited_for_while_the_webhook_se
     held.until_other_than(&fresh).await;
     let took = start.elapsed();
     let calls = load.end_well().await;
-    tell(&format!(
+    report(&format!(
         "answers after {lateness:?}: a deleted Secret replaced after {took:?}; {calls} calls answered, 0 failed"
     ));
     proxy.set(Mode::Open);

@@ -1,4 +1,4 @@
-//! Reviews as large as the API server and the listener allow, as many at once as there is room for.
+//! Reviews as large as the API server and the listener allow, as many at once as the listener accepts.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::load::{Load, dry_run, trust};
-use super::{VALIDATING, tell, webhook_plane};
+use super::{VALIDATING, report, webhook_plane};
 use crate::harness::{self, Kubectl, NAMESPACE, Operator, operator_kubeconfig, wait_for};
 
 /// Peers that send one review after the other, each from an address of its own.
@@ -123,7 +123,7 @@ async fn large_reviews_delay_neither_the_lease_nor_the_probes() {
         peers.spawn(async move {
             let from = Ipv4Addr::new(127, 0, 3, peer);
             while Instant::now() < end {
-                // A flood is cut short, and told to come again, now and then.
+                // Now and then the listener cuts a flood short, or asks the peer to retry.
                 let sent = send(&webhook, from, &tls, &request).await;
                 if sent.is_ok_and(|line| line.contains(" 200 ")) {
                     answered.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +142,7 @@ async fn large_reviews_delay_neither_the_lease_nor_the_probes() {
     }
     peers.join_all().await;
     let answered = answered.load(Ordering::Relaxed);
-    tell(&format!(
+    report(&format!(
         "{answered} reviews of 8 MB; {failed} of {probes} probes failed"
     ));
     assert!(answered > 0, "no review was answered");
@@ -206,7 +206,7 @@ async fn large_dry_runs_fail_no_honest_request_and_take_little_memory() {
     let growth = harness::peak_memory(operator.process.pid()) - before;
     let answered = honest.end_well().await;
     let judged = said.iter().flatten().filter(|said| is_judged(said));
-    tell(&format!(
+    report(&format!(
         "{} of {} dry runs at once judged, {answered} honest requests answered, +{} MiB",
         judged.count(),
         said.len(),

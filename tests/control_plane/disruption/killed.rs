@@ -12,7 +12,7 @@ use my_operator_rounds::lengths;
 use serde_json::Value;
 
 use crate::disruption::kills::{Round, Start};
-use crate::disruption::{cluster, tell};
+use crate::disruption::{cluster, report};
 use crate::harness::pods::Recorder;
 use crate::harness::{Kubectl, TIMEOUT, operator_kubeconfig, seed, time};
 
@@ -120,7 +120,7 @@ async fn an_operator_killed_at_random_releases_one_pod_of_each_at() {
         .await;
     operator.process.stop(Duration::from_secs(10)).await;
     record.end().await;
-    tell(&format!(
+    report(&format!(
         "{kills} kills in {:?}, {started} of {all} Ats started meanwhile",
         begin.elapsed()
     ));
@@ -189,7 +189,7 @@ pub(crate) fn check(record: &Recorder, at: &str, due: DateTime<Utc>, status: &Va
         let created = release.created();
         let early = created <= due - TimeDelta::seconds(1);
         assert!(!early, "{at}: made at {created} for {due}");
-        // Here an event comes after what it tells of, by the clock of the same machine.
+        // An event comes after the change that it reports, and one machine's clock dates both.
         assert!(release.seen >= due, "{at}: seen at {}", release.seen);
     }
 }

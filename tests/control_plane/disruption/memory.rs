@@ -14,14 +14,14 @@ use my_operator_cluster::{Cluster, Options};
 use my_operator_rounds::lengths;
 use serde_json::{Value, json};
 
-use crate::disruption::tell;
+use crate::disruption::report;
 use crate::harness::{self, Operator, OwnPlane, operator_kubeconfig, try_wait};
 
 /// So many requests are under way at a time.
 const AT_ONCE: usize = 8;
 
-/// A container of the largest specs: one of very many small values, the other of few large ones. Beside it the spec has
-/// room for all that admission accepts.
+/// A container of one of the largest specs, with very many small values or few large ones. The rest of the spec fits
+/// beside it within the limits of admission.
 fn container(name: &str, of_small_values: bool, mark: usize) -> Value {
     if of_small_values {
         let variables = (0..5_200).map(|n| json!({"name": format!("V{n}_{mark}")}));
@@ -31,7 +31,7 @@ fn container(name: &str, of_small_values: bool, mark: usize) -> Value {
     }
 }
 
-/// A `MyDaemonSet` whose pods nowhere find a node: so it costs its owner nothing.
+/// A `MyDaemonSet` that matches no node, so that it has no pods.
 fn daemon_set(n: usize, change: usize) -> Value {
     json!({
         "apiVersion": MyDaemonSet::api_version(&()),
@@ -110,7 +110,7 @@ async fn until_settled(
 /// Waits longer than other tests: each object is as large as a hundred usual ones.
 async fn wait_for_long<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     let found = try_wait(Duration::from_mins(5), look).await;
-    found.unwrap_or_else(|| panic!("waited in vain: {what}"))
+    found.unwrap_or_else(|| panic!("timed out: {what}"))
 }
 
 fn peak(operator: &Operator) -> usize {
@@ -179,7 +179,7 @@ async fn the_largest_objects_that_admission_accepts_fit_into_the_memory_of_the_p
         first >> 20,
         second >> 20
     );
-    tell(&text);
+    report(&text);
     // The limit in the cluster is 256 MiB.
     assert!(first.max(second) >> 20 <= lengths::worst_memory(), "{text}");
     plane.stop().await;

@@ -29,7 +29,7 @@ pub(crate) use planes::{cluster, webhook_plane};
 
 /// Prints a measured value.
 #[allow(clippy::print_stdout)]
-fn tell(text: &str) {
+fn report(text: &str) {
     println!("{text}");
 }
 

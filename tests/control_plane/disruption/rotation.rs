@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::disruption::balancer::Balancer;
 use crate::disruption::load::{Failure, Load, call, dry_run, trust};
-use crate::disruption::{VALIDATING, tell, webhook_plane};
+use crate::disruption::{VALIDATING, report, webhook_plane};
 use crate::harness::{self, NAMESPACE, Operator, TIMEOUT, operator_kubeconfig, seed, try_wait};
 
 /// Clients of the API server, half of them for each kind.
@@ -43,7 +43,7 @@ const FLAGS: [&str; 4] = [
     "--shutdown-delay=2s",
 ];
 
-/// What stands in the API server, looked at again and again.
+/// What polling has found in the API server.
 #[derive(Default)]
 struct Seen {
     bundles: VecDeque<(Instant, Vec<u8>)>,
@@ -147,7 +147,7 @@ impl Show {
         let (changes, took) = (self.changes(), self.began.elapsed());
         let (calls, failures) = self.load.end().await;
         let seen = self.seen.lock().unwrap();
-        tell(&format!(
+        report(&format!(
             "{what}: {calls} calls answered in {took:?}, {} failed; {} of them with a handshake of their own and a bundle {LAG:?} old; {} leaves seen; the authority changed {changes} times",
             failures.len(),
             seen.handshakes,
@@ -203,7 +203,7 @@ async fn until_served(client: &Client, namespace: &str) {
     }
 }
 
-/// Looks at bundle and authority, again and again.
+/// Polls the bundle and the authority.
 async fn watch(client: Client, seen: Arc<Mutex<Seen>>) {
     let configurations: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
     let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
@@ -268,7 +268,7 @@ async fn replicas_that_are_killed_while_the_authority_changes_fail_only_calls_in
         ends += 1;
     }
     let failures = show.load.failures();
-    tell(&format!(
+    report(&format!(
         "{ends} replicas terminated and started again: {} calls answered, {} failed",
         show.load.answered(),
         failures.len()
@@ -293,7 +293,7 @@ async fn replicas_that_are_killed_while_the_authority_changes_fail_only_calls_in
     let others = not_by_a_kill(&failures, &kills);
     assert!(others.is_empty(), "{others:?}");
     if let Some(Failure { error, .. }) = failures.first() {
-        tell(&format!(
+        report(&format!(
             "{} in flight at a kill, such as: {error}",
             failures.len()
         ));

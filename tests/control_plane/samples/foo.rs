@@ -225,7 +225,7 @@ async fn of_two_that_name_one_deployment_the_second_waits_for_the_first_to_go() 
 }
 
 #[tokio::test]
-async fn of_two_that_come_at_once_one_has_the_deployment_and_the_other_writes_nothing() {
+async fn of_two_foos_created_at_once_one_owns_the_deployment_and_the_other_writes_nothing() {
     const PAIRS: usize = 10;
     let kubectl = kubectl("foo-race").await;
     let pairs: Vec<String> = (0..PAIRS)
@@ -254,7 +254,7 @@ async fn of_two_that_come_at_once_one_has_the_deployment_and_the_other_writes_no
 }
 
 #[tokio::test]
-async fn whatever_names_they_are_given_they_come_to_rest() {
+async fn foos_that_compete_for_names_settle() {
     const FOOS: [&str; 3] = ["a", "b", "c"];
     const NAMES: [&str; 4] = ["one", "two", "three", "four"];
     let mut random = fastrand::Rng::with_seed(seed("the names"));
@@ -478,7 +478,7 @@ async fn an_orphan_is_adopted_and_a_deployment_with_another_controller_is_left_a
 }
 
 #[tokio::test]
-async fn an_exceeded_quota_is_reported_until_there_is_room() {
+async fn an_exceeded_quota_is_reported_until_it_is_gone() {
     let kubectl = kubectl("foo-quota").await;
     kubectl
         .run("create quota none --hard=count/deployments.apps=0")

@@ -18,7 +18,8 @@ fn foobar(name: &str, spec: &str) -> String {
     format!("{{apiVersion: k8s.io/v1, kind: FooBar, metadata: {{name: {name}}}, spec: {spec}}}")
 }
 
-/// From now on pods of this namespace stay Pending, because no node has room for them: the test writes their status.
+/// From now on pods of this namespace stay Pending, since no node has enough CPU for them. The test writes their
+/// status.
 async fn hold_pods(kubectl: &Kubectl) {
     let limits = "{apiVersion: v1, kind: LimitRange, metadata: {name: hold}, \
         spec: {limits: [{type: Container, default: {cpu: 9k}, defaultRequest: {cpu: 9k}}]}}";
@@ -355,7 +356,7 @@ async fn a_foreign_job_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_job_that_exceeds_a_quota_is_created_when_there_is_room() {
+async fn a_job_that_exceeds_a_quota_is_created_when_the_quota_is_gone() {
     let kubectl = kubectl("foobar-quota").await;
     let quota = "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {count/jobs.batch: '0'}}}";
     kubectl.apply(quota).await.good();

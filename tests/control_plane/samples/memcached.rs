@@ -457,7 +457,7 @@ async fn a_foreign_deployment_is_left_alone_until_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn an_exceeded_quota_is_reported_until_there_is_room() {
+async fn an_exceeded_quota_is_reported_until_it_is_gone() {
     let kubectl = kubectl("memcached-quota").await;
     let quota = |name: &str, what: &str| {
         format!(

@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 
 use super::TIMEOUT;
 
-/// What one event told.
+/// What one watch event reported.
 #[derive(Clone, Debug)]
 pub struct Event<K> {
     pub object: K,
-    /// The object went with this event.
+    /// This event is the deletion of the object.
     pub gone: bool,
     /// The version that the event made. All objects of a cluster share one sequence of them.
     pub version: u64,
@@ -44,8 +44,8 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     /// Starts to record. No event after this call is missed: the watch begins at a version that is
-    /// taken here, and goes on from the last event when the API server ends it. Should that version
-    /// be forgotten by then, the record would have a hole, and [`Record::reach`] panics.
+    /// taken here, and goes on from the last event when the API server ends it. If the API server has
+    /// compacted that version by then, the record has a gap, and [`Record::reach`] panics.
     pub async fn start(api: Api<K>) -> Self {
         let mut list = api.list(&ListParams::default()).await.unwrap();
         list.items.sort_by_key(version);
@@ -68,7 +68,7 @@ where
         assert!(come.await.is_some(), "the recorder lags behind");
     }
 
-    /// Looks at all events up to now, in their order.
+    /// Passes on all events up to now, in their order.
     pub fn look<T>(&self, look: impl FnOnce(&[Event<K>]) -> T) -> T {
         look(&self.events.lock().unwrap())
     }

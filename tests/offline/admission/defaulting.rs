@@ -35,7 +35,7 @@ const NUMBERS: [&str; 16] = [
     "1E-400",
 ];
 
-/// Any JSON, as it would stand in a field that nobody knows.
+/// Any JSON, as the value of an unknown field.
 fn anything(random: &mut Random, depth: usize) -> String {
     match random.below(if depth == 0 { 6 } else { 9 }) {
         0 => "null".to_owned(),
@@ -350,7 +350,7 @@ fn check_kind(kind: &Kind) {
         kind.name
     );
     if given_seed().is_none() {
-        // Else the properties would hold of nothing. A kind may have little to fill in, or nothing.
+        // Otherwise the properties would hold of nothing. A kind may have little to fill in, or nothing.
         let mut bare = sample.clone();
         bare["spec"] = json!({});
         let (_, fills_in) = check_defaulting(&wire, kind, &Ask::create(&bare.to_string()));
@@ -441,7 +441,7 @@ fn what_only_the_webhook_writes_cannot_be_forged_on_an_object_whose_spec_cannot_
                     assert_ne!(value, FORGED, "{key}: {old_spec} -> {new_spec}");
                     assert_ne!(
                         value, "ann",
-                        "{key} is recorded anew: {old_spec} -> {new_spec}"
+                        "{key} is recorded again: {old_spec} -> {new_spec}"
                     );
                 }
                 if old_spec == new_spec {

@@ -654,7 +654,7 @@ fn a_spec_that_is_too_deep_or_holds_too_much_is_refused_before_it_is_read() {
                 let message = cause["message"].as_str().unwrap();
                 assert!(message.contains(words), "{message}");
             }
-            // Stored already, it may be labelled, and mended.
+            // An object that is already stored may be labelled and fixed.
             let update = Ask::update(&object, &object).review(kind);
             let answer = wire.post(path, update.as_bytes());
             assert_eq!(answer.response()["allowed"], true, "{words}");
@@ -989,7 +989,7 @@ fn what_the_schema_refuses_for_its_type_the_webhook_refuses_in_the_same_place() 
 }
 
 #[test]
-fn an_object_of_very_many_faults_can_be_mended_step_by_step_but_not_be_made() {
+fn an_object_of_very_many_faults_can_be_fixed_step_by_step_but_not_created() {
     let wire = Wire::new();
     for kind in REGISTRY.iter().filter(|kind| has_field(kind, "template")) {
         let with = |good: usize| {
@@ -1003,8 +1003,8 @@ fn an_object_of_very_many_faults_can_be_mended_step_by_step_but_not_be_made() {
             .to_string()
         };
         let path = kind.admission.path("validate");
-        let (old, mended, good) = (with(0), with(1), with(1_500));
-        let answer = wire.post(&path, Ask::update(&old, &mended).review(kind).as_bytes());
+        let (old, fixed, good) = (with(0), with(1), with(1_500));
+        let answer = wire.post(&path, Ask::update(&old, &fixed).review(kind).as_bytes());
         assert_eq!(answer.response()["allowed"], true);
         let warnings = answer.response()["warnings"].as_array().unwrap();
         assert!((1..=64).contains(&warnings.len()), "{}", warnings.len());

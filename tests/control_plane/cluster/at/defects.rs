@@ -9,8 +9,8 @@ use crate::cluster::kubectl;
 use crate::harness::policies::{BY_OPERATOR, Policy};
 use crate::harness::{Kubectl, run, wait_for};
 
-/// Runs the At `x`, which goes on until `end` ends its pod, and waits until it is DONE. Nothing
-/// that makes the operator look again brings a second pod.
+/// Creates the At `x`, whose pod runs until `end` ends it, and waits until the At is DONE. No later
+/// reconcile creates a second pod.
 async fn ended_from_outside(kubectl: &Kubectl, end: impl AsyncFn()) {
     let record = record(kubectl).await;
     kubectl.apply(&at("x", "", HOLD)).await.good();
@@ -63,7 +63,7 @@ async fn a_pod_evicted_through_the_api_while_running_ran_twice() {
         kubectl.with(&call, &eviction).await.good();
     };
     ended_from_outside(&kubectl, evict).await;
-    // The fake kubelet lets the pod go without telling of an end.
+    // The fake kubelet deletes the pod without reporting its end.
     expect(
         &kubectl,
         &[
@@ -216,7 +216,7 @@ async fn the_command_was_split_at_blanks() {
 /// At `kubectl apply` already. For one that is stored without the webhook, see the test of the same
 /// name in `tests/control_plane/disruption`.
 #[tokio::test]
-async fn a_bad_schedule_was_tried_for_ever_and_told_nowhere() {
+async fn a_bad_schedule_was_retried_for_ever_and_reported_nowhere() {
     let kubectl = kubectl("defect-schedule").await;
     for (schedule, why) in [
         ("tomorrow", "at character 1: "),
@@ -232,10 +232,10 @@ async fn a_bad_schedule_was_tried_for_ever_and_told_nowhere() {
 }
 
 #[tokio::test]
-async fn a_strangers_pod_of_the_same_name_was_adopted() {
+async fn a_foreign_pod_of_the_same_name_was_adopted() {
     let kubectl = kubectl("stranger").await;
-    let stranger = "{apiVersion: v1, kind: Pod, metadata: {name: x-pod}, spec: {containers: [{name: c, image: i}]}}";
-    kubectl.apply(stranger).await.good();
+    let foreign = "{apiVersion: v1, kind: Pod, metadata: {name: x-pod}, spec: {containers: [{name: c, image: i}]}}";
+    kubectl.apply(foreign).await.good();
     let uid = kubectl.field("pod/x-pod", "{.metadata.uid}").await;
     kubectl.apply(&at("x", "", "")).await.good();
     let reason = "{.status.conditions[?(@.type=='Started')].reason}";
@@ -252,8 +252,8 @@ async fn a_strangers_pod_of_the_same_name_was_adopted() {
         .await;
 }
 
-/// An At that is due while the API server refuses one of the three writes of the protocol runs
-/// when it does so no more.
+/// An At that is due while the API server rejects one of the three writes of the protocol runs
+/// as soon as the API server accepts that write.
 async fn stranded(namespace: &str, operation: &str, resource: &str) {
     let kubectl = kubectl(namespace).await;
     let policy = Policy::deny(&kubectl, operation, resource, BY_OPERATOR).await;

@@ -1,4 +1,4 @@
-//! An At that is deleted takes its pod along, and starts nothing any more.
+//! A deleted At takes its pod along and starts nothing.
 
 use chrono::Utc;
 
@@ -39,7 +39,7 @@ fn deletion(cascade: &str) -> String {
 }
 
 #[tokio::test]
-async fn one_that_waits_is_deleted_and_starts_nothing() {
+async fn a_waiting_at_that_is_deleted_starts_nothing() {
     let kubectl = kubectl("deleted-waiting").await;
     let record = record(&kubectl).await;
     // All must be deleted before they are due. That may take long on a busy machine: once more then, with more time.
@@ -98,21 +98,21 @@ async fn delete_gated(kubectl: &Kubectl, policy: Policy, phase: Option<&str>) {
 }
 
 #[tokio::test]
-async fn one_whose_pod_waits_is_deleted_and_the_pod_never_runs() {
+async fn the_gated_pod_of_a_deleted_at_never_runs() {
     let kubectl = kubectl("deleted-gated").await;
     let policy = Policy::hold_commit(&kubectl).await;
     delete_gated(&kubectl, policy, None).await;
 }
 
 #[tokio::test]
-async fn one_whose_pod_is_about_to_be_released_is_deleted_and_the_pod_never_runs() {
+async fn the_pod_of_an_at_that_is_deleted_before_its_release_never_runs() {
     let kubectl = kubectl("deleted-committed").await;
     let policy = Policy::hold_release(&kubectl).await;
     delete_gated(&kubectl, policy, Some("RUNNING")).await;
 }
 
 #[tokio::test]
-async fn one_that_runs_or_is_over_is_deleted_with_its_pod_or_without() {
+async fn a_running_or_finished_at_is_deleted_with_or_without_its_pod() {
     let kubectl = kubectl("deleted-started").await;
     for (phase, annotations) in [("RUNNING", HOLD), ("DONE", "")] {
         let record = record(&kubectl).await;
@@ -136,7 +136,7 @@ async fn one_that_runs_or_is_over_is_deleted_with_its_pod_or_without() {
         for cascade in ["background", "foreground"] {
             kubectl.until_gone(&format!("pod/{cascade}-pod")).await;
         }
-        // Its pod is nobody's now, and goes on.
+        // Its pod has no owner now, and stays.
         assert_eq!(kubectl.field("pod/orphan-pod", UID).await, pods[2]);
         kubectl
             .absent("pod/orphan-pod", "{.metadata.ownerReferences}")

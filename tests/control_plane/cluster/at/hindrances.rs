@@ -1,4 +1,4 @@
-//! What keeps an At from starting, or its pod from running, is told and not fought.
+//! What keeps an At from starting, or its pod from running, is reported, and the operator leaves it alone.
 
 use std::time::Duration;
 
@@ -9,22 +9,22 @@ use crate::harness::{Kubectl, try_wait, wait_for};
 
 const MESSAGE: &str = "{.status.message}";
 
-/// Shorter than the minute that a look without a back-off would take, and long for a busy machine.
+/// Shorter than the minute between reconciles without a backoff, and long for a busy machine.
 const SOON: Duration = Duration::from_secs(40);
 
-const STRANGER: &str = "{apiVersion: v1, kind: Pod, metadata: {name: x-pod}, spec: {schedulingGates: [{name: example.com/wait}], containers: [{name: c, image: 'i:1'}]}}";
+const FOREIGN_POD: &str = "{apiVersion: v1, kind: Pod, metadata: {name: x-pod}, spec: {schedulingGates: [{name: example.com/wait}], containers: [{name: c, image: 'i:1'}]}}";
 
 #[tokio::test]
-async fn a_strangers_pod_that_goes_makes_way_soon() {
+async fn an_at_starts_soon_after_a_foreign_pod_of_the_name_is_deleted() {
     let kubectl = kubectl("stranger-goes").await;
-    kubectl.apply(STRANGER).await.good();
+    kubectl.apply(FOREIGN_POD).await.good();
     let record = record(&kubectl).await;
     kubectl.apply(&at("x", "", "")).await.good();
     kubectl
         .until_field("at/x", STARTED_REASON, "NameConflict")
         .await;
     kubectl.run("delete pod/x-pod").await.good();
-    // Nothing tells the operator: the pod was not of its kind.
+    // The operator gets no watch event: its watch does not select the foreign pod.
     let run = try_wait(SOON, async || {
         let result = kubectl.field_if_any("at/x", "{.status.result}").await;
         (result == "Succeeded").then_some(())
@@ -43,7 +43,7 @@ async fn a_strangers_pod_that_goes_makes_way_soon() {
 #[tokio::test]
 async fn a_name_conflict_that_lasts_is_missed_at_the_deadline() {
     let kubectl = kubectl("stranger-stays").await;
-    kubectl.apply(STRANGER).await.good();
+    kubectl.apply(FOREIGN_POD).await.good();
     kubectl
         .apply(&at("x", "startingDeadlineSeconds: 10", ""))
         .await
@@ -51,18 +51,18 @@ async fn a_name_conflict_that_lasts_is_missed_at_the_deadline() {
     kubectl
         .until_field("at/x", "{.status.result}", "Missed")
         .await;
-    told(&kubectl, "NameConflict").await;
+    until_event(&kubectl, "NameConflict").await;
 }
 
 /// Waits for an Event with those words: Events come after the status.
-async fn told(kubectl: &Kubectl, words: &str) {
+async fn until_event(kubectl: &Kubectl, words: &str) {
     let what = format!("to say {words:?}");
     kubectl
         .until_event("x", &what, |event| event.contains(words))
         .await;
 }
 
-/// Waits for an At that is due and refused; returns the message.
+/// Waits for an At that is due and whose pod is rejected; returns the message.
 async fn refused(kubectl: &Kubectl, name: &str) -> String {
     let at = format!("at/{name}");
     kubectl.until_field(&at, STARTED_REASON, "PodRefused").await;
@@ -72,7 +72,7 @@ async fn refused(kubectl: &Kubectl, name: &str) -> String {
     kubectl.field(&at, MESSAGE).await
 }
 
-/// What keeps pods out, the words that it is told with, and how to take it away.
+/// What rejects pods: its name, its manifest, the words of the rejection, and the object to delete.
 const KEEPERS: &[(&str, &str, &str, &str)] = &[
     (
         "quota",
@@ -98,7 +98,7 @@ const KEEPERS: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn whoever_keeps_the_pod_out_is_named_and_it_runs_once_they_let_it_in() {
+async fn what_rejects_the_pod_is_named_and_the_pod_runs_once_it_is_accepted() {
     let all = KEEPERS
         .iter()
         .map(|(name, keeper, words, object)| async move {
@@ -162,7 +162,7 @@ async fn a_policy_that_denies_the_pod_is_named() {
 #[tokio::test]
 async fn an_at_in_a_namespace_that_ends_starts_nothing_and_does_not_hold_it() {
     let kubectl = kubectl("ending").await;
-    // Else the At would be gone at once.
+    // Otherwise the At would be gone at once.
     let policy = Policy::deny(&kubectl, "DELETE", "ats", "true").await;
     kubectl.apply(&at("x", "suspend: true", "")).await.good();
     kubectl
@@ -204,7 +204,7 @@ spec:
     assert_eq!(kubectl.field("at/x", "{.status.phase}").await, "RUNNING");
     let table = kubectl.run("get at x -o wide").await.good();
     assert!(table.contains("nodes are available"), "{table}");
-    told(&kubectl, "the pod does not run yet: Unschedulable").await;
+    until_event(&kubectl, "the pod does not run yet: Unschedulable").await;
     // It goes away with its reason.
     kubectl.run("label node node-2 a-node=to-come").await.good();
     kubectl

@@ -23,8 +23,8 @@ const GATE: &str = "cnat.programming-kubernetes.info/armed";
 /// The fake kubelet lets a pod with this annotation run without end.
 const HOLD: &str = "kwok.my-operator.dev/exit-code: hold";
 
-/// An At that is due now, with fields of the spec and annotations of its pod, which tell the fake
-/// kubelet how to end it.
+/// An At that is due now, with fields of the spec and annotations of its pod, from which the
+/// fake kubelet knows how to end it.
 fn at(name: &str, spec: &str, annotations: &str) -> String {
     at_when("now", name, spec, annotations)
 }

@@ -18,7 +18,7 @@ async fn until_uid_gone(kubectl: &Kubectl, name: &str, uid: &str) {
         .await;
 }
 
-/// Removes every gate of a pod, as somebody with rights on pods might.
+/// Removes every gate of a pod, as another client with rights on pods might.
 pub(super) async fn lift(kubectl: &Kubectl, name: &str) {
     kubectl
         .run(&format!(
@@ -190,7 +190,7 @@ async fn a_second_pod_while_it_runs_never_runs() {
 }
 
 #[tokio::test]
-async fn a_pod_that_somebody_else_released_is_the_run() {
+async fn a_pod_that_another_client_released_is_the_run() {
     let kubectl = kubectl("violated").await;
     let record = record(&kubectl).await;
     let (policy, uid) = released_by_another(&kubectl).await;
@@ -211,7 +211,7 @@ async fn a_pod_that_somebody_else_released_is_the_run() {
 }
 
 #[tokio::test]
-async fn a_pod_that_was_released_and_deleted_between_two_looks_is_not_made_again() {
+async fn a_pod_that_was_released_and_deleted_between_two_reconciles_is_not_recreated() {
     let kubectl = kubectl("never-started").await;
     let record = record(&kubectl).await;
     let policy = Policy::hold_release(&kubectl).await;
@@ -222,8 +222,8 @@ async fn a_pod_that_was_released_and_deleted_between_two_looks_is_not_made_again
     kubectl.until_field("at/x", "{.status.phase}", "DONE").await;
     policy.lift().await;
     assert_eq!(kubectl.field("at/x", "{.status.result}").await, "Unknown");
-    // Where the operator's look at the pod was quicker than its watch, it cannot know that the gate
-    // was there to the end (row R15 of the protocol).
+    // If the operator read the pod before its watch showed the end, it cannot know that the gate was
+    // there to the end (row R15 of the protocol).
     let reason = kubectl.field("at/x", "{.status.reason}").await;
     assert!(
         ["PodLost", "NeverStarted"].contains(&reason.as_str()),
@@ -368,7 +368,7 @@ async fn a_pod_that_was_altered_to_run_twice_is_never_released() {
         );
         let message = kubectl.field("at/x", "{.status.message}").await;
         assert!(message.contains("could run twice"), "{message}");
-        // It is tried again, and not in a hot loop: after 1, 3 and 7 seconds.
+        // The operator retries, and not in a hot loop: after 1, 3 and 7 seconds.
         wait_for("four pods", async || {
             (record.uids("x-pod").len() >= 4).then_some(())
         })
@@ -386,7 +386,7 @@ async fn a_pod_that_was_altered_to_run_twice_is_never_released() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_born_without_its_gate_is_the_run() {
+async fn a_pod_that_is_created_without_its_gate_is_the_run() {
     let kubectl = kubectl("ungated").await;
     let record = record(&kubectl).await;
     let patch = "[JSONPatch{op: 'remove', path: '/spec/schedulingGates'}]";

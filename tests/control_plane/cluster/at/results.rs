@@ -190,7 +190,7 @@ const ENDS: &[End] = &[
 ];
 
 #[tokio::test]
-async fn every_end_of_a_pod_is_told_as_it_was() {
+async fn every_end_of_a_pod_is_reported_as_it_was() {
     let kubectl = kubectl("ends").await;
     let template = "{metadata: {annotations: {kwok.my-operator.dev/exit-code: hold}}, spec: {\
         initContainers: [{name: setup, image: 'i:1'}, {name: proxy, image: 'p:1', restartPolicy: Always}], \

@@ -1,4 +1,4 @@
-//! When an At starts, and when it does not any more.
+//! When an At starts, and when it no longer does.
 
 use std::time::Duration;
 
@@ -129,7 +129,7 @@ async fn a_changed_relative_schedule_counts_from_its_change() {
 }
 
 #[tokio::test]
-async fn a_clients_own_time_of_a_change_is_never_taken() {
+async fn a_time_of_change_that_a_client_forges_is_ignored() {
     let kubectl = kubectl("forged-time").await;
     let forged = |schedule: &str| {
         at_when(schedule, "x", "", "").replace(
@@ -209,7 +209,7 @@ async fn a_due_at_that_is_resumed_late_obeys_its_deadline() {
     .await;
     for (name, _) in all {
         let at = format!("at/{name}");
-        // Not missed while it is suspended: whoever resumes it may give it another deadline.
+        // Not missed while it is suspended: the user who resumes it may also change its deadline.
         assert_eq!(
             kubectl.field(&at, "{.status.phase}").await,
             "PENDING",
@@ -244,7 +244,7 @@ async fn a_due_at_that_is_resumed_late_obeys_its_deadline() {
 }
 
 #[tokio::test]
-async fn a_missed_deadline_is_said_and_nothing_runs() {
+async fn a_missed_deadline_is_reported_and_nothing_runs() {
     let kubectl = kubectl("missed").await;
     let late = at_when(
         "2020-01-01T00:00:00Z",
@@ -284,7 +284,7 @@ async fn a_pod_that_never_starts_is_ended_when_its_time_is_up() {
 }
 
 #[tokio::test]
-async fn the_time_that_a_command_may_take_is_the_kubelets_to_keep() {
+async fn the_kubelet_enforces_the_active_deadline() {
     let kubectl = kubectl("active-deadline").await;
     kubectl
         // Long enough for the pod to be started in, however busy the machine is.
@@ -344,7 +344,7 @@ async fn a_missed_at_goes_after_its_time_to_live_too_and_a_kept_one_when_it_is_g
     let said = kubectl
         .run("patch at/kept --type=merge -p {\"spec\":{\"ttlSecondsAfterFinished\":0}}")
         .await;
-    // The deadline that comes with it is the webhook's doing, and nothing to warn of.
+    // The webhook sets the deadline that comes with it, so there is nothing to warn of.
     assert!(said.ok && !said.err.contains("no effect"), "{said:?}");
     kubectl.until_gone("at").await;
 }

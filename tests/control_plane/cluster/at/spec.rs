@@ -151,7 +151,7 @@ spec:
 }
 
 #[tokio::test]
-async fn what_could_run_twice_or_is_the_operators_is_refused() {
+async fn fields_that_run_a_command_twice_or_belong_to_the_operator_are_rejected() {
     let kubectl = kubectl("template-rules").await;
     let once = "Forbidden: a command runs once and is never restarted";
     let containers = "spec.template.spec.containers[0]";
@@ -218,7 +218,7 @@ async fn what_could_run_twice_or_is_the_operators_is_refused() {
 }
 
 #[tokio::test]
-async fn what_has_started_is_fixed_but_its_time_to_live() {
+async fn a_started_at_is_immutable_except_for_its_time_to_live() {
     let kubectl = kubectl("fixed").await;
     kubectl.apply(&at("x", "suspend: false", HOLD)).await.good();
     kubectl

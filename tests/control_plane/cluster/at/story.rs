@@ -24,7 +24,7 @@ async fn story(kubectl: &Kubectl, name: &str, last: &str) -> String {
 }
 
 #[tokio::test]
-async fn describe_tells_the_story_in_order() {
+async fn describe_shows_the_events_in_order() {
     let kubectl = kubectl("story").await;
     kubectl
         .apply(&at_when(&in_seconds(10), "x", "", ""))
@@ -65,7 +65,7 @@ async fn describe_tells_the_story_in_order() {
 }
 
 #[tokio::test]
-async fn the_story_of_a_hindered_at_is_in_order_too() {
+async fn the_events_of_a_blocked_at_are_in_order_too() {
     let kubectl = kubectl("hindered-story").await;
     let quota =
         "{apiVersion: v1, kind: ResourceQuota, metadata: {name: none}, spec: {hard: {pods: '0'}}}";
@@ -146,7 +146,7 @@ fn cells(table: &str, name: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn the_columns_tell_the_result() {
+async fn the_columns_show_the_result() {
     let kubectl = kubectl("columns").await;
     let far = "2999-01-01T00:00:00Z";
     kubectl.apply(&at_when(far, "waits", "", "")).await.good();

@@ -1,4 +1,4 @@
-//! Pods that lost their owner find one again, and pods that somebody takes away are let go.
+//! Pods without an owner are adopted, and pods that lose our label are released.
 
 use serde_json::{Value, json};
 
@@ -123,7 +123,7 @@ async fn a_pod_with_another_controller_is_never_touched() {
 }
 
 #[tokio::test]
-async fn who_takes_the_label_off_a_pod_takes_the_pod() {
+async fn a_pod_that_loses_our_label_loses_its_owner_and_stays() {
     let place = Place::new("release", 2).await;
     let nodes = place.nodes(2);
     place.apply(&place.plain("a:1")).await;

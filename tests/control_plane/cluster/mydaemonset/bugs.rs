@@ -23,7 +23,7 @@ fn all_pods(moments: &[Moment]) -> Vec<&Pod> {
 
 /// 6,596 pods on 4 nodes: a controller with a stale cache made one after the other.
 #[tokio::test]
-async fn bug_14528_whoever_makes_a_pod_a_second_time_is_refused() {
+async fn bug_14528_creating_a_pod_a_second_time_is_rejected() {
     let place = Place::new("bug-14528", 4).await;
     place.apply(&place.plain("a:1")).await;
     let sight = place.served("a:1", &place.nodes(4)).await;
@@ -174,7 +174,7 @@ async fn bug_65309_failing_pods_are_no_hot_loop_and_do_not_block_a_roll_out() {
             s.pods.len() == 2 && s.pods.iter().all(attempt)
         })
         .await;
-    // The next pause is longer, and nobody waits for it.
+    // The next pause is longer, and a new spec does not wait for it.
     place.apply(&place.plain("a:1")).await;
     place.served("a:1", &nodes).await;
     let moments = journal.moments().await;

@@ -1,4 +1,4 @@
-//! Peace with `kubectl drain` and with PodDisruptionBudgets.
+//! The operator works with `kubectl drain` and with PodDisruptionBudgets.
 
 use super::{Place, Sight, UNREADY};
 
@@ -78,7 +78,7 @@ async fn a_budget_with_an_integer_min_available_is_honoured_by_drain() {
         .await
         .good();
     place.kubectl.until_field("pdb/two", allowed, "1").await;
-    // Who is drained meanwhile goes as soon as there is room.
+    // The next drain evicts its pod as soon as the budget allows it.
     place
         .kubectl
         .run(&format!("drain {} --timeout=60s", nodes[1]))

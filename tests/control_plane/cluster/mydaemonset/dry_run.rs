@@ -41,7 +41,7 @@ async fn a_full_quota_does_not_keep_pods_from_being_replaced() {
         .kubectl
         .until_field("resourcequota/full", "{.status.used.pods}", "2")
         .await;
-    // There is room for the new pod once the old one has gone.
+    // The quota allows the new pod once the old one is gone.
     place.apply(&place.plain("a:2")).await;
     place.served("a:2", &nodes).await;
 }

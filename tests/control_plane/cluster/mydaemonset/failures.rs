@@ -1,4 +1,4 @@
-//! Pods that fail, and pods that the API server will not have.
+//! Pods that fail, and pods that the API server rejects.
 
 use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::harness::policies::{BY_OPERATOR, Policy};
 
 const ATTEMPT: &str = "apps.zhongmingmao.io/attempt";
 
-/// Ends a pod as a kubelet does that runs out of room.
+/// Ends a pod as a kubelet does under disk pressure.
 async fn evict(place: &Place, pod: &Pod) {
     // The back-off counts from when it failed.
     let unready = json!({"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": Utc::now()});
@@ -130,7 +130,7 @@ async fn a_denial_stops_the_batch_at_its_first_pods() {
     let sight = place.until_condition("Degraded", "True/PodRefused").await;
     let message = sight.message("Degraded");
     assert!(message.contains("held back by a test"), "{message}");
-    // 1 pod was tried, or a few more of those looks that followed: not 12 and not 12 again.
+    // The operator tried 1 pod, or a few more in later reconciles: not 12, and not 12 again.
     let tried = policy.refusals().await - before;
     assert!((1..=4).contains(&tried), "{tried} calls");
     policy.lift().await;
@@ -138,7 +138,7 @@ async fn a_denial_stops_the_batch_at_its_first_pods() {
 }
 
 #[tokio::test]
-async fn pod_security_is_told_and_the_restricted_sample_passes() {
+async fn a_pod_security_violation_is_reported_and_the_restricted_sample_passes() {
     let place = Place::new("security", 1).await;
     let namespace = &place.kubectl.namespace;
     let enforce = "pod-security.kubernetes.io/enforce=restricted";
@@ -170,9 +170,9 @@ async fn pod_security_is_told_and_the_restricted_sample_passes() {
     assert_eq!(sight.condition("Degraded"), "False/NoPodFails");
 }
 
-/// A kubelet's word on a pod that has not yet been started on its node.
+/// What a kubelet reports of a pod that it has not yet started.
 #[tokio::test]
-async fn what_ails_a_pod_is_told_with_its_node() {
+async fn the_reason_of_a_waiting_pod_is_reported_with_its_node() {
     let place = Place::new("ails", 1).await;
     place
         .apply(&place.with("a:1", &super::pending(), &json!({})))
@@ -223,7 +223,7 @@ async fn a_pod_that_succeeds_is_made_again_when_no_finalizer_keeps_it() {
     assert_ne!(after.only(&nodes[0]).uid, kept.uid);
 }
 
-/// A pod webhook that is down, and that must not be passed over, as those of a service mesh or a policy engine.
+/// A pod webhook that is down, and that fails closed, as those of a service mesh or a policy engine do.
 #[tokio::test]
 async fn a_pod_webhook_that_is_down_is_reported_and_costs_no_pod() {
     let place = Place::new("webhook-down", 2).await;

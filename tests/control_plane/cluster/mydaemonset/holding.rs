@@ -33,7 +33,7 @@ async fn a_partition_holds_the_last_nodes_by_name() {
     assert_eq!(sight.only(&nodes[3]).revision, held.revision);
     assert_eq!(sight.only(&nodes[3]).image, "a:1");
     // A new node never had another one: it gets the newest, though it is the last by name. The API
-    // tells to the second when a node came.
+    // server records creation times in whole seconds.
     let now = Utc::now();
     let later = async || Utc::now() - now > TimeDelta::seconds(1);
     eventually("a second to pass", later).await;
@@ -108,7 +108,7 @@ async fn paused_holds_every_node_and_makes_missing_pods_all_the_same() {
 }
 
 #[tokio::test]
-async fn on_delete_people_choose_the_moment() {
+async fn with_on_delete_a_pod_is_replaced_when_a_user_deletes_it() {
     let place = Place::new("on-delete", 3).await;
     let nodes = place.nodes(3);
     let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
@@ -233,7 +233,7 @@ async fn a_node_that_falls_silent_after_it_got_a_revision_stops_it() {
 }
 
 #[tokio::test]
-async fn a_stopped_roll_out_goes_on_when_somebody_means_it_or_the_spec_changes() {
+async fn an_auto_paused_roll_out_continues_when_it_is_resumed_or_the_spec_changes() {
     let place = Place::new("resume", 3).await;
     let nodes = place.nodes(3);
     place.apply(&place.plain("a:1")).await;
@@ -258,7 +258,7 @@ async fn a_stopped_roll_out_goes_on_when_somebody_means_it_or_the_spec_changes()
     let sight = place.sight().await;
     assert_eq!(sight.condition("Progressing"), "False/AutoPaused");
     assert_eq!(sight.message("Progressing"), stopped.message("Progressing"));
-    // An equal spec applied again is no event.
+    // Applying an equal spec again does not resume it.
     place.apply(&bad).await;
     place.witness("again").await;
     let again = place.sight().await;
@@ -270,7 +270,7 @@ async fn a_stopped_roll_out_goes_on_when_somebody_means_it_or_the_spec_changes()
     let sight = place.sight().await;
     assert_eq!(sight.condition("Progressing"), "False/AutoPaused");
     assert_eq!(sight.of_image("b:1"), 1, "{sight}");
-    // Whoever means it names the revision.
+    // To resume it, a user names the revision.
     place.merge(resume(stopped.text("updateRevision"))).await;
     let second = place
         .until("a second pod", |s| s.of_image("b:1") == 2)
@@ -280,7 +280,7 @@ async fn a_stopped_roll_out_goes_on_when_somebody_means_it_or_the_spec_changes()
         .iter()
         .find(|p| p.image == "b:1" && p.uid != culprit.uid)
         .unwrap();
-    // From now on it is on their heads.
+    // From now on the roll-out does not stop by itself.
     place.set_status(&second.name, crash()).await;
     place
         .until("the failure to be seen", |s| {
@@ -292,7 +292,7 @@ async fn a_stopped_roll_out_goes_on_when_somebody_means_it_or_the_spec_changes()
         place.sight().await.condition("Progressing"),
         "True/RollingOut"
     );
-    // A new revision is judged anew.
+    // A new revision is judged for itself.
     place.apply(&place.plain("a:2")).await;
     place.served("a:2", &nodes).await;
     let worse = place.with("b:2", &pending(), &json!({}));
@@ -305,14 +305,14 @@ async fn a_stopped_roll_out_goes_on_when_somebody_means_it_or_the_spec_changes()
     place.apply(&place.plain("a:3")).await;
     let sight = place.served("a:3", &nodes).await;
     assert_eq!(sight.condition("Stalled"), "");
-    // All of it was told.
-    let told = async || {
+    // Events reported all of it.
+    let reported = async || {
         let story = place.kubectl.run("describe mds/x").await.good();
         ["AutoPaused", "RolloutStarted", "RolloutComplete"]
             .iter()
             .all(|word| story.contains(word))
     };
-    eventually("the Events", told).await;
+    eventually("the Events", reported).await;
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Every pod event of a place, in order: what was the case in between is not missed.
+//! Every pod event of a place, in order: no state in between is missed.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) type Moment = BTreeMap<String, Pod>;
 pub(super) struct Journal {
     place: Place,
     record: Recorder,
-    /// So many events tell what was there at the start.
+    /// The number of events that describe the state at the start.
     begin: usize,
 }
 
@@ -27,7 +27,7 @@ impl Journal {
         }
     }
 
-    /// What was the case at the start, and after each event up to now.
+    /// The state at the start, and after each event up to now.
     pub(super) async fn moments(&self) -> Vec<Moment> {
         self.record.end().await;
         self.record.events.look(|events| {

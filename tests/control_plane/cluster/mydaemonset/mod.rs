@@ -38,7 +38,7 @@ use crate::harness::{Kubectl, TIMEOUT, time};
 const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
 const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
 
-/// How long a wait may go without a look, when nothing changes.
+/// How often a wait polls while nothing changes.
 const A_WHILE: Duration = Duration::from_millis(500);
 
 /// A pod with this annotation stays Pending: it is there and never ready.
@@ -58,7 +58,7 @@ fn awkward() -> Value {
     }}, "spec": {"terminationGracePeriodSeconds": 30, "containers": [{"name": "app", "env": [{"value": "1e3", "name": "N"}]}]}})
 }
 
-/// A namespace, a pool of nodes that no other pod runs on, and the MyDaemonSet that is looked at.
+/// A namespace, a pool of nodes that no other pod runs on, and the MyDaemonSet under test.
 #[derive(Clone)]
 struct Place {
     kubectl: Kubectl,
@@ -83,7 +83,7 @@ impl Place {
         place
     }
 
-    /// The same place, looking at another MyDaemonSet.
+    /// The same place, with another MyDaemonSet under test.
     fn called(&self, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -209,7 +209,7 @@ impl Place {
             .unwrap();
     }
 
-    /// Sets or takes away what tells the fake kubelet how to play a pod.
+    /// Sets or removes an annotation that makes the fake kubelet play a pod in some way.
     async fn annotate(&self, pod: &str, key: &str, value: Option<&str>) {
         let patch = json!({"metadata": {"annotations": {key: value}}});
         self.patch_pod(pod, patch).await;
@@ -394,14 +394,14 @@ fn eventually<F: Future<Output = bool>>(
         while !is().await {
             assert!(
                 start.elapsed() < TIMEOUT,
-                "{place}: waited in vain for {what}"
+                "{place}: timed out waiting for {what}"
             );
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
-/// A pod, as far as it is looked at.
+/// A pod, as far as the tests read it.
 #[derive(Clone, Debug, PartialEq)]
 struct Pod {
     name: String,
@@ -441,7 +441,7 @@ impl Pod {
         }
     }
 
-    /// Whether it is a pod of the MyDaemonSet that is looked at.
+    /// Whether it is a pod of the MyDaemonSet under test.
     fn is_of(&self, place: &Place) -> bool {
         self.json["metadata"]["labels"][NAME_LABEL] == place.name.as_str()
     }

@@ -200,7 +200,7 @@ async fn a_node_that_gets_a_no_execute_taint_or_loses_its_label_loses_its_pod() 
     place.served("a:1", &nodes).await;
 }
 
-/// Holds the tolerations of a pod against those that the built-in DaemonSet's pod of the same spec
+/// Compares the tolerations of a pod with those that the built-in DaemonSet's pod of the same spec
 /// has.
 async fn compare_tolerations(place: &Place, name: &str, host_network: bool, own: Value) {
     let spec = json!({
@@ -299,7 +299,7 @@ async fn a_pod_has_the_names_labels_annotation_and_owner_that_tools_look_for() {
 }
 
 #[tokio::test]
-async fn the_name_of_a_long_node_is_cut_so_that_the_pods_fits() {
+async fn a_long_node_name_is_truncated_in_the_pod_name() {
     let place = Place::new("long", 0).await;
     // Two names that differ only where they are cut off.
     let long =
@@ -436,7 +436,7 @@ async fn of_two_pods_on_a_node_the_newest_revisions_or_the_older_ready_one_stays
     let paused = json!({"paused": true});
     place.apply(&place.rolling("a:1", paused.clone())).await;
     let sight = place.served("a:1", &nodes).await;
-    // Somebody copies a pod of ours, owner and all.
+    // Another client copies one of our pods, with its owner reference.
     let copy = async |pod: &super::Pod, name: &str, image: &str, revision: &str| {
         let mut copy = pod.json.clone();
         let metadata = &pod.json["metadata"];
@@ -484,9 +484,9 @@ async fn of_two_pods_on_a_node_the_newest_revisions_or_the_older_ready_one_stays
     assert_eq!(sight.only(&nodes[1]).image, "a:1");
 }
 
-/// Else the node would evict a daemon that it may not evict.
+/// Otherwise the node would evict a daemon that it may not evict.
 #[tokio::test]
-async fn a_toleration_with_an_end_gives_way_as_with_the_built_in_daemon_set() {
+async fn a_toleration_with_an_end_is_overridden_as_by_the_built_in_daemon_set() {
     let place = Place::new("toleration-end", 1).await;
     let own = json!([
         {"key": "pool", "operator": "Exists", "effect": "NoSchedule"},
@@ -496,7 +496,7 @@ async fn a_toleration_with_an_end_gives_way_as_with_the_built_in_daemon_set() {
 }
 
 #[tokio::test]
-async fn a_slip_in_a_demand_on_nodes_is_refused_and_costs_no_pod() {
+async fn an_invalid_node_selector_term_is_rejected_and_costs_no_pod() {
     let place = Place::new("slip", 1).await;
     place.apply(&place.plain("a:1")).await;
     let before = place.served("a:1", &place.nodes(1)).await;

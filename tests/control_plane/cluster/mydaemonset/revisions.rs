@@ -1,4 +1,4 @@
-//! Revisions: kept as ControllerRevisions, found again, and not in anybody's way.
+//! Revisions: kept as ControllerRevisions, found again, and in no other client's way.
 
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -151,7 +151,7 @@ async fn a_patch_of_a_controller_revision_succeeds_whatever_it_holds() {
 }
 
 #[tokio::test]
-async fn a_controller_revision_that_somebody_deletes_comes_back() {
+async fn a_deleted_controller_revision_is_recreated() {
     let place = Place::new("revision-lost", 1).await;
     place.apply(&place.plain("a:1")).await;
     let before = place.served("a:1", &place.nodes(1)).await;
@@ -174,7 +174,7 @@ async fn a_controller_revision_that_somebody_deletes_comes_back() {
 }
 
 #[tokio::test]
-async fn a_strangers_controller_revision_in_the_way_is_told() {
+async fn a_foreign_controller_revision_of_the_same_name_is_reported() {
     let place = Place::new("revision-taken", 1).await;
     place.apply(&place.plain("a:1")).await;
     let first = place.served("a:1", &place.nodes(1)).await;
@@ -187,10 +187,10 @@ async fn a_strangers_controller_revision_in_the_way_is_told() {
         .kubectl
         .until_gone(&format!("controllerrevision/{name}"))
         .await;
-    let stranger = format!(
+    let foreign = format!(
         "{{apiVersion: apps/v1, kind: ControllerRevision, metadata: {{name: {name}}}, data: {{its: own}}, revision: 1}}"
     );
-    place.kubectl.apply(&stranger).await.good();
+    place.kubectl.apply(&foreign).await.good();
     place.apply(&place.plain("a:1")).await;
     let sight = place
         .until_condition("Degraded", "True/RevisionConflict")

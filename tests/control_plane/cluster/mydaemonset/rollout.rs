@@ -300,7 +300,7 @@ async fn a_silent_node_counts_for_its_grace_and_is_updated_without_asking_after_
     let new = moments.iter().flat_map(|moment| moment.values());
     let new = new.filter(|pod| pod.image == "a:2" && pod.node != nodes[0]);
     let first = new.map(Pod::created).min().unwrap();
-    // The API tells to the second when a pod was made.
+    // The API server records creation times in whole seconds.
     assert!(
         first - silent_since >= GRACE - TimeDelta::seconds(1),
         "{silent_since} {first}"

@@ -1,4 +1,4 @@
-//! What people and tools see.
+//! What users and tools see.
 
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -132,11 +132,11 @@ async fn kubectl_shows_columns_conditions_and_events_and_waits() {
         "{narrow}"
     );
     // A few words for all of the nodes.
-    let told = try_wait(crate::harness::TIMEOUT, async || {
+    let reported = try_wait(crate::harness::TIMEOUT, async || {
         let story = place.kubectl.run("describe mds/x").await.good();
         story.contains("created 2 pods").then_some(story)
     });
-    let story = told.await.unwrap();
+    let story = reported.await.unwrap();
     assert!(story.contains("EnoughNodesAvailable"), "{story}");
     let explained = place
         .kubectl
@@ -147,7 +147,7 @@ async fn kubectl_shows_columns_conditions_and_events_and_waits() {
 }
 
 #[tokio::test]
-async fn events_tell_of_a_roll_out_and_never_of_one_node_each() {
+async fn events_report_a_roll_out_and_not_each_of_its_nodes() {
     let place = Place::new("events", 6).await;
     let nodes = place.nodes(6);
     place
@@ -169,11 +169,11 @@ async fn events_tell_of_a_roll_out_and_never_of_one_node_each() {
         ours.map(|e| (text(&e.data, "reason"), text(&e.data, "note")))
             .collect()
     };
-    let told = |all: &[(String, String)], reason: &str| all.iter().any(|(r, _)| r == reason);
+    let reported = |all: &[(String, String)], reason: &str| all.iter().any(|(r, _)| r == reason);
     let all = ["PodsCreated", "RolloutStarted", "RolloutComplete"];
     eventually("the Events", || async {
         let events = events().await;
-        all.iter().all(|reason| told(&events, reason))
+        all.iter().all(|reason| reported(&events, reason))
     })
     .await;
     let events = events().await;
@@ -190,7 +190,7 @@ async fn nothing_is_written_when_nothing_that_matters_changed() {
     place.apply(&place.plain("a:1")).await;
     let before = place.served("a:1", &place.nodes(2)).await;
     place.apply(&place.plain("a:1")).await;
-    // A heartbeat, a label nobody asks for, a note on a pod.
+    // A heartbeat, a label that nothing selects, a note on a pod.
     let beat = json!({"metadata": {"annotations": {"heart": "beat"}, "labels": {"note": "a"}}});
     place.patch_node(0, beat).await;
     let note = json!({"metadata": {"annotations": {"note": "a"}}});

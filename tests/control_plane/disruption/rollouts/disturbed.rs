@@ -52,11 +52,11 @@ impl Strategy {
     }
 }
 
-/// A fleet that harm is done to.
+/// A fleet that is disturbed.
 struct Disturbed {
     fleet: Fleet,
     nodes: Api<Node>,
-    /// How often each kind of harm was done.
+    /// How often each kind of disturbance was injected.
     harm: BTreeMap<&'static str, usize>,
 }
 
@@ -77,7 +77,7 @@ impl Disturbed {
             0 if number > 2 => number - 2,
             _ => number,
         };
-        // Some harm is there before, and may be known by then.
+        // Some disturbances come before the roll-out, and the operator may have seen them by then.
         for _ in 0..self.fleet.random.u32(0..2) {
             self.disturb().await;
         }
@@ -102,7 +102,7 @@ impl Disturbed {
         list.into_iter().nth(at)
     }
 
-    /// Somebody or something does harm.
+    /// Injects one disturbance.
     async fn disturb(&mut self) {
         let harm = match self.fleet.random.u32(0..20) {
             0..4 => "pod deleted",
@@ -221,7 +221,7 @@ impl Disturbed {
         patched.unwrap();
     }
 
-    /// Mends everything.
+    /// Removes every disturbance.
     async fn calm(&mut self) {
         self.fleet.pause(false).await;
         for name in self.fleet.nodes.clone() {

@@ -339,7 +339,7 @@ pub(crate) struct Verdict {
     pub(crate) saved: Option<std::path::PathBuf>,
     /// Deletions of old Ready pods that were held against the limit.
     pub(crate) held_against_limit: usize,
-    /// Those of them that left no room below the limit.
+    /// Those of them that reached the limit.
     pub(crate) at_limit: usize,
     /// All other deletions of the operator, by what excused them.
     pub(crate) excused: BTreeMap<&'static str, usize>,

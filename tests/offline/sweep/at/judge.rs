@@ -18,7 +18,7 @@ pub const GATE: &str = "cnat.programming-kubernetes.info/armed";
 /// the pod, or that of its own start.
 const START_IS_OFF: Duration = Duration::from_secs(90);
 
-/// Whether a pod of an At was released by somebody else.
+/// Whether another client released a pod of an At.
 pub fn foreign_release(history: &History) -> bool {
     let pods = pods(history);
     let mut releases = pods
@@ -29,7 +29,7 @@ pub fn foreign_release(history: &History) -> bool {
 
 /// The sentence of each promise that a history breaks.
 ///
-/// With `has_hole`, somebody released a pod and the operator may not have seen it.
+/// With `has_hole`, another client released a pod and the operator may not have seen it.
 pub fn broken_promises(history: &History, has_hole: bool) -> Vec<String> {
     let mut broken = Vec::new();
     let pods = pods(history);

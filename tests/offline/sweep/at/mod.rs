@@ -82,7 +82,7 @@ impl Subject for At {
     }
 
     fn judge(&self, seen: &Seen<'_>) -> Judged {
-        // Somebody released a pod, and the operator may not know: the hole that docs/at/exactly-once.md names.
+        // Another client released a pod, and the operator may not know: the hole that docs/at/exactly-once.md names.
         let hides = seen.faults.iter().any(|fault| fault.hides("pods"));
         let has_hole = hides && judge::foreign_release(seen.history);
         let outcome = judge::outcome(seen.history);

@@ -301,8 +301,8 @@ fn why_not(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>, request: &Request)
     })
 }
 
-/// Whether the API server had accepted a pod of that revision before that request, be it in a dry run; or refused it for a
-/// quota alone, in which the old pod makes room.
+/// Whether the API server had accepted a pod of that revision before that request, be it in a dry run; or rejected it
+/// only for a quota, which the new pod fits into once the old pod is gone.
 fn was_tried(seen: &Seen<'_>, revision: &str, request: &Request) -> bool {
     let requests = seen.history.requests.iter();
     let before = requests.filter(|r| {

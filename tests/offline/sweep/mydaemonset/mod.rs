@@ -336,7 +336,7 @@ fn delete(cluster: &Cluster, propagation: &str) {
     let _ = direct.delete_with("mydaemonsets", NAMESPACE, "a", &options);
 }
 
-/// Creates the set anew as soon as the name is free.
+/// Recreates the set as soon as the name is free.
 async fn create_again(cluster: &Cluster, spec: Value) {
     cluster
         .until(|c| c.get("mydaemonsets", "a").is_none())

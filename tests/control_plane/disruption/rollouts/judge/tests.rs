@@ -101,7 +101,7 @@ impl Story {
         });
     }
 
-    /// Somebody changes the object.
+    /// A user changes the object.
     fn change(&mut self, change: impl FnOnce(&mut Spec)) {
         change(&mut self.object.spec);
         self.object.spec.generation += 1;
@@ -182,7 +182,7 @@ impl Story {
         self.add(&pod.name.clone(), true, What::Pod(pod));
     }
 
-    /// Not the operator deletes the pod.
+    /// Another client deletes the pod.
     fn delete_by_test(&mut self, node: &'static str, image: &'static str) {
         let uid = self.pod(node, image).uid.clone();
         self.rules.by_test.insert(uid);
