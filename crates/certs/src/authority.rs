@@ -63,24 +63,6 @@ pub enum Error {
     Serve(#[from] rustls::Error),
 }
 
-impl Error {
-    /// A static word for metrics and Events.
-    pub fn category(&self) -> &'static str {
-        match self {
-            Self::Generate(_) | Self::Time(_) => "certificate_generation",
-            Self::NotACertificate(_) | Self::NotAnAuthority => "certificate_unreadable",
-            Self::NotASigner(_) => "certificate_unusable",
-            Self::NotAKey => "key_unreadable",
-            Self::KeyMismatch => "key_mismatch",
-            Self::Host(_) => "host_invalid",
-            Self::Expired(_) => "certificate_expired",
-            Self::WorsePair(_) => "certificate_worse",
-            Self::NotYetValid(_) => "certificate_not_yet_valid",
-            Self::Serve(_) => "certificate_unservable",
-        }
-    }
-}
-
 /// The SHA-256 of a certificate: its identity in the Secret, in bundles and for leaves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint([u8; 32]);
@@ -671,23 +653,25 @@ mod tests {
         let (authority, other) = (authority(), authority());
         let leaf = issue(&authority, &["a"]).unwrap();
         let (certificate, key) = (authority.certificate_pem(), authority.key_pem());
-        let category = |certificate: &str, key: &str| {
-            Authority::from_pem(certificate, key)
-                .unwrap_err()
-                .category()
-        };
-        assert_eq!(category(&certificate, &other.key_pem()), "key_mismatch");
-        assert_eq!(
-            category(&leaf.certificate_pem(), &leaf.key_pem()),
-            "certificate_unreadable"
-        );
-        assert_eq!(category("nothing", &key), "certificate_unreadable");
-        assert_eq!(category(&certificate, "nothing"), "key_unreadable");
-        assert_eq!(category(&certificate, &certificate), "key_unreadable");
-        assert_eq!(
-            issue(&authority, &["not a host"]).unwrap_err().category(),
-            "host_invalid"
-        );
+        let fault =
+            |certificate: &str, key: &str| Authority::from_pem(certificate, key).unwrap_err();
+        assert!(matches!(
+            fault(&certificate, &other.key_pem()),
+            Error::KeyMismatch
+        ));
+        for (certificate, key) in [
+            (&leaf.certificate_pem(), &leaf.key_pem()),
+            (&"nothing".to_owned(), &key),
+        ] {
+            assert!(matches!(
+                fault(certificate, key),
+                Error::NotACertificate(_) | Error::NotAnAuthority
+            ));
+        }
+        assert!(matches!(fault(&certificate, "nothing"), Error::NotAKey));
+        assert!(matches!(fault(&certificate, &certificate), Error::NotAKey));
+        let fault = issue(&authority, &["not a host"]).unwrap_err();
+        assert!(matches!(fault, Error::Host(_)));
     }
 
     #[test]

@@ -10,10 +10,11 @@
 
 pub mod authority;
 pub mod bundle;
+mod cert_manager;
 pub mod clocks;
 pub mod drift;
+mod error;
 pub mod files;
-mod keeper;
 pub mod rotation;
 pub mod secret;
 mod self_signed;
@@ -23,44 +24,9 @@ mod simulated;
 mod watching;
 
 pub use bundle::{BundleTarget, Named};
+pub use cert_manager::{CertManager, Settings};
+pub use error::Error;
 pub use files::Files;
-pub use keeper::{CertManager, Settings};
 pub use rotation::Periods;
 pub use self_signed::SelfSigned;
 pub use served::{ServedCertificate, State};
-
-use my_operator_runtime::client::call;
-
-/// What can go wrong with the certificates.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Making or reading a certificate or key.
-    #[error(transparent)]
-    Certificate(#[from] authority::Error),
-    /// A call to the API server.
-    #[error(transparent)]
-    Call(#[from] call::Error),
-    /// Inconsistent periods.
-    #[error(transparent)]
-    Periods(#[from] rotation::PeriodsError),
-    /// A file that cannot be read or written.
-    #[error("{}: {source}", .path.display())]
-    File {
-        /// The file.
-        path: std::path::PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-}
-
-impl Error {
-    /// A static word for metrics and Events.
-    pub fn category(&self) -> &'static str {
-        match self {
-            Self::Certificate(error) => error.category(),
-            Self::Call(error) => error.category(),
-            Self::Periods(error) => error.category(),
-            Self::File { .. } => "file",
-        }
-    }
-}

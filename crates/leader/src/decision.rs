@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use super::{MAX_LEASE, Periods};
+use super::periods::{MAX_LEASE, Periods};
 
 /// The fields of a Lease that counts.
 #[derive(Clone, Debug, PartialEq, Eq)]

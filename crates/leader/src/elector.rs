@@ -13,10 +13,11 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::LEASE;
 use super::decision::{Decision, Election, Loss};
 use super::fence::Fence;
 use super::lease::{Claim, Error, Lease, Leases};
-use super::{LEASE, Periods};
+use super::periods::Periods;
 use my_operator_runtime::clock::{self, Clock};
 use my_operator_runtime::reconcile::health::Health;
 

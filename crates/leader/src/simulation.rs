@@ -12,8 +12,8 @@ use std::time::Duration;
 use fastrand::Rng;
 use my_operator_rounds::{cases, given_seed, lengths};
 
-use super::Periods;
 use super::decision::{Decision, Election, Record};
+use super::periods::Periods;
 
 /// How long things go wrong, in milliseconds of the true time.
 const TROUBLE: u64 = 300_000;

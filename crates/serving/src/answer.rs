@@ -16,11 +16,11 @@ use tokio::task::JoinError;
 use tokio::time::timeout;
 use tower::Service as _;
 
-use super::Limits;
 use super::body::{self, Fault, Whole};
 use super::budget::BodyBudget;
 use super::counters::{Counters, Rejection};
 use super::fairness::Source;
+use super::limits::Limits;
 use super::turns::Turns;
 
 /// What all requests of a listener share.

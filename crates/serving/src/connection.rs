@@ -19,9 +19,10 @@ use tokio_rustls::TlsAcceptor;
 use super::answer::{self, Requests};
 use super::client_certificates;
 use super::counters::{Counters, Rejection};
-use super::listener::Permit;
+use super::limits::Limits;
+use super::permits::Permit;
+use super::shutdown::Shutdown;
 use super::writes::TimedWrites;
-use super::{Limits, Shutdown};
 
 /// The longest head of a request, and how much of a body is read at once. A head of the API server's
 /// is below 1 kB, and a TLS record holds at most 16 KiB; hyper's own 400 KiB, times every connection

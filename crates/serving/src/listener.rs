@@ -1,23 +1,21 @@
 //! Accepts connections, admits as many as allowed, and drains them at shutdown.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
-use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::Requests;
 use super::connection::Connections;
 use super::counters::{Counters, Rejection};
-use super::fairness::Source;
-use super::limiter::{ConnectionLimiter, Entered, Id};
-use super::{Limits, Shutdown};
+use super::limits::Limits;
+use super::permits::Permits;
+use super::shutdown::Shutdown;
 
 /// The pause after a failed accept. Without it, a process that is out of file descriptors would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -58,10 +56,7 @@ async fn run(
     counters: Arc<Counters>,
 ) {
     let (stop, deadline) = (shutdown.stop.clone(), limits.drain);
-    let permits = Arc::new(Permits {
-        limiter: Mutex::new(ConnectionLimiter::new(&limits)),
-        counters: counters.clone(),
-    });
+    let permits = Permits::new(&limits, &counters);
     let connections = Arc::new(Connections {
         tls,
         requests: Requests::new(router, &limits),
@@ -88,74 +83,15 @@ async fn run(
                 let Some(permit) = Permits::admit(&permits, peer) else {
                     continue;
                 };
-                let (id, connections) = (permit.id, connections.clone());
+                let (id, connections) = (permit.id(), connections.clone());
                 let handle = open.spawn(async move { connections.handle(stream, permit).await });
-                permits.locked().attach(id, handle);
+                permits.attach(id, handle);
             }
             Err(error) => pause_after(&error, &counters).await,
         }
     }
     drop(listener);
     drain(open, deadline, &counters).await;
-}
-
-/// What admits connections.
-struct Permits {
-    limiter: Mutex<ConnectionLimiter<AbortHandle>>,
-    counters: Arc<Counters>,
-}
-
-/// A connection's permit to be open, until dropped.
-pub(super) struct Permit {
-    id: Id,
-    source: Source,
-    permits: Arc<Permits>,
-}
-
-impl Permits {
-    fn admit(permits: &Arc<Self>, peer: SocketAddr) -> Option<Permit> {
-        let source = Source::from(peer.ip());
-        let entered = permits.locked().enter(source, Instant::now());
-        let entered = entered.inspect_err(|reason| permits.counters.reject(*reason));
-        let Entered { id, instead_of } = entered.ok()?;
-        if let Some((reason, connection)) = instead_of {
-            permits.counters.reject(reason);
-            connection.abort();
-        }
-        permits.counters.accept();
-        Some(Permit {
-            id,
-            source,
-            permits: permits.clone(),
-        })
-    }
-
-    fn locked(&self) -> MutexGuard<'_, ConnectionLimiter<AbortHandle>> {
-        self.limiter.lock()
-    }
-}
-
-impl Permit {
-    pub(super) fn source(&self) -> Source {
-        self.source
-    }
-
-    /// The head of a request is there.
-    pub(super) fn begin_request(&self) {
-        self.permits.locked().begin_request(self.id);
-    }
-
-    /// The request was answered, with success or not.
-    pub(super) fn end_request(&self, success: bool) {
-        self.permits.locked().end_request(self.id, success);
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.permits.locked().leave(self.id);
-        self.permits.counters.close();
-    }
 }
 
 /// Handlers' panics are caught where they are called; this one would be the listener's own.

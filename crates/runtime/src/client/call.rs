@@ -94,18 +94,6 @@ fn within(call: &Call) -> String {
 }
 
 impl Error {
-    /// A static word for metrics and Events.
-    pub fn category(&self) -> &'static str {
-        match self {
-            Self::Forbidden { .. } => "forbidden",
-            Self::Conflict { .. } => "conflict",
-            Self::AlreadyExists { .. } => "already_exists",
-            Self::NotFound { .. } => "not_found",
-            Self::Timeout { .. } => "timeout",
-            Self::Other { .. } => "api",
-        }
-    }
-
     /// Another client was faster: read again at once instead of backing off.
     pub fn lost_race(&self) -> bool {
         matches!(self, Self::Conflict { .. } | Self::AlreadyExists { .. })

@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::Key;
 use super::error::retry_after;
 use super::outbox::Outbox;
-use super::runner::END_TIMEOUT;
+use super::stop::END_TIMEOUT;
 use super::write::{self, MANAGER};
 use crate::clock::Clock;
 

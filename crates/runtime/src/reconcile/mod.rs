@@ -22,6 +22,7 @@ mod outbox;
 pub mod queue;
 pub mod raw;
 pub mod runner;
+mod stop;
 pub mod watch;
 pub mod write;
 pub mod write_cache;

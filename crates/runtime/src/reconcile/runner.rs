@@ -21,6 +21,7 @@ use super::event::{self, EventPublisher, Events};
 use super::health::{Health, WatchHealth};
 use super::metrics::{ControllerMetrics, Metrics};
 use super::queue::Queue;
+use super::stop::END_TIMEOUT;
 use super::{Error, Key};
 use crate::clock::Clock;
 
@@ -32,9 +33,6 @@ const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
 const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
 /// This many conflicts in a row are ordinary.
 const MANY_CONFLICTS: u32 = 5;
-/// How long reconciles may go on after the stop. A call may take longer, for example while a webhook hangs, and may or
-/// may not be carried out. That must not keep the lease from the next leader.
-pub(super) const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// A lasting error is logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
 

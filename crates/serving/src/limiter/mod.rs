@@ -19,9 +19,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
-use super::Limits;
 use super::counters::Rejection;
 use super::fairness::{Claim, Holdings, Payer, Short, Source};
+use super::limits::Limits;
 
 /// The id of a connection. Ids increase.
 pub(super) type Id = u64;

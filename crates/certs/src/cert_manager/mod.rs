@@ -13,11 +13,11 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Error;
 use super::authority::{Authority, Fingerprint, LeafFacts};
 use super::bundle::{BundleTarget, Snapshot, Writer};
 use super::clocks::Clocks;
 use super::drift::{self, Drift};
+use super::error::Error;
 use super::rotation::{self, Authorities, Change, Held, Observed, Periods};
 use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};

@@ -1,4 +1,4 @@
-//! The keeper against a simulated API server, in tokio's paused time.
+//! The manager against a simulated API server, in tokio's paused time.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::Mutex;
@@ -72,7 +72,7 @@ fn events(cluster: &Cluster) -> usize {
     events.filter(|one| one.carried_out).count()
 }
 
-/// A running keeper.
+/// A running manager.
 struct Running {
     state: watch::Receiver<State>,
     resolver: Arc<ServedCertificate>,
@@ -81,12 +81,12 @@ struct Running {
 }
 
 impl Running {
-    /// A keeper to which no answer says the time.
+    /// A manager to which no answer says the time.
     fn start(cluster: &Cluster, settings: Settings) -> Self {
         Self::start_with(cluster, cluster.client(), settings, ServerClock::default())
     }
 
-    /// A keeper that knows the time of the API server.
+    /// A manager that knows the time of the API server.
     fn start_dated(cluster: &Cluster, settings: Settings) -> Self {
         let server_clock = ServerClock::default();
         let client = cluster.client_noting(&server_clock);
@@ -100,10 +100,10 @@ impl Running {
         server_clock: ServerClock,
     ) -> Self {
         let clock = cluster.machine.source();
-        let keeper = CertManager::new(client, settings, clock, server_clock).unwrap();
-        let (state, resolver) = (keeper.state(), keeper.resolver());
+        let manager = CertManager::new(client, settings, clock, server_clock).unwrap();
+        let (state, resolver) = (manager.state(), manager.resolver());
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(keeper.run(shutdown.clone()));
+        let task = tokio::spawn(manager.run(shutdown.clone()));
         Self {
             state,
             resolver,
@@ -163,12 +163,12 @@ async fn eventually(condition: impl Fn() -> bool) {
 async fn a_first_start_makes_namespace_and_secret_signs_and_publishes_to_every_entry() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    let state = keeper.ready().await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    let state = manager.ready().await;
     assert_eq!(state.problem, None);
     assert!(state.ca_not_after.unwrap() - cluster.machine.now() > TimeDelta::days(364));
     assert!(state.leaf_not_after.unwrap() - cluster.machine.now() > TimeDelta::days(6));
-    assert!(keeper.resolver.get().is_some());
+    assert!(manager.resolver.get().is_some());
     let stored = secret(&cluster);
     assert_eq!(stored["type"], "Opaque");
     assert_eq!(
@@ -182,7 +182,7 @@ async fn a_first_start_makes_namespace_and_secret_signs_and_publishes_to_every_e
         all.iter()
             .all(|bundle| bundle.len() == 1 && bundle == &all[0])
     );
-    keeper.stop().await;
+    manager.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ async fn two_replicas_share_one_ca_and_a_later_one_adopts_it() {
     assert_eq!(first.ca_not_after, second.ca_not_after);
     assert_eq!(first.ca_not_after, third.ca_not_after);
     assert_eq!(secret(&cluster), stored);
-    let leaf = |keeper: &Running| keeper.resolver.get().unwrap().cert[0].clone();
+    let leaf = |manager: &Running| manager.resolver.get().unwrap().cert[0].clone();
     assert_ne!(leaf(&one), leaf(&two), "each has its own leaf");
 }
 
@@ -206,8 +206,8 @@ async fn two_replicas_share_one_ca_and_a_later_one_adopts_it() {
 async fn an_emptied_bundle_is_written_again_within_seconds() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    keeper.ready().await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    manager.ready().await;
     let before = published(&cluster, MUTATING);
     eventually(|| watches(&cluster, "mutatingwebhookconfigurations") == 1).await;
     put_configurations(&cluster);
@@ -216,11 +216,11 @@ async fn an_emptied_bundle_is_written_again_within_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_keeper_writes_nothing() {
+async fn a_quiet_manager_writes_nothing() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    keeper.ready().await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    manager.ready().await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = cluster.requests(0).len();
     // A change that leaves the bundle alone.
@@ -237,8 +237,8 @@ async fn a_quiet_keeper_writes_nothing() {
 async fn what_is_missing_is_reported_and_not_created() {
     let cluster = Cluster::new();
     cluster.put(configuration(MUTATING, &["a.x"]));
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    let state = keeper
+    let mut manager = Running::start(&cluster, settings(patch()));
+    let state = manager
         .until(|state| state.leaf_ready && state.problem.is_some())
         .await;
     let problem = state.problem.unwrap();
@@ -253,7 +253,7 @@ async fn what_is_missing_is_reported_and_not_created() {
     assert!(!state.bundle_published);
     assert!(cluster.get(VALIDATING).is_none());
     put_configurations(&cluster);
-    assert_eq!(keeper.ready().await.problem, None);
+    assert_eq!(manager.ready().await.problem, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -263,8 +263,8 @@ async fn configurations_of_our_own_are_applied_with_the_bundle_in_them() {
         configuration(MUTATING, &["a.x", "b.x"]),
         configuration(VALIDATING, &["c.x"]),
     ]);
-    let mut keeper = Running::start(&cluster, settings(own));
-    assert_eq!(keeper.ready().await.problem, None);
+    let mut manager = Running::start(&cluster, settings(own));
+    assert_eq!(manager.ready().await.problem, None);
     for kind in KINDS {
         let bundles = published(&cluster, kind);
         assert!(bundles.iter().all(|bundle| bundle.len() == 1));
@@ -279,12 +279,12 @@ async fn api_server_errors_are_logged_once_and_retried() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
     cluster.fail(500, "down", |_| true);
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    let state = keeper.until(|state| state.problem.is_some()).await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    let state = manager.until(|state| state.problem.is_some()).await;
     assert!(!state.leaf_ready);
     cluster.heal();
-    assert_eq!(keeper.ready().await.problem, None);
-    keeper.stop().await;
+    assert_eq!(manager.ready().await.problem, None);
+    manager.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,8 +295,8 @@ async fn a_missing_right_is_named() {
     cluster.fail(403, "no", |site| {
         site.verb == Verb::Create && site.resource == "secrets"
     });
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    let state = keeper.until(|state| state.problem.is_some()).await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    let state = manager.until(|state| state.problem.is_some()).await;
     let words = "not allowed to create secrets in namespace operator: no";
     assert_eq!(state.problem.unwrap(), words);
 }
@@ -325,8 +325,8 @@ async fn where_the_bundle_cannot_be_read_a_leaf_is_signed_all_the_same() {
 async fn garbage_in_the_secret_is_replaced_and_the_old_ca_stays_trusted() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    keeper.ready().await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    manager.ready().await;
     let old = published(&cluster, MUTATING)[0].clone();
     eventually(|| watches(&cluster, "secrets") == 1).await;
     let garbage = json!({"data": {"ca.key": "Z2FyYmFnZQ==", "theirs": "eA=="}});
@@ -350,18 +350,18 @@ async fn through_several_authorities_every_served_leaf_is_trusted() {
         ca_validity: TimeDelta::seconds(9),
         propagation: TimeDelta::seconds(1),
     };
-    let mut keepers = [
+    let mut managers = [
         Running::start(&cluster, quick.clone()),
         Running::start(&cluster, quick),
     ];
-    for keeper in &mut keepers {
-        keeper.ready().await;
+    for manager in &mut managers {
+        manager.ready().await;
     }
     let seen = Mutex::new(std::collections::BTreeSet::new());
     let start = tokio::time::Instant::now();
     while start.elapsed() < Duration::from_secs(17) {
-        for keeper in &keepers {
-            let leaf = keeper.resolver.get().unwrap().cert[0].clone();
+        for manager in &managers {
+            let leaf = manager.resolver.get().unwrap().cert[0].clone();
             for kind in KINDS {
                 for bundle in published(&cluster, kind) {
                     let signer = bundle.iter().find(|anchor| anchor.issued(&leaf));
@@ -369,7 +369,7 @@ async fn through_several_authorities_every_served_leaf_is_trusted() {
                     seen.lock().unwrap().insert(signer);
                 }
             }
-            assert!(keeper.state.borrow().leaf_ready);
+            assert!(manager.state.borrow().leaf_ready);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -383,24 +383,24 @@ async fn an_expired_leaf_makes_unready_and_is_reported_in_one_event() {
     put_configurations(&cluster);
     let mut quick = settings(patch());
     quick.periods.leaf_validity = TimeDelta::seconds(2);
-    let mut keeper = Running::start(&cluster, quick);
-    keeper.ready().await;
+    let mut manager = Running::start(&cluster, quick);
+    manager.ready().await;
     cluster.fail(500, "down", |_| true);
-    let state = keeper.until(|state| !state.leaf_ready).await;
+    let state = manager.until(|state| !state.leaf_ready).await;
     assert!(state.leaf_not_after.unwrap() <= cluster.machine.now());
     cluster.heal();
-    keeper.ready().await;
+    manager.ready().await;
     eventually(|| events(&cluster) == 1).await;
     let stored = secret(&cluster);
-    let end = keeper.state.borrow().leaf_not_after;
-    keeper.until(|state| state.leaf_not_after > end).await;
+    let end = manager.state.borrow().leaf_not_after;
+    manager.until(|state| state.leaf_not_after > end).await;
     assert_eq!((events(&cluster), secret(&cluster)), (1, stored));
-    keeper.stop().await;
+    manager.stop().await;
 }
 
-/// Whether the certificate that a keeper serves is valid at this time.
-fn is_valid(keeper: &Running, at: DateTime<Utc>) -> bool {
-    let leaf = keeper.resolver.get().unwrap().cert[0].clone();
+/// Whether the certificate that a manager serves is valid at this time.
+fn is_valid(manager: &Running, at: DateTime<Utc>) -> bool {
+    let leaf = manager.resolver.get().unwrap().cert[0].clone();
     let (not_before, not_after) = authority::validity_of(&leaf).unwrap();
     not_before <= at && at < not_after
 }
@@ -412,11 +412,11 @@ async fn a_certificate_of_a_clock_that_was_ahead_is_replaced_once_the_clock_is_r
     Running::start(&cluster, settings(patch())).ready().await;
     let days = 30 * 86_400;
     cluster.machine.step(TimeDelta::seconds(days));
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    keeper.ready().await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    manager.ready().await;
     cluster.machine.step(TimeDelta::seconds(-days));
-    eventually(|| is_valid(&keeper, cluster.machine.now())).await;
-    keeper.ready().await;
+    eventually(|| is_valid(&manager, cluster.machine.now())).await;
+    manager.ready().await;
 }
 
 /// A CA that others made, and its key: with a name of its own.
@@ -441,8 +441,8 @@ async fn a_ca_that_others_made_is_used_and_reported_once() {
     });
     cluster.server.direct().namespace(NAMESPACE);
     cluster.server.direct().create(authority).unwrap();
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    keeper.ready().await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    manager.ready().await;
     assert_eq!(events(&cluster), 1);
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(events(&cluster), 1);
@@ -452,15 +452,15 @@ async fn a_ca_that_others_made_is_used_and_reported_once() {
 async fn a_clock_that_is_wrong_is_reported_and_replaces_no_ca() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
-    let mut keeper = Running::start_dated(&cluster, settings(patch()));
-    assert_eq!(keeper.ready().await.problem, None);
+    let mut manager = Running::start_dated(&cluster, settings(patch()));
+    assert_eq!(manager.ready().await.problem, None);
     let stored = secret(&cluster);
 
     // Years ahead, by which the CA has expired: the API server's clock stays as it was.
     let ahead = 800 * 86_400;
     cluster.machine.step(TimeDelta::seconds(ahead));
     let words = "this machine's clock is 800 days ahead of the API server's";
-    let state = keeper
+    let state = manager
         .until(|state| {
             let is_reported = state.problem.as_ref().is_some_and(|p| p.contains(words));
             // The clock may be noticed at another moment than the certificate.
@@ -474,8 +474,8 @@ async fn a_clock_that_is_wrong_is_reported_and_replaces_no_ca() {
     assert_eq!(secret(&cluster), stored);
 
     cluster.machine.step(TimeDelta::seconds(-ahead));
-    for keeper in [&mut keeper, &mut other] {
-        let state = keeper
+    for manager in [&mut manager, &mut other] {
+        let state = manager
             .until(|state| state.leaf_ready && state.problem.is_none())
             .await;
         assert!(state.bundle_published);
@@ -489,8 +489,8 @@ async fn a_ca_of_a_clock_that_was_ahead_is_replaced_once_the_clock_is_right() {
     put_configurations(&cluster);
     let ahead = 30 * 86_400;
     cluster.machine.step(TimeDelta::seconds(ahead));
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    keeper.ready().await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    manager.ready().await;
     cluster.machine.step(TimeDelta::seconds(-ahead));
     let right = || {
         let now = cluster.machine.now();
@@ -501,22 +501,22 @@ async fn a_ca_of_a_clock_that_was_ahead_is_replaced_once_the_clock_is_right() {
             .flatten()
             .all(|bundle| bundle.iter().any(valid))
     };
-    eventually(|| right() && is_valid(&keeper, cluster.machine.now())).await;
-    keeper.ready().await;
+    eventually(|| right() && is_valid(&manager, cluster.machine.now())).await;
+    manager.ready().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn drift_of_the_configurations_is_noted_and_neither_repaired_nor_unready() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
-    let mut keeper = Running::start(&cluster, settings(patch()));
-    let state = keeper.ready().await;
+    let mut manager = Running::start(&cluster, settings(patch()));
+    let state = manager.ready().await;
     assert_eq!(state.note, None);
     assert!(state.drift.values().all(|count| *count == 0));
     let direct = cluster.server.direct();
     let ignore = |object: &mut Value| object["webhooks"][1]["failurePolicy"] = "Ignore".into();
     direct.edit(MUTATING, "", NAME, ignore).unwrap();
-    let state = keeper.until(|state| state.note.is_some()).await;
+    let state = manager.until(|state| state.note.is_some()).await;
     assert!(state.leaf_ready && state.bundle_published);
     assert_eq!((state.drift["failurePolicy"], state.problem), (1, None));
     let note = state.note.unwrap();

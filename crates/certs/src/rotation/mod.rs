@@ -74,13 +74,6 @@ pub enum PeriodsError {
     Authority,
 }
 
-impl PeriodsError {
-    /// A static word for metrics and Events.
-    pub fn category(&self) -> &'static str {
-        "periods_invalid"
-    }
-}
-
 impl Periods {
     /// Checks that the periods are consistent.
     ///

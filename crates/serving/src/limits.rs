@@ -1,0 +1,90 @@
+//! The bounds of a listener, and the values that webhooks and pages have.
+
+use std::time::Duration;
+
+/// The bounds of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For the TLS handshake.
+    pub handshake: Duration,
+    /// From the handshake to the end of the first request's head.
+    pub first_request: Duration,
+    /// From one answer to the end of the next request's head. It also cuts idle connections, and the
+    /// API server keeps those for 90 s: a shorter time would cut calls that it just begins.
+    pub idle: Duration,
+    /// For a request's whole body.
+    pub body: Duration,
+    /// For a peer to receive an answer, from the first write that blocks.
+    pub write: Duration,
+    /// Size of a request's body.
+    pub body_bytes: usize,
+    /// Memory of all bodies together, from their arrival to the answer. A source may hold a quarter of it. (A small
+    /// part of each body is not counted, see [`body`](super::body).) Beyond it, requests are rejected with `Retry-After`.
+    pub bodies_bytes: usize,
+    /// Requests with a complete body and no answer yet, including those that wait for their [turn](super::turns).
+    /// Beyond it, requests are rejected with `Retry-After`.
+    pub in_work: usize,
+    /// Requests of one network that are answered concurrently, plus one of others: one for each thread, where an answer
+    /// occupies a thread.
+    pub at_once: usize,
+    /// A body of more bytes is large: the request is answered on a thread of its own.
+    pub large: usize,
+    /// Requests with large bodies of one network that are answered concurrently, plus one of others.
+    pub large_at_once: usize,
+    /// Open connections, including those in the handshake. Beyond it, a connection of the source with most of them is
+    /// closed for the newcomer; see [`limiter`](super::limiter).
+    pub connections: usize,
+    /// Connections at once from one address (IPv4) or one /64 (IPv6).
+    pub connections_per_source: usize,
+    /// How long a new connection is protected from being closed for another.
+    pub fair_chance: Duration,
+    /// For the requests in flight when the listener stops.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            first_request: Duration::from_secs(10),
+            idle: Duration::from_mins(2),
+            body: Duration::from_secs(5),
+            // The API server waits 10 s for the whole call.
+            write: Duration::from_secs(10),
+            // A review of an UPDATE holds two objects, and an object is at most 1.5 MiB in etcd, but
+            // JSON may be a good deal longer than what is stored.
+            body_bytes: 8 * 1024 * 1024,
+            bodies_bytes: 64 * 1024 * 1024,
+            in_work: 256,
+            at_once: 4,
+            // A review of 64 kB takes a third of a millisecond.
+            large: 64 * 1024,
+            large_at_once: 1,
+            connections: 1000,
+            // An API server allows 200 writes in flight (--max-mutating-requests-inflight), and each may be a new
+            // connection when the operator has just started.
+            connections_per_source: 256,
+            fair_chance: Duration::from_secs(1),
+            drain: Duration::from_secs(20),
+        }
+    }
+}
+
+impl Limits {
+    /// The limits for pages that few peers read occasionally: probes and metrics.
+    pub fn of_pages() -> Self {
+        Self {
+            connections: 100,
+            connections_per_source: 25,
+            // Requests for these pages have no body.
+            body_bytes: 64 * 1024,
+            bodies_bytes: 1024 * 1024,
+            // As many as connections: the limiter of connections is the fair one.
+            in_work: 100,
+            // An answer may wait for the API server.
+            at_once: 100,
+            drain: Duration::from_secs(1),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The TLS configuration of the listener.
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::server::ResolvesServerCert;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::version::{TLS12, TLS13};
+
+/// The TLS configuration of the listener: TLS 1.2 and 1.3, and only HTTP/1.1 (API servers offer nothing else to a
+/// webhook). With `callers`, a client needs a certificate that this verifier accepts.
+///
+/// # Errors
+/// When the provider supports neither version, which ours does.
+pub fn tls_config(
+    resolver: Arc<dyn ResolvesServerCert>,
+    callers: Option<Arc<dyn ClientCertVerifier>>,
+) -> Result<Arc<rustls::ServerConfig>, rustls::Error> {
+    let provider: CryptoProvider = rustls::crypto::aws_lc_rs::default_provider();
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_protocol_versions(&[&TLS13, &TLS12])?;
+    let config = match callers {
+        Some(callers) => config.with_client_cert_verifier(callers),
+        None => config.with_no_client_auth(),
+    };
+    let mut config = config.with_cert_resolver(resolver);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // API servers do not resume sessions, so tickets would only cost time.
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
