@@ -13,12 +13,12 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::authority::{Authority, Fingerprint, LeafFacts};
+use super::authority::{Anchor, Authority, Fingerprint, LeafFacts};
 use super::bundle::{BundleTarget, Snapshot, Writer};
 use super::clocks::Clocks;
 use super::drift::{self, Drift};
 use super::error::Error;
-use super::rotation::{self, Authorities, Change, Held, Observed, Periods};
+use super::rotation::{self, Authorities, Change, Held, Observed, Periods, Step};
 use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};
 use my_operator_runtime::client::{ServerClock, call};
@@ -169,6 +169,38 @@ impl CertManager {
 
     /// Observes, decides and acts once.
     async fn round(&mut self) -> Result<Round, Error> {
+        let seen = self.observe().await?;
+        self.note_trust(seen.snapshot.as_ref());
+        if let Some(authorities) = seen.authorities() {
+            self.report_foreign(&authorities.current, &seen.found).await;
+        }
+        let step = self.decide(&seen);
+        let mut acted = false;
+        let mut failure = None;
+        if let Some(authorities) = seen.authorities() {
+            // The leaf comes first: it needs no call. A failed call stops none of the others.
+            if step.sign {
+                self.sign(authorities, seen.clocks)?;
+            }
+            if let Some(published) = self.publish(authorities, step.publish, &seen).await {
+                acted = true;
+                failure = published.err();
+            }
+        }
+        if let Some(change) = step.change {
+            acted = true;
+            if let Err(error) = self.change_secret(change, &seen.found).await? {
+                failure = failure.or(Some(error));
+            }
+        }
+        match failure {
+            Some(error) if !error.lost_race() => Err(error.into()),
+            _ => Ok(self.finish(&seen, step.next_decision, acted)),
+        }
+    }
+
+    /// Reads the configurations and the Secret.
+    async fn observe(&mut self) -> Result<Seen, Error> {
         // Decisions and leaves use the time before the first read, writes the time after the last. So every wait is
         // long enough, even if this process is suspended in between.
         let (now, began, up) = ((self.clock)(), Instant::now(), clock::up());
@@ -184,84 +216,78 @@ impl CertManager {
             // another replica may have published its CA, and the Secret may have been deleted.
             snapshot = self.snapshot().await;
         }
-        let snapshot = match snapshot.transpose() {
-            Ok(snapshot) => snapshot,
+        match snapshot.transpose() {
+            Ok(snapshot) => Ok(Seen {
+                clocks,
+                began,
+                found,
+                snapshot,
+            }),
             Err(error) => {
                 // The CAs that the API servers trust are unknown, so nothing may change. But a new leaf of the same CA
                 // is as good as the old one.
                 self.renew_in_place(&found, clocks)?;
-                return Err(error.into());
+                Err(error.into())
             }
-        };
-        self.note_trust(snapshot.as_ref());
-
-        let current = match &found.held {
-            Held::Authorities(authorities) => Some(authorities),
-            _ => None,
-        };
-        if let Some(authorities) = current {
-            self.report_foreign(&authorities.current, &found).await;
         }
+    }
+
+    fn decide(&self, seen: &Seen) -> Step {
         let trusted = self.trusted.iter().map(|(fingerprint, since)| {
-            let time = began.saturating_duration_since(*since);
+            let time = seen.began.saturating_duration_since(*since);
             (
                 *fingerprint,
                 TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX),
             )
         });
+        let snapshot = seen.snapshot.as_ref();
         let observed = Observed {
-            held: &found.held,
-            published: snapshot.as_ref().map(|snapshot| &snapshot.published),
+            held: &seen.found.held,
+            published: snapshot.map(|snapshot| &snapshot.published),
             trusted: &trusted.collect(),
             leaf: self.leaf,
             read_at: self.both_clocks(),
         };
-        let step = rotation::decide(observed, clocks, &self.settings.periods);
-        let mut acted = false;
-        let mut failure = None;
+        rotation::decide(observed, seen.clocks, &self.settings.periods)
+    }
 
-        if let Some(authorities) = current {
-            if step.sign {
-                self.sign(authorities, clocks)?;
-            }
-            if let (Some(writer), Some(snapshot)) = (&mut self.writer, &snapshot) {
-                let first = writer.must_apply().then(|| authorities.bundle());
-                if let Some(bundle) = step.publish.or(first) {
-                    match writer.publish(snapshot, &bundle).await {
-                        Ok(false) => {}
-                        Ok(true) => {
-                            let names = bundle.iter().map(|a| a.fingerprint().to_string());
-                            let names = names.collect::<Vec<_>>().join(", ");
-                            tracing::info!(bundle = names, "CA bundle published");
-                        }
-                        Err(error) => failure = Some(error),
-                    }
-                    acted = true;
-                }
-            }
+    /// Publishes the bundle that was decided, or the present one if this process has not applied its configurations
+    /// yet. Returns None if nothing is to be published.
+    async fn publish(
+        &mut self,
+        authorities: &Authorities,
+        decided: Option<Vec<Anchor>>,
+        seen: &Seen,
+    ) -> Option<Result<(), call::Error>> {
+        let (writer, snapshot) = (self.writer.as_mut()?, seen.snapshot.as_ref()?);
+        let first = writer.must_apply().then(|| authorities.bundle());
+        let bundle = decided.or(first)?;
+        let published = writer.publish(snapshot, &bundle).await;
+        if matches!(published, Ok(true)) {
+            let names = bundle.iter().map(|a| a.fingerprint().to_string());
+            let names = names.collect::<Vec<_>>().join(", ");
+            tracing::info!(bundle = names, "CA bundle published");
         }
-        if let Some(change) = step.change {
-            acted = true;
-            if let Err(error) = self.change_secret(change, &found).await? {
-                failure = failure.or(Some(error));
-            }
-        }
-        let bundle_published = match (&snapshot, self.leaf) {
+        Some(published.map(drop))
+    }
+
+    /// What a round found and did. Called after the leaf was signed: the bundle must have the CA of the new leaf.
+    fn finish(&self, seen: &Seen, due: DateTime<Utc>, acted: bool) -> Round {
+        let snapshot = seen.snapshot.as_ref();
+        let bundle_published = match (snapshot, self.leaf) {
             (None, _) => true,
             (Some(snapshot), Some(leaf)) => snapshot.published.everywhere.contains(&leaf.issuer),
             (Some(_), None) => false,
         };
         let creates = self.writer.as_ref().is_some_and(Writer::creates);
-        match failure {
-            Some(error) if !error.lost_race() => Err(error.into()),
-            _ => Ok(Round {
-                due: step.next_decision,
-                acted,
-                ca_not_after: current.map(|a| a.current.anchor().not_after()),
-                bundle_published,
-                drift: snapshot.as_ref().map_or_else(Vec::new, |s| s.drift.clone()),
-                problem: problem(&found.held, snapshot.as_ref(), creates),
-            }),
+        let authorities = seen.authorities();
+        Round {
+            due,
+            acted,
+            ca_not_after: authorities.map(|a| a.current.anchor().not_after()),
+            bundle_published,
+            drift: snapshot.map_or_else(Vec::new, |s| s.drift.clone()),
+            problem: problem(&seen.found.held, snapshot, creates),
         }
     }
 
@@ -476,6 +502,27 @@ impl CertManager {
             state.leaf_fault = self.leaf.and_then(|leaf| leaf.fault(now));
             state.leaf_ready = self.leaf.is_some() && state.leaf_fault.is_none();
         });
+    }
+}
+
+/// What a round has read, and when.
+struct Seen {
+    /// Both clocks before the first read.
+    clocks: Clocks,
+    /// The same instant by the monotonic clock.
+    began: Instant,
+    found: Found,
+    /// None if there are no configurations.
+    snapshot: Option<Snapshot>,
+}
+
+impl Seen {
+    /// The content of the Secret, if it is valid.
+    fn authorities(&self) -> Option<&Authorities> {
+        match &self.found.held {
+            Held::Authorities(authorities) => Some(authorities),
+            _ => None,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::Named;
-use crate::authority::{self, Anchor};
+use crate::authority;
 use crate::secret;
 use crate::simulated::{Cluster, NAME, configuration};
 

@@ -308,21 +308,12 @@ fn change(
     clocks: Clocks,
     periods: &Periods,
 ) -> Option<Change> {
-    let published = observed.published;
-    let (earliest, latest) = (clocks.earliest(), clocks.latest());
-    let is_dead = |authority: &Authority| {
-        let anchor = authority.anchor();
-        anchor.not_after() <= earliest || observed.begins_too_late(anchor)
-    };
-    let is_alive = |authority: &Authority| {
-        let anchor = authority.anchor();
-        anchor.not_before() <= earliest && anchor.not_after() > latest
-    };
-    if is_dead(&authorities.current) {
+    let earliest = clocks.earliest();
+    if is_dead(&authorities.current, observed, clocks) {
         // All replicas were down for months, or a wrong clock made the CA. No leaf of it is valid, so there is nothing
         // to wait for.
         return match &authorities.next {
-            Some(next) if is_alive(&next.authority) => Some(Change::Promote),
+            Some(next) if is_alive(&next.authority, clocks) => Some(Change::Promote),
             _ => begin(*observed, clocks, periods),
         };
     }
@@ -330,30 +321,7 @@ fn change(
         return Some(Change::Keep(anchor));
     }
     if let Some(next) = &authorities.next {
-        if is_dead(&next.authority) {
-            return clocks.agree().then_some(Change::ReplaceNext);
-        }
-        let fingerprint = next.authority.anchor().fingerprint();
-        let known = published.is_none_or(|p| p.everywhere.contains(&fingerprint));
-        return match (known, next.published_at) {
-            (false, None) => None,
-            (false, Some(_)) => Some(Change::MarkUnpublished),
-            (true, None) => Some(Change::MarkPublished),
-            // A replica's clock was wrong: do not wait until that time.
-            (true, Some(since)) if since > latest + periods.propagation => {
-                Some(Change::MarkPublished)
-            }
-            // The mark may come from a clock that is behind. So this process must also have seen the CA for that long,
-            // if there is time for it. If no process lives that long, the mark is enough.
-            (true, Some(since)) => {
-                let marked = earliest >= since + periods.propagation;
-                let seen = observed.trusted_for(&next.authority);
-                let known = published.is_none() || seen.is_some_and(|t| t >= periods.propagation);
-                let late = change_urgent(&authorities.current, periods) <= earliest;
-                let ready = marked && (known || late) && is_alive(&next.authority);
-                ready.then_some(Change::Promote)
-            }
-        };
+        return advance(next, &authorities.current, observed, clocks, periods);
     }
     match &authorities.previous {
         Some(previous) if previous.drop_at <= earliest => Some(Change::DropPrevious),
@@ -365,6 +333,53 @@ fn change(
         None => {
             let due = change_due(&authorities.current, periods) <= earliest;
             (due && can_make_authority(clocks, periods)).then_some(Change::AddNext)
+        }
+    }
+}
+
+/// Whether a CA has expired by both clocks, or begins too late.
+fn is_dead(authority: &Authority, observed: &Observed<'_>, clocks: Clocks) -> bool {
+    let anchor = authority.anchor();
+    anchor.not_after() <= clocks.earliest() || observed.begins_too_late(anchor)
+}
+
+/// Whether a CA is valid by both clocks.
+fn is_alive(authority: &Authority, clocks: Clocks) -> bool {
+    let anchor = authority.anchor();
+    anchor.not_before() <= clocks.earliest() && anchor.not_after() > clocks.latest()
+}
+
+/// The next change of a rotation that has begun: the next CA is published, waits for the propagation time, and then
+/// signs in place of the current one.
+fn advance(
+    next: &Next,
+    current: &Authority,
+    observed: &Observed<'_>,
+    clocks: Clocks,
+    periods: &Periods,
+) -> Option<Change> {
+    let (earliest, latest) = (clocks.earliest(), clocks.latest());
+    let published = observed.published;
+    if is_dead(&next.authority, observed, clocks) {
+        return clocks.agree().then_some(Change::ReplaceNext);
+    }
+    let fingerprint = next.authority.anchor().fingerprint();
+    let known = published.is_none_or(|p| p.everywhere.contains(&fingerprint));
+    match (known, next.published_at) {
+        (false, None) => None,
+        (false, Some(_)) => Some(Change::MarkUnpublished),
+        (true, None) => Some(Change::MarkPublished),
+        // A replica's clock was wrong: do not wait until that time.
+        (true, Some(since)) if since > latest + periods.propagation => Some(Change::MarkPublished),
+        // The mark may come from a clock that is behind. So this process must also have seen the CA for that long,
+        // if there is time for it. If no process lives that long, the mark is enough.
+        (true, Some(since)) => {
+            let marked = earliest >= since + periods.propagation;
+            let seen = observed.trusted_for(&next.authority);
+            let known = published.is_none() || seen.is_some_and(|t| t >= periods.propagation);
+            let late = change_urgent(current, periods) <= earliest;
+            let ready = marked && (known || late) && is_alive(&next.authority, clocks);
+            ready.then_some(Change::Promote)
         }
     }
 }
@@ -515,6 +530,28 @@ fn distinct(anchors: impl Iterator<Item = Anchor>) -> Vec<Anchor> {
         .collect()
 }
 
+impl Authorities {
+    /// The next CA signs from now on. The current one stays trusted until `drop_at`, as its leaves are still served.
+    fn promote_next(&mut self, drop_at: DateTime<Utc>) {
+        let old = self.current.anchor().clone();
+        if let Some(next) = self.next.take() {
+            self.current = next.authority;
+        }
+        let mut anchors = self.previous.take().map_or_else(Vec::new, |p| p.anchors);
+        anchors.push(old);
+        self.previous = Some(Previous { anchors, drop_at });
+    }
+
+    /// Adds a CA that does not sign to those that stay trusted until `drop_at`.
+    fn keep_trusting(&mut self, anchor: Anchor, drop_at: DateTime<Utc>) {
+        let before = self.previous.take();
+        let before = before.map_or_else(Vec::new, |previous| previous.anchors);
+        let mut anchors = distinct(std::iter::once(anchor).chain(before));
+        anchors.truncate(KEPT_AT_MOST);
+        self.previous = Some(Previous { anchors, drop_at });
+    }
+}
+
 impl Change {
     /// The content of the Secret after this change. Only the two changes that need a new CA create one.
     ///
@@ -551,13 +588,7 @@ impl Change {
         };
         let mut authorities = authorities.clone();
         match (self, &mut authorities.next) {
-            (Self::Keep(anchor), _) => {
-                let before = authorities.previous.take();
-                let before = before.map_or_else(Vec::new, |previous| previous.anchors);
-                let mut anchors = distinct(std::iter::once(anchor).chain(before));
-                anchors.truncate(KEPT_AT_MOST);
-                authorities.previous = Some(Previous { anchors, drop_at });
-            }
+            (Self::Keep(anchor), _) => authorities.keep_trusting(anchor, drop_at),
             (Self::AddNext, next @ None) | (Self::ReplaceNext, next @ Some(_)) => {
                 *next = Some(Next {
                     authority: fresh()?,
@@ -566,18 +597,7 @@ impl Change {
             }
             (Self::MarkPublished, Some(next)) => next.published_at = Some(clocks.latest()),
             (Self::MarkUnpublished, Some(next)) => next.published_at = None,
-            (Self::Promote, next @ Some(_)) => {
-                let old = authorities.current.anchor().clone();
-                if let Some(next) = next.take() {
-                    authorities.current = next.authority;
-                }
-                let mut anchors = authorities
-                    .previous
-                    .take()
-                    .map_or_else(Vec::new, |p| p.anchors);
-                anchors.push(old);
-                authorities.previous = Some(Previous { anchors, drop_at });
-            }
+            (Self::Promote, Some(_)) => authorities.promote_next(drop_at),
             (Self::DropPrevious, _) => authorities.previous = None,
             (Self::CapPrevious, _) => {
                 if let Some(previous) = &mut authorities.previous {

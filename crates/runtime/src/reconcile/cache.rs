@@ -241,55 +241,24 @@ pub async fn run_watch<K, V>(
     let what = K::plural(&()).into_owned();
     let scope = api.namespace().map(str::to_owned);
     let mut health = health.of_watch::<K>(scope.as_deref());
-    let put = |object: K| -> Key {
-        let key = cache.key_of(object.meta());
-        let incarnation = incarnation(object.meta());
-        let new = Arc::new(view(object));
-        let old = cache.put(&key, &new, incarnation);
-        let before = old.as_ref().map(|old| old.incarnation);
-        on_event(&CacheEvent {
-            key: &key,
-            old: old.as_ref().map(|old| &*old.view),
-            new: Some(&new),
-            after_relist: false,
-            changed: before != Some(incarnation),
-        });
-        key
-    };
-    let drop = |key: &Key, after_relist: bool| {
-        if let Some(old) = cache.remove(key) {
-            on_event(&CacheEvent {
-                key,
-                old: Some(&old),
-                new: None,
-                after_relist,
-                changed: true,
-            });
-        }
+    let filler = Filler {
+        cache: &cache,
+        scope,
+        view,
+        on_event,
     };
     let mut listed = HashSet::new();
     let on = |event| match event {
         Event::ListStarted => listed.clear(),
         Event::Listed(object) => {
-            listed.insert(put(object));
+            listed.insert(filler.put(object));
         }
-        Event::ListEnded => {
-            let listed = std::mem::take(&mut listed);
-            for key in cache.keys() {
-                let mine = scope.as_ref().is_none_or(|ns| **ns == *key.namespace);
-                if mine && !listed.contains(&key) {
-                    drop(&key, true);
-                }
-            }
-            cache
-                .listed
-                .send_if_modified(|all| all.insert(scope.clone()));
-        }
+        Event::ListEnded => filler.end_list(&std::mem::take(&mut listed)),
         Event::Started => health.clear(),
         Event::Applied(object) => {
-            put(object);
+            filler.put(object);
         }
-        Event::Deleted(object) => drop(&Key::of(object.meta()), false),
+        Event::Deleted(object) => filler.remove(&Key::of(object.meta()), false),
         // For example, the CRD was deleted and created again: the next attempt lists again.
         Event::Failed(error) if error.is_expired() => {
             tracing::debug!(what, "listing again: {error}");
@@ -297,6 +266,62 @@ pub async fn run_watch<K, V>(
         Event::Failed(error) => health.report(&explain(&what, &error)),
     };
     Watch::new(api, selection).run(on).await;
+}
+
+/// Fills a cache from one watch, and reports each change.
+struct Filler<'a, V, F, E> {
+    cache: &'a Cache<V>,
+    /// The namespace of the watch; None for all.
+    scope: Option<String>,
+    view: F,
+    on_event: E,
+}
+
+impl<V, F, E: Fn(&CacheEvent<'_, V>)> Filler<'_, V, F, E> {
+    fn put<K>(&self, object: K) -> Key
+    where
+        K: Resource<DynamicType = ()>,
+        F: Fn(K) -> V,
+    {
+        let key = self.cache.key_of(object.meta());
+        let incarnation = incarnation(object.meta());
+        let new = Arc::new((self.view)(object));
+        let old = self.cache.put(&key, &new, incarnation);
+        let before = old.as_ref().map(|old| old.incarnation);
+        (self.on_event)(&CacheEvent {
+            key: &key,
+            old: old.as_ref().map(|old| &*old.view),
+            new: Some(&new),
+            after_relist: false,
+            changed: before != Some(incarnation),
+        });
+        key
+    }
+
+    fn remove(&self, key: &Key, after_relist: bool) {
+        if let Some(old) = self.cache.remove(key) {
+            (self.on_event)(&CacheEvent {
+                key,
+                old: Some(&old),
+                new: None,
+                after_relist,
+                changed: true,
+            });
+        }
+    }
+
+    /// The list is complete: what it does not have was deleted while nothing was watched.
+    fn end_list(&self, listed: &HashSet<Key>) {
+        for key in self.cache.keys() {
+            let mine = self.scope.as_ref().is_none_or(|ns| **ns == *key.namespace);
+            if mine && !listed.contains(&key) {
+                self.remove(&key, true);
+            }
+        }
+        self.cache
+            .listed
+            .send_if_modified(|all| all.insert(self.scope.clone()));
+    }
 }
 
 /// A watch's error as one line that says what to do.

@@ -77,57 +77,65 @@ impl Metrics {
             waited: Family::new_with_constructor(histogram),
             watch_failing: Family::default(),
         };
-        registry.register(
-            "controller_runtime_reconcile",
-            "Reconciles by controller and result",
-            this.reconciles.clone(),
-        );
-        registry.register(
-            "controller_runtime_reconcile_errors",
-            "Failed reconciles by controller",
-            this.errors.clone(),
-        );
-        registry.register(
-            "my_operator_reconcile_errors",
-            "Failed reconciles by controller and category of the error",
-            this.error_categories.clone(),
-        );
-        registry.register(
-            "controller_runtime_reconcile_time_seconds",
-            "Duration of reconciles",
-            this.seconds.clone(),
-        );
-        registry.register(
-            "controller_runtime_active_workers",
-            "Workers at work",
-            this.active.clone(),
-        );
-        registry.register(
-            "workqueue_depth",
-            "Keys waiting to be looked at now",
-            this.depth.clone(),
-        );
-        registry.register(
-            "workqueue_adds",
-            "Keys put into the queue",
-            this.adds.clone(),
-        );
-        registry.register(
-            "workqueue_retries",
-            "Keys put back after an error",
-            this.retries.clone(),
-        );
-        registry.register(
-            "workqueue_queue_duration_seconds",
-            "How long a key waited for a worker",
-            this.waited.clone(),
-        );
+        this.register_reconciles(registry);
+        this.register_queues(registry);
         registry.register(
             "my_operator_watch_failing",
             "Watches that fail, by resource and namespace",
             this.watch_failing.clone(),
         );
         this
+    }
+
+    fn register_reconciles(&self, registry: &mut Registry) {
+        registry.register(
+            "controller_runtime_reconcile",
+            "Reconciles by controller and result",
+            self.reconciles.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_errors",
+            "Failed reconciles by controller",
+            self.errors.clone(),
+        );
+        registry.register(
+            "my_operator_reconcile_errors",
+            "Failed reconciles by controller and category of the error",
+            self.error_categories.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_time_seconds",
+            "Duration of reconciles",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "controller_runtime_active_workers",
+            "Workers at work",
+            self.active.clone(),
+        );
+    }
+
+    fn register_queues(&self, registry: &mut Registry) {
+        registry.register(
+            "workqueue_depth",
+            "Keys waiting to be looked at now",
+            self.depth.clone(),
+        );
+        registry.register(
+            "workqueue_adds",
+            "Keys put into the queue",
+            self.adds.clone(),
+        );
+        registry.register(
+            "workqueue_retries",
+            "Keys put back after an error",
+            self.retries.clone(),
+        );
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "How long a key waited for a worker",
+            self.waited.clone(),
+        );
     }
 
     /// How many watches of that resource in that namespace fail.
