@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{ClientConfig, MUTATING, SERVICE_ACCOUNT, VALIDATING, operator_policy, rbac, webhook};
+use super::admission_policy::admission_policy;
+use super::names::{MUTATING, SERVICE_ACCOUNT, VALIDATING};
+use super::webhook::ClientConfig;
+use super::{operator_policy, rbac, webhook};
 use crate::kinds::{Kind, Permission};
 
 /// The policy that requires the permission to create pods.
@@ -121,35 +124,6 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
     [
         ("policy.yaml", objects.into()),
         ("kustomization.yaml", vec![component(&["policy.yaml"], &[])]),
-    ]
-}
-
-/// A policy that denies what one of the validations rejects, and its binding.
-pub(super) fn admission_policy(
-    name: &str,
-    rules: &[Value],
-    condition: &Value,
-    validations: &[Value],
-) -> [Value; 2] {
-    let labels = json!({ "app.kubernetes.io/name": "my-operator" });
-    let object = |kind: &str, spec: Value| {
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": kind,
-            "metadata": { "name": name, "labels": labels },
-            "spec": spec,
-        })
-    };
-    let policy = json!({
-        "failurePolicy": "Fail",
-        "matchConstraints": { "resourceRules": rules },
-        "matchConditions": [condition],
-        "validations": validations,
-    });
-    let binding = json!({ "policyName": name, "validationActions": ["Deny"] });
-    [
-        object("ValidatingAdmissionPolicy", policy),
-        object("ValidatingAdmissionPolicyBinding", binding),
     ]
 }
 

@@ -2,7 +2,9 @@
 //! the reference of their fields. `config/` and `docs/reference/` are generated, and a test checks that they are up to
 //! date.
 
+mod admission_policy;
 mod components;
+mod names;
 mod operator_policy;
 mod rbac;
 mod reference;
@@ -14,22 +16,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 
+pub use names::{METRICS_SERVICE, NAMESPACE, WEBHOOK_SERVICE};
 pub use webhook::{ClientConfig, configurations};
 
 use crate::kinds::Kind;
-
-/// The namespace of the operator.
-pub const NAMESPACE: &str = "my-operator-system";
-/// The ServiceAccount (and the Deployment) of the operator.
-pub const SERVICE_ACCOUNT: &str = "my-operator-controller-manager";
-/// The Service of the webhooks.
-pub const WEBHOOK_SERVICE: &str = "my-operator-webhook-service";
-/// The Service of the metrics.
-pub const METRICS_SERVICE: &str = "my-operator-controller-manager-metrics-service";
-/// The MutatingWebhookConfiguration.
-pub const MUTATING: &str = "my-operator-mutating-webhook-configuration";
-/// The ValidatingWebhookConfiguration.
-pub const VALIDATING: &str = "my-operator-validating-webhook-configuration";
 
 /// The namespace that the committed component `namespaced` has for an example.
 const EXAMPLE: &str = "default";

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::components::admission_policy;
-use super::{NAMESPACE, SERVICE_ACCOUNT, rbac};
+use super::admission_policy::admission_policy;
+use super::names::{NAMESPACE, SERVICE_ACCOUNT};
+use super::rbac;
 use crate::kinds::Kind;
 use my_operator_certs::secret;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
@@ -56,6 +57,25 @@ pub(super) fn policies(kinds: &[&Kind]) -> Vec<Value> {
 
 /// The objects that the reconcilers write besides those of their own kind: pods, revisions, Deployments and others.
 fn children(kinds: &[&Kind]) -> [Value; 2] {
+    let (rules, owners) = written_by(kinds);
+    let controllers = |object: &str| {
+        format!(
+            "{object} == null ? [] : {object}.metadata.?ownerReferences.orValue([])\
+             .filter(owner, owner.?controller.orValue(false))\
+             .map(owner, owner.apiVersion.split('/')[0] + '/' + owner.kind)"
+        )
+    };
+    let variables = json!([
+        { "name": "kinds", "expression": format!("[{}]", owners.join(", ")) },
+        // Group and kind of the controller. There is at most one.
+        { "name": "before", "expression": controllers("oldObject") },
+        { "name": "after", "expression": controllers("object") },
+    ]);
+    policy("children", &rules, Some(variables), &child_validations())
+}
+
+/// The rules for the resources that the kinds' reconcilers write; and those kinds, as CEL strings `'group/kind'`.
+fn written_by(kinds: &[&Kind]) -> (Vec<Value>, Vec<String>) {
     let mut resources: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut owners = BTreeSet::new();
     for kind in kinds {
@@ -76,32 +96,21 @@ fn children(kinds: &[&Kind]) -> [Value; 2] {
             owners.insert(format!("'{}/{}'", names.group, names.kind));
         }
     }
-    let rules: Vec<Value> = resources
+    let rules = resources
         .iter()
         .map(|(group, resources)| {
             let resources: Vec<&str> = resources.iter().copied().collect();
             rule(group, &resources, &["CREATE", "UPDATE", "DELETE"])
         })
         .collect();
+    (rules, owners.into_iter().collect())
+}
 
-    let owners: Vec<String> = owners.into_iter().collect();
-    let controllers = |object: &str| {
-        format!(
-            "{object} == null ? [] : {object}.metadata.?ownerReferences.orValue([])\
-             .filter(owner, owner.?controller.orValue(false))\
-             .map(owner, owner.apiVersion.split('/')[0] + '/' + owner.kind)"
-        )
-    };
+fn child_validations() -> [Validation; 3] {
     let labelled = |object: &str| {
         format!("{object}.metadata.?labels[?'{MANAGED_BY}'].orValue('') == '{MANAGER}'")
     };
-    let variables = json!([
-        { "name": "kinds", "expression": format!("[{}]", owners.join(", ")) },
-        // Group and kind of the controller. There is at most one.
-        { "name": "before", "expression": controllers("oldObject") },
-        { "name": "after", "expression": controllers("object") },
-    ]);
-    let validations = [
+    [
         Validation {
             expression: format!(
                 "request.operation != 'CREATE' || ({} && variables.after.exists(it, it in variables.kinds))",
@@ -123,8 +132,7 @@ fn children(kinds: &[&Kind]) -> [Value; 2] {
             expression: "variables.after.all(it, it in variables.kinds)".to_owned(),
             message: "the operator makes nothing but objects of its kinds the controller of an object",
         },
-    ];
-    policy("children", &rules, Some(variables), &validations)
+    ]
 }
 
 /// The operator changes only the owner references of a pod, and the scheduling gate of an At's pod.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING};
+use super::names::{MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING};
 use crate::kinds::{Kind, Permission};
 use my_operator_certs::secret;
 

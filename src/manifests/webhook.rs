@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{MUTATING, VALIDATING};
+use super::names::{MUTATING, VALIDATING};
 use crate::kinds::Kind;
 
 /// How the API server reaches the webhooks.

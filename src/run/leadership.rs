@@ -29,6 +29,13 @@ pub(super) struct Leadership {
     pub(super) client: Client,
 }
 
+/// The connection to the API server that everything else uses.
+pub(super) struct Connection<'a> {
+    pub(super) config: &'a Config,
+    pub(super) client: &'a Client,
+    pub(super) figures: &'a client::Metrics,
+}
+
 /// A replica that waits to lead. It renews its lease on a thread and connections of its own, so that no load of reviews
 /// and reconciles makes it lose the leadership.
 pub(super) struct Candidate {
@@ -57,15 +64,17 @@ impl Candidate {
 }
 
 impl Leadership {
-    /// `client` is the client of everything else, and `config` its configuration.
     pub(super) fn new(
         flags: &Flags,
-        config: &Config,
-        client: &Client,
-        figures: &client::Metrics,
+        connection: &Connection<'_>,
         registry: &mut Registry,
         health: &Health,
     ) -> anyhow::Result<Self> {
+        let Connection {
+            config,
+            client,
+            figures,
+        } = *connection;
         if !flags.leader_elect() {
             let client = client.clone();
             count(registry, || true);

@@ -3,7 +3,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use axum::Router;
 use futures::FutureExt as _;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -11,15 +10,18 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use super::flags::{Flags, OptionalAddress};
+use super::process::Process;
 use super::webhooks::{operator_namespace, service_names};
-use super::{Stop, Tasks};
 use crate::manifests;
 use my_operator_certs::{BundleTarget, Files, SelfSigned};
 use my_operator_runtime::client::call::{self, Call};
 use my_operator_runtime::telemetry::access::{self, Ask, Verdict};
+use my_operator_runtime::telemetry::metrics;
 use my_operator_runtime::{client, clock};
 
 /// The address of the metrics endpoint, if it is on.
@@ -35,13 +37,14 @@ pub(super) fn address(flags: &Flags) -> OptionalAddress {
 
 /// Serves the page, to all or only to authorized clients.
 pub(super) fn serve(
-    tasks: &mut Tasks,
+    process: &mut Process,
     listener: TcpListener,
-    router: Router,
+    registry: &Arc<Mutex<Registry>>,
     flags: &Flags,
     client: &Client,
-    stop: &Stop,
 ) -> anyhow::Result<()> {
+    let Process { tasks, stop, .. } = process;
+    let router = metrics::router(registry.clone());
     if !flags.metrics_secure.unwrap_or_else(client::in_cluster) {
         let stop = stop.serving.clone();
         tasks.spawn(async move {

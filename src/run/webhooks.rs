@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use axum::Router;
 use kube::Client;
 use prometheus_client::registry::Registry;
 use rustls::server::danger::ClientCertVerifier;
@@ -12,7 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::flags::Flags;
-use super::{Stop, Tasks};
+use super::process::Process;
 use crate::kinds::Kind;
 use crate::manifests::{self, ClientConfig};
 use my_operator_certs::{BundleTarget, CertManager, Files, Named};
@@ -33,7 +32,7 @@ pub(super) enum Certificates {
 }
 
 impl Certificates {
-    pub(super) fn new(
+    fn new(
         flags: &Flags,
         kinds: &[&Kind],
         client: &Client,
@@ -87,7 +86,7 @@ impl Certificates {
         Ok(Self::Managed(Box::new(manager)))
     }
 
-    pub(super) fn resolver(&self) -> Arc<my_operator_certs::ServedCertificate> {
+    fn resolver(&self) -> Arc<my_operator_certs::ServedCertificate> {
         match self {
             Self::Managed(manager) => manager.resolver(),
             Self::Files(files) => files.resolver(),
@@ -159,40 +158,53 @@ pub(super) fn service_names(service: &str, namespace: &str) -> Vec<String> {
     ends.iter().map(name).collect()
 }
 
-pub(super) fn router(kinds: &[&Kind], metrics: &my_operator_admission::metrics::Metrics) -> Router {
-    let admissions: Vec<_> = kinds.iter().map(|kind| kind.admission).collect();
-    my_operator_admission::router::router(&admissions, &clock::system(), metrics)
+/// What the webhooks are made of.
+pub(super) struct Wiring<'a> {
+    pub(super) kinds: &'a [&'static Kind],
+    pub(super) client: &'a Client,
+    /// The clock of the API server that `client` calls.
+    pub(super) server_clock: client::ServerClock,
+    pub(super) metrics: &'a my_operator_admission::metrics::Metrics,
 }
 
-/// Serves the webhooks from the start. Until there is a certificate, handshakes fail and the replica is unready.
+/// Serves the webhooks from the start. Until there is a certificate, handshakes fail and the replica is unready. The
+/// caller runs the certificates, which need the API server.
 pub(super) fn serve(
-    tasks: &mut Tasks,
+    process: &mut Process,
+    flags: &Flags,
     listener: TcpListener,
-    tls: Arc<rustls::ServerConfig>,
-    router: Router,
-    counters: Arc<my_operator_serving::Counters>,
-    threads: usize,
-    stop: &Stop,
-) {
+    wiring: Wiring<'_>,
+    registry: &mut Registry,
+) -> anyhow::Result<(Certificates, CertificateGates)> {
+    let Wiring { kinds, client, .. } = wiring;
+    let certificates = Certificates::new(flags, kinds, client, wiring.server_clock)?;
+    let counters = Arc::default();
+    count(registry, &certificates, &counters);
+    let admissions: Vec<_> = kinds.iter().map(|kind| kind.admission).collect();
+    let clock = clock::system();
+    let router = my_operator_admission::router::router(&admissions, &clock, wiring.metrics);
+    let callers = callers(process, flags)?;
+    let tls = my_operator_serving::tls_config(certificates.resolver(), callers)?;
     let shutdown = my_operator_serving::Shutdown {
-        draining: stop.draining.clone(),
-        stop: stop.serving.clone(),
+        draining: process.stop.draining.clone(),
+        stop: process.stop.serving.clone(),
     };
     let limits = my_operator_serving::Limits {
-        at_once: threads,
+        at_once: flags.worker_threads(),
         ..my_operator_serving::Limits::default()
     };
-    tasks.spawn(async move {
+    process.tasks.spawn(async move {
         my_operator_serving::serve(listener, tls, router, limits, shutdown, counters).await;
         ("webhook server", Ok(()))
     });
+    let gates = CertificateGates::new(&process.gates, &process.health);
+    Ok((certificates, gates))
 }
 
 /// The verifier of client certificates, if callers need one. A task reads its file again when it changes.
-pub(super) fn callers(
-    tasks: &mut Tasks,
+fn callers(
+    process: &mut Process,
     flags: &Flags,
-    stop: &Stop,
 ) -> anyhow::Result<Option<Arc<dyn ClientCertVerifier>>> {
     let Some(bundle) = &flags.webhook_client_ca else {
         return Ok(None);
@@ -200,8 +212,8 @@ pub(super) fn callers(
     let names = flags.webhook_client_cn.clone();
     let authority = my_operator_serving::ClientAuthority::read(bundle.clone(), names)
         .context("cannot use --webhook-client-ca")?;
-    let (verifier, until) = (authority.verifier(), stop.serving.clone());
-    tasks.spawn(async move {
+    let (verifier, until) = (authority.verifier(), process.stop.serving.clone());
+    process.tasks.spawn(async move {
         authority.run(until).await;
         ("client CA of the webhooks", Ok(()))
     });
@@ -220,7 +232,7 @@ pub(super) struct CertificateGates {
 }
 
 impl CertificateGates {
-    pub(super) fn new(gates: &Gates, health: &Health) -> Self {
+    fn new(gates: &Gates, health: &Health) -> Self {
         Self {
             health: health.clone(),
             leaf: gates.add(LEAF, "not there yet"),
@@ -270,11 +282,17 @@ impl CertificateGates {
 }
 
 /// The figures of the webhook's listener and certificates.
-pub(super) fn count(
+fn count(
     registry: &mut Registry,
     certificates: &Certificates,
     counters: &Arc<my_operator_serving::Counters>,
 ) {
+    count_requests(registry, counters);
+    show_drift(registry, certificates.state());
+    show_expiry(registry, certificates.state());
+}
+
+fn count_requests(registry: &mut Registry, counters: &Arc<my_operator_serving::Counters>) {
     // The name that controller-runtime has for it.
     registry.register(
         "controller_runtime_webhook_panics",
@@ -297,7 +315,9 @@ pub(super) fn count(
                 .to_vec()
         }),
     }));
-    let states = certificates.state();
+}
+
+fn show_drift(registry: &mut Registry, states: watch::Receiver<my_operator_certs::State>) {
     registry.register_collector(Box::new(metrics::Read {
         name: "my_operator_webhook_configuration_drift",
         help: "Entries of the webhook configurations that differ from what this version expects, by field",
@@ -313,7 +333,9 @@ pub(super) fn count(
             figures.collect()
         }),
     }));
-    let states = certificates.state();
+}
+
+fn show_expiry(registry: &mut Registry, states: watch::Receiver<my_operator_certs::State>) {
     registry.register_collector(Box::new(metrics::Read {
         name: "my_operator_certificate_expiry_timestamp_seconds",
         help: "When the webhook's certificates expire, in seconds since 1970",
