@@ -7,18 +7,22 @@ use kube::Client;
 use tokio::time::{sleep, timeout};
 
 use my_operator_runtime::client::explain;
+use my_operator_runtime::reconcile::backoff::Exponential;
 use my_operator_runtime::telemetry::probes::Gate;
 
 /// The oldest minor version of Kubernetes 1 that the API types know.
 const OLDEST_MINOR: u32 = 33;
 /// The time limit of one attempt to reach the API server: even a slow answer is enough.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The longest pause between two attempts to reach the API server.
-const MAX_PAUSE: Duration = Duration::from_secs(5);
+/// The pauses between attempts to reach the API server.
+const BACKOFF: Exponential = Exponential {
+    first: Duration::from_millis(500),
+    max: Duration::from_secs(5),
+};
 
 /// Waits until the API server answers, and makes sure that it is new enough.
 pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
-    let mut pause = Duration::from_millis(500);
+    let mut failures = 0;
     let mut known = String::new();
     loop {
         let problem = match timeout(ATTEMPT_TIMEOUT, client.apiserver_version()).await {
@@ -36,8 +40,8 @@ pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
             tracing::warn!("cannot reach the API server, trying on: {problem}");
             known = problem;
         }
-        sleep(pause).await;
-        pause = (pause * 2).min(MAX_PAUSE);
+        sleep(BACKOFF.after(failures)).await;
+        failures = failures.saturating_add(1);
     }
 }
 

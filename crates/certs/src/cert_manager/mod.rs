@@ -23,6 +23,7 @@ use super::secret::{Found, Store};
 use super::served::{self, ServedCertificate, State};
 use my_operator_runtime::client::{ServerClock, call};
 use my_operator_runtime::clock::{self, Clock};
+use my_operator_runtime::reconcile::backoff::Exponential;
 
 /// How often the wall clock is read. A timer alone would sleep with the machine.
 const TICK: Duration = Duration::from_secs(5);
@@ -125,13 +126,13 @@ impl CertManager {
             None => stream::pending().boxed(),
         };
         let mut changes = stream::select(configurations, self.store.changes());
-        let mut backoff = Backoff::default();
+        let mut pauses = Pauses::default();
         loop {
             let round = tokio::select! {
                 () = shutdown.cancelled() => return Ok(()),
                 round = self.round() => round,
             };
-            let pause = backoff.after(&round);
+            let pause = pauses.after(&round);
             let due = self.conclude(round);
             self.report_expiry((self.clock)()).await;
             tokio::select! {
@@ -548,25 +549,39 @@ fn problem(held: &Held, snapshot: Option<&Snapshot>, creates: bool) -> Option<St
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// The pause after a round: short while there is work; with backoff while it fails (1 s to 30 s) or does not end
-/// (another client reverts our writes).
+/// The pause after a round that failed.
+const FAILED: Exponential = Exponential {
+    first: Duration::from_secs(1),
+    max: Duration::from_secs(30),
+};
+/// The pause after a round that had something to do. It grows when there is always something: another client reverts
+/// our writes.
+const BUSY: Exponential = Exponential {
+    first: Duration::from_millis(100),
+    max: Duration::from_millis(6_400),
+};
+/// A rotation needs no more rounds in a row: they follow each other without growing pauses.
+const ORDINARY_ROUNDS: u32 = 3;
+
+/// The pauses between rounds.
 #[derive(Default)]
-struct Backoff {
+struct Pauses {
     failures: u32,
     busy: u32,
 }
 
-impl Backoff {
+impl Pauses {
     fn after(&mut self, round: &Result<Round, Error>) -> Duration {
         match round {
             Err(_) => {
+                let pause = FAILED.after(self.failures);
                 self.failures += 1;
-                Duration::from_secs(1 << (self.failures - 1).min(5)).min(Duration::from_secs(30))
+                pause
             }
             Ok(round) => {
                 self.failures = 0;
                 self.busy = if round.acted { self.busy + 1 } else { 0 };
-                Duration::from_millis(100 << self.busy.saturating_sub(3).min(6))
+                BUSY.after(self.busy.saturating_sub(ORDINARY_ROUNDS))
             }
         }
     }

@@ -4,17 +4,36 @@
 //! up the others.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Serialize;
 
-/// The pause after the first failure. Each further failure doubles it.
-const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
-const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
+/// A pause that each failure doubles, up to a maximum.
+#[derive(Clone, Copy, Debug)]
+pub struct Exponential {
+    /// The pause after the first failure.
+    pub first: Duration,
+    /// The longest pause.
+    pub max: Duration,
+}
+
+impl Exponential {
+    /// The pause after a failure that followed `earlier` others.
+    pub fn after(self, earlier: u32) -> Duration {
+        let factor = 2_u32.saturating_pow(earlier);
+        self.first.saturating_mul(factor).min(self.max)
+    }
+}
+
+const PAUSES: Exponential = Exponential {
+    first: Duration::from_secs(1),
+    max: Duration::from_mins(1),
+};
 /// This many times, what another client changed is put back without a pause. More often, with less than [`QUIET`]
 /// in between, the other client reverts our writes.
 const MAX_RESTORED_AT_ONCE: u32 = 10;
-/// Longer than [`MAX_PAUSE`], so that a client that reverts our writes still counts as one when a pause has ended.
+/// Longer than the longest pause, so that a client that reverts our writes still counts as one when a pause has ended.
 const QUIET: TimeDelta = TimeDelta::minutes(2);
 
 /// The backoff of attempts at one thing.
@@ -32,14 +51,13 @@ impl Backoff {
     /// has ended.
     pub fn not_before(&self, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
         self.not_before
-            .filter(|at| *at > now && *at - now <= MAX_PAUSE)
+            .filter(|at| *at > now && (*at - now).to_std().is_ok_and(|left| left <= PAUSES.max))
     }
 
     /// Records a failed attempt. Returns when to try again.
     pub fn failed(&mut self, now: DateTime<Utc>) -> DateTime<Utc> {
-        let pause = FIRST_PAUSE * 2_i32.saturating_pow(self.failures.min(10));
+        let not_before = now + PAUSES.after(self.failures);
         self.failures += 1;
-        let not_before = now + pause.min(MAX_PAUSE);
         self.not_before = Some(not_before);
         not_before
     }
@@ -54,8 +72,7 @@ impl Backoff {
         self.restored = known.saturating_add(1);
         self.last = Some(now);
         if let Some(over) = self.restored.checked_sub(MAX_RESTORED_AT_ONCE) {
-            let pause = FIRST_PAUSE * 2_i32.saturating_pow(over.min(10));
-            self.not_before = Some(now + pause.min(MAX_PAUSE));
+            self.not_before = Some(now + PAUSES.after(over));
         }
     }
 
@@ -130,6 +147,13 @@ fn hash(status: &impl Serialize) -> u64 {
 mod tests {
     use super::*;
 
+    #[test]
+    fn pauses_double_up_to_the_maximum_and_never_overflow() {
+        let seconds = |earlier| PAUSES.after(earlier).as_secs();
+        assert_eq!([0, 1, 2, 5, 6, 7].map(seconds), [1, 2, 4, 32, 60, 60]);
+        assert_eq!(seconds(u32::MAX), 60);
+    }
+
     fn now() -> DateTime<Utc> {
         DateTime::from_timestamp(1_800_000_000, 0).unwrap_or_default()
     }
@@ -143,7 +167,7 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
         pace.succeeded(false, now());
         assert_eq!(pace.not_before, None);
-        assert_eq!(pace.failed(now()), now() + FIRST_PAUSE);
+        assert_eq!(pace.failed(now()), now() + PAUSES.first);
     }
 
     #[test]
@@ -156,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reverts_our_writes_is_answered_ever_more_rarely() {
+    fn reverting_client_is_answered_with_growing_pauses() {
         // From one that answers at once to one that looks each quarter of a minute, as an autoscaler does.
         for answer in [1, 500, 5_000, 13_000, 15_000, 59_000, 100_000] {
             let mut pace = Backoff::default();
@@ -200,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_of_two_operators_alternate_ever_more_rarely() {
+    fn operators_that_overwrite_each_others_status_back_off() {
         let mut writes = StatusWrites::default();
         let mut pauses = Vec::new();
         for version in (10..18).step_by(2) {

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Key;
+use super::backoff::Exponential;
 use super::error::retry_after;
 use super::outbox::Outbox;
 use super::stop::END_TIMEOUT;
@@ -37,8 +38,11 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_CALLS: usize = 8;
 /// Attempts at an Event that the API server rejects for a transient reason.
 const MAX_ATTEMPTS: u32 = 4;
-/// The pause after the first failure; each further one doubles it.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The pauses between them.
+const BACKOFF: Exponential = Exponential {
+    first: Duration::from_secs(1),
+    max: Duration::from_secs(4),
+};
 /// Size of the queue. Thousands of pods may start at one instant; their starts must not wait for their Events.
 const MAX_QUEUED: usize = 8192;
 /// How long Events are still published after the last reconciler has ended.
@@ -319,7 +323,7 @@ async fn attempt(
         _ => (true, None),
     };
     if is_transient && waiting.failures < MAX_ATTEMPTS {
-        let pause = FIRST_PAUSE * 2_u32.pow(waiting.failures - 1);
+        let pause = BACKOFF.after(waiting.failures - 1);
         let pause = pause.max(retry_after.unwrap_or_default());
         return Attempt::Retry(Box::new(waiting), pause);
     }

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::backoff::Exponential;
 use super::cache::Source;
 use super::event::{self, EventPublisher, Events};
 use super::health::{Health, WatchHealth};
@@ -25,12 +26,16 @@ use super::stop::END_TIMEOUT;
 use super::{Error, Key};
 use crate::clock::Clock;
 
-/// The backoff after the first failure of an object; each further failure doubles it.
-const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(1);
-/// The longest backoff of an object.
-const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
-/// The backoff after the first conflict: the watch is about to deliver the newer version.
-const FIRST_CONFLICT_PAUSE: TimeDelta = TimeDelta::milliseconds(200);
+/// The backoff of an object.
+const BACKOFF: Exponential = Exponential {
+    first: Duration::from_secs(1),
+    max: Duration::from_mins(1),
+};
+/// The backoff after a conflict: the watch is about to deliver the newer version.
+const CONFLICT_BACKOFF: Exponential = Exponential {
+    first: Duration::from_millis(200),
+    ..BACKOFF
+};
 /// This many conflicts in a row are ordinary.
 const MANY_CONFLICTS: u32 = 5;
 /// A lasting error is logged at most once in this time.
@@ -240,7 +245,7 @@ impl<R: Reconciler> Work<R> {
                 Err(_) => {
                     tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
                     self.metrics.failed("Panic");
-                    Requeue::NotBefore((self.clock)() + MAX_PAUSE)
+                    Requeue::NotBefore((self.clock)() + BACKOFF.max)
                 }
             };
             self.metrics.seconds.observe(took.as_secs_f64());
@@ -286,27 +291,24 @@ impl<R: Reconciler> Work<R> {
         drop(failures);
         // Counted from now, not from the start of the attempt: the attempt may have taken long, and the clock may have
         // been set since.
-        let after = |pause: TimeDelta, failures| {
-            let pause = (pause * 2_i32.saturating_pow(failures)).min(MAX_PAUSE);
-            let retry_after = error
-                .retry_after()
-                .and_then(|after| TimeDelta::from_std(after).ok());
-            (self.clock)() + pause.max(retry_after.unwrap_or_default())
+        let after = |backoff: Exponential, failures| {
+            let pause = backoff.after(failures);
+            (self.clock)() + pause.max(error.retry_after().unwrap_or_default())
         };
         if !error.is_conflict() {
             self.log(key, error);
-            return Requeue::NotBefore(after(FIRST_PAUSE, before));
+            return Requeue::NotBefore(after(BACKOFF, before));
         }
         match before.checked_sub(MANY_CONFLICTS) {
             // The watch delivers the newer version within milliseconds, and that event requeues the key.
             None => {
                 tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
-                Requeue::At(Some(after(FIRST_CONFLICT_PAUSE, before)))
+                Requeue::At(Some(after(CONFLICT_BACKOFF, before)))
             }
             // The object changes faster than it can be reconciled.
             Some(more) => {
                 self.log(key, error);
-                Requeue::NotBefore(after(FIRST_PAUSE, more))
+                Requeue::NotBefore(after(BACKOFF, more))
             }
         }
     }

@@ -19,6 +19,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
+use super::backoff::Exponential;
 use super::error::retry_after;
 use crate::client::{self, pages};
 
@@ -319,8 +320,10 @@ struct Pauses {
 }
 
 impl Pauses {
-    const FIRST: Duration = Duration::from_secs(1);
-    const MAX: Duration = Duration::from_secs(5);
+    const BACKOFF: Exponential = Exponential {
+        first: Duration::from_secs(1),
+        max: Duration::from_secs(5),
+    };
     const FORGOTTEN_AFTER: Duration = Duration::from_mins(1);
 
     /// The backoff is reset only after a minute without a failure: between two failed attempts, one may seem to work.
@@ -329,9 +332,9 @@ impl Pauses {
         if last.is_none_or(|last| last.elapsed() > Self::FORGOTTEN_AFTER) {
             self.failures = 0;
         }
-        let pause = Self::FIRST * 2_u32.saturating_pow(self.failures);
-        self.failures = (self.failures + 1).min(8);
-        pause.min(Self::MAX)
+        let pause = Self::BACKOFF.after(self.failures);
+        self.failures = self.failures.saturating_add(1);
+        pause
     }
 }
 
