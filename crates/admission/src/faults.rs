@@ -18,7 +18,7 @@ const MAX_DETAIL_LEN: usize = 512;
 const MAX_FIELD_LEN: usize = 512;
 
 /// How many faults are collected for one object, so that the answer is fast and short.
-pub const MAX_FAULTS: usize = 1_000;
+pub(crate) const MAX_FAULTS: usize = 1_000;
 
 /// How many of them an answer lists.
 const MAX_NAMED: usize = 100;
@@ -135,7 +135,7 @@ impl Fault {
 
     /// The identity of the fault regardless of the position of its item: the path without list indices.
     #[must_use]
-    pub fn of_any_item(&self) -> Self {
+    pub(crate) fn of_any_item(&self) -> Self {
         let mut field = String::with_capacity(self.field.len());
         let mut rest = self.field.as_str();
         while let Some((head, tail)) = rest.split_once('[') {
@@ -174,7 +174,7 @@ impl Fault {
     }
 
     /// The path of the field for a message: truncated and escaped, as values are.
-    pub fn shown_field(&self) -> String {
+    pub(crate) fn shown_field(&self) -> String {
         line(&self.field, MAX_FIELD_LEN)
     }
 }

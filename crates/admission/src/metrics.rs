@@ -87,7 +87,7 @@ impl Metrics {
     }
 
     /// The metrics of the webhook at that path, which reviews objects of that kind.
-    pub fn of(&self, path: &str, kind: &str) -> WebhookMetrics {
+    pub(crate) fn of(&self, path: &str, kind: &str) -> WebhookMetrics {
         let by = Webhook {
             webhook: path.to_owned(),
         };
@@ -113,7 +113,7 @@ const OK: u16 = 200;
 
 /// The metrics of one webhook, looked up once.
 #[derive(Clone, Debug)]
-pub struct WebhookMetrics {
+pub(crate) struct WebhookMetrics {
     path: String,
     kind: String,
     latency: Histogram,
@@ -126,7 +126,7 @@ pub struct WebhookMetrics {
 
 impl WebhookMetrics {
     /// Counts a request that arrives. If the guard is dropped before the answer, the request counts as our failure.
-    pub fn begin(&self) -> InFlight<'_> {
+    pub(crate) fn begin(&self) -> InFlight<'_> {
         self.in_flight.inc();
         InFlight {
             webhook: self,
@@ -136,7 +136,7 @@ impl WebhookMetrics {
     }
 
     /// Counts the faults for which an object was rejected.
-    pub fn refused(&self, faults: &[Fault]) {
+    pub(crate) fn refused(&self, faults: &[Fault]) {
         for fault in faults {
             let kind = self.kind.clone();
             let field = self.known(bounded(&fault.shown_field()));
@@ -186,20 +186,19 @@ fn bounded(field: &str) -> String {
 
 /// A request in flight. It is counted even if it ends by a panic.
 #[derive(Debug)]
-pub struct InFlight<'a> {
+pub(crate) struct InFlight<'a> {
     webhook: &'a WebhookMetrics,
     start: Instant,
     code: u16,
 }
 
 impl InFlight<'_> {
-    /// When it arrived.
-    pub fn start(&self) -> Instant {
+    pub(crate) fn start(&self) -> Instant {
         self.start
     }
 
     /// It was answered with this HTTP status.
-    pub fn answered(mut self, code: u16) {
+    pub(crate) fn answered(mut self, code: u16) {
         self.code = code;
     }
 }

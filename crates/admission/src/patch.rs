@@ -99,7 +99,7 @@ fn members(text: &str) -> serde_json::Result<Option<BTreeMap<String, &RawValue>>
 ///
 /// # Errors
 /// When `text` is not JSON.
-pub fn sketch(name: &str, text: &str, changes: &[Change]) -> serde_json::Result<Value> {
+pub(crate) fn sketch(name: &str, text: &str, changes: &[Change]) -> serde_json::Result<Value> {
     let paths: Vec<&[String]> = changes.iter().map(Change::path).collect();
     draw(text, &below(name, &paths))
 }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_parents_are_made_once() {
+    fn patch_creates_a_missing_parent_once() {
         let object = json!({"metadata": {"name": "x"}});
         let changes = [
             set(&["metadata", "annotations", "a/b~c"], "1".into()),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn removing_an_absent_field_is_no_operation() {
+    fn removing_an_absent_field_yields_no_operation() {
         let object = json!({"metadata": {"annotations": {"a": "1"}}});
         let remove =
             |name: &str| Change::Remove(vec!["metadata".into(), "annotations".into(), name.into()]);
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn additions_are_only_what_was_missing() {
+    fn only_missing_fields_are_added() {
         let before = r#"{"image":"a","nested":{"x":1}}"#;
         let after = r#"{"image":"a","nested":{"x":1,"y":2},"shell":["sh"]}"#;
         let changes = additions(&["spec"], before, after).unwrap();

@@ -449,7 +449,7 @@ impl Response {
 
     /// Adds warnings, escaped and truncated to the length that the API server passes on.
     #[must_use]
-    pub fn with_warnings(mut self, warnings: &[String]) -> Self {
+    pub(crate) fn with_warnings(mut self, warnings: &[String]) -> Self {
         let short = |w: &String| line(w, MAX_WARNING_LEN);
         self.warnings = warnings.iter().map(short).collect();
         self
@@ -457,7 +457,7 @@ impl Response {
 
     /// Adds a patch, unless it is empty.
     #[must_use]
-    pub fn with_patch(mut self, operations: Vec<Operation>) -> Self {
+    pub(crate) fn with_patch(mut self, operations: Vec<Operation>) -> Self {
         if !operations.is_empty() {
             self.patch_type = Some("JSONPatch");
             self.patch = operations;
@@ -466,7 +466,7 @@ impl Response {
     }
 
     /// The review that carries this answer.
-    pub fn into_review(self) -> impl Serialize {
+    pub(crate) fn into_review(self) -> impl Serialize {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct Answer {

@@ -44,7 +44,7 @@ fn error(text: &str) -> String {
 }
 
 #[test]
-fn what_is_read_is_what_kubectl_sends() {
+fn documents_decode_to_the_json_that_kubectl_sends() {
     // Refused here, since it can only be a mistake: kubectl takes the last one, or what stands first.
     let mistakes = [
         "a: 1\na: 2",

@@ -139,7 +139,7 @@ impl Node {
     }
 
     /// The line of a field, such as `spec.containers[0].image`, or of its nearest existing parent.
-    pub fn line_of(&self, path: &str) -> usize {
+    pub(crate) fn line_of(&self, path: &str) -> usize {
         self.find(path).unwrap_or(self.line)
     }
 

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 /// How far `not_before` is in the past, so that a peer whose clock is behind ours accepts a new certificate. A machine
 /// that takes its local time for UTC is up to 14 hours ahead, and all replicas use the CA that it makes.
-pub const BACKDATE: TimeDelta = TimeDelta::days(1);
+pub(crate) const BACKDATE: TimeDelta = TimeDelta::days(1);
 
 /// Errors of certificates and keys.
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +65,11 @@ pub enum Error {
 
 /// The SHA-256 of a certificate: its identity in the Secret, in bundles and for leaves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Fingerprint([u8; 32]);
+pub(crate) struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
     /// The fingerprint of a certificate.
-    pub fn new(certificate: &CertificateDer<'_>) -> Self {
+    pub(crate) fn new(certificate: &CertificateDer<'_>) -> Self {
         Self(Sha256::digest(certificate).into())
     }
 }
@@ -102,7 +102,7 @@ impl Anchor {
     ///
     /// # Errors
     /// [`Error::NotACertificate`].
-    pub fn from_der(certificate: CertificateDer<'static>) -> Result<Self, Error> {
+    pub(crate) fn from_der(certificate: CertificateDer<'static>) -> Result<Self, Error> {
         let (not_before, not_after) = validity_of(&certificate)?;
         let fingerprint = Fingerprint::new(&certificate);
         Ok(Self {
@@ -114,7 +114,7 @@ impl Anchor {
     }
 
     /// Every readable certificate in `pem`, in order, without duplicates. Other text is skipped.
-    pub fn read_all(pem: &[u8]) -> Vec<Self> {
+    pub(crate) fn read_all(pem: &[u8]) -> Vec<Self> {
         let mut anchors: Vec<Self> = Vec::new();
         for anchor in CertificateDer::pem_slice_iter(pem)
             .filter_map(Result::ok)
@@ -130,13 +130,12 @@ impl Anchor {
         anchors
     }
 
-    /// Its identity.
-    pub fn fingerprint(&self) -> Fingerprint {
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
 
     /// The first instant at which it is valid.
-    pub fn not_before(&self) -> DateTime<Utc> {
+    pub(crate) fn not_before(&self) -> DateTime<Utc> {
         self.not_before
     }
 
@@ -155,13 +154,12 @@ impl Anchor {
             .is_some_and(|(issuer, leaf)| leaf.issuer() == issuer.subject())
     }
 
-    /// The certificate.
-    pub fn certificate(&self) -> &CertificateDer<'static> {
+    pub(crate) fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
     /// The certificate as PEM text.
-    pub fn pem(&self) -> String {
+    pub(crate) fn pem(&self) -> String {
         pem("CERTIFICATE", &self.certificate)
     }
 }
@@ -197,7 +195,7 @@ impl Authority {
     ///
     /// # Errors
     /// Only when the crypto library fails or a time cannot be expressed.
-    pub fn generate_between(
+    pub(crate) fn generate_between(
         not_before: DateTime<Utc>,
         not_after: DateTime<Utc>,
     ) -> Result<Self, Error> {
@@ -248,13 +246,13 @@ impl Authority {
         Ok(Self { anchor, key })
     }
 
-    /// The public half.
+    /// Its certificate.
     pub fn anchor(&self) -> &Anchor {
         &self.anchor
     }
 
     /// Whether it has the name of our CAs. A foreign CA has that name only on purpose.
-    pub fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         let own = format!("CN={}", subject(&self.key));
         parse(&self.anchor.certificate).is_ok_and(|x509| x509.subject().to_string() == own)
     }
@@ -290,7 +288,7 @@ impl Authority {
     /// # Errors
     /// When the CA has expired at `now`, the leaf would end before it begins, a host is malformed, or the crypto
     /// library fails.
-    pub fn issue_between(
+    pub(crate) fn issue_between(
         &self,
         hosts: &[String],
         now: DateTime<Utc>,
@@ -336,15 +334,15 @@ pub struct Leaf {
     /// The certificate to present. The CA is not part of it: the verifier has it.
     pub chain: Vec<CertificateDer<'static>>,
     /// Its private key. Secret.
-    pub key: PrivateKeyDer<'static>,
+    pub(crate) key: PrivateKeyDer<'static>,
     /// The CA that signed it.
-    pub issuer: Fingerprint,
+    pub(crate) issuer: Fingerprint,
     /// When it was signed; `not_before` is earlier, by [`BACKDATE`].
-    pub issued_at: DateTime<Utc>,
+    pub(crate) issued_at: DateTime<Utc>,
     /// The first instant at which it is valid.
-    pub not_before: DateTime<Utc>,
+    pub(crate) not_before: DateTime<Utc>,
     /// The last instant at which it is valid.
-    pub not_after: DateTime<Utc>,
+    pub(crate) not_after: DateTime<Utc>,
 }
 
 impl fmt::Debug for Leaf {
@@ -360,27 +358,27 @@ impl fmt::Debug for Leaf {
 
 /// The facts about a leaf for decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeafFacts {
+pub(crate) struct LeafFacts {
     /// The CA that signed it.
-    pub issuer: Fingerprint,
+    pub(crate) issuer: Fingerprint,
     /// When it was signed.
-    pub issued_at: DateTime<Utc>,
+    pub(crate) issued_at: DateTime<Utc>,
     /// The first instant at which it is valid.
-    pub not_before: DateTime<Utc>,
+    pub(crate) not_before: DateTime<Utc>,
     /// The last instant at which it is valid.
-    pub not_after: DateTime<Utc>,
+    pub(crate) not_after: DateTime<Utc>,
 }
 
 impl LeafFacts {
     /// Why it is not valid at this time, if it is not.
-    pub fn fault(&self, now: DateTime<Utc>) -> Option<String> {
+    pub(crate) fn fault(&self, now: DateTime<Utc>) -> Option<String> {
         time_fault((self.not_before, self.not_after), now)
     }
 }
 
 impl Leaf {
     /// Its facts for decisions.
-    pub fn facts(&self) -> LeafFacts {
+    pub(crate) fn facts(&self) -> LeafFacts {
         LeafFacts {
             issuer: self.issuer,
             issued_at: self.issued_at,
@@ -416,7 +414,7 @@ impl Leaf {
 ///
 /// # Errors
 /// [`Error::NotACertificate`] when it cannot be read.
-pub fn validity_of(
+pub(crate) fn validity_of(
     certificate: &CertificateDer<'_>,
 ) -> Result<(DateTime<Utc>, DateTime<Utc>), Error> {
     let x509 = parse(certificate)?;
@@ -431,7 +429,7 @@ pub fn validity_of(
 }
 
 /// Why a certificate with that validity is not valid now, if it is not.
-pub fn time_fault(
+pub(crate) fn time_fault(
     (not_before, not_after): (DateTime<Utc>, DateTime<Utc>),
     now: DateTime<Utc>,
 ) -> Option<String> {
@@ -535,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_good_for_each_of_its_hosts_and_for_no_other() {
+    fn leaf_is_valid_for_exactly_its_hosts() {
         let authority = authority();
         let leaf = issue(&authority, &["a.ns.svc", "127.0.0.1", "::1"]).unwrap();
         for host in ["a.ns.svc", "127.0.0.1", "::1"] {
@@ -649,7 +647,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_sign_is_refused() {
+    fn pairs_that_cannot_sign_are_rejected() {
         let (authority, other) = (authority(), authority());
         let leaf = issue(&authority, &["a"]).unwrap();
         let (certificate, key) = (authority.certificate_pem(), authority.key_pem());

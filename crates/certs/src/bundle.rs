@@ -61,7 +61,7 @@ pub enum BundleTarget {
 }
 
 /// Writes the bundle to one target.
-pub struct Writer {
+pub(crate) struct Writer {
     configurations: Vec<Configuration>,
     applied: bool,
     /// Another program writes it.
@@ -79,13 +79,13 @@ struct Configuration {
 
 /// The configurations as they were read.
 #[derive(Clone, Debug, Default)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// The CAs that they trust.
-    pub published: Published,
+    pub(crate) published: Published,
     /// Missing configurations and entries, for users to read.
-    pub missing: Vec<String>,
+    pub(crate) missing: Vec<String>,
     /// Their differences beyond the bundle.
-    pub drift: Vec<Drift>,
+    pub(crate) drift: Vec<Drift>,
     live: Vec<Option<DynamicObject>>,
 }
 
@@ -98,7 +98,7 @@ struct Trust {
 
 impl Writer {
     /// A writer for `target`; `None` if there is nothing to write.
-    pub fn new(client: &Client, target: &BundleTarget) -> Option<Self> {
+    pub(crate) fn new(client: &Client, target: &BundleTarget) -> Option<Self> {
         let configurations = match target {
             BundleTarget::None => return None,
             BundleTarget::Patch {
@@ -136,17 +136,17 @@ impl Writer {
 
     /// Whether this process has not applied its own configurations yet: their content (rules, URL) may have changed
     /// with the program, even if the bundle did not.
-    pub fn must_apply(&self) -> bool {
+    pub(crate) fn must_apply(&self) -> bool {
         !self.applied && self.creates()
     }
 
     /// Whether another program writes the bundle.
-    pub fn is_foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         self.foreign
     }
 
     /// Whether it creates configurations that are missing.
-    pub fn creates(&self) -> bool {
+    pub(crate) fn creates(&self) -> bool {
         self.configurations.iter().any(|c| c.own.is_some())
     }
 
@@ -154,7 +154,7 @@ impl Writer {
     ///
     /// # Errors
     /// When the API server cannot be reached. A missing configuration is a part of the result.
-    pub async fn read(&self) -> Result<Snapshot, Error> {
+    pub(crate) async fn read(&self) -> Result<Snapshot, Error> {
         let mut snapshot = Snapshot::default();
         let mut trusts = Vec::new();
         let read = self.configurations.iter().map(|configuration| {
@@ -181,7 +181,11 @@ impl Writer {
     /// # Errors
     /// [`Error::Conflict`]: a configuration has changed since it was read. Any other rejection by the API server. A
     /// missing configuration is not an error here: the snapshot reports it.
-    pub async fn publish(&mut self, read: &Snapshot, bundle: &[Anchor]) -> Result<bool, Error> {
+    pub(crate) async fn publish(
+        &mut self,
+        read: &Snapshot,
+        bundle: &[Anchor],
+    ) -> Result<bool, Error> {
         let mut wrote = false;
         let all = self.must_apply();
         let wanted = fingerprints(bundle);
@@ -215,7 +219,7 @@ impl Writer {
     }
 
     /// Ticks whenever one of the configurations may have changed. Watch errors are not ticks: the caller polls anyway.
-    pub fn changes(&self) -> BoxStream<'static, ()> {
+    pub(crate) fn changes(&self) -> BoxStream<'static, ()> {
         stream::select_all(self.configurations.iter().map(Configuration::changes)).boxed()
     }
 }
@@ -316,7 +320,7 @@ impl Configuration {
 impl Snapshot {
     /// The entries with a bundle by which the API server does not trust a certificate. `trusts` says whether a bundle
     /// does.
-    pub fn distrusting(&self, trusts: impl Fn(&[Anchor]) -> bool) -> Vec<&str> {
+    pub(crate) fn distrusting(&self, trusts: impl Fn(&[Anchor]) -> bool) -> Vec<&str> {
         let mut names = Vec::new();
         for live in self.live.iter().flatten() {
             let mut annotations = live.annotations().keys();

@@ -8,55 +8,55 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 /// Clocks that differ by no more than this count as equal. Tokens and leases need no better agreement, and every
 /// certificate is backdated by a day.
-pub const TOLERANCE: TimeDelta = TimeDelta::hours(1);
+pub(crate) const TOLERANCE: TimeDelta = TimeDelta::hours(1);
 
 /// Both clocks at one instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Clocks {
+pub(crate) struct Clocks {
     local: DateTime<Utc>,
     server: Option<DateTime<Utc>>,
 }
 
 impl Clocks {
     /// `server` is the API server's time, if its answers show it.
-    pub fn new(local: DateTime<Utc>, server: Option<DateTime<Utc>>) -> Self {
+    pub(crate) fn new(local: DateTime<Utc>, server: Option<DateTime<Utc>>) -> Self {
         Self { local, server }
     }
 
     /// The time of this machine.
-    pub fn local(self) -> DateTime<Utc> {
+    pub(crate) fn local(self) -> DateTime<Utc> {
         self.local
     }
 
     /// Whether the API server's time is known, and this machine's is the same.
-    pub fn confirmed(self) -> bool {
+    pub(crate) fn confirmed(self) -> bool {
         self.server.is_some() && self.agree()
     }
 
     /// Whether this machine's clock is not known to be wrong.
-    pub fn agree(self) -> bool {
+    pub(crate) fn agree(self) -> bool {
         self.difference().is_none()
     }
 
     /// By how much this machine's clock is ahead (or behind, negative), if that is too much.
-    pub fn difference(self) -> Option<TimeDelta> {
+    pub(crate) fn difference(self) -> Option<TimeDelta> {
         let ahead = self.local - self.server?;
         (ahead.abs() > TOLERANCE).then_some(ahead)
     }
 
     /// The earlier of the two times: whatever has expired by then has expired by both clocks.
-    pub fn earliest(self) -> DateTime<Utc> {
+    pub(crate) fn earliest(self) -> DateTime<Utc> {
         self.local - self.difference().unwrap_or_default().max(TimeDelta::zero())
     }
 
     /// The later of the two times: whatever begins by then has begun by one of the clocks.
-    pub fn latest(self) -> DateTime<Utc> {
+    pub(crate) fn latest(self) -> DateTime<Utc> {
         self.local - self.difference().unwrap_or_default().min(TimeDelta::zero())
     }
 
     /// If the clocks differ: by how much, and what to do, in one line for users. Rounded, so that the line does not
     /// change while the problem lasts.
-    pub fn warning(self) -> Option<String> {
+    pub(crate) fn warning(self) -> Option<String> {
         let difference = self.difference()?;
         let (length, side) = (
             difference.abs(),

@@ -40,7 +40,7 @@ pub struct Drift {
 }
 
 /// Compares the entries of a configuration with the expected ones.
-pub fn compare(expected: &[Value], live: &[Value]) -> Vec<Drift> {
+pub(crate) fn compare(expected: &[Value], live: &[Value]) -> Vec<Drift> {
     let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
     let same =
         |all: &[Value], entry: &Value| all.iter().find(|e| e["name"] == entry["name"]).cloned();
@@ -111,7 +111,7 @@ pub fn count(drifts: &[Drift]) -> BTreeMap<&'static str, usize> {
 }
 
 /// The differences in one line for users.
-pub fn note(drifts: &[Drift]) -> Option<String> {
+pub(crate) fn note(drifts: &[Drift]) -> Option<String> {
     if drifts.is_empty() {
         return None;
     }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_adds_is_no_drift() {
+    fn fields_defaulted_by_the_api_server_are_not_drift() {
         assert_eq!(drift_of(|_| ()), []);
         assert_eq!(note(&[]), None);
         assert!(count(&[]).values().all(|count| *count == 0));

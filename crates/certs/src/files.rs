@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_pair_of_the_future_is_unready_until_its_time() {
+    async fn not_yet_valid_pair_makes_unready_until_it_is_valid() {
         let folder = TempDir::new().unwrap();
         let (mut files, _) = files(&folder, &BundleTarget::None);
         let hosts = ["localhost".to_owned()];
@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bundle_of_others_is_waited_for_until_it_trusts_the_certificate() {
+    async fn readiness_waits_until_a_foreign_bundle_trusts_the_certificate() {
         let (folder, elsewhere) = (TempDir::new().unwrap(), TempDir::new().unwrap());
         let made = make(folder.path());
         let other = make(elsewhere.path());
@@ -645,7 +645,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_bundle_that_cannot_be_read_is_noted_and_no_reason_to_be_unready() {
+    async fn unreadable_bundle_is_noted_and_does_not_make_unready() {
         let folder = TempDir::new().unwrap();
         make(folder.path());
         let (files, cluster) = files(&folder, &foreign());

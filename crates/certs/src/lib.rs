@@ -9,13 +9,13 @@
 //! layer over the API server.
 
 pub mod authority;
-pub mod bundle;
+mod bundle;
 mod cert_manager;
-pub mod clocks;
+mod clocks;
 pub mod drift;
 mod error;
 pub mod files;
-pub mod rotation;
+mod rotation;
 pub mod secret;
 mod self_signed;
 mod served;

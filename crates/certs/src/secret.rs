@@ -45,16 +45,15 @@ mod key {
 
 /// The Secret as it was read, and its content.
 #[derive(Clone, Debug)]
-pub struct Found {
-    /// Its content.
-    pub held: Held,
+pub(crate) struct Found {
+    pub(crate) held: Held,
     /// The object, for the next write's precondition.
     secret: Option<Secret>,
 }
 
 /// The one Secret.
 #[derive(Clone)]
-pub struct Store {
+pub(crate) struct Store {
     secrets: Api<Secret>,
     namespaces: Api<Namespace>,
     namespace: String,
@@ -63,7 +62,7 @@ pub struct Store {
 
 impl Store {
     /// The Secret in `namespace`. If `create_namespace` is set, a missing namespace is created.
-    pub fn new(client: Client, namespace: &str, create_namespace: bool) -> Self {
+    pub(crate) fn new(client: Client, namespace: &str, create_namespace: bool) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
             namespaces: Api::all(client),
@@ -73,7 +72,7 @@ impl Store {
     }
 
     /// A reference to the Secret for Events, whether or not it exists.
-    pub fn reference(&self, found: Option<&Found>) -> ObjectReference {
+    pub(crate) fn reference(&self, found: Option<&Found>) -> ObjectReference {
         let secret = found.and_then(|found| found.secret.as_ref());
         secret.map_or_else(
             || ObjectReference {
@@ -88,7 +87,7 @@ impl Store {
     }
 
     /// Ticks whenever the Secret may have changed.
-    pub fn changes(&self) -> BoxStream<'static, ()> {
+    pub(crate) fn changes(&self) -> BoxStream<'static, ()> {
         watching::changes(self.secrets.clone(), NAME)
     }
 
@@ -96,7 +95,7 @@ impl Store {
     ///
     /// # Errors
     /// When the API server cannot be reached. A missing or invalid Secret is a result, not an error.
-    pub async fn read(&self) -> Result<Found, Error> {
+    pub(crate) async fn read(&self) -> Result<Found, Error> {
         let secret = self.call("get").run(self.secrets.get_opt(NAME)).await?;
         let held = secret.as_ref().map_or(Held::Missing, |secret| {
             from_data(secret.data.as_ref().unwrap_or(&BTreeMap::new()))
@@ -108,7 +107,11 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::AlreadyExists`] and [`Error::Conflict`]: another client was faster.
-    pub async fn write(&self, found: &Found, authorities: &Authorities) -> Result<(), Error> {
+    pub(crate) async fn write(
+        &self,
+        found: &Found,
+        authorities: &Authorities,
+    ) -> Result<(), Error> {
         let params = PostParams {
             field_manager: Some(MANAGER.to_owned()),
             ..PostParams::default()
@@ -370,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn a_next_ca_that_cannot_be_read_is_as_good_as_none() {
+    fn unreadable_next_ca_counts_as_absent() {
         let mut data = to_data(&everything());
         data.insert(key::NEXT_KEY.to_owned(), ByteString(b"nothing".to_vec()));
         assert!(read(&data).next.is_none());
     }
 
     #[test]
-    fn a_drop_time_that_cannot_be_read_is_late_but_before_the_next_change() {
+    fn unreadable_drop_time_becomes_a_late_one_before_the_next_change() {
         let mut data = to_data(&everything());
         data.insert(key::PREVIOUS_DROP.to_owned(), ByteString(b"soon".to_vec()));
         let drop_at = read(&data).previous.unwrap().drop_at;

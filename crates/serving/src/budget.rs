@@ -318,7 +318,7 @@ mod tests {
 
     /// Whatever happens: never more than there is, never more than a quarter for a source, the largest pays.
     #[test]
-    fn random_bodies_hold_no_more_than_there_is() {
+    fn random_bodies_never_exceed_the_budget() {
         let mut random = fastrand::Rng::with_seed(seed("this"));
         let mut steps = 0;
         while steps < lengths::body_steps() {

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equals_the_last_to_grow_pays() {
+    fn among_equal_sources_the_last_to_grow_pays() {
         let mut holdings = Holdings::default();
         for peer in ["10.0.0.3", "10.0.0.1", "10.0.0.2"] {
             holdings.add(source(peer), 1);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_of_a_source_that_holds_nothing() {
+    fn source_without_holdings_leaves_no_state() {
         let mut holdings = Holdings::default();
         holdings.add(source("2001:db8::1"), 3);
         holdings.add(source("2001:db8::2"), 1);

@@ -234,7 +234,7 @@ async fn a_quiet_manager_writes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_missing_is_reported_and_not_created() {
+async fn missing_configurations_are_reported_and_not_created() {
     let cluster = Cluster::new();
     cluster.put(configuration(MUTATING, &["a.x"]));
     let mut manager = Running::start(&cluster, settings(patch()));
@@ -288,7 +288,7 @@ async fn api_server_errors_are_logged_once_and_retried() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_is_named() {
+async fn missing_permission_is_named() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
     cluster.server.direct().namespace(NAMESPACE);
@@ -302,7 +302,7 @@ async fn a_missing_right_is_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_the_bundle_cannot_be_read_a_leaf_is_signed_all_the_same() {
+async fn leaf_is_signed_even_if_the_bundle_cannot_be_read() {
     let cluster = Cluster::new();
     put_configurations(&cluster);
     let mut one = Running::start(&cluster, settings(patch()));

@@ -102,36 +102,35 @@ impl Periods {
 
 /// The content of a valid Secret.
 #[derive(Clone, Debug)]
-pub struct Authorities {
+pub(crate) struct Authorities {
     /// The CA that signs leaves.
-    pub current: Arc<Authority>,
+    pub(crate) current: Arc<Authority>,
     /// The CA that will sign them, during a rotation.
-    pub next: Option<Next>,
+    pub(crate) next: Option<Next>,
     /// CAs that no longer sign but whose leaves may still be in use.
-    pub previous: Option<Previous>,
+    pub(crate) previous: Option<Previous>,
 }
 
 /// The CA that will sign leaves once it is known everywhere.
 #[derive(Clone, Debug)]
-pub struct Next {
-    /// The CA.
-    pub authority: Arc<Authority>,
+pub(crate) struct Next {
+    pub(crate) authority: Arc<Authority>,
     /// Since when it has been in every bundle, if it is.
-    pub published_at: Option<DateTime<Utc>>,
+    pub(crate) published_at: Option<DateTime<Utc>>,
 }
 
 /// CAs that no longer sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Previous {
+pub(crate) struct Previous {
     /// Their certificates; the keys are deleted.
-    pub anchors: Vec<Anchor>,
+    pub(crate) anchors: Vec<Anchor>,
     /// When no leaf of theirs can be valid any more.
-    pub drop_at: DateTime<Utc>,
+    pub(crate) drop_at: DateTime<Utc>,
 }
 
 impl Authorities {
     /// Every CA that verifiers must trust while the Secret has this content.
-    pub fn bundle(&self) -> Vec<Anchor> {
+    pub(crate) fn bundle(&self) -> Vec<Anchor> {
         let previous = self.previous.iter().flat_map(|previous| &previous.anchors);
         let next = self.next.iter().map(|next| next.authority.anchor());
         let all = previous.chain([self.current.anchor()]).chain(next);
@@ -141,7 +140,7 @@ impl Authorities {
 
 /// The Secret as it was read.
 #[derive(Clone, Debug)]
-pub enum Held {
+pub(crate) enum Held {
     /// There is no Secret.
     Missing,
     /// The Secret contains no usable CA.
@@ -157,13 +156,13 @@ pub enum Held {
 
 /// The CAs that the webhook configurations trust.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Published {
+pub(crate) struct Published {
     /// The CAs that every entry trusts.
-    pub everywhere: BTreeSet<Fingerprint>,
+    pub(crate) everywhere: BTreeSet<Fingerprint>,
     /// The CAs that at least one entry trusts.
-    pub anywhere: Vec<Anchor>,
+    pub(crate) anywhere: Vec<Anchor>,
     /// Some entry's bundle contains text that is not a CA certificate.
-    pub stray: bool,
+    pub(crate) stray: bool,
 }
 
 impl Published {
@@ -176,18 +175,17 @@ impl Published {
 
 /// The observed state on which a decision depends.
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
-    /// The Secret.
-    pub held: &'a Held,
+pub(crate) struct Observed<'a> {
+    pub(crate) held: &'a Held,
     /// The bundle in the webhook configurations; `None` if another program manages it.
-    pub published: Option<&'a Published>,
+    pub(crate) published: Option<&'a Published>,
     /// For how long this process has seen each CA in every bundle without a gap, by the monotonic clock.
-    pub trusted: &'a BTreeMap<Fingerprint, TimeDelta>,
+    pub(crate) trusted: &'a BTreeMap<Fingerprint, TimeDelta>,
     /// The leaf that this process serves.
-    pub leaf: Option<LeafFacts>,
+    pub(crate) leaf: Option<LeafFacts>,
     /// The clocks when all of this had been read. If the machine slept during the reads, a CA may have been created
     /// long after the first one: such a CA is not one of the future.
-    pub read_at: Clocks,
+    pub(crate) read_at: Clocks,
 }
 
 impl Observed<'_> {
@@ -205,7 +203,7 @@ impl Observed<'_> {
 
 /// A change of the Secret. Its write fails if another client has changed the Secret meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+pub(crate) enum Change {
     /// A new CA signs from now on. CAs that are trusted already stay so for a leaf's lifetime.
     Begin {
         /// The CAs that may have signed leaves in use.
@@ -232,19 +230,17 @@ pub enum Change {
 
 /// What to do now. The three parts are independent: if one fails, the others are still done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Write the Secret.
-    pub change: Option<Change>,
+pub(crate) struct Step {
+    pub(crate) change: Option<Change>,
     /// Sign a new leaf with the current CA.
-    pub sign: bool,
-    /// Publish this bundle.
-    pub publish: Option<Vec<Anchor>>,
+    pub(crate) sign: bool,
+    pub(crate) publish: Option<Vec<Anchor>>,
     /// When to decide again at the latest.
-    pub next_decision: DateTime<Utc>,
+    pub(crate) next_decision: DateTime<Utc>,
 }
 
 /// Decides what to do.
-pub fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step {
+pub(crate) fn decide(observed: Observed<'_>, clocks: Clocks, periods: &Periods) -> Step {
     let now = clocks.local();
     let Held::Authorities(authorities) = observed.held else {
         let change = begin(observed, clocks, periods);
@@ -407,7 +403,7 @@ fn served_but_forgotten(
 }
 
 /// The validity of a leaf that is signed now: valid by both clocks, and never outside its CA's validity.
-pub fn leaf_validity(
+pub(crate) fn leaf_validity(
     authority: &Authority,
     clocks: Clocks,
     periods: &Periods,
@@ -485,7 +481,7 @@ fn next_look(
 }
 
 /// The longest time between two observations.
-pub fn longest_wait(periods: &Periods) -> TimeDelta {
+pub(crate) fn longest_wait(periods: &Periods) -> TimeDelta {
     periods.propagation.max(MIN_WAIT)
 }
 
@@ -559,7 +555,7 @@ impl Change {
     ///
     /// # Errors
     /// When no CA can be created.
-    pub fn apply(
+    pub(crate) fn apply(
         self,
         held: &Held,
         clocks: Clocks,

@@ -605,7 +605,7 @@ fn an_api_server_with_a_wrong_clock_harms_no_replica() {
 }
 
 #[test]
-fn whatever_wrong_clocks_did_is_over_soon_after_they_are_right() {
+fn effects_of_wrong_clocks_end_soon_after_the_clocks_are_right() {
     parallel_cases(lengths::certificate_clocks(), |seed| {
         set_clocks(seed, Wrong::Any);
     });

@@ -142,7 +142,7 @@ fn with_previous(
 }
 
 #[test]
-fn without_a_secret_a_ca_is_begun_and_nothing_else_is_done() {
+fn missing_secret_leads_to_a_new_ca_and_nothing_else() {
     for published in [None, Some(Published::default())] {
         let world = World {
             held: Held::Missing,
@@ -773,7 +773,7 @@ fn a_drop_time_later_than_any_leaf_is_brought_forward() {
 }
 
 #[test]
-fn a_ca_that_is_good_for_longer_than_ours_is_changed_as_soon_as_ours_would_be() {
+fn long_lived_foreign_ca_is_rotated_as_early_as_our_own() {
     let foreign = Arc::new(Authority::generate(on(0), TimeDelta::days(36_500)).unwrap());
     let world = World::of(alone(&foreign));
     let due = on(0) + PERIODS.ca_validity * 2 / 3;
@@ -782,7 +782,7 @@ fn a_ca_that_is_good_for_longer_than_ours_is_changed_as_soon_as_ours_would_be() 
 }
 
 #[test]
-fn a_ca_that_was_made_while_this_machine_slept_is_no_ca_of_the_future() {
+fn ca_created_while_this_machine_slept_is_not_in_the_future() {
     let current = made_on(10);
     let held = Held::Authorities(alone(&current));
     let published = published(&[&current]);

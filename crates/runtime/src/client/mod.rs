@@ -2,7 +2,7 @@
 //! answers show.
 
 pub mod call;
-pub mod pages;
+pub(crate) mod pages;
 pub mod retry_after;
 
 use std::path::PathBuf;

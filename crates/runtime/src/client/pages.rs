@@ -14,15 +14,15 @@ use tower::{Layer, Service};
 
 /// The size limit of a page in bytes. Whole pages of 500 ordinary objects, of 1 to 8 kB, fit in. The client holds two
 /// copies while it reads a page.
-pub const MAX_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// A page of at most this many objects has no size limit: etcd stores no object above 1.5 MiB. With even smaller pages,
 /// a list of a hundred thousand objects with a few large ones would take longer than the API server keeps it.
-pub const SMALLEST: u32 = 8;
+pub(crate) const SMALLEST: u32 = 8;
 
 /// Aborts the pages of lists that are too large, except the smallest pages.
 #[derive(Clone, Copy, Debug)]
-pub struct PageLimit;
+pub(crate) struct PageLimit;
 
 impl<S> Layer<S> for PageLimit {
     type Service = LimitedPages<S>;
@@ -34,7 +34,7 @@ impl<S> Layer<S> for PageLimit {
 
 /// A service whose pages are limited.
 #[derive(Clone, Debug)]
-pub struct LimitedPages<S> {
+pub(crate) struct LimitedPages<S> {
     inner: S,
 }
 
@@ -71,7 +71,7 @@ fn is_page(query: &str) -> bool {
 }
 
 /// Whether a list failed because its page was too large.
-pub fn is_too_large(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn is_too_large(error: &(dyn Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(cause) = next {
         if cause.is::<LengthLimitError>() {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_page_that_is_too_large_is_given_up_and_the_smallest_never() {
+    async fn oversized_pages_are_aborted_except_the_smallest() {
         let (small, large) = (objects(1_000), objects(MAX_BYTES));
         let page = ListParams::default().limit(500);
         assert_eq!(small.list(&page).await.unwrap().items.len(), 1);

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_the_same_again_changes_nothing() {
+    fn setting_an_equal_condition_changes_nothing() {
         let mut list = Vec::new();
         set(&mut list, "Ready", true, "A", "a", Some(1), at(1));
         let before = list.clone();

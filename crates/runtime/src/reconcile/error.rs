@@ -99,7 +99,7 @@ impl Error {
     }
 
     /// A retry fails again until the object changes.
-    pub fn is_permanent(&self) -> bool {
+    pub(crate) fn is_permanent(&self) -> bool {
         matches!(self, Self::Unreadable { .. })
     }
 

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn of_few_workers_one_is_left_and_each_namespace_has_one() {
+    fn few_workers_leave_one_free_and_give_each_namespace_one() {
         for workers in 1..16 {
             let mut lanes = Lanes::new(Limits::new(workers));
             (0..20).for_each(|number| lanes.push(key("a", &number.to_string())));

@@ -34,7 +34,7 @@ pub struct Queue {
 
 /// Labels: the resource and the namespace of a watch. An empty namespace means all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct Watched {
+pub(crate) struct Watched {
     resource: String,
     namespace: String,
 }

@@ -192,7 +192,7 @@ impl Queue {
     /// Returns a key after a failure: it is not reconciled before `until`, unless [`Queue::add_changed`] adds it.
     /// Without the backoff, an object that is touched fifty times a second would be retried as often while the API
     /// server fails.
-    pub fn back_off(&self, key: &Key, until: DateTime<Utc>) {
+    pub(crate) fn back_off(&self, key: &Key, until: DateTime<Utc>) {
         self.hand_back(key, Some(until), true);
     }
 
@@ -220,7 +220,7 @@ impl Queue {
     }
 
     /// Gives due keys to the workers, oldest first, until the queue is closed.
-    pub async fn run_timer(&self) {
+    pub(crate) async fn run_timer(&self) {
         loop {
             let notified = self.timer.notified();
             let wait = {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_key_is_never_with_two_workers_and_comes_again_when_it_was_added_meanwhile() {
+    async fn key_is_never_with_two_workers_and_returns_if_added_meanwhile() {
         let (queue, _) = queue();
         queue.add(key("a"));
         queue.add(key("a"));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_comes_at_its_instant_and_not_before() {
+    async fn key_is_due_at_its_instant_and_not_before() {
         let (queue, machine) = queue();
         start_timer(&queue);
         put(&queue, "a", second(2_000)).await;

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_counts_until_the_watch_has_caught_up() {
+    fn answers_of_own_writes_count_until_the_watch_catches_up() {
         let own = WriteCache::default();
         let key = Key::new("ns", "a");
         let newer = |cached: Option<&str>| own.newer(&key, cached.map(text), version);
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_does_not_count_for_ever() {
+    async fn answers_of_own_writes_expire() {
         let own = WriteCache::default();
         let key = Key::new("ns", "a");
         own.put(&key, "10", text("10"));

@@ -22,7 +22,7 @@ pub enum Note {
 }
 
 /// A gate's name, and the reason if it is closed.
-pub type GateState = (&'static str, Option<String>);
+pub(crate) type GateState = (&'static str, Option<String>);
 
 /// The gates of `/readyz`. Cheap to clone.
 #[derive(Clone, Default)]

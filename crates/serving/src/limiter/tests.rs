@@ -199,7 +199,7 @@ fn a_connection_that_was_closed_for_another_changes_nothing_more() {
 }
 
 #[test]
-fn nothing_is_kept_of_those_that_left() {
+fn closed_connections_leave_no_state() {
     let mut listener = Listener::new(100, 100);
     for n in 0..50 {
         let (id, _) = listener.enter(&format!("10.0.0.{n}")).unwrap();

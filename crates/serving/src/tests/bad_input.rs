@@ -139,7 +139,7 @@ async fn a_chunked_body_is_read() {
 }
 
 #[tokio::test]
-async fn an_encoded_body_is_of_a_type_that_is_not_supported() {
+async fn encoded_body_gets_415() {
     let server = Server::webhooks().await;
     let mut client = server.connect().await;
     let headers = "Content-Encoding: gzip\r\nContent-Length: 4\r\n";
@@ -170,7 +170,7 @@ async fn a_truncated_body_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_chunked_one_is_a_400_and_the_end() {
+async fn malformed_chunked_body_gets_400_and_ends_the_connection() {
     let server = Server::webhooks().await;
     for body in ["x\r\n", "-1\r\n", "fffffffffffffffff\r\n", "1\r\nab\r\n"] {
         let mut client = server.connect().await;
@@ -273,7 +273,7 @@ async fn http_2_is_not_spoken() {
 /// RFC 9112, 6.3: the transfer encoding decides. What would be the rest of a body by the other count
 /// must not be taken for a request.
 #[tokio::test]
-async fn of_two_lengths_the_transfer_encoding_counts() {
+async fn transfer_encoding_wins_over_content_length() {
     let server = Server::webhooks().await;
     let body = chunked(&review());
     for headers in [
@@ -287,7 +287,7 @@ async fn of_two_lengths_the_transfer_encoding_counts() {
 }
 
 #[tokio::test]
-async fn a_method_that_no_webhook_has_is_a_405() {
+async fn method_other_than_post_gets_405() {
     let server = Server::webhooks().await;
     let mut client = server.connect().await;
     for method in ["GET", "PUT", "DELETE", "TRACE", "BREW"] {

@@ -167,7 +167,7 @@ async fn a_large_body_is_answered_with_retry_after_while_others_hold_the_memory(
 
 /// As 4 MiB + 1 byte each and 64 MiB in all, at a sixteenth.
 #[tokio::test]
-async fn slow_large_bodies_of_others_keep_no_review_out() {
+async fn slow_large_bodies_do_not_block_reviews_of_others() {
     let limits = Limits {
         bodies_bytes: 4 << 20,
         ..Limits::default()
