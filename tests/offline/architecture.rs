@@ -1,19 +1,26 @@
-//! Checks the direction of imports: the modules that serve every kind import no kind, no kind
-//! imports another, and no module imports one above it.
+//! Holds what Cargo cannot see: no kind knows another, modules of the operator's crate import one way, and in no crate do
+//! files import each other in a circle. That the crates know no kind, Cargo sees.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use my_operator::kinds::REGISTRY;
+use syn::visit::{self, Visit};
 
-/// Module -> the modules that it may import from `crate::`.
+/// Module of the operator's crate -> the modules that it may import.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("kinds", &[]),
     ("manifests", &["kinds"]),
     ("run", &["kinds", "manifests"]),
     ("cli", &["kinds", "manifests", "run"]),
 ];
+
+/// Files that import each other, and why.
+const CIRCLES: &[(&str, &str)] = &[(
+    "crates/simulated-apiserver/src: fault.rs server.rs",
+    "a fault's callback is given the server that consults the faults",
+)];
 
 pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -26,77 +33,217 @@ pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The first path segments that follow `crate::` anywhere in the code, comments left out.
-fn imported(text: &str) -> BTreeSet<String> {
-    let code: String = text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"))
-        .collect::<Vec<_>>()
-        .join("\n");
-    let mut modules = BTreeSet::new();
-    for rest in code.split("crate::").skip(1) {
-        let mut add = |segment: &str| {
-            let end = segment
-                .find(|c: char| !c.is_alphanumeric() && c != '_')
-                .unwrap_or(segment.len());
-            if end > 0 {
-                modules.insert(segment[..end].to_owned());
+/// A path of modules, from the root of the crate.
+type Module = Vec<String>;
+
+/// What a file says of others: paths that it uses, and names that it only passes on (`pub use`).
+#[derive(Default)]
+struct Uses {
+    paths: Vec<Vec<String>>,
+    /// Name in this module -> what it stands for.
+    passed_on: BTreeMap<String, Vec<String>>,
+}
+
+impl Uses {
+    fn parse(text: &str) -> Self {
+        let mut uses = Self::default();
+        uses.visit_file(&syn::parse_file(text).unwrap());
+        uses
+    }
+
+    fn tree(&mut self, tree: &syn::UseTree, before: &[String], public: bool) {
+        let with = |name: &syn::Ident| [before, &[name.to_string()]].concat();
+        match tree {
+            syn::UseTree::Path(path) => self.tree(&path.tree, &with(&path.ident), public),
+            syn::UseTree::Group(group) => {
+                for item in &group.items {
+                    self.tree(item, before, public);
+                }
             }
+            syn::UseTree::Glob(_) => self.paths.push(before.to_vec()),
+            syn::UseTree::Name(name) if name.ident == "self" => self.paths.push(before.to_vec()),
+            syn::UseTree::Name(name) if public => {
+                self.passed_on
+                    .insert(name.ident.to_string(), with(&name.ident));
+            }
+            syn::UseTree::Name(name) => self.paths.push(with(&name.ident)),
+            syn::UseTree::Rename(name) if public => {
+                self.passed_on
+                    .insert(name.rename.to_string(), with(&name.ident));
+            }
+            syn::UseTree::Rename(name) => self.paths.push(with(&name.ident)),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Uses {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        let is_test = |a: &syn::Attribute| {
+            a.path().is_ident("cfg") && a.parse_args::<syn::Ident>().is_ok_and(|arg| arg == "test")
         };
-        match rest.strip_prefix('{') {
-            None => add(rest),
-            // `use crate::{a, b::{c, d}};`: the segments at depth one.
-            Some(list) => {
-                let mut depth = 1;
-                let mut start = true;
-                for (at, c) in list.char_indices() {
-                    match c {
-                        '{' => depth += 1,
-                        '}' => depth -= 1,
-                        ',' if depth == 1 => start = true,
-                        c if c.is_whitespace() => {}
-                        _ if start && depth == 1 => {
-                            add(&list[at..]);
-                            start = false;
-                        }
-                        _ => {}
-                    }
-                    if depth == 0 {
-                        break;
-                    }
+        // Tests may use what they like.
+        if !item.attrs.iter().any(is_test) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        let public = !matches!(item.vis, syn::Visibility::Inherited);
+        self.tree(&item.tree, &[], public);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names = path
+            .segments
+            .iter()
+            .map(|segment| segment.ident.to_string());
+        self.paths.push(names.collect());
+        visit::visit_path(self, path);
+    }
+}
+
+/// The files of one crate, by module.
+struct Files {
+    uses: BTreeMap<Module, Uses>,
+    names: BTreeMap<Module, String>,
+}
+
+impl Files {
+    fn read(src: &Path) -> Self {
+        let mut paths = Vec::new();
+        rust_files(src, &mut paths);
+        let (mut uses, mut names) = (BTreeMap::new(), BTreeMap::new());
+        for path in paths {
+            let relative = path.strip_prefix(src).unwrap();
+            let mut module: Module = relative
+                .with_extension("")
+                .iter()
+                .map(|part| part.to_str().unwrap().to_owned())
+                .collect();
+            let stem = module.last().unwrap().as_str();
+            if ["tests", "simulated", "simulation", "main"].contains(&stem)
+                || module.contains(&"tests".to_owned())
+                || module[0] == "bin"
+            {
+                continue;
+            }
+            if ["mod", "lib"].contains(&stem) {
+                module.pop();
+            }
+            names.insert(module.clone(), relative.to_str().unwrap().to_owned());
+            uses.insert(module, Uses::parse(&fs::read_to_string(&path).unwrap()));
+        }
+        Self { uses, names }
+    }
+
+    /// The module whose file holds what the path names in `from`; None for what is not of this crate.
+    fn resolve(&self, from: &Module, path: &[String], depth: usize) -> Option<Module> {
+        let (mut at, mut rest) = (from.clone(), path);
+        match rest.first()?.as_str() {
+            "crate" => (at, rest) = (Module::new(), &rest[1..]),
+            "self" => rest = &rest[1..],
+            "super" => {
+                while rest.first().is_some_and(|part| part == "super") {
+                    at.pop()?;
+                    rest = &rest[1..];
+                }
+            }
+            // A child of this module, or a name that it passes on; else another crate, or a name in the file itself.
+            name => {
+                let child = [from.as_slice(), &[name.to_owned()]].concat();
+                if !self.uses.contains_key(&child) {
+                    return None;
                 }
             }
         }
+        while let Some((name, after)) = rest.split_first() {
+            let child = [at.as_slice(), std::slice::from_ref(name)].concat();
+            if self.uses.contains_key(&child) {
+                (at, rest) = (child, after);
+                continue;
+            }
+            let passed_on = self.uses.get(&at).and_then(|uses| uses.passed_on.get(name));
+            if let Some(path) = passed_on.filter(|_| depth < 8) {
+                return self.resolve(&at, path, depth + 1);
+            }
+            break;
+        }
+        self.uses.contains_key(&at).then_some(at)
     }
-    modules
+
+    /// Module -> the other modules of the crate that its file uses.
+    fn imports(&self) -> BTreeMap<&Module, BTreeSet<Module>> {
+        let of = |module: &Module, uses: &Uses| -> BTreeSet<Module> {
+            let used = uses
+                .paths
+                .iter()
+                .filter_map(|path| self.resolve(module, path, 0));
+            used.filter(|other| other != module).collect()
+        };
+        self.uses
+            .iter()
+            .map(|(module, uses)| (module, of(module, uses)))
+            .collect()
+    }
+
+    /// The files that reach themselves by imports: each circle as one line of names.
+    ///
+    /// That a file uses what the `mod.rs` above it defines makes no circle: a folder is one unit with its face.
+    fn circles(&self) -> BTreeSet<String> {
+        let mut imports = self.imports();
+        for (module, others) in &mut imports {
+            others.retain(|other| !module.starts_with(other));
+        }
+        let reach = |start: &Module| {
+            let (mut seen, mut next) = (BTreeSet::new(), vec![start.clone()]);
+            while let Some(module) = next.pop() {
+                for other in imports.get(&module).into_iter().flatten() {
+                    if seen.insert(other.clone()) {
+                        next.push(other.clone());
+                    }
+                }
+            }
+            seen
+        };
+        let reached: BTreeMap<&Module, BTreeSet<Module>> = imports
+            .keys()
+            .map(|module| (*module, reach(module)))
+            .collect();
+        let mut circles = BTreeSet::new();
+        for (module, others) in &reached {
+            if others.contains(*module) {
+                let circle = others
+                    .iter()
+                    .filter(|other| reached[other].contains(*module));
+                let names: Vec<&str> = circle.map(|other| self.names[other].as_str()).collect();
+                circles.insert(names.join(" "));
+            }
+        }
+        circles
+    }
 }
 
-fn module_of(path: &Path, src: &Path) -> String {
-    let first = path.strip_prefix(src).unwrap().iter().next().unwrap();
-    first.to_str().unwrap().trim_end_matches(".rs").to_owned()
+fn checkout() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]
-fn imports_go_one_way() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    rust_files(&src, &mut files);
+fn modules_import_one_way() {
+    let files = Files::read(&checkout().join("src"));
     let mut wrong = Vec::new();
-    for path in files {
-        let module = module_of(&path, &src);
-        // A module's own tests may import anything.
-        let tests = path.file_stem().is_some_and(|stem| stem == "tests");
-        if module == "main" || module == "lib" || tests {
+    for (module, imports) in files.imports() {
+        let Some(own) = module.first() else {
             continue;
-        }
-        let Some((_, allowed)) = MAY_IMPORT.iter().find(|(name, _)| *name == module) else {
+        };
+        let found = MAY_IMPORT.iter().find(|(name, _)| name == own);
+        let Some((_, allowed)) = found else {
             panic!(
-                "src/{module} is a new module: add it to MAY_IMPORT in this test, and to src/lib.rs"
+                "src/{own} is a new module: add it to MAY_IMPORT in this test, and to src/lib.rs"
             );
         };
-        for import in imported(&fs::read_to_string(&path).unwrap()) {
-            if import != module && !allowed.contains(&import.as_str()) {
-                wrong.push(format!("{} imports crate::{import}", path.display()));
+        for import in imports.iter().filter_map(|import| import.first()) {
+            if import != own && !allowed.contains(&import.as_str()) {
+                wrong.push(format!("{} imports {import}", files.names[module]));
             }
         }
     }
@@ -104,30 +251,65 @@ fn imports_go_one_way() {
 }
 
 #[test]
+fn no_files_import_each_other_in_a_circle() {
+    let mut folders = vec![
+        "src".to_owned(),
+        "cluster/src".to_owned(),
+        "benches/src".to_owned(),
+        "tests/harness/src".to_owned(),
+    ];
+    for entry in fs::read_dir(checkout().join("crates")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        folders.push(format!("crates/{name}/src"));
+    }
+    let mut found = Vec::new();
+    for folder in folders {
+        let circles = Files::read(&checkout().join(&folder)).circles();
+        found.extend(
+            circles
+                .into_iter()
+                .map(|circle| format!("{folder}: {circle}")),
+        );
+    }
+    found.retain(|circle| CIRCLES.iter().all(|(known, _)| known != circle));
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
 fn no_kind_imports_another_and_shared_modules_import_none() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kinds");
-    let mut files = Vec::new();
-    rust_files(&folder, &mut files);
-    let registry = folder.join("mod.rs");
-    for path in files.iter().filter(|path| **path != registry) {
-        let text = fs::read_to_string(path).unwrap();
-        let own = module_of(path, &folder);
-        for other in REGISTRY.iter().map(|kind| kind.name).filter(|k| *k != own) {
-            for way in ["kinds::", "super::super::", "use super::"] {
-                let way = format!("{way}{other}::");
-                assert!(!text.contains(&way), "{} knows {other}", path.display());
+    let files = Files::read(&checkout().join("src"));
+    let is_kind = |name: &str| REGISTRY.iter().any(|kind| kind.name == name);
+    for (module, imports) in files.imports() {
+        let [kinds, own, ..] = module.as_slice() else {
+            continue;
+        };
+        for import in imports.iter().filter(|_| kinds == "kinds") {
+            if let [kinds, other, ..] = import.as_slice() {
+                let knows = kinds == "kinds" && other != own && is_kind(other);
+                assert!(!knows, "{} knows {other}", files.names[module]);
             }
         }
     }
     for kind in REGISTRY {
-        let module = folder.join(kind.name);
-        assert!(module.is_dir(), "{} has no folder of its name", kind.name);
+        let folder = checkout().join("src/kinds").join(kind.name);
+        assert!(folder.is_dir(), "{} has no folder of its name", kind.name);
     }
 }
 
 #[test]
-fn the_import_reader_sees_every_form() {
-    let text = "use crate::a::b;\nuse crate::{c, d::{e, f}, g::h};\n// use crate::z;\nlet x = crate::i::j();";
-    let modules: Vec<String> = imported(text).into_iter().collect();
-    assert_eq!(modules, ["a", "c", "d", "g", "i"]);
+fn the_reader_of_imports_sees_every_form() {
+    let text = "use crate::a::b;\nuse crate::{c, d::{e as x, f}};\npub use child::Y;\nfn g() { super::h::i(); }\n#[cfg(test)]\nmod tests { use crate::z; }";
+    let uses = Uses::parse(text);
+    let paths: Vec<String> = uses.paths.iter().map(|path| path.join("::")).collect();
+    assert_eq!(
+        paths,
+        [
+            "crate::a::b",
+            "crate::c",
+            "crate::d::e",
+            "crate::d::f",
+            "super::h::i"
+        ]
+    );
+    assert_eq!(uses.passed_on["Y"], ["child", "Y"]);
 }

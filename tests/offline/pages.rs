@@ -1,7 +1,7 @@
-//! Checks that docs/example-kind.md shows examples/greeting.rs as it is.
+//! Checks that pages name files that exist, and that docs/example-kind.md shows examples/greeting.rs as it is.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn text(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -16,4 +16,45 @@ fn the_page_of_the_example_kind_quotes_the_whole_kind() {
         .collect();
     let kind = &example[example.find("// crd.rs").unwrap()..example.find("#[tokio::main").unwrap()];
     assert_eq!(quoted.join("\n\n"), kind.trim_end());
+}
+
+/// Where paths in pages begin, at the root of the checkout.
+const FOLDERS: [&str; 9] = [
+    "benches", "cluster", "config", "crates", "docs", "examples", "hack", "src", "tests",
+];
+
+fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages(&path, found);
+        } else if path.extension().is_some_and(|e| e == "md") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn the_files_that_pages_name_exist() {
+    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = vec![checkout.join("README.md"), checkout.join("CONTRIBUTING.md")];
+    for folder in ["docs", "crates", "cluster", "tests"] {
+        pages(&checkout.join(folder), &mut found);
+    }
+    let mut wrong = Vec::new();
+    for page in found {
+        let text = fs::read_to_string(&page).unwrap();
+        for code in text.split('`').skip(1).step_by(2) {
+            let is_path = |c: char| c.is_alphanumeric() || "/._-".contains(c);
+            let in_folder = code
+                .split_once('/')
+                .is_some_and(|(first, _)| FOLDERS.contains(&first));
+            // A page of a crate names its files from the crate on.
+            let exists = checkout.join(code).exists() || page.with_file_name(code).exists();
+            if in_folder && code.chars().all(is_path) && !exists {
+                wrong.push(format!("{}: {code}", page.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
