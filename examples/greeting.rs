@@ -1,6 +1,7 @@
 //! A whole kind on one page: `cargo run --example greeting`. docs/example-kind.md explains it line by line.
 #![allow(clippy::print_stdout, clippy::unwrap_used, missing_docs)]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Re
 use my_operator_runtime::reconcile::{call, if_there, raw, write};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use simulated_apiserver::{Options, Resource, Server};
 
 // crd.rs: what users write, and what they read.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -65,7 +67,7 @@ impl GreetingView {
         let name = metadata.name.unwrap_or_default();
         let spec = object.spec.text();
         Self {
-            spec: decode_and_validate::<GreetingRules>(&name, &Default::default(), spec, now),
+            spec: decode_and_validate::<GreetingRules>(&name, &BTreeMap::new(), spec, now),
             status: serde_json::from_str(object.status.text()).unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
@@ -129,8 +131,8 @@ async fn run(context: Context) -> anyhow::Result<()> {
 
 /// The kind on a simulated API server, where an hour takes no time: the text of a Greeting.
 async fn greet(spec: GreetingSpec) -> String {
-    let server = simulated_apiserver::Server::new(Default::default());
-    server.register(simulated_apiserver::Resource::of::<Greeting>());
+    let server = Server::new(Options::default());
+    server.register(Resource::of::<Greeting>());
     let (context, _publisher) = Context::new(server.client("greeter"), server.clock().source());
     tokio::spawn(run(context));
     let object = serde_json::to_value(Greeting::new("a", spec)).unwrap();

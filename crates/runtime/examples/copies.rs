@@ -8,14 +8,13 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use my_operator_runtime::clock;
-use my_operator_runtime::reconcile::cache::{Cache, CacheEvent, Source, run_watch};
+use my_operator_runtime::reconcile::cache::{Cache, CacheEvent};
 use my_operator_runtime::reconcile::watch::Selection;
 use my_operator_runtime::reconcile::{
-    Action, Context, Error, Key, Reconciler, call, runner, write,
+    Action, Context, Controller, Error, Key, Reconciler, call, write,
 };
 use serde_json::json;
 use simulated_apiserver::{Options, Server};
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// What the cache holds of a ConfigMap.
@@ -51,30 +50,20 @@ impl Reconciler for Copies {
 
 async fn controller(context: Context) -> anyhow::Result<()> {
     let apis = context.apis::<ConfigMap>();
-    let (queue, originals) = (
-        context.queue("copies"),
-        Arc::new(Cache::new(apis.len(), |_| vec![])),
-    );
-    let mut watches = JoinSet::new();
-    for api in apis {
-        let (queue, cache, health) = (queue.clone(), originals.clone(), context.watch_health());
-        watches.spawn(async move {
-            let view = |object: ConfigMap| View {
-                uid: object.metadata.uid.unwrap_or_default(),
-            };
-            let labelled = Selection::default().labels("copy=yes");
-            let on_event = |event: &CacheEvent<'_, View>| event.enqueue(&queue);
-            run_watch(api, labelled, cache, health, view, on_event).await;
-        });
-    }
+    let controller = Controller::new("copies", &context);
+    let originals = Arc::new(Cache::new(apis.len(), |_| vec![]));
+    let labelled = Selection::default().labels("copy=yes");
+    let view = |object: ConfigMap| View {
+        uid: object.metadata.uid.unwrap_or_default(),
+    };
+    let queue = controller.queue();
+    let on_event = move |event: &CacheEvent<'_, View>| event.enqueue(&queue);
     let client = context.client.clone();
-    let copies = Arc::new(Copies {
-        client,
-        originals: originals.clone(),
-    });
-    let sources: [&dyn Source; 1] = [&*originals];
-    let workers = runner::run("copies", copies, queue, &context, &sources);
-    runner::join(watches, workers).await
+    let copies = Arc::new(Copies { client, originals });
+    controller
+        .watch(apis, &labelled, &copies.originals, view, on_event)
+        .run(copies.clone())
+        .await
 }
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
@@ -202,7 +202,7 @@ pub async fn run<R: Reconciler>(
         Ok(())
     };
     let Ok(ended) = tokio::time::timeout(END_TIMEOUT, ended).await else {
-        tracing::warn!(controller, "calls that are under way are given up");
+        tracing::warn!(controller, "abandoning the calls in flight");
         return Ok(());
     };
     ended
@@ -335,6 +335,8 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::json;
     use simulated_apiserver::{Options, Server, Status, Target};
+
+    use chrono::TimeDelta;
 
     use super::*;
     use crate::reconcile::cache::{Cache, CacheEvent, run_watch};
