@@ -37,7 +37,7 @@ pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
         };
         gate.close(&problem);
         if problem != known {
-            tracing::warn!("cannot reach the API server, trying on: {problem}");
+            tracing::warn!("cannot reach the API server, retrying: {problem}");
             known = problem;
         }
         sleep(BACKOFF.after(failures)).await;

@@ -25,7 +25,7 @@ use my_operator_runtime::{client, clock};
 pub(super) struct Leadership {
     /// None without an election: then this process always leads.
     pub(super) candidate: Option<Candidate>,
-    /// The client of the reconcilers. It sends nothing once the time to lead is over.
+    /// The client of the reconcilers. It sends nothing once the lease has expired.
     pub(super) client: Client,
 }
 

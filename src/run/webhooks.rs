@@ -236,7 +236,7 @@ impl CertificateGates {
         Self {
             health: health.clone(),
             leaf: gates.add(LEAF, "not there yet"),
-            bundle: gates.add(BUNDLE, "our CA is not in it yet"),
+            bundle: gates.add(BUNDLE, "it does not contain our CA yet"),
         }
     }
 
@@ -263,7 +263,7 @@ impl CertificateGates {
                     self.bundle.open();
                 } else if !self.bundle.is_open() {
                     self.bundle
-                        .close(problem.unwrap_or("our CA is not in it yet"));
+                        .close(problem.unwrap_or("it does not contain our CA yet"));
                 }
                 // A problem that closes no gate is shown as a line of its own, under the same name.
                 let all_open = self.leaf.is_open() && self.bundle.is_open();
@@ -276,7 +276,7 @@ impl CertificateGates {
             states
                 .changed()
                 .await
-                .context("the keeper of certificates ended")?;
+                .context("the certificate manager ended")?;
         }
     }
 }

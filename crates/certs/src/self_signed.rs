@@ -69,7 +69,7 @@ impl SelfSigned {
                 continue;
             }
             match self.sign(now) {
-                Ok(()) => tracing::info!("the {} have another certificate of their own", self.what),
+                Ok(()) => tracing::info!("the {} have a new self-signed certificate", self.what),
                 Err(error) => tracing::warn!(%error, "the certificate of the {} stays", self.what),
             }
         }

@@ -75,7 +75,7 @@ pub(super) fn update(
             if let Some(problem) = &state.problem {
                 tracing::warn!(problem, "{what} certificates");
             } else {
-                tracing::info!("{what} certificates are in order again");
+                tracing::info!("{what} certificates are valid again");
             }
         }
         *state != old

@@ -149,7 +149,7 @@ impl Elector {
             ),
             Err(Loss::Taken { by }) => {
                 bail!(
-                    "lost the leadership: the lease {} is {by}'s now",
+                    "lost the leadership: the lease {} is now held by {by}",
                     self.name()
                 )
             }
@@ -296,7 +296,7 @@ impl Elector {
                 Ok(()) => return,
                 Err(Error::LostRace) => sleep(jittered(PAUSE_AFTER_RACE)).await,
                 Err(Error::Other(problem)) => {
-                    tracing::warn!("the lease is not given up: {problem}");
+                    tracing::warn!("cannot release the lease: {problem}");
                     return;
                 }
             }
@@ -325,7 +325,7 @@ impl Elector {
         self.leases
             .write(Some(&lease), &claim, call_timeout)
             .await?;
-        tracing::info!(lease = self.name(), "gave the lease up");
+        tracing::info!(lease = self.name(), "released the lease");
         self.publish_holder(String::new());
         Ok(())
     }

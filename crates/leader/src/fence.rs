@@ -1,4 +1,4 @@
-//! Stops all requests of the reconcilers when the time to lead is over.
+//! Stops all requests of the reconcilers when the lease has expired.
 
 use std::io;
 use std::pin::Pin;
@@ -97,7 +97,7 @@ impl<S: Unpin> Fenced<S> {
         if self.fence.is_open() {
             Ok(Pin::new(&mut self.stream))
         } else {
-            Err(io::Error::other("the time to lead is over"))
+            Err(io::Error::other("the lease has expired"))
         }
     }
 }

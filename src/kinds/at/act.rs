@@ -90,7 +90,7 @@ impl Calls<'_> {
             Operation::DeleteAt => {
                 let deleted = self.delete_at().await;
                 deleted.map_err(|error| Failed { call: None, error })?;
-                let did = "deleted it, its time to live being over".to_owned();
+                let did = "deleted it: its ttlSecondsAfterFinished has passed".to_owned();
                 Ok(Acted::done(observed, did))
             }
         }

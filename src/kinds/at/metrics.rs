@@ -59,7 +59,7 @@ impl Metrics {
         );
         registry.register(
             "my_operator_at_runs",
-            "Ats that are over, by result",
+            "Finished Ats, by result",
             this.runs.clone(),
         );
         registry.register(
@@ -69,7 +69,7 @@ impl Metrics {
         );
         registry.register(
             "my_operator_at_overdue",
-            "Ats whose command should have started more than 60 s ago and waits still",
+            "Ats whose command should have started more than 60 s ago and has not",
             this.overdue.clone(),
         );
         this

@@ -77,15 +77,15 @@ pub struct CountStatus {
     pub observed_generation: Option<i64>,
 
     /// How many ready pods there are. A change of the pods shows after a second, so that a burst of
-    /// changes shows as one. Absent while the spec breaks rules.
+    /// changes shows as one. Absent while the spec is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<i64>,
 
-    /// Whether there are exactly spec.count ready pods. False while the spec breaks rules.
+    /// Whether there are exactly spec.count ready pods. False while the spec is invalid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
 
-    /// What was observed, by type. Accepted: the spec obeys the rules. Healthy: there are exactly
+    /// What was observed, by type. Accepted: the spec is valid. Healthy: there are exactly
     /// spec.count ready pods; else the reason is TooFewPods, TooManyPods or Invalid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,

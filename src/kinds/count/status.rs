@@ -62,7 +62,7 @@ pub(crate) fn observed(
         let list = &mut status.conditions;
         condition::set(list, type_, value, reason, message, generation, now);
     };
-    set(ACCEPTED, true, "Valid", "the spec obeys the rules");
+    set(ACCEPTED, true, "Valid", "the spec is valid");
     set(HEALTHY, healthy, reason, &message);
     status
 }

@@ -72,7 +72,7 @@ pub(crate) fn report(observed: &Observed<'_>, status: &mut CronTabStatus) -> Opt
     status.next_schedule_time = next;
     let (ready, reason, message) = match (observed.trouble, &observed.cronjob) {
         (Some((reason, message)), _) => (false, reason, message),
-        (None, None) => (false, "NoCronJob", "the CronJob is not there yet"),
+        (None, None) => (false, "NoCronJob", "the CronJob does not exist yet"),
         (None, Some(_)) if suspended => (
             false,
             "Suspended",
@@ -83,7 +83,7 @@ pub(crate) fn report(observed: &Observed<'_>, status: &mut CronTabStatus) -> Opt
             "NeverDue",
             "no day within five years fits spec.cronSpec",
         ),
-        (None, Some(_)) => (true, "Scheduled", "the CronJob runs as the spec says"),
+        (None, Some(_)) => (true, "Scheduled", "the CronJob matches the spec"),
     };
     condition::set(
         &mut status.conditions,

@@ -39,7 +39,7 @@ pub(crate) fn report(observed: &Observed, status: &mut FooStatus) {
         None => State::of(
             false,
             "NoDeployment",
-            "this Foo has no Deployment of the name that it says",
+            "this Foo has no Deployment named as in spec.deploymentName",
         ),
         Some(_) if available >= replicas => State::of(true, "ReplicasAvailable", counted),
         Some(_) => State::of(false, "ReplicasUnavailable", counted),
@@ -72,7 +72,7 @@ mod tests {
                 (
                     "False",
                     "NoDeployment",
-                    "this Foo has no Deployment of the name that it says",
+                    "this Foo has no Deployment named as in spec.deploymentName",
                 ),
             ),
             (

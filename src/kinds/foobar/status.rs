@@ -113,7 +113,7 @@ pub(crate) fn report(
         None if status.job_uid.is_none() => Outcome::new(
             Phase::Pending,
             "NoJob",
-            observed.trouble.unwrap_or("the Job is not there yet"),
+            observed.trouble.unwrap_or("the Job does not exist yet"),
         ),
         // The Job was not read.
         None if observed.trouble.is_some() => return None,
@@ -126,7 +126,7 @@ pub(crate) fn report(
             Phase::Failed,
             "JobLost",
             format!(
-                "Job {name} is gone, or not this FooBar's any more, and its end was not seen: the command is not run a second time. To run it again, change the spec"
+                "Job {name} is gone or no longer belongs to this FooBar, and its end was not seen: the command is not run a second time. To run it again, change the spec"
             ),
         ),
     };
@@ -232,7 +232,7 @@ fn outcome_of_unfinished_job(observed: &ObservedRun<'_>, job: &Job, ending: bool
             Phase::Pending,
             SUSPENDED,
             format!(
-                "Job {name} was suspended by hand: to resume it may start the command a second time, so it is left to the user"
+                "Job {name} was suspended by a user: resuming it may start the command a second time, so that is left to the user"
             ),
         )
     } else if observed.pod.is_some_and(|pod| pod.running) {
@@ -245,13 +245,13 @@ fn outcome_of_unfinished_job(observed: &ObservedRun<'_>, job: &Job, ending: bool
         (
             Phase::Running,
             "Ending",
-            format!("the command has ended, and Job {name} has yet to say so"),
+            format!("the command has ended, but Job {name} does not say so yet"),
         )
     } else {
         (
             Phase::Pending,
             "Starting",
-            format!("Job {name} has no pod that runs yet: kubectl describe job/{name} shows more"),
+            format!("Job {name} has no running pod yet: kubectl describe job/{name} shows more"),
         )
     };
     Outcome::new(phase, reason, message)

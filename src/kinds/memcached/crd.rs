@@ -127,7 +127,7 @@ pub(crate) struct MemcachedStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) nodes: Option<Vec<String>>,
 
-    /// Accepted: the spec obeys the rules. Available: as many servers are available as the
+    /// Accepted: the spec is valid. Available: as many servers are available as the
     /// Deployment promises during a change. Progressing: a change has not reached every server.
     /// Degraded: a Deployment of that name is another object's, or the API server refuses the
     /// Deployment or its pods, or a change does not get on.

@@ -18,9 +18,9 @@ pub(crate) const PROGRESSING: &str = "Progressing";
 /// and bearable for a watch while one pod comes after the other.
 pub(crate) const MAX_NODES: usize = 1_000;
 
-/// Reason of `Progressing=False`: every server is as the spec says.
+/// Reason of `Progressing=False`: every server matches the spec.
 const COMPLETE: &str = "Complete";
-const EVERY_SERVER: &str = "every server is as the spec says";
+const EVERY_SERVER: &str = "every server matches the spec";
 
 impl KindStatus for MemcachedStatus {
     fn common_fields(&mut self) -> (&mut Option<i64>, &mut Vec<Condition>) {
@@ -86,7 +86,7 @@ fn nodes(names: &[String]) -> Vec<String> {
 /// with its old generation, so that `kubectl wait` keeps waiting.
 fn availability(observed: &Observed<'_>, before: &MemcachedStatus) -> Option<State> {
     let Some(deployment) = &observed.deployment else {
-        let message = "the Deployment is not there";
+        let message = "the Deployment does not exist";
         return Some(State::of(false, "NoDeployment", message));
     };
     let available = deployment.status.available_replicas;
@@ -115,11 +115,11 @@ fn progress(observed: &Observed<'_>, before: &MemcachedStatus) -> State {
         return State::of(false, "Blocked", message);
     }
     let Some(deployment) = &observed.deployment else {
-        return State::of(true, "NoDeployment", "the Deployment is not there");
+        return State::of(true, "NoDeployment", "the Deployment does not exist");
     };
     let (size, counts) = (observed.size, &deployment.status);
     let message = format!(
-        "{} of {size} servers are as the spec says, {} available",
+        "{} of {size} servers match the spec, {} available",
         counts.updated_replicas, counts.available_replicas
     );
     let rolling = "RollingOut";
@@ -131,7 +131,7 @@ fn progress(observed: &Observed<'_>, before: &MemcachedStatus) -> State {
         .is_some_and(|c| c.reason == COMPLETE && c.observed_generation == observed.generation);
     let all = counts.updated_replicas == size && counts.replicas == size;
     if all && (was_complete || counts.available_replicas >= size) {
-        let message = format!("all of {size} servers are as the spec says");
+        let message = format!("all of {size} servers match the spec");
         return State::of(false, COMPLETE, message);
     }
     if deployment.is_paused() && counts.replicas == size {

@@ -195,7 +195,7 @@ pub struct MyDaemonSetStatus {
     /// its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
-    /// Accepted: the spec obeys the rules. Available: no more pods are unavailable than a roll-out may
+    /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may
     /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Reconciling and Stalled
     /// are there for tools that wait, and only while they are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -86,7 +86,7 @@ impl Metrics {
         );
         registry.register(
             "my_operator_mydaemonset_failed_pods",
-            "Pods that failed and were deleted to be made again",
+            "Failed pods that were deleted and recreated",
             this.failed_pods.clone(),
         );
         registry.register(

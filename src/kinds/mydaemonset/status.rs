@@ -38,7 +38,7 @@ const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 const REVISION_CONFLICT: &str = "RevisionConflict";
 /// Reason of `Accepted=True`, and its message.
 const VALID: &str = "Valid";
-const OBEYS: &str = "the spec obeys the rules";
+const OBEYS: &str = "the spec is valid";
 
 /// Reason of `Degraded=True`: the API server rejects a pod as it is.
 pub(crate) const POD_REFUSED: &str = "PodRefused";
@@ -140,7 +140,7 @@ pub(crate) fn rejected(
         );
     };
     set(ACCEPTED, false, message.as_str());
-    set(STALLED, true, "the spec breaks rules");
+    set(STALLED, true, "the spec is invalid");
     condition::remove(&mut status.conditions, RECONCILING);
     status
 }
@@ -386,7 +386,9 @@ fn read_excluded(status: &MyDaemonSetStatus) -> Option<&str> {
 
 /// A roll-out ended without reaching every node: some are cordoned, or left out.
 fn reached_some(revision: &str, updated: impl Display, desired: impl Display) -> String {
-    format!("revision {revision} has reached {updated} of {desired} nodes, each one that it could")
+    format!(
+        "revision {revision} has reached {updated} of {desired} nodes, every one that it could reach"
+    )
 }
 
 /// Which nodes stopped the roll-out. They may recover once it is stopped: the first message stays.
@@ -396,7 +398,7 @@ fn auto_paused(observed: &Observed, update: &str, before: Option<&Condition>) ->
             before.message.clone()
         }
         _ => format!(
-            "revision {update} failed on {}: it goes no further before the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
+            "revision {update} failed on {}; the roll-out is stopped until the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
             observed.failed_canaries
         ),
     }
@@ -478,7 +480,7 @@ impl Change<'_> {
             .as_ref()
             .filter(|new| *new != old)?;
         let desired = self.desired();
-        let note = format!("revision {new} takes the place of {old} on {desired} nodes");
+        let note = format!("rolling out revision {new} in place of {old} to {desired} nodes");
         Some(normal("RolloutStarted", note))
     }
 
@@ -507,7 +509,7 @@ impl Change<'_> {
         let note = if updated < desired {
             reached_some(new, updated, desired)
         } else {
-            format!("revision {new} has reached all of {desired} nodes")
+            format!("revision {new} has reached all {desired} nodes")
         };
         Some(normal("RolloutComplete", note))
     }
@@ -829,7 +831,7 @@ mod tests {
         };
         assert_eq!(
             message(&done, "new"),
-            "revision new has reached 2 of 3 nodes, each one that it could; not waiting for a (NotReady)"
+            "revision new has reached 2 of 3 nodes, every one that it could reach; not waiting for a (NotReady)"
         );
     }
 

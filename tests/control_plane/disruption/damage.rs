@@ -115,7 +115,12 @@ async fn a_secret_that_is_deleted_or_damaged_is_replaced_and_fails_no_call() {
         pem[..pem.len() / 2].to_owned()
     };
     for (what, damage, reason, words) in [
-        ("deleted", None, "MissingAuthority", "the Secret was gone"),
+        (
+            "deleted",
+            None,
+            "MissingAuthority",
+            "the Secret did not exist",
+        ),
         (
             "filled with garbage",
             Some(json!({ "ca.crt": "garbage", "ca.key": "garbage" })),
@@ -155,7 +160,7 @@ async fn a_secret_that_is_deleted_or_damaged_is_replaced_and_fails_no_call() {
             start.elapsed()
         ));
         // The same reason again is counted, with the words of the first.
-        until_event(&kubectl, reason, "a fresh CA took its place").await;
+        until_event(&kubectl, reason, "a new CA replaces it").await;
         let log = operator.log();
         let line = log
             .lines()

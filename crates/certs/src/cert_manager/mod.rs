@@ -321,9 +321,9 @@ impl CertManager {
         if let Some((reason, fault)) = loss.filter(|_| begins) {
             tracing::warn!(
                 fault,
-                "the webhook CA Secret was unusable: a fresh CA took its place"
+                "the webhook CA Secret was unusable: a new CA replaces it"
             );
-            let note = format!("{fault}; a fresh CA took its place");
+            let note = format!("{fault}; a new CA replaces it");
             self.publish_warning(Some(found), reason, "ReplaceAuthority", note)
                 .await;
         }
@@ -336,7 +336,7 @@ impl CertManager {
             Held::Garbage { fault, .. } => Some(("UnusableAuthority", fault.clone())),
             Held::Missing => {
                 let served = self.leaf.filter(|leaf| leaf.not_after > now);
-                served.map(|_| ("MissingAuthority", "the Secret was gone".to_owned()))
+                served.map(|_| ("MissingAuthority", "the Secret did not exist".to_owned()))
             }
             Held::Authorities(authorities) => {
                 let anchor = authorities.current.anchor();

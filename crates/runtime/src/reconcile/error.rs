@@ -40,7 +40,7 @@ pub enum Error {
         object: Key,
     },
     /// A reconcile led to another step each time: a bug, or another client that writes as fast as this operator.
-    #[error("{object} did not come to rest after {steps} steps")]
+    #[error("{object} did not converge after {steps} steps")]
     DidNotConverge {
         /// The object that was reconciled.
         object: Key,

@@ -118,7 +118,7 @@ impl Metrics {
     fn register_queues(&self, registry: &mut Registry) {
         registry.register(
             "workqueue_depth",
-            "Keys waiting to be looked at now",
+            "Keys that are due for a reconcile",
             self.depth.clone(),
         );
         registry.register(

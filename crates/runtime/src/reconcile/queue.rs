@@ -264,7 +264,7 @@ impl Queue {
         tracing::warn!(
             seconds = back.num_seconds(),
             keys = state.due.len(),
-            "the clock was set back: looking at everything again"
+            "the clock was set back: reconciling every object again"
         );
         self.move_due(state, DateTime::<Utc>::MAX_UTC);
         // A worker may have read the clock before it was set, and compute its next instant from that.

@@ -184,7 +184,10 @@ impl Access {
                 tracing::info!("metrics authorization works again");
             }
             Ok(Verdict::Forbidden(user)) => {
-                tracing::info!(user, "refused the metrics to one who may not get /metrics");
+                tracing::info!(
+                    user,
+                    "rejected a request for the metrics: the caller may not get /metrics"
+                );
             }
             _ => {}
         }

@@ -22,7 +22,7 @@ pub fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.register(
         "my_operator_build",
-        "The version that runs",
+        "The version of the operator",
         Info::new([("version", env!("CARGO_PKG_VERSION"))]),
     );
     let start_seconds = SystemTime::now()
@@ -123,7 +123,11 @@ impl Collector for Process {
         }
         let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         if let Some(most) = most.and_then(|most| u32::try_from(most).ok()) {
-            gauge("process_max_fds", "As many files may be open", most.into())?;
+            gauge(
+                "process_max_fds",
+                "Maximum number of open files",
+                most.into(),
+            )?;
         }
         if let Some(seconds) = cpu_seconds() {
             let counter = ConstCounter::new(seconds);

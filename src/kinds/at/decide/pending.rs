@@ -98,7 +98,7 @@ fn alteration(pod: &PodView, start: Start) -> Option<String> {
     match &pod.may_restart {
         Some(message) => Some(format!(" and could run twice: {message}")),
         None if pod.hash.is_none() && start == Start::Allowed => {
-            Some(format!(": its annotation {HASH} was taken away"))
+            Some(format!(": its annotation {HASH} was removed"))
         }
         None => None,
     }
@@ -118,7 +118,7 @@ fn create(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
         // It is gated and marked as created for an At of this name, so it has never run, and no
         // operator will release it: it only blocks the name.
         return if uid == at.uid {
-            let alteration = ": its owner reference was taken away";
+            let alteration = ": its owner reference was removed";
             delete_altered(status, observed, pod, alteration)
         } else {
             delete_pod(status, observed, pod)

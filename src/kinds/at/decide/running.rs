@@ -95,7 +95,7 @@ fn released(mut status: StatusBuilder<'_>, observed: Observed<'_>, pod: &PodView
     match limit {
         Some(limit) if now >= limit && !observed.live => Decision::get_live(),
         Some(limit) if now >= limit => {
-            let message = "no node had taken the pod in when activeDeadlineSeconds had passed";
+            let message = "no node had accepted the pod when activeDeadlineSeconds had passed";
             let run = RunResult::new(Ending::Failed, DEADLINE_EXCEEDED, message);
             announce_end(status, &run)
         }

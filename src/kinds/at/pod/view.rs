@@ -265,7 +265,7 @@ fn unscheduled_wait(condition: RawCondition, gates: &[RawGate]) -> Option<Waitin
         "SchedulingGated" if !gates.is_empty() && gates.iter().all(|gate| gate.name != GATE) => {
             let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
             format!(
-                "waits for others to remove their gates: {}",
+                "waits for other scheduling gates to be removed: {}",
                 names.join(", ")
             )
         }
@@ -597,7 +597,7 @@ mod tests {
         assert_eq!(waiting(&[]), None);
         assert_eq!(
             waiting(&["other.io/gate"]).as_deref(),
-            Some("waits for others to remove their gates: other.io/gate")
+            Some("waits for other scheduling gates to be removed: other.io/gate")
         );
     }
 

@@ -67,7 +67,7 @@ impl Failure {
         Self::refused(
             NAME_CONFLICT,
             format!(
-                "the pod {pod} is there and is not this object's, or its labels were changed; delete it"
+                "the pod {pod} exists but does not belong to this object, or its labels were changed; delete it"
             ),
         )
     }

@@ -144,14 +144,14 @@ async fn take_revision(pass: &Pass<'_>, number: i64, conflict: Error) -> Result<
     }
     let is_left_behind = is_left_behind(pass, &metadata);
     if !is_ours && !view.owner_uid.is_empty() && !is_left_behind {
-        let reason = format!("the ControllerRevision {name} is another object's; delete it");
+        let reason = format!("the ControllerRevision {name} belongs to another object; delete it");
         return Ok(Created::Conflict(reason));
     }
     if is_left_behind && !is_equal || metadata.deletion_timestamp.is_some() && !is_ours {
         return Ok(Created::Waiting(name));
     }
     if !is_equal {
-        let reason = format!("the ControllerRevision {name} holds something else; delete it");
+        let reason = format!("the ControllerRevision {name} has different content; delete it");
         return Ok(Created::Conflict(reason));
     }
     if !is_ours && !is_still_there(pass).await? {

@@ -139,7 +139,7 @@ impl<P: Parent> Calls<'_, P> {
         let mut body = write.body.clone();
         let mut step = "create the child";
         if let Some(present) = write.present {
-            step = "put the child right";
+            step = "correct the child";
             // Otherwise the apply would create a child that was deleted since, without a live read
             // of the object, or take over a foreign one that has the name by now.
             body["metadata"]["uid"] = present.uid.as_str().into();
@@ -161,7 +161,7 @@ impl<P: Parent> Calls<'_, P> {
         params.propagation_policy = Some(PropagationPolicy::Background);
         let api = self.api::<StoredChild<P>>();
         let request = api.delete(&other.name, &params);
-        let answer = call("delete the child before", self.owner.key, request).await;
+        let answer = call("delete the earlier child", self.owner.key, request).await;
         Ok(if_there(answer)?.is_some())
     }
 }

@@ -303,7 +303,7 @@ impl<'a, P: Parent> Pass<'a, P> {
             Done::Nothing => return,
             Done::Created => "created",
             Done::Changed => "changed",
-            Done::Restored => "put right",
+            Done::Restored => "restored",
         };
         let did = format!("{what} {} {}", P::Child::kind(&()), self.want.name);
         self.did.push(did);

@@ -52,12 +52,7 @@ pub(crate) fn next<P: Parent>(input: Input<'_, P>) -> NextStatus<P> {
     let mut status = owner.status.clone();
     let (observed, conditions) = status.common_fields();
     *observed = owner.generation;
-    State::of(true, "Valid", "the spec obeys the rules").set(
-        conditions,
-        ACCEPTED,
-        owner.generation,
-        now,
-    );
+    State::of(true, "Valid", "the spec is valid").set(conditions, ACCEPTED, owner.generation, now);
     let obstacle = obstacle::<P>(input.name, input.trouble, input.contested_until.is_some());
     let report = P::report(
         &Observation {
@@ -128,7 +123,7 @@ fn obstacle<P: Parent>(
 fn degraded(trouble: Option<&Trouble>) -> State {
     match trouble {
         Some(trouble) => State::of(true, trouble.reason, trouble.message.as_str()),
-        None => State::of(false, "AsDesired", "nothing is in the way"),
+        None => State::of(false, "AsDesired", "no problems"),
     }
 }
 
@@ -162,8 +157,11 @@ fn child_event<P: Parent>(done: Done, name: &str) -> Option<NewEvent> {
     let (reason, note) = match done {
         Done::Nothing => return None,
         Done::Created => ("Created", format!("created {child}")),
-        Done::Changed => ("Updated", format!("changed {child} as the spec says")),
-        Done::Restored => ("Restored", format!("put {child} right, which was changed")),
+        Done::Changed => ("Updated", format!("updated {child} to match the spec")),
+        Done::Restored => (
+            "Restored",
+            format!("restored {child}, which another client had changed"),
+        ),
     };
     Some(NewEvent {
         severity: Severity::Normal,
@@ -180,7 +178,7 @@ pub(crate) fn deleted_event<P: Parent>(name: &str) -> NewEvent {
         severity: Severity::Normal,
         reason: "Deleted",
         action: "Delete",
-        note: format!("deleted {child} {name}, which is of an earlier spec"),
+        note: format!("deleted {child} {name} of an earlier spec"),
     }
 }
 
@@ -213,7 +211,7 @@ pub(crate) fn terminating<P: Parent>(name: &str) -> Trouble {
     let child = P::Child::kind(&());
     Trouble {
         reason: TERMINATING,
-        message: format!("{child} {name:?} is being deleted, and is made again when it is gone"),
+        message: format!("{child} {name:?} is being deleted and will be created again"),
     }
 }
 
@@ -222,7 +220,7 @@ fn conflict_loop<P: Parent>(name: &str) -> Trouble {
     Trouble {
         reason: "Contested",
         message: format!(
-            "{} {name:?} is changed again and again by others: it is put right with growing pauses",
+            "{} {name:?} is changed again and again by other clients; it is corrected with increasing pauses",
             P::Child::kind(&())
         ),
     }

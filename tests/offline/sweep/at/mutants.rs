@@ -109,7 +109,7 @@ pub const ALL: &[Mutant] = &[
         request: |server, sent| {
             if is_new_pod(sent) {
                 let options = json!({"gracePeriodSeconds": 0});
-                // If there is none, nothing is in the way.
+                // If there is none, no problems.
                 let _ = server
                     .direct_as("mutant")
                     .delete_with("pods", NAMESPACE, POD, &options);

@@ -158,7 +158,7 @@ impl Subject for Family {
         run_of_command(pod)
     }
 
-    /// The status is about the present spec, and nothing is in the way.
+    /// The status is about the present spec, and no problems.
     fn is_settled(&self, cluster: &Cluster, _: Special) -> bool {
         let Some(object) = cluster.get(self.plural, NAME) else {
             return true;
