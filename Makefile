@@ -42,9 +42,10 @@ manifests: ## Write the generated part of config/, and docs/reference/, from the
 fmt: ## Format the code.
 	$(CARGO) fmt --all
 
-check: ## Format, lints and unit tests: before every commit.
+check: ## Format, lints, words and unit tests: before every commit.
 	$(CARGO) fmt --all --check
 	$(CLIPPY)
+	./hack/words
 	@$(MAKE) --no-print-directory unit
 
 lint: ## Check format, lints, words, links of the API docs and licences.

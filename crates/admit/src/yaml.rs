@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrInput, Tag};
+use my_operator_admission::bounds::MAX_DEPTH;
 use serde::de::IgnoredAny;
 use serde_json::{Number, Value};
 
@@ -20,9 +21,6 @@ use serde_json::{Number, Value};
 const MAX_VALUES: usize = 1_000_000;
 /// The most bytes of text that one document may hold once its aliases are replaced.
 const MAX_TEXT_LEN: usize = 32 * 1024 * 1024;
-
-/// How deep a document may be nested.
-const MAX_DEPTH: usize = 100;
 
 /// The longest name with dots whose line is searched: those of labels and annotations have at most 253 + 1 + 63
 /// characters.
