@@ -398,7 +398,7 @@ fn auto_paused(observed: &Observed, update: &str, before: Option<&Condition>) ->
             before.message.clone()
         }
         _ => format!(
-            "revision {update} failed on {}; the roll-out is stopped until the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
+            "revision {update} failed on {}: the roll-out is stopped until the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
             observed.failed_canaries
         ),
     }
