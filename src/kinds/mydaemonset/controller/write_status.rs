@@ -105,14 +105,14 @@ impl<'a> StatusWriter<'a> {
             key, object, now, ..
         } = self.scope;
         let read = (&self.before.status, self.before.version.as_str());
-        let pacing = &mut self.scope.memory.lock().status;
-        pacing.wrote(object.generation, read, (after, version), now);
         let status = after.clone();
         let written = Arc::new(WrittenStatus {
             status,
             version: version.to_owned(),
         });
         self.scope.statuses.put(key, version, written);
+        let pacing = &mut self.scope.memory.lock().status;
+        pacing.wrote(object.generation, read, (after, version), now);
     }
 
     /// Counts what the change of the status means.

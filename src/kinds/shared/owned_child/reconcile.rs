@@ -23,8 +23,8 @@ use my_operator_admission::rules::decode_and_validate;
 use my_operator_runtime::reconcile::event::{self, NewEvent};
 use my_operator_runtime::reconcile::{Action, Context, Error, Key, Reconciler};
 
-/// Above the step count of any path through the decision, so that a bug cannot become a hot loop.
-const MAX_STEPS: usize = 8;
+/// Above the step count of any path through the decision (7), so that a bug cannot become a hot loop.
+const MAX_STEPS: usize = 12;
 
 /// The reconciler of a kind.
 pub(crate) struct ChildReconciler<P> {
