@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+
+use crate::checkout::checkout;
 
 const GOOD: &str = "\
 apiVersion: cnat.programming-kubernetes.info/v1alpha1
@@ -20,10 +22,6 @@ metadata: {name: bad}
 spec: {schedule: now}
 ";
 const OTHER: &str = "apiVersion: v1\nkind: Secret\n";
-
-fn checkout() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
 
 fn admit(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_my-operator"));

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use my_operator::kinds::REGISTRY;
 use syn::visit::{self, Visit};
+
+use crate::checkout::{self, checkout};
 
 /// Module of the operator's crate -> the modules that it may import.
 const MAY_IMPORT: &[(&str, &[&str])] = &[
@@ -21,17 +23,6 @@ const CIRCLES: &[(&str, &str)] = &[(
     "crates/simulated-apiserver/src: fault.rs server.rs",
     "a fault's callback is given the server that consults the faults",
 )];
-
-pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 /// A path of modules, from the root of the crate.
 type Module = Vec<String>;
@@ -110,8 +101,7 @@ struct Files {
 
 impl Files {
     fn read(src: &Path) -> Self {
-        let mut paths = Vec::new();
-        rust_files(src, &mut paths);
+        let paths = checkout::files(src, "rs");
         let (mut uses, mut names) = (BTreeMap::new(), BTreeMap::new());
         for path in paths {
             let relative = path.strip_prefix(src).unwrap();
@@ -221,10 +211,6 @@ impl Files {
         }
         circles
     }
-}
-
-fn checkout() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]

@@ -2,21 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
-use crate::architecture::rust_files;
+use crate::checkout::{checkout, code, files, text};
 
 const PAGE: &str = "docs/mydaemonset/checklist.md";
 /// Where tests are.
 const FOLDERS: [&str; 2] = ["src", "tests"];
 
 /// The names of all functions that cargo runs as tests.
-fn test_names(checkout: &Path) -> BTreeSet<String> {
-    let mut files = Vec::new();
-    for folder in FOLDERS {
-        rust_files(&checkout.join(folder), &mut files);
-    }
+fn test_names() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
+    let files = FOLDERS
+        .iter()
+        .flat_map(|folder| files(&checkout().join(folder), "rs"));
     for file in files {
         let text = fs::read_to_string(file).unwrap();
         let mut is_test = false;
@@ -32,16 +30,10 @@ fn test_names(checkout: &Path) -> BTreeSet<String> {
     names
 }
 
-/// What is between backticks.
-fn code(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').skip(1).step_by(2)
-}
-
 #[test]
 fn every_test_of_the_checklist_exists() {
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let page = fs::read_to_string(checkout.join(PAGE)).unwrap();
-    let names = test_names(checkout);
+    let page = text(PAGE);
+    let names = test_names();
     let rows = page.lines().filter(|line| line.starts_with("| `"));
     let mut missing = BTreeSet::new();
     let mut count = 0;

@@ -1,11 +1,6 @@
 //! What can be said of the image without a container engine: the Dockerfile and its context.
 
-use std::path::Path;
-
-fn text(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    std::fs::read_to_string(path).unwrap()
-}
+use crate::checkout::{checkout, text};
 
 /// The instructions of a Dockerfile: comments gone, continued lines joined, blanks single.
 fn instructions(file: &str) -> Vec<String> {
@@ -86,7 +81,7 @@ fn folders(member: &str) -> Vec<String> {
     let Some(parent) = member.strip_suffix("/*") else {
         return vec![member.to_owned()];
     };
-    let entries = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(parent)).unwrap();
+    let entries = std::fs::read_dir(checkout().join(parent)).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.map(|name| format!("{parent}/{name}")).collect()
 }
@@ -98,7 +93,7 @@ fn the_build_sees_every_member_of_the_workspace_and_no_more() {
     assert_eq!(lines.next(), Some("*"), "all is left out but for a list");
     let seen: Vec<&str> = lines.map(|line| line.strip_prefix('!').unwrap()).collect();
     for path in &seen {
-        let there = Path::new(env!("CARGO_MANIFEST_DIR")).join(path).exists();
+        let there = checkout().join(path).exists();
         assert!(there, "{path} is not there");
     }
     let manifest = text("Cargo.toml");

@@ -12,6 +12,7 @@ mod admission;
 mod admit;
 mod architecture;
 mod checklist;
+mod checkout;
 mod documents;
 mod image;
 mod manifests;

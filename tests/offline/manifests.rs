@@ -8,9 +8,7 @@ use my_operator::{kinds, manifests};
 use my_operator_admission::review::Request;
 use serde_json::Value;
 
-fn checkout() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use crate::checkout::checkout;
 
 #[test]
 fn committed_files_are_what_make_manifests_writes() {

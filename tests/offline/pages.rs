@@ -1,11 +1,8 @@
 //! Checks that pages name files that exist, and that docs/example-kind.md shows examples/greeting.rs as it is.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-fn text(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
-}
+use crate::checkout::{checkout, code, files, text};
 
 #[test]
 fn the_page_of_the_example_kind_quotes_the_whole_kind() {
@@ -23,28 +20,17 @@ const FOLDERS: [&str; 9] = [
     "benches", "cluster", "config", "crates", "docs", "examples", "hack", "src", "tests",
 ];
 
-fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            pages(&path, found);
-        } else if path.extension().is_some_and(|e| e == "md") {
-            found.push(path);
-        }
-    }
-}
-
 #[test]
 fn the_files_that_pages_name_exist() {
-    let checkout = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let checkout = checkout();
     let mut found = vec![checkout.join("README.md"), checkout.join("CONTRIBUTING.md")];
     for folder in ["docs", "crates", "cluster", "tests"] {
-        pages(&checkout.join(folder), &mut found);
+        found.extend(files(&checkout.join(folder), "md"));
     }
     let mut wrong = Vec::new();
     for page in found {
         let text = fs::read_to_string(&page).unwrap();
-        for code in text.split('`').skip(1).step_by(2) {
+        for code in code(&text) {
             let is_path = |c: char| c.is_alphanumeric() || "/._-".contains(c);
             let in_folder = code
                 .split_once('/')
