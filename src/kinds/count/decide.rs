@@ -93,31 +93,14 @@ fn events(before: &CountStatus, after: &CountStatus) -> Vec<NewEvent> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::kinds::count::status::tests::{at, healthy, of};
     use crate::kinds::count::status::{Assertion, observed, read, rejected};
     use my_operator_admission::faults::Fault;
     use my_operator_runtime::reconcile::raw::Raw;
 
-    fn at(milliseconds: i64) -> DateTime<Utc> {
-        DateTime::from_timestamp_millis(1_800_000_000_000 + milliseconds).unwrap()
-    }
-
-    fn of(before: &CountStatus, generation: i64, count: i64, ready: i64) -> CountStatus {
-        let assertion = Assertion {
-            name: "nginx".to_owned(),
-            count,
-        };
-        observed(before, Some(generation), &assertion, ready, at(0))
-    }
-
     fn faulty(before: &CountStatus, generation: i64) -> CountStatus {
         let fault = Fault::invalid("spec.count", -1, "must be greater than or equal to 0");
         rejected(before, Some(generation), &[fault], at(0))
-    }
-
-    /// (status, reason, message) of condition Healthy.
-    fn healthy(status: &CountStatus) -> (&str, &str, &str) {
-        let condition = condition::get(&status.conditions, HEALTHY).unwrap();
-        (&condition.status, &condition.reason, &condition.message)
     }
 
     fn published(before: &CountStatus, after: &CountStatus) -> Vec<(&'static str, String)> {

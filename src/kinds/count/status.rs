@@ -93,15 +93,20 @@ pub(crate) fn rejected(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn at(milliseconds: i64) -> DateTime<Utc> {
+    pub(in crate::kinds::count) fn at(milliseconds: i64) -> DateTime<Utc> {
         DateTime::from_timestamp_millis(1_800_000_000_000 + milliseconds).unwrap()
     }
 
-    fn of(before: &CountStatus, generation: i64, count: i64, ready: i64) -> CountStatus {
+    pub(in crate::kinds::count) fn of(
+        before: &CountStatus,
+        generation: i64,
+        count: i64,
+        ready: i64,
+    ) -> CountStatus {
         let assertion = Assertion {
             name: "nginx".to_owned(),
             count,
@@ -110,7 +115,7 @@ mod tests {
     }
 
     /// (status, reason, message) of condition Healthy.
-    fn healthy(status: &CountStatus) -> (&str, &str, &str) {
+    pub(in crate::kinds::count) fn healthy(status: &CountStatus) -> (&str, &str, &str) {
         let condition = condition::get(&status.conditions, HEALTHY).unwrap();
         (&condition.status, &condition.reason, &condition.message)
     }

@@ -146,7 +146,7 @@ fn complete(container: &mut Map<String, Value>, spec: &AtSpec) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
     use my_operator_rounds::{lengths, proptest_config};
     use proptest::prelude::*;
@@ -155,19 +155,19 @@ mod tests {
     use crate::kinds::at::admission::AtRules;
     use my_operator_admission::rules::Rules;
 
-    const OWNER: Owner<'_> = Owner {
+    pub(in crate::kinds::at::pod) const OWNER: Owner<'_> = Owner {
         name: "a",
         namespace: "ns",
         uid: "at-1",
     };
 
-    fn spec(fields: Value) -> AtSpec {
+    pub(in crate::kinds::at::pod) fn spec(fields: Value) -> AtSpec {
         let mut spec: AtSpec = serde_json::from_value(fields).unwrap();
         AtRules::default(&mut spec);
         spec
     }
 
-    fn built(fields: Value) -> Value {
+    pub(in crate::kinds::at::pod) fn built(fields: Value) -> Value {
         build(OWNER, &spec(fields))
     }
 

@@ -343,26 +343,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kinds::at::admission::AtRules;
-    use crate::kinds::at::crd::AtSpec;
-    use crate::kinds::at::pod::build::{Owner, build, hash};
-    use my_operator_admission::rules::Rules;
-
-    const OWNER: Owner<'_> = Owner {
-        name: "a",
-        namespace: "ns",
-        uid: "at-1",
-    };
-
-    fn spec(fields: Value) -> AtSpec {
-        let mut spec: AtSpec = serde_json::from_value(fields).unwrap();
-        AtRules::default(&mut spec);
-        spec
-    }
-
-    fn built(fields: Value) -> Value {
-        build(OWNER, &spec(fields))
-    }
+    use crate::kinds::at::pod::build::tests::{OWNER, built, spec};
+    use crate::kinds::at::pod::build::{build, hash};
 
     /// The view of a built pod as if the API server had stored it.
     fn view(pod: Value) -> PodView {
