@@ -4,7 +4,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
@@ -32,11 +31,10 @@ const CONTROLLER: &str = "at";
 const MAX_STEPS: usize = 12;
 
 /// Runs the reconciler until the context is cancelled.
-pub(crate) fn start(context: Context) -> BoxFuture<'static, anyhow::Result<()>> {
-    Box::pin(run(context))
-}
-
-async fn run(context: Context) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When a watch or a worker dies, which is a bug.
+pub(crate) async fn run(context: Context) -> anyhow::Result<()> {
     let (ats, pods) = (context.apis::<AtObject>(), context.apis::<PodObject>());
     let controller = Controller::new(CONTROLLER, &context);
     let reconciler = Arc::new(AtReconciler {

@@ -84,5 +84,5 @@ pub const KIND: Kind = Kind {
             text: include_str!("samples/bad/cnat_v1alpha1_at.yaml"),
         },
     ],
-    start: Start::Plain(controller::start),
+    start: Start::Plain(|context| Box::pin(controller::run(context))),
 };

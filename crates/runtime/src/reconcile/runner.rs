@@ -152,7 +152,7 @@ impl Context {
 ///
 /// # Errors
 /// When a worker dies, which is a bug.
-pub async fn run<R: Reconciler>(
+pub(super) async fn run<R: Reconciler>(
     controller: &'static str,
     reconciler: Arc<R>,
     queue: Arc<Queue>,
