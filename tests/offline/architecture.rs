@@ -242,6 +242,7 @@ fn no_files_import_each_other_in_a_circle() {
         "src".to_owned(),
         "cluster/src".to_owned(),
         "benches/src".to_owned(),
+        "packaging/src".to_owned(),
         "tests/harness/src".to_owned(),
     ];
     for entry in fs::read_dir(checkout().join("crates")).unwrap() {

@@ -16,8 +16,17 @@ fn the_page_of_the_example_kind_quotes_the_whole_kind() {
 }
 
 /// Where paths in pages begin, at the root of the checkout.
-const FOLDERS: [&str; 9] = [
-    "benches", "cluster", "config", "crates", "docs", "examples", "hack", "src", "tests",
+const FOLDERS: [&str; 10] = [
+    "benches",
+    "cluster",
+    "config",
+    "crates",
+    "docs",
+    "examples",
+    "hack",
+    "packaging",
+    "src",
+    "tests",
 ];
 
 #[test]

@@ -1,0 +1,59 @@
+//! What people install, made from config/: `make chart`, `make bundle`.
+//!
+//! config/ is the one description of the installation; the Helm chart and the OLM bundle are other forms of it, and no
+//! line of theirs is written by hand that could be derived from it.
+
+mod rendered;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::rendered::Checkout;
+
+/// Makes what people install from config/.
+#[derive(Debug, Parser)]
+#[command(name = "my-operator-packaging", version)]
+struct Arguments {
+    /// The root of the checkout.
+    #[arg(long, default_value = ".")]
+    checkout: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// List the objects of config/default with some components.
+    Objects {
+        /// Names of folders of config/components.
+        components: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let checkout = Checkout::at(&arguments.checkout)?;
+    match &arguments.command {
+        Command::Objects { components } => {
+            let mut out = std::io::stdout().lock();
+            let components: Vec<&str> = components.iter().map(String::as_str).collect();
+            for object in checkout.render(&components)? {
+                writeln!(out, "{}", rendered::title(&object))?;
+            }
+        }
+    }
+    Ok(())
+}
