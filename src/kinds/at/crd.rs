@@ -21,14 +21,17 @@ use my_operator_runtime::reconcile::raw;
     version = "v1alpha1",
     kind = "At",
     plural = "ats",
+    // As Job, which `kubectl get all` lists: a pod there must not appear without what made it.
+    category = "all",
     namespaced,
     status = "AtStatus",
     doc = "An At runs one command once, in a pod of its own, at an instant; its status keeps the result.",
+    // Not of type date, which kubectl prints as an age: <invalid> for an instant to come.
     printcolumn(
-        name = "SCHEDULE",
+        name = "DUE",
         type_ = "string",
-        json_path = ".spec.schedule",
-        description = "When the command is to start"
+        json_path = ".status.scheduledTime",
+        description = "The instant at which the command is to start, in UTC"
     ),
     printcolumn(
         name = "PHASE",
@@ -50,14 +53,27 @@ use my_operator_runtime::reconcile::raw;
     ),
     printcolumn(
         name = "LATE",
-        type_ = "integer",
-        json_path = ".status.latenessMilliseconds",
-        description = "How long after its instant the pod was seen released, in milliseconds"
+        type_ = "string",
+        json_path = ".status.lateness",
+        description = "How long after its instant the pod was seen released"
+    ),
+    printcolumn(
+        name = "REASON",
+        type_ = "string",
+        json_path = ".status.reason",
+        description = "Why it ended as it did or, before its end, what it waits for"
     ),
     printcolumn(
         name = "AGE",
         type_ = "date",
         json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "SCHEDULE",
+        type_ = "string",
+        json_path = ".spec.schedule",
+        priority = 1,
+        description = "The schedule as it was written"
     ),
     printcolumn(
         name = "COMMAND",
@@ -217,6 +233,10 @@ pub struct AtStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness_milliseconds: Option<i64>,
 
+    /// The same as text, such as 21ms, 1.2s, 3m5s or 4h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<String>,
+
     /// How it ended: Succeeded, Failed, Missed (not started, since it was too late) or Unknown (the
     /// pod was gone before its end was seen). Absent before the phase is DONE.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -346,12 +366,14 @@ mod tests {
             })
             .collect();
         let expected = [
-            ("SCHEDULE", "string", 0),
+            ("DUE", "string", 0),
             ("PHASE", "string", 0),
             ("RESULT", "string", 0),
             ("EXIT", "integer", 0),
-            ("LATE", "integer", 0),
+            ("LATE", "string", 0),
+            ("REASON", "string", 0),
             ("AGE", "date", 0),
+            ("SCHEDULE", "string", 1),
             ("COMMAND", "string", 1),
             ("POD", "string", 1),
             ("MESSAGE", "string", 1),
@@ -360,6 +382,7 @@ mod tests {
         assert_eq!(version["selectableFields"][0]["jsonPath"], ".status.phase");
         assert!(version["subresources"]["status"].is_object());
         assert_eq!(crd["spec"]["names"]["plural"], "ats");
+        assert_eq!(crd["spec"]["names"]["categories"][0], "all");
         assert_eq!(crd["spec"]["scope"], "Namespaced");
     }
 

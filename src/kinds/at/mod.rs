@@ -28,6 +28,7 @@ mod conditions;
 mod controller;
 pub mod crd;
 mod decide;
+mod lateness;
 mod memory;
 mod metrics;
 mod observe;

@@ -11,6 +11,7 @@ use super::conditions::{
     TOO_LATE, VALID,
 };
 use super::crd::{AtStatus, Ending, Phase};
+use super::lateness;
 use super::observe::{AtView, Observed};
 use super::pod::names::pod_name;
 use super::pod::view::{PodPhase, PodView, Waiting};
@@ -312,12 +313,15 @@ impl StatusBuilder<'_> {
         self.next.start_time = Some(start);
         let scheduled = self.next.scheduled_time;
         let late = scheduled.map(|instant| (start - instant).num_milliseconds());
-        self.next.lateness_milliseconds = late.filter(|late| *late >= 0);
+        let late = late.filter(|late| *late >= 0);
+        self.next.lateness_milliseconds = late;
+        self.next.lateness = late.map(lateness::text);
     }
 
     /// An earlier version recorded the start with the commit, and the pod still has its gate.
     pub(crate) fn take_back_start(&mut self) {
-        (self.next.start_time, self.next.lateness_milliseconds) = (None, None);
+        let next = &mut self.next;
+        (next.start_time, next.lateness_milliseconds, next.lateness) = (None, None, None);
         self.await_release();
     }
 

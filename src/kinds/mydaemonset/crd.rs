@@ -26,6 +26,8 @@ use my_operator_runtime::reconcile::raw;
     kind = "MyDaemonSet",
     plural = "mydaemonsets",
     shortname = "mds",
+    // As DaemonSet, which `kubectl get all` lists.
+    category = "all",
     namespaced,
     status = "MyDaemonSetStatus",
     doc = "One pod on every eligible node. A change of the image or the template is rolled out node by node; a pod that fails is made again with a growing pause.",
@@ -58,6 +60,12 @@ use my_operator_runtime::reconcile::raw;
         type_ = "integer",
         json_path = ".status.numberAvailable",
         description = "Nodes that should have a pod and have one that has been ready for minReadySeconds"
+    ),
+    printcolumn(
+        name = "STATE",
+        type_ = "string",
+        json_path = ".status.state",
+        description = "What needs attention, else how far the roll-out is, else why it stands"
     ),
     printcolumn(
         name = "AGE",
@@ -195,6 +203,14 @@ pub struct MyDaemonSetStatus {
     /// its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
+    /// The conditions in a word, the first of these that is so. Invalid: the spec is. AutoPaused: the
+    /// roll-out stopped because nodes failed. Degraded: pods fail, or cannot be created or deleted.
+    /// Rolling 37%: so many nodes have an available pod of the newest revision and no other.
+    /// WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
+    /// unavailable than a roll-out may take down. Paused, Partitioned, OnDelete, Cordoned: this holds
+    /// the nodes that are left. Complete: no node is left that the roll-out could reach.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may
     /// take down. Progressing: a roll-out is under way. Degraded: pods fail, are refused, or have no free name. Reconciling and Stalled
     /// are there for tools that wait, and only while they are True.
@@ -285,6 +301,7 @@ mod tests {
             Some("mydaemonsets.apps.zhongmingmao.io")
         );
         assert_eq!(crd.spec.names.short_names, Some(vec!["mds".to_owned()]));
+        assert_eq!(crd.spec.names.categories, Some(vec!["all".to_owned()]));
         assert_eq!(crd.spec.scope, "Namespaced");
         let version = &crd.spec.versions[0];
         assert!(version.subresources.as_ref().unwrap().status.is_some());
@@ -302,6 +319,7 @@ mod tests {
                 ("READY", 0),
                 ("UP-TO-DATE", 0),
                 ("AVAILABLE", 0),
+                ("STATE", 0),
                 ("AGE", 0),
                 ("IMAGE", 1),
                 ("REVISION", 1)

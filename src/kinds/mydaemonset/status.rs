@@ -23,6 +23,8 @@ const DEGRADED: &str = "Degraded";
 const RECONCILING: &str = "Reconciling";
 /// For kstatus: present while nothing happens without user intervention.
 const STALLED: &str = "Stalled";
+/// Reason of `Progressing=True`: nodes are still to get the newest revision.
+const ROLLING_OUT: &str = "RollingOut";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
 const AUTO_PAUSED: &str = "AutoPaused";
 /// Reason of `Progressing=False`: the newest revision has reached every node that it could.
@@ -142,6 +144,7 @@ pub(crate) fn rejected(
     set(ACCEPTED, false, message.as_str());
     set(STALLED, true, "the spec is invalid");
     condition::remove(&mut status.conditions, RECONCILING);
+    status.state = Some(summary(&status.conditions, None));
     status
 }
 
@@ -167,6 +170,7 @@ pub(crate) fn conflicting(
         state.set(list, type_, generation, now);
     }
     condition::remove(list, RECONCILING);
+    status.state = Some(summary(list, None));
     status
 }
 
@@ -194,6 +198,7 @@ pub(crate) fn waiting(
         state.set(list, type_, generation, now);
     }
     condition::remove(list, STALLED);
+    status.state = Some(summary(list, None));
     status
 }
 
@@ -212,6 +217,7 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         number_unavailable: Some(count(observed.desired.saturating_sub(observed.available))),
         current_revision: Some(input.current.to_owned()),
         update_revision: Some(input.update.to_owned()),
+        state: None,
         conditions: input.previous.conditions.clone(),
     };
     let progress = progress(input);
@@ -236,7 +242,40 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
             Some(state) => state.set(&mut status.conditions, type_, input.generation, input.now),
         }
     }
+    status.state = Some(summary(&status.conditions, Some(observed)));
     status
+}
+
+/// The conditions in a word, for `kubectl get`: first what needs attention, then what is under way,
+/// then why nothing is. Without an observation, nothing is said of what the conditions do not show.
+fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
+    let is = |type_, status| {
+        condition::get(conditions, type_).is_some_and(|c: &Condition| c.status == status)
+    };
+    let progressing = condition::get(conditions, PROGRESSING);
+    let reason = progressing.map_or("", |c| c.reason.as_str());
+    if is(ACCEPTED, "False") {
+        "Invalid".to_owned()
+    } else if reason == AUTO_PAUSED {
+        AUTO_PAUSED.to_owned()
+    } else if is(DEGRADED, "True") {
+        DEGRADED.to_owned()
+    } else if reason == ROLLING_OUT {
+        rolling(observed)
+    } else if is(PROGRESSING, "False") && is(AVAILABLE, "False") {
+        "Unavailable".to_owned()
+    } else {
+        reason.to_owned()
+    }
+}
+
+/// How far the roll-out is. Never 100 %: a roll-out that left no node would be complete.
+fn rolling(observed: Option<&Observed>) -> String {
+    let share = observed.and_then(|observed| {
+        let nodes = observed.done + observed.left;
+        (observed.done * 100).checked_div(nodes)
+    });
+    share.map_or_else(|| "Rolling".to_owned(), |share| format!("Rolling {share}%"))
 }
 
 fn count(number: usize) -> i32 {
@@ -274,7 +313,7 @@ fn progress(input: &StatusInput<'_>) -> State {
         && input.previous.update_revision.as_deref() == Some(update);
     let missing = observed.updated < observed.desired;
     if !observed.complete && (missing || !has_ended || update != input.current) {
-        State::of(true, "RollingOut", rolling_out(observed, update))
+        State::of(true, ROLLING_OUT, rolling_out(observed, update))
     } else {
         State::of(false, COMPLETE, completed(observed, update))
     }
@@ -580,6 +619,7 @@ mod tests {
             updated: nodes,
             available: nodes,
             max_unavailable: 1,
+            done: nodes,
             complete: true,
             ..Observed::default()
         }
@@ -589,6 +629,8 @@ mod tests {
         Observed {
             updated: 1,
             available: 2,
+            done: 1,
+            left: 2,
             outdated: 2,
             complete: false,
             ..complete(3)
@@ -722,6 +764,100 @@ mod tests {
             let extra = |c: &&String| c.starts_with("Reconciling") || c.starts_with("Stalled");
             assert_eq!(found.iter().find(extra).map(String::as_str), for_tools);
         }
+    }
+
+    fn state(status: &MyDaemonSetStatus) -> &str {
+        status.state.as_deref().unwrap()
+    }
+
+    #[test]
+    fn the_state_says_how_far_a_roll_out_is_and_never_that_it_is_all_the_way() {
+        for (done, left, expected) in [
+            (0, 3, "Rolling 0%"),
+            (1, 2, "Rolling 33%"),
+            (4_999, 1, "Rolling 99%"),
+            // Every node has lost its pod to the revision, and the last pod is going.
+            (0, 0, "Rolling"),
+        ] {
+            let observed = Observed {
+                done,
+                left,
+                ..under_way()
+            };
+            let status = next_of(&none(), &observed, strategy(), "old", 1);
+            assert_eq!(state(&status), expected);
+        }
+    }
+
+    #[test]
+    fn the_state_says_why_a_roll_out_stands() {
+        let held = Observed {
+            held: 2,
+            ..under_way()
+        };
+        let (mut on_delete, mut paused, mut partitioned) = (strategy(), strategy(), strategy());
+        (on_delete.on_delete, paused.paused, partitioned.partition) = (true, true, 2);
+        for (strategy, expected) in [
+            (on_delete, ON_DELETE),
+            (paused, PAUSED),
+            (partitioned, PARTITIONED),
+            (strategy(), CORDONED),
+        ] {
+            let status = next_of(&none(), &held, strategy, "old", 1);
+            assert_eq!(state(&status), expected);
+        }
+        let done = next_of(&none(), &complete(3), strategy(), "new", 1);
+        assert_eq!(state(&done), COMPLETE);
+    }
+
+    #[test]
+    fn the_state_names_what_needs_attention_before_what_is_under_way() {
+        let failing = Observed {
+            available: 1,
+            failing: named(["a (Error)"]),
+            ..under_way()
+        };
+        let stopped = Observed {
+            auto_paused: true,
+            failed_canaries: named(["a"]),
+            ..failing.clone()
+        };
+        let down = |observed: Observed| Observed {
+            available: 0,
+            ..observed
+        };
+        let done = next_of(&none(), &complete(3), strategy(), "new", 1);
+        for (observed, current, expected) in [
+            (&stopped, "old", AUTO_PAUSED),
+            (&failing, "old", DEGRADED),
+            // The pods of a first roll-out are only about to start.
+            (&down(under_way()), "old", "Rolling 33%"),
+            (&down(complete(3)), "new", "Unavailable"),
+        ] {
+            let status = next_of(&done, observed, strategy(), current, 2);
+            assert_eq!(state(&status), expected, "{observed:?}");
+        }
+    }
+
+    #[test]
+    fn the_state_does_not_repeat_what_can_no_longer_be_observed() {
+        let before = next_of(&none(), &under_way(), strategy(), "old", 1);
+        assert_eq!(state(&before), "Rolling 33%");
+        let faults = [Fault::required("spec.image", "image is required")];
+        let invalid = rejected(&before, Some(3), &faults, at(2));
+        assert_eq!(state(&invalid), "Invalid");
+        let conflict = conflicting(&before, Some(3), "taken", at(2));
+        assert_eq!(state(&conflict), DEGRADED);
+        let waits = waiting(&before, Some(3), "new", at(2));
+        assert_eq!(state(&waits), WAITING_FOR_DELETION);
+        // An invalid spec does not hide behind what was known before it.
+        let stopped = Observed {
+            auto_paused: true,
+            ..under_way()
+        };
+        let stopped = next_of(&none(), &stopped, strategy(), "old", 1);
+        let invalid = rejected(&stopped, Some(3), &faults, at(2));
+        assert_eq!(state(&invalid), "Invalid");
     }
 
     #[test]

@@ -54,6 +54,7 @@ async fn a_mydaemonset_puts_one_pod_on_each_node() {
         "READY",
         "UP-TO-DATE",
         "AVAILABLE",
+        "STATE",
         "AGE",
     ] {
         assert!(table.lines().next().unwrap().contains(column), "{table}");
@@ -116,7 +117,7 @@ async fn an_at_runs_once_and_is_done() {
         pod.is_some_and(|line| line.contains("0/1") && line.contains("Completed")),
         "{table}"
     );
-    for column in ["SCHEDULE", "PHASE", "RESULT", "EXIT", "LATE", "AGE"] {
+    for column in ["DUE", "PHASE", "RESULT", "EXIT", "LATE", "REASON", "AGE"] {
         assert!(table.lines().next().unwrap().contains(column), "{table}");
     }
     let seconds = TIMEOUT.as_secs();
@@ -204,7 +205,7 @@ fn is_same_line(said: &str, shown: &str) -> bool {
     said.len() == shown.len() && said.iter().zip(shown).all(|(a, b)| is_same_word(a, b))
 }
 
-/// Instants, ages such as 1m3s, numbers of more than one digit, and the ends of the names of a
+/// Instants, durations such as 1m3s and 1.2s, numbers of more than one digit, and the ends of the names of a
 /// node's pods stand for any other.
 fn is_same_word(said: &str, shown: &str) -> bool {
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
@@ -212,7 +213,7 @@ fn is_same_word(said: &str, shown: &str) -> bool {
     let is_age = |word: &str| {
         word.starts_with(|first: char| first.is_ascii_digit())
             && word.ends_with(['s', 'm', 'h'])
-            && word.bytes().all(|byte| b"0123456789smh".contains(&byte))
+            && word.bytes().all(|byte| b".0123456789smh".contains(&byte))
     };
     let pod_of = |word: &str| {
         let (front, end) = word.rsplit_once('-')?;
@@ -239,6 +240,7 @@ fn commands_and_what_they_print_are_found_in_a_page() {
     let table = ["NAME  AGE  LATE".to_owned(), "x  2s  12".to_owned()];
     assert!(is_as_shown("NAME AGE   LATE\nx    1m3s  734\n", &table));
     assert!(is_as_shown("NAME AGE LATE\nx 1m3s 7\n", &table));
+    assert!(is_same_word("1.2s", "12ms"));
     assert!(!is_as_shown("NAME AGE LATE\ny 1m3s 7\n", &table));
     assert!(!is_as_shown("NAME AGE LATE\n", &table));
     let excerpt = ["...", "b 1", "..."].map(str::to_owned);

@@ -69,6 +69,10 @@ pub(crate) struct Observed {
     pub(crate) available: usize,
     /// How many nodes may be without an available pod.
     pub(crate) max_unavailable: usize,
+    /// Nodes that the roll-out waits for, with an available pod of the newest revision and no other.
+    pub(crate) done: usize,
+    /// Nodes that should have such a pod and no other, and do not, reachable or not.
+    pub(crate) left: usize,
     /// Nodes that wait for the newest revision.
     pub(crate) outdated: usize,
     /// Those of them that the roll-out does not touch: partition, pause, `OnDelete`, cordons.

@@ -458,6 +458,8 @@ impl RolloutState {
             updated: self.count(NodeFlag::Updated),
             available: self.count(NodeFlag::Available),
             max_unavailable: limits.unavailable,
+            done: self.count(NodeFlag::Done),
+            left: self.count(NodeFlag::Left),
             outdated: self.count(NodeFlag::Outdated),
             held: self.count(NodeFlag::HeldBack),
             unavailable: named(NodeFlag::Unavailable, &name),

@@ -32,6 +32,7 @@ async fn the_result_of_a_failed_command_outlives_its_pod() {
         "scheduledTime",
         "podUID",
         "latenessMilliseconds",
+        "lateness",
     ] {
         assert!(
             !kubectl

@@ -1,5 +1,7 @@
 //! What people and their tools see of a run: waiting, columns, Events in order, explanations, figures.
 
+use chrono::DateTime;
+
 use super::{HOLD, at, at_when, in_seconds};
 use crate::cluster::{environment, kubectl};
 use crate::harness::{Kubectl, figure};
@@ -167,29 +169,40 @@ async fn the_columns_show_the_result() {
     let titles: Vec<String> = cells(&table, "waits").into_iter().map(|c| c.0).collect();
     assert_eq!(
         titles,
-        ["NAME", "SCHEDULE", "PHASE", "RESULT", "EXIT", "LATE", "AGE"]
+        [
+            "NAME", "DUE", "PHASE", "RESULT", "EXIT", "LATE", "REASON", "AGE"
+        ]
     );
     let cell = |table: &str, name: &str, title: &str| {
         let all = cells(table, name);
         let found = all.into_iter().find(|(t, _)| t == title);
         found.unwrap_or_else(|| panic!("{title} in {table}")).1
     };
-    assert_eq!(cell(&table, "waits", "SCHEDULE"), far);
-    for (name, phase, result, exit) in [
-        ("waits", "PENDING", "", ""),
-        ("runs", "RUNNING", "", ""),
-        ("fails", "DONE", "Failed", "3"),
+    assert_eq!(cell(&table, "waits", "DUE"), far);
+    let due = cell(&table, "runs", "DUE");
+    assert!(DateTime::parse_from_rfc3339(&due).is_ok(), "{table}");
+    for (name, phase, result, exit, reason) in [
+        ("waits", "PENDING", "", "", ""),
+        ("runs", "RUNNING", "", "", ""),
+        ("fails", "DONE", "Failed", "3", "Error"),
     ] {
         assert_eq!(cell(&table, name, "PHASE"), phase, "{table}");
         assert_eq!(cell(&table, name, "RESULT"), result, "{table}");
         assert_eq!(cell(&table, name, "EXIT"), exit, "{table}");
+        assert_eq!(cell(&table, name, "REASON"), reason, "{table}");
         let late = cell(&table, name, "LATE");
-        assert_eq!(late.parse::<u64>().is_ok(), name != "waits", "{table}");
+        assert_eq!(late.ends_with('s'), name != "waits", "{table}");
     }
     let wide = kubectl.run("get ats -o wide").await.good();
+    assert_eq!(cell(&wide, "waits", "SCHEDULE"), far);
     assert_eq!(cell(&wide, "fails", "COMMAND"), "echo YAY");
     assert_eq!(cell(&wide, "fails", "POD"), "fails-pod");
     assert_eq!(cell(&wide, "fails", "MESSAGE"), "no such file");
+    let all = kubectl.run("get all -o name").await.good();
+    assert!(
+        all.contains("at.cnat.programming-kubernetes.info/waits"),
+        "{all}"
+    );
     let done = kubectl
         .run("get at --field-selector=status.phase=DONE -o name")
         .await;
@@ -210,6 +223,7 @@ async fn every_field_of_the_kind_is_explained() {
         ("at.spec.activeDeadlineSeconds", "DeadlineExceeded"),
         ("at.spec.ttlSecondsAfterFinished", "deleted"),
         ("at.status.latenessMilliseconds", "milliseconds"),
+        ("at.status.lateness", "1.2s"),
         ("at.status.podUID", "UID"),
     ] {
         let text = kubectl.run(&format!("explain {field}")).await.good();

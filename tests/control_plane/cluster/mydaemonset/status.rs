@@ -119,18 +119,21 @@ async fn kubectl_shows_columns_conditions_and_events_and_waits() {
             "READY",
             "UP-TO-DATE",
             "AVAILABLE",
+            "STATE",
             "AGE",
             "IMAGE",
             "REVISION"
         ]
     );
-    assert_eq!(rows[1][..6], ["x", "2", "2", "2", "2", "2"]);
-    assert_eq!(rows[1][7..], ["a:1", sight.text("updateRevision")]);
+    assert_eq!(rows[1][..7], ["x", "2", "2", "2", "2", "2", "Complete"]);
+    assert_eq!(rows[1][8..], ["a:1", sight.text("updateRevision")]);
     let narrow = place.kubectl.run("get mydaemonset").await.good();
     assert!(
         narrow.contains("AGE") && !narrow.contains("REVISION"),
         "{narrow}"
     );
+    let all = place.kubectl.run("get all -o name").await.good();
+    assert!(all.contains("mydaemonset.apps.zhongmingmao.io/x"), "{all}");
     // A few words for all of the nodes.
     let reported = try_wait(crate::harness::TIMEOUT, async || {
         let story = place.kubectl.run("describe mds/x").await.good();

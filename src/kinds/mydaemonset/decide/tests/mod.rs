@@ -1436,6 +1436,8 @@ fn nodes_are_counted_for_the_status() {
             updated: 4,
             available: 2,
             max_unavailable: 1,
+            done: 1,
+            left: 5,
             outdated: 1,
             held: 1,
             unavailable: named(&["b", "d", "e", "f"]),
