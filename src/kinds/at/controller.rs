@@ -317,6 +317,9 @@ impl AtReconciler {
         let phase = |at: Option<&StoredAt>| at.map(|at| at.phase);
         let (before, after) = (phase(event.old), phase(event.new));
         self.metrics.count_phase(before, after);
+        let result = |at: Option<&StoredAt>| at.and_then(|at| at.result);
+        let results = (result(event.old), result(event.new));
+        self.metrics.count_result(event.key, results.0, results.1);
         if matches!(after, None | Some(Phase::Done)) {
             self.metrics.set_overdue(event.key, false);
         }

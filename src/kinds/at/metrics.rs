@@ -1,6 +1,7 @@
 //! Metrics over all Ats.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
@@ -20,11 +21,19 @@ struct Ended {
     result: &'static str,
 }
 
+/// Finished Ats of a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndedIn {
+    namespace: Arc<str>,
+    result: &'static str,
+}
+
 /// The metrics of this kind.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     lateness: Histogram,
     runs: Family<Ended, Counter>,
+    failed: Family<EndedIn, Gauge>,
     pending: Gauge,
     overdue: Gauge,
     /// The keys of the overdue Ats.
@@ -39,6 +48,7 @@ impl Metrics {
                 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0,
             ]),
             runs: Family::default(),
+            failed: Family::default(),
             pending: Gauge::default(),
             overdue: Gauge::default(),
             overdue_keys: Mutex::default(),
@@ -63,6 +73,11 @@ impl Metrics {
             this.runs.clone(),
         );
         registry.register(
+            "my_operator_at_failed",
+            "Finished Ats that did not succeed and have not been deleted, by namespace and result",
+            this.failed.clone(),
+        );
+        registry.register(
             "my_operator_at_pending",
             "Ats that have not started",
             this.pending.clone(),
@@ -79,6 +94,27 @@ impl Metrics {
     pub(crate) fn count_phase(&self, before: Option<Phase>, after: Option<Phase>) {
         let pending = |phase: Option<Phase>| i64::from(phase == Some(Phase::Pending));
         self.pending.inc_by(pending(after) - pending(before));
+    }
+
+    /// Counts an At whose result before and after a change is this. A namespace without such an At
+    /// has no series. The changes of one namespace come from one watch, one after the other.
+    pub(crate) fn count_result(&self, key: &Key, before: Option<Ending>, after: Option<Ending>) {
+        if before == after {
+            return;
+        }
+        for (result, by) in [(before, -1), (after, 1)] {
+            let Some(result) = result.filter(|result| *result != Ending::Succeeded) else {
+                continue;
+            };
+            let ended = EndedIn {
+                namespace: key.namespace.clone(),
+                result: name(result),
+            };
+            let others = self.failed.get_or_create(&ended).inc_by(by);
+            if others + by == 0 {
+                self.failed.remove(&ended);
+            }
+        }
     }
 
     /// Records whether the last reconcile found an At overdue.
@@ -127,13 +163,18 @@ impl Metrics {
     }
 
     fn ended(&self, result: Ending) -> Counter {
-        let result = match result {
-            Ending::Succeeded => "Succeeded",
-            Ending::Failed => "Failed",
-            Ending::Missed => "Missed",
-            Ending::Unknown => "Unknown",
-        };
+        let result = name(result);
         self.runs.get_or_create(&Ended { result }).clone()
+    }
+}
+
+/// The value of the label `result`.
+fn name(result: Ending) -> &'static str {
+    match result {
+        Ending::Succeeded => "Succeeded",
+        Ending::Failed => "Failed",
+        Ending::Missed => "Missed",
+        Ending::Unknown => "Unknown",
     }
 }
 
@@ -182,5 +223,44 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }
+    }
+
+    #[test]
+    fn ats_that_did_not_succeed_count_until_they_are_deleted() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let page = |registry: &Registry| {
+            let mut page = String::new();
+            prometheus_client::encoding::text::encode(&mut page, registry).unwrap();
+            let name = "my_operator_at_failed{";
+            let lines = page.lines().filter_map(|line| line.strip_prefix(name));
+            let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let (a, b) = (Key::new("a", "x"), Key::new("b", "x"));
+        for (key, result) in [
+            (&a, Ending::Failed),
+            (&a, Ending::Failed),
+            (&a, Ending::Missed),
+            (&b, Ending::Unknown),
+            (&b, Ending::Succeeded),
+        ] {
+            metrics.count_result(key, None, Some(result));
+            // A later event of the same At, such as one of its labels.
+            metrics.count_result(key, Some(result), Some(result));
+        }
+        let all = [
+            "namespace=\"a\",result=\"Failed\"} 2",
+            "namespace=\"a\",result=\"Missed\"} 1",
+            "namespace=\"b\",result=\"Unknown\"} 1",
+        ];
+        assert_eq!(page(&registry), all);
+        metrics.count_result(&a, Some(Ending::Failed), None);
+        metrics.count_result(&a, Some(Ending::Missed), None);
+        metrics.count_result(&b, Some(Ending::Unknown), None);
+        metrics.count_result(&b, Some(Ending::Succeeded), None);
+        let left = ["namespace=\"a\",result=\"Failed\"} 1"];
+        assert_eq!(page(&registry), left);
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
 use super::conditions::STARTED;
-use super::crd::{AtObject, AtSpec, AtStatus, Phase};
+use super::crd::{AtObject, AtSpec, AtStatus, Ending, Phase};
 use super::pod::build::Owner;
 use super::pod::names::pod_name;
 use super::pod::object::PodObject;
@@ -37,6 +37,8 @@ pub(crate) struct StoredAt {
     schedule_set_at: Option<Box<str>>,
     /// Its phase, as far as its status can be decoded.
     pub(crate) phase: Phase,
+    /// How it ended, likewise.
+    pub(crate) result: Option<Ending>,
     /// The spec as JSON text, or why it is not even kept.
     spec: Result<Arc<str>, Box<Fault>>,
     status: Raw,
@@ -51,6 +53,16 @@ fn phase_of(status: &str) -> Phase {
     serde_json::from_str(status).map_or_else(|_| Phase::default(), |Phased { phase }| phase)
 }
 
+/// The result in a status, as far as it can be decoded.
+fn result_of(status: &str) -> Option<Ending> {
+    #[derive(Deserialize)]
+    struct Ended {
+        result: Ending,
+    }
+    let ended = serde_json::from_str(status).ok();
+    ended.map(|Ended { result }| result)
+}
+
 impl StoredAt {
     /// The cached form of an object.
     pub(crate) fn from_object(object: AtObject) -> Self {
@@ -59,6 +71,8 @@ impl StoredAt {
         let set_at = meta
             .annotations
             .and_then(|mut all| all.remove(SCHEDULE_SET_AT));
+        let phase = phase_of(object.status.text());
+        let is_over = phase == Phase::Done;
         Self {
             uid: text(meta.uid),
             resource_version: text(meta.resource_version),
@@ -68,7 +82,8 @@ impl StoredAt {
                 .creation_timestamp
                 .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
             schedule_set_at: set_at.map(String::into_boxed_str),
-            phase: phase_of(object.status.text()),
+            phase,
+            result: is_over.then(|| result_of(object.status.text())).flatten(),
             spec: match bounds::exceeded("spec", object.spec.text()) {
                 None => Ok(object.spec.text().into()),
                 Some(fault) => Err(Box::new(fault)),

@@ -9,6 +9,7 @@ use prometheus_client::metrics::{
 use prometheus_client::registry::Registry;
 
 use super::crd::MyDaemonSetStatus;
+use super::status::{STANDS, paused};
 use my_operator_runtime::reconcile::Key;
 
 /// The `MyDaemonSet` that a metric is about.
@@ -27,6 +28,14 @@ impl Object {
     }
 }
 
+/// A roll-out that stands, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Paused {
+    namespace: Arc<str>,
+    name: Arc<str>,
+    reason: &'static str,
+}
+
 /// The metrics of this kind.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -34,6 +43,7 @@ pub(crate) struct Metrics {
     ready: Family<Object, Gauge>,
     updated: Family<Object, Gauge>,
     unavailable: Family<Object, Gauge>,
+    paused: Family<Paused, Gauge>,
     rollout_duration: Histogram,
     failed_pods: Counter,
     auto_pauses: Counter,
@@ -47,6 +57,7 @@ impl Metrics {
             ready: Family::default(),
             updated: Family::default(),
             unavailable: Family::default(),
+            paused: Family::default(),
             // From a second to a day.
             rollout_duration: Histogram::new([
                 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 150.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0,
@@ -80,6 +91,11 @@ impl Metrics {
             registry.register(name, help, family.clone());
         }
         registry.register(
+            "my_operator_mydaemonset_paused",
+            "1 while the roll-out stands and nodes are left, by the reason",
+            this.paused.clone(),
+        );
+        registry.register(
             "my_operator_mydaemonset_rollout_duration_seconds",
             "From a new revision to its available pod on every node",
             this.rollout_duration.clone(),
@@ -109,6 +125,23 @@ impl Metrics {
             let count = count.unwrap_or_default();
             family.get_or_create(&object).set(count.into());
         }
+        self.set_paused(key, paused(status));
+    }
+
+    /// Shows that the roll-out of an object stands for that reason and no other, or for none.
+    pub(crate) fn set_paused(&self, key: &Key, reason: Option<&str>) {
+        for known in STANDS {
+            let labels = Paused {
+                namespace: key.namespace.clone(),
+                name: key.name.clone(),
+                reason: known,
+            };
+            if reason == Some(known) {
+                self.paused.get_or_create(&labels).set(1);
+            } else {
+                self.paused.remove(&labels);
+            }
+        }
     }
 
     /// Removes the metrics of a deleted object.
@@ -117,6 +150,7 @@ impl Metrics {
         for family in [&self.desired, &self.ready, &self.updated, &self.unavailable] {
             family.remove(&object);
         }
+        self.set_paused(key, None);
     }
 
     /// Records a roll-out of that duration that has reached every node.
@@ -196,11 +230,42 @@ mod tests {
         for name in ["stays", "goes"] {
             metrics.status(&Key::new("ns", name), &MyDaemonSetStatus::default());
         }
+        metrics.set_paused(&Key::new("ns", "goes"), Some("Paused"));
         metrics.forget(&Key::new("ns", "goes"));
         metrics.forget(&Key::new("ns", "never-was"));
         let page = page(&registry);
         assert!(!page.contains("goes"), "{page}");
         assert_eq!(page.matches("name=\"stays\"} 0").count(), 4, "{page}");
+    }
+
+    #[test]
+    fn a_roll_out_stands_for_one_reason_at_a_time() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let lines = |registry: &Registry| {
+            let page = page(registry);
+            let lines = page
+                .lines()
+                .filter(|line| line.starts_with("my_operator_mydaemonset_paused{"));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let key = Key::new("ns", "web");
+        for (reason, expected) in [
+            (Some("Paused"), vec!["Paused"]),
+            (Some("AutoPaused"), vec!["AutoPaused"]),
+            (Some("Complete"), vec![]),
+            (Some("Cordoned"), vec!["Cordoned"]),
+            (None, vec![]),
+        ] {
+            metrics.set_paused(&key, reason);
+            let expected: Vec<_> = expected
+                .into_iter()
+                .map(|reason| {
+                    format!("my_operator_mydaemonset_paused{{namespace=\"ns\",name=\"web\",reason=\"{reason}\"}} 1")
+                })
+                .collect();
+            assert_eq!(lines(&registry), expected);
+        }
     }
 
     #[test]
@@ -215,7 +280,9 @@ mod tests {
             .map(|(name, rest)| (name.to_owned(), rest.split(' ').next().unwrap()))
             .collect();
         let mut registry = Registry::default();
-        Metrics::new(&mut registry).status(&Key::new("ns", "web"), &MyDaemonSetStatus::default());
+        let metrics = Metrics::new(&mut registry);
+        metrics.status(&Key::new("ns", "web"), &MyDaemonSetStatus::default());
+        metrics.set_paused(&Key::new("ns", "web"), Some(STANDS[0]));
         let page = page(&registry);
         let there: BTreeSet<(String, &str)> = page
             .lines()

@@ -35,6 +35,8 @@ const PAUSED: &str = "Paused";
 const PARTITIONED: &str = "Partitioned";
 const CORDONED: &str = "Cordoned";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
+/// All reasons for which a roll-out stands while nodes are left.
+pub(crate) const STANDS: [&str; 5] = [AUTO_PAUSED, ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 
 /// Reason of `Degraded=True`: another object has the name of the revision.
 const REVISION_CONFLICT: &str = "RevisionConflict";
@@ -464,6 +466,14 @@ pub(crate) fn is_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
         && progressing.is_some_and(|c| c.reason == AUTO_PAUSED)
 }
 
+/// Why the roll-out stands, if it does: one of [`STANDS`].
+pub(crate) fn paused(status: &MyDaemonSetStatus) -> Option<&'static str> {
+    let progressing = condition::get(&status.conditions, PROGRESSING)?;
+    STANDS
+        .into_iter()
+        .find(|reason| *reason == progressing.reason)
+}
+
 /// Whether more than a number or a name changed, which users and programs wait for.
 pub(crate) fn is_pressing(before: &MyDaemonSetStatus, after: &MyDaemonSetStatus) -> bool {
     fn states(status: &MyDaemonSetStatus) -> impl Iterator<Item = [&str; 3]> {
@@ -804,10 +814,15 @@ mod tests {
             (strategy(), CORDONED),
         ] {
             let status = next_of(&none(), &held, strategy, "old", 1);
-            assert_eq!(state(&status), expected);
+            assert_eq!(
+                (state(&status), super::paused(&status)),
+                (expected, Some(expected))
+            );
         }
         let done = next_of(&none(), &complete(3), strategy(), "new", 1);
-        assert_eq!(state(&done), COMPLETE);
+        assert_eq!((state(&done), super::paused(&done)), (COMPLETE, None));
+        let begun = next_of(&none(), &under_way(), strategy(), "old", 1);
+        assert_eq!(super::paused(&begun), None);
     }
 
     #[test]

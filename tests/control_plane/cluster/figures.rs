@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use crate::cluster::at::at_when;
 use crate::cluster::{environment, kubectl};
 use crate::harness::{checkout, wait_for};
 
@@ -87,7 +88,8 @@ fn shown(page: &str) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// The page of an operator that has seen a valid object and an invalid one: some metrics need each.
+/// The page of an operator that has seen a valid object, an invalid one, a roll-out that is held and an At that was
+/// missed: some metrics need each.
 async fn page() -> String {
     let kubectl = kubectl("figures").await;
     let object = async |name: &str, spec: &str| {
@@ -96,15 +98,30 @@ async fn page() -> String {
         )).await
     };
     object("bad", "").await.bad();
-    object("good", "image: 'nginx:1'").await.good();
-    let series = format!(
-        "my_operator_mydaemonset_desired{{namespace=\"{}\"",
-        kubectl.namespace
-    );
+    let held = "updateStrategy: {rollingUpdate: {paused: true}}";
+    let image = |tag: u32| format!("image: 'nginx:{tag}', {held}");
+    object("good", &image(1)).await.good();
+    let missed = "startingDeadlineSeconds: 1";
+    let missed = at_when("2020-01-01T00:00:00Z", "missed", missed, "");
+    kubectl.apply(&missed).await.good();
+    kubectl
+        .run("wait --for=condition=Progressing=False --timeout=90s mds/good")
+        .await
+        .good();
+    object("good", &image(2)).await.good();
+    let namespace = &kubectl.namespace;
+    let series = [
+        format!("my_operator_mydaemonset_desired{{namespace=\"{namespace}\",name=\"good\"}} "),
+        format!(
+            "my_operator_mydaemonset_paused{{namespace=\"{namespace}\",name=\"good\",reason=\"Paused\"}} 1\n"
+        ),
+        format!("my_operator_at_failed{{namespace=\"{namespace}\",result=\"Missed\"}} 1\n"),
+    ];
     let operator = &environment().await.operator;
-    wait_for("the figures of the object", async || {
+    wait_for("the figures of the objects", async || {
         let page = operator.figures();
-        page.contains(&series).then_some(page)
+        let are_there = series.iter().all(|series| page.contains(series));
+        are_there.then_some(page)
     })
     .await
 }

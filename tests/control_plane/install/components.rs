@@ -612,3 +612,49 @@ async fn with_namespaced_it_works_there_and_has_no_right_elsewhere() {
         .until_field("at/powerless", "{.status.phase}", "DONE")
         .await;
 }
+
+/// The overlay that docs/operations/metrics.md shows, as it stands there.
+fn overlay_of_the_page() -> String {
+    let page = std::fs::read_to_string(checkout().join("docs/operations/metrics.md")).unwrap();
+    let (_, section) = page.split_once("#### For your Prometheus\n").unwrap();
+    let (_, block) = section.split_once("```yaml\n").unwrap();
+    block.split_once("```").unwrap().0.to_owned()
+}
+
+#[tokio::test]
+async fn the_overlay_of_the_page_sets_the_labels_and_the_links_of_the_alerts() {
+    let cluster = cluster().await;
+    let folder = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(checkout(), folder.path().join("my-operator")).unwrap();
+    let overlay = overlay_of_the_page();
+    std::fs::write(folder.path().join("kustomization.yaml"), &overlay).unwrap();
+    let build = format!("kustomize {}", folder.path().display());
+    let all = kubectl(cluster, &build, "").await.good();
+    let labelled = |kind, name| {
+        objects(&all, kind, name)
+            .iter()
+            .all(|object| object["metadata"]["labels"]["release"] == "kube-prometheus-stack")
+    };
+    assert!(labelled(
+        "ServiceMonitor",
+        "my-operator-controller-manager-metrics-monitor"
+    ));
+    assert!(labelled("PrometheusRule", "my-operator-alerts"));
+    assert_eq!(all.matches("release: kube-prometheus-stack").count(), 2);
+    assert!(!all.contains("name: runbooks"), "only kustomize reads it");
+
+    let page = std::fs::read_to_string(checkout().join("docs/operations/alerts.md")).unwrap();
+    let headings = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let anchors: BTreeSet<_> = headings.map(str::to_lowercase).collect();
+    let rules = &objects(&all, "PrometheusRule", "my-operator-alerts")[0];
+    let rules = rules["spec"]["groups"][0]["rules"].as_array().unwrap();
+    assert!(rules.len() > 10);
+    for rule in rules {
+        let link = rule["annotations"]["runbook_url"].as_str().unwrap();
+        let (place, anchor) = link.split_once('#').unwrap();
+        assert!(overlay.contains(&format!("[url={place}]")), "{link}");
+        assert!(anchors.contains(anchor), "{link}");
+    }
+    let apply = "apply --dry-run=server --validate=strict -f -";
+    kubectl(cluster, apply, &all).await.good();
+}

@@ -232,6 +232,8 @@ impl Reconciler for MyDaemonSetReconciler {
         };
         if object.deleting {
             // The garbage collector deletes or orphans its pods and revisions by their owner references.
+            // Its roll-out stands for good, which is no reason for an alert.
+            self.metrics.set_paused(key, None);
             return Ok(Action::default());
         }
         let memory = self.memory(key);

@@ -130,6 +130,7 @@ impl<'a> Reconcile<'a> {
     async fn reject(&self, faults: &[Fault]) -> Result<Action, Error> {
         let generation = self.scope.object.generation;
         let after = status::rejected(self.status.before(), generation, faults, self.scope.now);
+        self.scope.metrics.status(self.scope.key, &after);
         Ok(Action {
             requeue_at: self.status.write(&after).await?,
             did: None,
@@ -140,6 +141,7 @@ impl<'a> Reconcile<'a> {
     async fn report_conflict(&self, reason: &str) -> Result<Action, Error> {
         let generation = self.scope.object.generation;
         let after = status::conflicting(self.status.before(), generation, reason, self.scope.now);
+        self.scope.metrics.status(self.scope.key, &after);
         self.status.write(&after).await?;
         Ok(self.retry_later())
     }
@@ -148,6 +150,7 @@ impl<'a> Reconcile<'a> {
     async fn report_wait(&self, revision: &str) -> Result<Action, Error> {
         let generation = self.scope.object.generation;
         let after = status::waiting(self.status.before(), generation, revision, self.scope.now);
+        self.scope.metrics.status(self.scope.key, &after);
         self.status.write(&after).await?;
         Ok(self.retry_later())
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube::Resource as _;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use simulated_apiserver::{
     ChangeKind, Decision, Kubelet, KubeletOptions, Options, Request, Resource, Review, Server,
@@ -26,7 +27,8 @@ struct World {
     server: Server,
     kubelet: Kubelet,
     /// Stopped when the world is dropped.
-    _operator: JoinSet<()>,
+    operator: JoinSet<()>,
+    registry: Arc<Mutex<Registry>>,
 }
 
 impl World {
@@ -41,15 +43,34 @@ impl World {
         for node in 0..nodes {
             kubelet.add_node(&format!("n{node}"));
         }
-        let (context, teller) = Context::new(server.client(OPERATOR), server.clock().source());
-        let mut operator = JoinSet::new();
-        operator.spawn(teller.run(context.stop.clone()));
-        operator.spawn(async { run(context, TimeDelta::seconds(60)).await.unwrap() });
-        Self {
+        let mut world = Self {
             server,
             kubelet,
-            _operator: operator,
-        }
+            operator: JoinSet::new(),
+            registry: Arc::default(),
+        };
+        world.restart();
+        world
+    }
+
+    /// Another process reconciles, with caches and metrics of its own.
+    fn restart(&mut self) {
+        let (client, clock) = (self.server.client(OPERATOR), self.server.clock().source());
+        let (context, publisher) = Context::new(client, clock);
+        self.operator = JoinSet::new();
+        self.registry = context.registry.clone();
+        self.operator.spawn(publisher.run(context.stop.clone()));
+        self.operator
+            .spawn(async { run(context, TimeDelta::seconds(60)).await.unwrap() });
+    }
+
+    /// Why roll-outs stand, by the metrics.
+    fn paused(&self) -> Vec<String> {
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &self.registry.lock()).unwrap();
+        let name = "my_operator_mydaemonset_paused{namespace=\"ns\",name=\"d\",reason=\"";
+        let series = page.lines().filter_map(|line| line.strip_prefix(name));
+        series.map(|rest| rest.replace("\"} ", "=")).collect()
     }
 
     /// The same, with a set that has an available pod on each.
@@ -771,4 +792,30 @@ async fn where_no_dry_run_is_possible_one_node_is_the_trial() {
             assert_eq!(world.degraded(), ("True".into(), "PodRefused".into()));
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_shows_which_roll_outs_stand() {
+    let mut world = World::running(3, &json!({"paused": true})).await;
+    assert_eq!(world.paused(), [""; 0]);
+    world.set_image("a:2");
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.paused(), ["Paused=1"]);
+    world.restart();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.paused(), ["Paused=1"]);
+    // What an invalid spec holds up stands, too.
+    let invalid = json!({"spec": {"minReadySeconds": -1}});
+    let server = world.server.direct();
+    server.patch("mydaemonsets", "ns", "d", &invalid).unwrap();
+    world.restart();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.paused(), ["Paused=1"]);
+    // A finalizer keeps the object; its roll-out is over.
+    let kept = json!({"metadata": {"finalizers": ["example.com/keep"]}});
+    let server = world.server.direct();
+    server.patch("mydaemonsets", "ns", "d", &kept).unwrap();
+    server.delete("mydaemonsets", "ns", "d").unwrap();
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.paused(), [""; 0]);
 }

@@ -1,10 +1,12 @@
 //! What people and their tools see of a run: waiting, columns, Events in order, explanations, figures.
 
+use std::collections::BTreeSet;
+
 use chrono::DateTime;
 
 use super::{HOLD, at, at_when, in_seconds};
 use crate::cluster::{environment, kubectl};
-use crate::harness::{Kubectl, figure};
+use crate::harness::{Kubectl, figure, wait_for};
 
 /// The reasons of the Events of an At, in the order in which `kubectl describe` shows them.
 fn events(story: &str) -> Vec<&str> {
@@ -275,4 +277,26 @@ async fn a_run_is_counted() {
         assert!(is >= was + more, "{name}: {was} -> {is}");
     }
     assert!(count(&page, "my_operator_at_pending") >= 1, "{page}");
+    // By namespace, and only as long as they are there.
+    let failed = |page: &str| {
+        let name = format!(
+            "my_operator_at_failed{{namespace=\"{}\",result=\"",
+            kubectl.namespace
+        );
+        let series = page.lines().filter_map(|line| line.strip_prefix(&name));
+        series
+            .map(|rest| rest.replace("\"} ", "="))
+            .collect::<BTreeSet<_>>()
+    };
+    let both = BTreeSet::from(["Failed=1".to_owned(), "Missed=1".to_owned()]);
+    // The status is written before the watch shows it to the operator.
+    let counted = async |expected: &BTreeSet<String>| {
+        wait_for("the count of failed Ats", async || {
+            (failed(&operator.figures()) == *expected).then_some(())
+        })
+        .await;
+    };
+    counted(&both).await;
+    kubectl.run("delete at bad late").await.good();
+    counted(&BTreeSet::new()).await;
 }
