@@ -48,11 +48,13 @@ fn missing(user: u32, mounts: &str, is_there: impl Fn(&str) -> bool) -> Vec<Stri
     if user != 0 {
         missing.push(format!("root (this is user {user})"));
     }
-    // The memory controller stands for all of version 1; version 2 has one hierarchy.
+    // The memory controller stands for all of version 1. Version 2 has one hierarchy, whose controllers
+    // are in use only if it is the whole of /sys/fs/cgroup: beside version 1 it has none.
     let cgroups = mounts.lines().any(|line| {
-        let mut fields = line.split(' ').skip(2);
-        match fields.next() {
-            Some("cgroup2") => true,
+        let mut fields = line.split(' ').skip(1);
+        let (place, kind) = (fields.next(), fields.next());
+        match kind {
+            Some("cgroup2") => place == Some("/sys/fs/cgroup"),
             Some("cgroup") => fields
                 .next()
                 .is_some_and(|options| options.split(',').any(|option| option == "memory")),
@@ -84,6 +86,16 @@ cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0
         assert!(missing(0, MOUNTS, |_| true).is_empty());
         let second = "cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n";
         assert!(missing(0, second, |_| true).is_empty());
+    }
+
+    #[test]
+    fn version_2_beside_version_1_does_not_stand_for_the_memory_controller() {
+        let beside = "cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0\n";
+        assert_eq!(
+            missing(0, beside, |_| true),
+            ["cgroups (none with memory are mounted)"]
+        );
+        assert!(missing(0, &format!("{MOUNTS}{beside}"), |_| true).is_empty());
     }
 
     #[test]
