@@ -40,7 +40,7 @@ pub struct Drift {
 }
 
 /// Compares the entries of a configuration with the expected ones.
-pub(crate) fn compare(expected: &[Value], live: &[Value]) -> Vec<Drift> {
+pub fn compare(expected: &[Value], live: &[Value]) -> Vec<Drift> {
     let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
     let same =
         |all: &[Value], entry: &Value| all.iter().find(|e| e["name"] == entry["name"]).cloned();
@@ -111,7 +111,7 @@ pub fn count(drifts: &[Drift]) -> BTreeMap<&'static str, usize> {
 }
 
 /// The differences in one line for users.
-pub(crate) fn note(drifts: &[Drift]) -> Option<String> {
+pub fn note(drifts: &[Drift]) -> Option<String> {
     if drifts.is_empty() {
         return None;
     }

@@ -10,13 +10,10 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures::stream::{self, StreamExt};
 use kube::Client;
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::ParsedCertificate;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{CertificateError, RootCertStore};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +22,7 @@ use super::bundle::{BundleTarget, Snapshot, Writer};
 use super::drift;
 use super::error::Error;
 use super::served::{self, ServedCertificate, State};
+use super::verify;
 use my_operator_runtime::client::call;
 use my_operator_runtime::clock::Clock;
 
@@ -83,28 +81,7 @@ impl Pair {
 
     /// Whether a verifier that trusts `anchors` finds a path from them to this certificate.
     fn is_trusted(&self, anchors: &[Anchor], now: DateTime<Utc>) -> bool {
-        let Some((leaf, intermediates)) = self.key.cert.split_first() else {
-            return false;
-        };
-        if anchors.iter().any(|anchor| anchor.certificate() == leaf) {
-            return true;
-        }
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(anchors.iter().map(|a| a.certificate().clone()));
-        let now = u64::try_from(now.timestamp()).unwrap_or_default();
-        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
-        let algorithms = rustls::crypto::aws_lc_rs::default_provider();
-        let algorithms = algorithms.signature_verification_algorithms.all;
-        let verified = ParsedCertificate::try_from(leaf).and_then(|leaf| {
-            verify_server_cert_signed_by_trust_anchor(&leaf, &roots, intermediates, now, algorithms)
-        });
-        // Go's verifier accepts some certificates that this one rejects, so other errors do not count.
-        !matches!(
-            verified,
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::UnknownIssuer | CertificateError::BadSignature
-            ))
-        )
+        verify::is_trusted(&self.key.cert, anchors, now)
     }
 }
 
@@ -337,17 +314,7 @@ fn parse_pair(
         .first()
         .ok_or_else(|| unreadable("it holds none".to_owned()))?;
     let validity = validity_of(leaf)?;
-    let parsed = ParsedCertificate::try_from(leaf);
-    let names = hosts
-        .iter()
-        .filter_map(|host| ServerName::try_from(host.as_str()).ok());
-    let mut names = names.peekable();
-    let fits = names.peek().is_none()
-        || names.any(|name| {
-            parsed
-                .as_ref()
-                .is_ok_and(|leaf| verify_server_name(leaf, &name).is_ok())
-        });
+    let fits = verify::fits(leaf, hosts);
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| authority::Error::NotAKey)?;
     match CertifiedKey::from_der(chain, key, provider) {
         Ok(key) => Ok(Pair {

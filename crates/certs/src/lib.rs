@@ -15,12 +15,14 @@ mod clocks;
 pub mod drift;
 mod error;
 pub mod files;
+pub mod inspect;
 mod rotation;
 pub mod secret;
 mod self_signed;
 mod served;
 #[cfg(test)]
 mod simulated;
+mod verify;
 mod watching;
 
 pub use bundle::{BundleTarget, Named};
