@@ -11,7 +11,8 @@ CONTAINER_TOOL ?= docker
 # What of config/components is added, and whether undeploy and uninstall may delete objects unasked.
 COMPONENTS ?=
 FORCE ?=
-export KUBECTL FORCE
+CHECK ?=
+export KUBECTL FORCE CHECK CARGO
 # What the image says of itself.
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE ?= unknown
@@ -108,7 +109,7 @@ install: ## Install the CRDs into the cluster of KUBECONFIG (of more kinds: kube
 uninstall: ## Remove the CRDs; asks before their objects go (FORCE=1 says yes).
 	@./hack/undeploy --crds
 
-deploy: ## Install everything, with the image IMG (COMPONENTS="cert-manager ..."), and wait until it serves.
+deploy: ## Install everything, with the image IMG (COMPONENTS="cert-manager ..."), wait until it serves, and check it (CHECK=no: do not).
 	@./hack/deploy "$(IMG)" $(COMPONENTS)
 
 undeploy: ## Remove everything; asks before objects of the CRDs go (FORCE=1 says yes).

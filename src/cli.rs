@@ -10,6 +10,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::run::flags::Flags;
 use my_operator_admit as admit;
 
+use crate::check;
 use crate::kinds::{self, REGISTRY};
 use crate::manifests;
 use my_operator_runtime::telemetry::logs;
@@ -56,6 +57,9 @@ enum Command {
     /// Judge manifests by the rules of the webhooks, without a cluster.
     #[command(after_help = ADMIT_HELP)]
     Admit(admit::Flags),
+    /// Check an installation, or with --pre whether one can be made.
+    #[command(after_help = CHECK_HELP)]
+    Check(check::Flags),
 }
 
 const ADMIT_HELP: &str = "\
@@ -65,12 +69,20 @@ Exit code: 0 accepted, 1 an object is refused, 2 something could not be read, or
   my-operator admit -f manifests/ -R
   kustomize build . | my-operator admit -f -";
 
+const CHECK_HELP: &str = "\
+Nothing is changed: objects are created only as dry runs. What you may not read is a warning.
+Exit code: 0 all is well, perhaps with warnings; 1 something failed; 2 wrong usage, or no cluster was reached.
+
+  my-operator check --pre
+  my-operator check --wait 2m";
+
 /// Runs the command of the command line.
 pub fn main() -> ExitCode {
     // clap prints its own one-line errors and ends with code 2.
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Admit(flags) => return judge_manifests(&flags),
+        Command::Check(flags) => return check_installation(&flags),
         Command::Run(flags) => run(*flags),
         Command::Manifests {
             out,
@@ -160,6 +172,24 @@ fn judge_manifests(flags: &admit::Flags) -> ExitCode {
         Err(error) => {
             drop(errors);
             complain(&anyhow::Error::new(error).context("cannot write the report"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn check_installation(flags: &check::Flags) -> ExitCode {
+    use std::io;
+    let checked = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?
+            .block_on(check::run(flags, &mut io::stdout(), &mut io::stderr()))
+    };
+    match checked() {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            complain(&error);
             ExitCode::from(2)
         }
     }

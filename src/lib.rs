@@ -16,10 +16,13 @@
 //!
 //! [`my_operator_admit`] checks files by the same rules, without a cluster.
 //!
-//! Dependencies point one way: main -> cli -> run -> kinds -> the crates in `crates/`, which know no kind. Cargo
+//! [`check`] looks at an installation from outside.
+//!
+//! Dependencies point one way: main -> cli -> check -> run -> kinds -> the crates in `crates/`, which know no kind. Cargo
 //! enforces the last arrow, and the ones between the crates; `tests/offline/architecture.rs` enforces the others, and
 //! that no kind knows another.
 
+pub mod check;
 pub mod cli;
 pub mod kinds;
 pub mod manifests;

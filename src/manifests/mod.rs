@@ -8,6 +8,7 @@ mod names;
 mod operator_policy;
 mod rbac;
 mod reference;
+mod rights;
 mod webhook;
 
 use std::fs;
@@ -16,8 +17,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-pub use names::{METRICS_SERVICE, NAMESPACE, WEBHOOK_SERVICE};
-pub use webhook::{ClientConfig, configurations};
+pub use names::{
+    CHECK_ACCOUNT, METRICS_SERVICE, MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING,
+    WEBHOOK_SERVICE,
+};
+pub use rights::{Right, Scope, rights};
+pub use webhook::{ClientConfig, configurations, name as entry_name};
 
 use crate::kinds::Kind;
 
@@ -53,6 +58,7 @@ pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
         &configurations(&default, &service, &[]),
     )?);
     files.extend(roles(&default)?);
+    files.push(file("check/role.yaml".into(), &rbac::check(kinds))?);
     for (name, objects) in components::policy(kinds) {
         files.push(file(format!("components/policy/{name}"), &objects)?);
     }
@@ -186,11 +192,12 @@ pub fn write(files: &[File], folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All objects as one YAML stream for `kubectl apply -f -`, without kustomizations, components, samples and the kinds
-/// that are off by default.
+/// All objects as one YAML stream for `kubectl apply -f -`, without kustomizations, components, samples, the rights of a
+/// check and the kinds that are off by default.
 pub fn stream(files: &[File]) -> String {
     let objects = files.iter().filter(|file| {
         !file.path.ends_with("kustomization.yaml")
+            && !file.path.starts_with("check")
             && !file.path.starts_with("components")
             && !file.path.starts_with("samples")
             && !file.path.starts_with("crd/sample-kinds")

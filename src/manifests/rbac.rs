@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::names::{MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING};
+use super::names::{CHECK_ACCOUNT, MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING};
 use crate::kinds::{Kind, Permission};
 use my_operator_certs::secret;
 
@@ -20,6 +20,9 @@ pub(super) const WEBHOOK_CONFIGURATIONS: [&str; 2] = [
     "validatingwebhookconfigurations",
 ];
 const API_GROUP: &str = "rbac.authorization.k8s.io";
+const CHECK_ROLE: &str = "my-operator-check-role";
+/// The namespace of the dry runs of `my-operator check`, unless the operator works in other ones only.
+const DRY_RUN_NAMESPACE: &str = "default";
 
 /// The operator's ClusterRole, and its Role in its own namespace.
 pub(super) fn manager(kinds: &[&Kind]) -> [Value; 2] {
@@ -192,14 +195,84 @@ pub(super) fn bindings() -> [Value; 2] {
 
 /// Binds a role to the operator: a Role of that namespace, or without one a ClusterRole.
 fn binding(name: &str, namespace: Option<&str>, role: &str) -> Value {
+    binding_of(SERVICE_ACCOUNT, name, namespace, role)
+}
+
+fn binding_of(account: &str, name: &str, namespace: Option<&str>, role: &str) -> Value {
     let kind = role_kind(namespace);
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": format!("{kind}Binding"),
         "metadata": metadata(name, namespace),
         "roleRef": { "apiGroup": API_GROUP, "kind": kind, "name": role },
-        "subjects": [{ "kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": NAMESPACE }],
+        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": NAMESPACE }],
     })
+}
+
+/// The ServiceAccount of `my-operator check` in a pod, with exactly the rights of a check that sees everything.
+pub(super) fn check(kinds: &[&Kind]) -> Vec<Value> {
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
+    let mut crds = rule(
+        "apiextensions.k8s.io",
+        &["customresourcedefinitions"],
+        &["get"],
+    );
+    let resources: Vec<_> = kinds
+        .iter()
+        .map(|kind| (kind.admission.resource)())
+        .collect();
+    let names = resources
+        .iter()
+        .map(|it| format!("{}.{}", it.plural, it.group));
+    crds["resourceNames"] = names.collect();
+    let everywhere = [
+        // By label, since their names may be others.
+        rule(
+            "admissionregistration.k8s.io",
+            &WEBHOOK_CONFIGURATIONS,
+            &["list"],
+        ),
+        crds,
+        // To ask for the operator's rights.
+        rule(
+            "authorization.k8s.io",
+            &["subjectaccessreviews"],
+            &["create"],
+        ),
+    ];
+    let mut lease = rule("coordination.k8s.io", &["leases"], &["get"]);
+    lease["resourceNames"] = json!([my_operator_leader::LEASE]);
+    let own = [
+        rule("", &["namespaces"], &["get"]),
+        rule("", &["pods"], &["list"]),
+        rule("apps", &["deployments"], &["list"]),
+        lease,
+    ];
+    let created = resources
+        .iter()
+        .map(|it| rule(&it.group, &[it.plural.as_str()], &["create"]));
+    let dry_runs: Vec<Value> = created.collect();
+    let account = json!({
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": metadata(CHECK_ACCOUNT, Some(NAMESPACE)),
+    });
+    let mut objects = vec![account];
+    for (namespace, rules) in [
+        (None, everywhere.as_slice()),
+        (Some(NAMESPACE), &own),
+        (Some(DRY_RUN_NAMESPACE), &dry_runs),
+    ] {
+        objects.push(role(CHECK_ROLE, namespace, rules));
+        let binding_name = "my-operator-check-rolebinding";
+        objects.push(binding_of(
+            CHECK_ACCOUNT,
+            binding_name,
+            namespace,
+            CHECK_ROLE,
+        ));
+    }
+    objects
 }
 
 /// The user-facing roles of a kind, by file name. They aggregate to the cluster's admin, edit and view.

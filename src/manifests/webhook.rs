@@ -78,8 +78,8 @@ pub(super) fn webhook(
     webhook
 }
 
-/// The name of a kind's entry.
-pub(super) fn name(kind: &Kind, verb: &str) -> String {
+/// The name of a kind's entry for that verb, `mutate` or `validate`.
+pub fn name(kind: &Kind, verb: &str) -> String {
     let resource = (kind.admission.resource)();
     format!("{}{}.kb.io", &verb[..1], resource.kind.to_lowercase())
 }

@@ -45,8 +45,11 @@ pub(super) async fn reach(client: &Client, gate: &Gate) -> anyhow::Result<()> {
     }
 }
 
-/// A provider may write the minor as `33+`.
-fn new_enough(major: &str, minor: &str) -> anyhow::Result<()> {
+/// Checks that this version of Kubernetes is supported. A provider may write the minor as `33+`.
+///
+/// # Errors
+/// When it is too old, or is no version.
+pub fn new_enough(major: &str, minor: &str) -> anyhow::Result<()> {
     let digits = |text: &str| {
         let end = text
             .find(|c: char| !c.is_ascii_digit())

@@ -12,7 +12,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::flags::Flags;
 use super::thread::Thread;
-use super::webhooks::operator_namespace;
+use super::webhooks::own_namespace;
 use my_operator_leader::{Elector, LEASE, Periods, Settings};
 use my_operator_runtime::client::ServerClock;
 use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
@@ -89,7 +89,7 @@ impl Leadership {
         let connect = || client::connect(config, figures, &unused);
         let elector = Elector::new(Settings {
             client: thread.within(connect)?,
-            namespace: operator_namespace(flags),
+            namespace: own_namespace(flags.operator_namespace.as_deref()),
             periods: flags.leader_election_periods(),
             clock: clock::system(),
             health: health.clone(),

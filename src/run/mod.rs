@@ -1,13 +1,13 @@
 //! The composition root: builds every part, and owns the order of start-up and shutdown.
 
-mod api_server;
+pub mod api_server;
 pub mod flags;
 mod leadership;
 mod operate;
 mod process;
 mod scrapes;
 mod thread;
-mod webhooks;
+pub mod webhooks;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 
 use super::flags::{Flags, OptionalAddress};
 use super::process::Process;
-use super::webhooks::{operator_namespace, service_names};
+use super::webhooks::{own_namespace, service_names};
 use crate::manifests;
 use my_operator_certs::{BundleTarget, Files, SelfSigned};
 use my_operator_runtime::client::call::{self, Call};
@@ -70,7 +70,10 @@ pub(super) fn serve(
         });
         certificate
     } else {
-        let mut hosts = service_names(manifests::METRICS_SERVICE, &operator_namespace(flags));
+        let mut hosts = service_names(
+            manifests::METRICS_SERVICE,
+            &own_namespace(flags.operator_namespace.as_deref()),
+        );
         hosts.push("localhost".to_owned());
         let own = SelfSigned::new(hosts, "metrics", clock::system())?;
         let certificate = own.resolver();

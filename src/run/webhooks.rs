@@ -45,7 +45,7 @@ impl Certificates {
                 namespace: manifests::NAMESPACE,
             },
         };
-        let namespace = operator_namespace(flags);
+        let namespace = own_namespace(flags.operator_namespace.as_deref());
         let [mutating, validating] =
             manifests::configurations(kinds, &client_config, &flags.namespaces);
         let target = match (&flags.webhook_url, &flags.webhook_cert_path) {
@@ -128,10 +128,8 @@ fn named(configuration: &serde_json::Value, namespace: &str) -> Named {
 }
 
 /// The pod's own namespace, unless a flag says otherwise.
-pub(super) fn operator_namespace(flags: &Flags) -> String {
-    flags
-        .operator_namespace
-        .clone()
+pub fn own_namespace(flag: Option<&str>) -> String {
+    flag.map(str::to_owned)
         .or_else(|| std::fs::read_to_string(POD_NAMESPACE).ok())
         .map(|namespace| namespace.trim().to_owned())
         .filter(|namespace| !namespace.is_empty())

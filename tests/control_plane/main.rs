@@ -1,6 +1,7 @@
 //! The operator on real control planes. One executable, so that the tests of all suites overlap: most of their time
 //! they wait.
 //!
+//! - `check`: `my-operator check`, with one fault after another.
 //! - `cluster`: At and MyDaemonSet with their webhooks, driven with kubectl. One control plane, one operator.
 //! - `samples`: the kinds that are off by default. One control plane, one operator.
 //! - `conformance`: the simulated API server of `crates/simulated-apiserver`, held to the real one.
@@ -13,6 +14,7 @@
 
 use my_operator_harness as harness;
 
+mod check;
 mod cluster;
 mod conformance;
 mod disruption;

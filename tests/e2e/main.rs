@@ -35,7 +35,7 @@ use std::time::Instant;
 use futures::FutureExt as _;
 use serde_json::Value;
 
-use harness::{Kubectl, NAMESPACE, Said, checkout, wait_for};
+use harness::{Kubectl, NAMESPACE, Said, checkout};
 use my_operator_cluster::{Cluster, Options};
 use tokio::sync::OnceCell;
 
@@ -70,7 +70,6 @@ async fn install() -> &'static Cluster {
     }
     step.done("the images were loaded");
     deploy(cluster, IMAGE).await.good();
-    until_reached(cluster).await;
     step.done("the operator was installed");
     cluster
 }
@@ -100,7 +99,7 @@ async fn own() -> Kubectl {
     Kubectl::new(cluster().await, NAMESPACE)
 }
 
-/// `make deploy` with that image; returns when the operator serves.
+/// `make deploy` with that image; returns when the operator serves and the API server reaches it.
 async fn deploy(cluster: &Cluster, image: &str) -> Said {
     make(cluster, &["deploy", &format!("IMG={image}")]).await
 }
@@ -109,17 +108,6 @@ async fn deploy(cluster: &Cluster, image: &str) -> Said {
 async fn deploy_every_kind(cluster: &Cluster) -> Said {
     let image = format!("IMG={IMAGE}");
     make(cluster, &["deploy", &image, "COMPONENTS=sample-kinds"]).await
-}
-
-/// Waits until the API server reaches the webhooks through their Service: a busy node takes a moment to
-/// hear of the pods behind it.
-async fn until_reached(cluster: &'static Cluster) {
-    let kubectl = Kubectl::new(cluster, "default");
-    let create = "create --dry-run=server -f config/samples/cnat_v1alpha1_at.yaml";
-    wait_for("the webhooks to be reached", async || {
-        kubectl.run(create).await.ok.then_some(())
-    })
-    .await;
 }
 
 /// `make` with these arguments, on that cluster.

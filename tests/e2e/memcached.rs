@@ -1,7 +1,7 @@
 //! Servers that really serve.
 
 use crate::harness::{Kubectl, wait_for};
-use crate::{IMAGE, deploy, deploy_every_kind, images, kubectl, ready_pods, until_reached};
+use crate::{IMAGE, deploy, deploy_every_kind, images, kubectl, ready_pods};
 
 /// What a client asks: whom it speaks to, and how much memory there is for items.
 const QUESTION: &str = "version\r\nstats settings\r\nquit\r\n";
@@ -112,5 +112,4 @@ spec: {{size: 2, image: {}}}
         .run("delete -k config/crd/sample-kinds")
         .await
         .good();
-    until_reached(kubectl.cluster).await;
 }

@@ -15,7 +15,8 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("kinds", &[]),
     ("manifests", &["kinds"]),
     ("run", &["kinds", "manifests"]),
-    ("cli", &["kinds", "manifests", "run"]),
+    ("check", &["kinds", "manifests", "run"]),
+    ("cli", &["check", "kinds", "manifests", "run"]),
 ];
 
 /// Files that import each other, and why.

@@ -64,6 +64,10 @@ fn wrong_flags_end_with_code_2_and_say_what_is_right() {
         ("run --log-level=chatty", "a level is error, warn"),
         ("run --log-level=info,inof", "a level is error, warn"),
         ("fly", "fly"),
+        ("check --wait=soon", "7d"),
+        ("check --output=xml", "text, json"),
+        ("check --operator-namespace=../x", "lower case letters"),
+        ("check --pre --webhook-address=x:1", "cannot be used with"),
     ] {
         let (code, text) = code(operator(args));
         assert_eq!(code, 2, "{args}: {text}");
@@ -243,4 +247,78 @@ async fn manifests_are_printed_as_one_stream() {
     ] {
         assert!(text.contains(kind), "{kind} is not in it");
     }
+}
+
+#[test]
+fn a_check_without_a_cluster_ends_with_code_2_in_time() {
+    let (status, text) = code(operator("check"));
+    assert!(
+        status == 2 && text.contains("no cluster is configured"),
+        "{status}: {text}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    // It takes connections, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addresses = [&silent, &closed].map(|it| it.local_addr().unwrap());
+    drop(closed);
+    for (args, address) in [("check", addresses[1]), ("check --wait=1s", addresses[1])] {
+        let mut check = operator(args);
+        check.env(
+            "KUBECONFIG",
+            kubeconfig(&folder, &format!("http://{address}")),
+        );
+        let (status, text) = code(check);
+        assert!(
+            status == 2 && text.contains("error: cannot reach the API server"),
+            "{args}: {status}: {text}"
+        );
+    }
+    let mut check = operator("check");
+    check.env(
+        "KUBECONFIG",
+        kubeconfig(&folder, &format!("http://{}", addresses[0])),
+    );
+    let (status, text) = code(check);
+    assert!(
+        status == 2 && text.contains("no answer within 10 s"),
+        "{status}: {text}"
+    );
+}
+
+/// Answers every request with that version of Kubernetes, until the test ends.
+fn old_server() -> std::net::SocketAddr {
+    use std::io::{Read as _, Write as _};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            // A request of a client that waits for its answer comes as one piece.
+            let _ = stream.read(&mut [0; 8192]);
+            let body =
+                r#"{"major":"1","minor":"32+","gitVersion":"v1.32.9","status":{"allowed":true}}"#;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let _ = stream.write_all((head + body).as_bytes());
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_check_names_a_server_that_is_too_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut check = operator("check --pre");
+    check.env(
+        "KUBECONFIG",
+        kubeconfig(&folder, &format!("http://{}", old_server())),
+    );
+    let said = run(&mut check, "").await;
+    assert!(!said.ok, "{said:?}");
+    let line = "✗ server-version: the API server is Kubernetes 1.32; my-operator needs 1.33 or newer -> upgrade the cluster";
+    assert_eq!(said.out.lines().next(), Some(line), "{said:?}");
+    assert!(said.out.contains("✔ install-rights"), "{said:?}");
 }

@@ -95,9 +95,11 @@ impl Served {
         time_fault(self.validity, now).or_else(|| (!fits()).then(unfit))
     }
 
-    /// Whether the bundle leads to it.
+    /// Whether the bundle leads to it, at the time of its life that is nearest to now: a verifier says nothing more of a
+    /// certificate that has expired.
     pub fn is_trusted_by(&self, bundle: &Bundle, now: DateTime<Utc>) -> bool {
-        verify::is_trusted(&self.chain, &bundle.0, now)
+        let (from, until) = self.validity;
+        verify::is_trusted(&self.chain, &bundle.0, now.min(until).max(from))
     }
 
     /// Whether less than a quarter of its life is left: its renewal is overdue. Our own authority renews
@@ -213,7 +215,9 @@ mod tests {
         };
         let served = leaf(&one, now);
         assert!(served.is_trusted_by(&bundle(&[&other, &one]), now));
-        assert!(!served.is_trusted_by(&bundle(&[&other]), now));
+        for at in [now, now + TimeDelta::days(8)] {
+            assert!(!served.is_trusted_by(&bundle(&[&other]), at));
+        }
         assert!(bundle(&[&one, &other]).contains(&bundle(&[&one])));
         assert!(!bundle(&[&one]).contains(&bundle(&[&other])));
         assert!(Bundle::from_base64("eA==").is_empty());

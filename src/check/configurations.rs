@@ -1,0 +1,232 @@
+//! The webhook configurations: whether they are there, and how they call the webhooks.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::fetch::{Cluster, Fetched, Resource};
+use super::installation::{Installation, LABEL};
+use super::report::Finding;
+use crate::manifests::{self, ClientConfig, NAMESPACE, WEBHOOK_SERVICE};
+use my_operator_certs::drift;
+
+const CHECK: &str = "webhook-configuration";
+const RESTORE: &str = "kubectl apply -k config/webhook, or apply your chart again";
+const GROUP: &str = "admissionregistration.k8s.io";
+/// Plural and kind, in the order of `manifests::configurations`.
+const KINDS: [(&str, &str); 2] = [
+    (
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+    ),
+    (
+        "validatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration",
+    ),
+];
+
+/// What was found of one of the two.
+pub(super) struct Configuration {
+    pub(super) finding: Finding,
+    /// Its name; the default where there is none.
+    pub(super) name: String,
+    /// Its entries.
+    pub(super) entries: Vec<Value>,
+    /// Whether cert-manager writes the `caBundle`.
+    pub(super) injected: bool,
+}
+
+/// The mutating and the validating configuration of this installation.
+pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Configuration; 2] {
+    let list = |index: usize| async move {
+        let (plural, _) = KINDS[index];
+        cluster
+            .list(Resource::cluster(GROUP, "v1", plural), LABEL)
+            .await
+    };
+    let (mutating, validating) = tokio::join!(list(0), list(1));
+    let reach = ClientConfig::Service {
+        name: WEBHOOK_SERVICE,
+        namespace: NAMESPACE,
+    };
+    let expected = manifests::configurations(&installed.kinds, &reach, &installed.namespaces);
+    let [first, second] = expected;
+    [
+        judge(KINDS[0].1, &first, mutating, &installed.namespace),
+        judge(KINDS[1].1, &second, validating, &installed.namespace),
+    ]
+}
+
+fn judge(
+    kind: &str,
+    expected: &Value,
+    found: Fetched<Vec<Value>>,
+    namespace: &str,
+) -> Configuration {
+    let name = text(&expected["metadata"]["name"]);
+    let absent = |finding: Finding| Configuration {
+        finding: finding.about(kind),
+        name: name.to_owned(),
+        entries: Vec::new(),
+        injected: false,
+    };
+    let all = match found {
+        Ok(all) => all,
+        Err(unread) => return absent(unread.finding(CHECK)),
+    };
+    let Some(live) = ours(&all, namespace) else {
+        let text = format!("none with label {LABEL} calls namespace {namespace}");
+        return absent(Finding::failed(CHECK, text).action(RESTORE));
+    };
+    let entries = live["webhooks"].as_array().cloned().unwrap_or_default();
+    let annotations = live["metadata"]["annotations"].as_object();
+    let mut annotations = annotations.into_iter().flatten();
+    Configuration {
+        finding: compare(expected, &entries, namespace).about(kind),
+        name: text(&live["metadata"]["name"]).to_owned(),
+        injected: annotations.any(|(key, _)| key.starts_with("cert-manager.io/inject-")),
+        entries,
+    }
+}
+
+/// The one that calls a Service of the namespace, or a URL.
+fn ours(all: &[Value], namespace: &str) -> Option<Value> {
+    let calls = |it: &Value, own: bool| {
+        let mut entries = it["webhooks"].as_array().into_iter().flatten();
+        entries.any(|entry| {
+            let config = &entry["clientConfig"];
+            if own {
+                config["service"]["namespace"] == namespace
+            } else {
+                config["url"].is_string()
+            }
+        })
+    };
+    let found = all.iter().find(|it| calls(it, true));
+    found.or(all.iter().find(|it| calls(it, false))).cloned()
+}
+
+fn compare(expected: &Value, live: &[Value], namespace: &str) -> Finding {
+    let expected = expected["webhooks"].as_array().into_iter().flatten();
+    let expected: Vec<Value> = expected
+        .map(|entry| {
+            let mut entry = entry.clone();
+            let found = live.iter().find(|it| it["name"] == entry["name"]);
+            reach(&mut entry, found, namespace);
+            entry
+        })
+        .collect();
+    let names: BTreeSet<&str> = live.iter().map(|entry| text(&entry["name"])).collect();
+    let missing = expected.iter().map(|entry| text(&entry["name"]));
+    let missing: Vec<&str> = missing.filter(|name| !names.contains(name)).collect();
+    if !missing.is_empty() {
+        let text = format!("has no entry {}", missing.join(", "));
+        return Finding::failed(CHECK, text).action(RESTORE);
+    }
+    match drift::note(&drift::compare(&expected, live)) {
+        Some(note) => Finding::warning(CHECK, note),
+        None => Finding::passed(
+            CHECK,
+            format!("{} entries, as this version expects", live.len()),
+        ),
+    }
+}
+
+/// Sets how the entry is reached: an installation may have a Service of another name, or a URL.
+fn reach(entry: &mut Value, live: Option<&Value>, namespace: &str) {
+    let path = entry["clientConfig"]["service"]["path"].clone();
+    let Some(config) = live.map(|live| &live["clientConfig"]) else {
+        return;
+    };
+    if let Some(url) = config["url"].as_str() {
+        let url = format!("{}{}", origin(url), text(&path));
+        entry["clientConfig"] = json!({ "url": url });
+    } else {
+        let service = &mut entry["clientConfig"]["service"];
+        service["namespace"] = namespace.into();
+        for field in ["name", "port"] {
+            service[field] = config["service"][field].clone();
+        }
+    }
+}
+
+/// `https://host:port` of a URL.
+pub(super) fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let end = url[host..].find('/').map_or(url.len(), |at| host + at);
+    &url[..end]
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+impl Configuration {
+    /// Whether nothing could be read of it.
+    pub(super) fn is_unread(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::check::report::Level;
+    use crate::kinds;
+
+    fn judged(change: impl Fn(&mut Value)) -> Configuration {
+        let kinds = kinds::by_default();
+        let service = ClientConfig::Service {
+            name: "release-webhooks",
+            namespace: "own",
+        };
+        let [_, mut live] = manifests::configurations(&kinds, &service, &[]);
+        live["metadata"]["name"] = "release-validating".into();
+        let default = ClientConfig::Service {
+            name: WEBHOOK_SERVICE,
+            namespace: NAMESPACE,
+        };
+        let [_, expected] = manifests::configurations(&kinds, &default, &[]);
+        change(&mut live);
+        judge("Kind", &expected, Ok(vec![live]), "own")
+    }
+
+    #[test]
+    fn a_configuration_of_another_name_is_found_and_compared() {
+        let good = judged(|_| ());
+        assert_eq!(good.finding.level, Level::Passed, "{:?}", good.finding);
+        assert_eq!(good.name, "release-validating");
+        let url = judged(|it| {
+            for entry in it["webhooks"].as_array_mut().unwrap() {
+                let path = entry["clientConfig"]["service"]["path"].as_str().unwrap();
+                let url = format!("https://127.0.0.1:9443{path}");
+                entry["clientConfig"] = json!({ "url": url });
+            }
+        });
+        assert_eq!(url.finding.level, Level::Passed, "{:?}", url.finding);
+    }
+
+    #[test]
+    fn missing_entries_fail_and_other_differences_warn() {
+        let gone = judged(|it| {
+            it["webhooks"].as_array_mut().unwrap().remove(0);
+        });
+        assert_eq!(gone.finding.level, Level::Failed);
+        assert!(
+            gone.finding
+                .message
+                .contains("has no entry vmydaemonset.kb.io")
+        );
+        let ignored = judged(|it| it["webhooks"][0]["failurePolicy"] = "Ignore".into());
+        assert_eq!(ignored.finding.level, Level::Warning);
+        assert!(ignored.finding.message.contains("failurePolicy"));
+        let elsewhere = judged(|it| {
+            for entry in it["webhooks"].as_array_mut().unwrap() {
+                entry["clientConfig"]["service"]["namespace"] = "other".into();
+            }
+        });
+        assert_eq!(elsewhere.finding.level, Level::Failed);
+        assert!(elsewhere.finding.message.contains("calls namespace own"));
+    }
+}

@@ -1,0 +1,230 @@
+//! Whether the CRD of each kind is there, served, and the one of this version.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::Value;
+
+use super::fetch::{Cluster, Fetched, Resource, Unread};
+use super::report::Finding;
+use crate::kinds::Kind;
+
+const CHECK: &str = "crd";
+/// How many fields a line names.
+const MAX_NAMED: usize = 4;
+
+pub(super) async fn check(cluster: &Cluster, kind: &Kind) -> Finding {
+    let crd = (kind.crd)();
+    let name = format!("{}.{}", crd.spec.names.plural, crd.spec.group);
+    let resource = Resource::cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    let live = cluster.get(resource, &name).await;
+    judge(kind, &crd, live).about(&name)
+}
+
+fn judge(kind: &Kind, ours: &CustomResourceDefinition, live: Fetched<Value>) -> Finding {
+    let folder = if kind.by_default {
+        "config/crd"
+    } else {
+        "config/crd/sample-kinds"
+    };
+    let apply = format!("kubectl apply -k {folder}");
+    let live = match live {
+        Ok(live) => live,
+        Err(Unread::Missing(_)) => {
+            return Finding::failed(CHECK, "not installed").action(apply);
+        }
+        Err(unread) => return unread.finding(CHECK),
+    };
+    let condition = |name: &str| {
+        let mut all = live["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        all.find(|it| it["type"] == name)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let message = |it: &Value| {
+        it["message"]
+            .as_str()
+            .unwrap_or("no reason is given")
+            .to_owned()
+    };
+    let accepted = condition("NamesAccepted");
+    if accepted["status"] == "False" {
+        let text = format!("its names are taken: {}", message(&accepted));
+        return Finding::failed(CHECK, text).action("remove the other CRD of these names");
+    }
+    let established = condition("Established");
+    if established["status"] != "True" {
+        let text = format!("not established: {}", message(&established));
+        return Finding::failed(CHECK, text).action("wait a moment; then kubectl describe the CRD");
+    }
+    let version = &ours.spec.versions[0].name;
+    let ours = serde_json::to_value(&ours.spec.versions[0]).unwrap_or_default();
+    let served = live["spec"]["versions"].as_array().into_iter().flatten();
+    let mut served = served.filter(|it| it["name"] == version.as_str());
+    let Some(live) = served.find(|it| it["served"] == true) else {
+        let text = format!("version {version} is not served");
+        return Finding::failed(CHECK, text).action(apply);
+    };
+    compare(version, &ours, live, &apply)
+}
+
+/// The schema of a version against ours: a field that is missing would be dropped by the API server.
+fn compare(version: &str, ours: &Value, live: &Value, apply: &str) -> Finding {
+    let (mut expected, mut found) = (BTreeSet::new(), BTreeSet::new());
+    let schema = |version: &Value| version["schema"]["openAPIV3Schema"].clone();
+    fields(&schema(ours), "", &mut expected);
+    fields(&schema(live), "", &mut found);
+    let older: Vec<&String> = expected.difference(&found).collect();
+    let newer: Vec<&String> = found.difference(&expected).collect();
+    if !older.is_empty() {
+        let text = format!("older than this program: lacks {}", named(&older));
+        return Finding::failed(CHECK, text).action(apply);
+    }
+    if !newer.is_empty() {
+        let text = format!("newer than this program: has {}", named(&newer));
+        return Finding::warning(CHECK, text)
+            .action("use the check of the version that is installed");
+    }
+    let differs = |field: &str| plain(&ours[field]) != plain(&live[field]);
+    let mut parts = ["schema", "subresources", "additionalPrinterColumns"].into_iter();
+    match parts.find(|part| differs(part)) {
+        Some(part) => {
+            let text = format!("{part} of {version} is not that of this program");
+            Finding::warning(CHECK, text).action(apply)
+        }
+        None => Finding::passed(CHECK, format!("{version}, established")),
+    }
+}
+
+/// The paths of all fields.
+fn fields(schema: &Value, at: &str, found: &mut BTreeSet<String>) {
+    for (name, of) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{at}.{name}");
+        fields(of, &path, found);
+        found.insert(path);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get(inner).filter(|inner| inner.is_object()) {
+            fields(inner, &format!("{at}[]"), found);
+        }
+    }
+}
+
+/// A value without descriptions, nulls and empty values, which the API server may add or leave out.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().map(|(key, it)| (key, plain(it)));
+            let kept = kept.filter(|(key, it)| {
+                // A field may have the name `description`, too; its value is a schema.
+                let text = *key == "description" && it.is_string();
+                !text && !it.is_null() && *it != Value::Object(serde_json::Map::new())
+            });
+            kept.map(|(key, it)| (key.clone(), it)).collect()
+        }
+        Value::Array(all) => all.iter().map(plain).collect(),
+        Value::Number(number) => number.as_f64().map_or(value.clone(), Value::from),
+        other => other.clone(),
+    }
+}
+
+fn named(fields: &[&String]) -> String {
+    let mut names: Vec<&str> = fields
+        .iter()
+        .take(MAX_NAMED)
+        .map(|it| it.as_str())
+        .collect();
+    if fields.len() > MAX_NAMED {
+        names.push("more");
+    }
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::check::report::Level;
+    use crate::kinds::REGISTRY;
+
+    fn judged(change: impl Fn(&mut Value)) -> Finding {
+        let kind = REGISTRY.iter().find(|kind| kind.name == "at").unwrap();
+        let crd = (kind.crd)();
+        let mut live = serde_json::to_value(&crd).unwrap();
+        live["status"] = json!({"conditions": [
+            {"type": "NamesAccepted", "status": "True"},
+            {"type": "Established", "status": "True"},
+        ]});
+        change(&mut live);
+        judge(kind, &crd, Ok(live))
+    }
+
+    #[test]
+    fn each_fault_of_a_crd_is_one_line() {
+        const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+        type Change = fn(&mut Value);
+        let cases: [(Change, Level, &str); 8] = [
+            (|_| (), Level::Passed, "v1alpha1, established"),
+            (
+                |it| it["status"]["conditions"][1]["status"] = "False".into(),
+                Level::Failed,
+                "not established",
+            ),
+            (
+                |it| it["status"] = Value::Null,
+                Level::Failed,
+                "not established",
+            ),
+            (
+                |it| it["status"]["conditions"][0] = json!({"type": "NamesAccepted", "status": "False", "message": "\"ats\" is in use"}),
+                Level::Failed,
+                "its names are taken: \"ats\" is in use",
+            ),
+            (
+                |it| it["spec"]["versions"][0]["served"] = false.into(),
+                Level::Failed,
+                "v1alpha1 is not served",
+            ),
+            (
+                |it| {
+                    it.pointer_mut(SPEC)
+                        .unwrap()
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("suspend");
+                },
+                Level::Failed,
+                "older than this program: lacks .spec.suspend",
+            ),
+            (
+                |it| it.pointer_mut(SPEC).unwrap()["future"] = json!({"type": "string"}),
+                Level::Warning,
+                "newer than this program: has .spec.future",
+            ),
+            (
+                |it| it.pointer_mut(SPEC).unwrap()["suspend"]["type"] = "string".into(),
+                Level::Warning,
+                "schema of v1alpha1 is not that of this program",
+            ),
+        ];
+        for (change, level, words) in cases {
+            let finding = judged(change);
+            assert_eq!(finding.level, level, "{finding:?}");
+            assert!(finding.message.contains(words), "{finding:?}");
+            assert_eq!(
+                finding.action.is_some(),
+                level != Level::Passed,
+                "{finding:?}"
+            );
+        }
+        let described = judged(|it| {
+            it.pointer_mut(SPEC).unwrap()["suspend"]["description"] = "other words".into();
+        });
+        assert_eq!(described.level, Level::Passed);
+    }
+}

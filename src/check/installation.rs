@@ -1,0 +1,249 @@
+//! What is installed: the Deployment, found by its label, and the settings in its arguments.
+
+use serde_json::Value;
+
+use super::fetch::{Cluster, Fetched, Resource, Unread};
+use super::report::Finding;
+use crate::kinds::{self, Kind, REGISTRY};
+use crate::manifests;
+
+pub(super) const LABEL: &str = "app.kubernetes.io/name=my-operator";
+const CHECK: &str = "installation";
+
+/// The Deployment's settings; the defaults where there is none to read.
+#[derive(Debug)]
+pub(super) struct Installation {
+    pub(super) namespace: String,
+    pub(super) deployment: Option<Value>,
+    pub(super) service_account: String,
+    pub(super) kinds: Vec<&'static Kind>,
+    pub(super) namespaces: Vec<String>,
+    pub(super) webhooks: bool,
+    pub(super) leader_election: bool,
+    /// The Secret behind `--webhook-cert-path`; None if the operator keeps an authority of its own.
+    pub(super) certificate_secret: Option<String>,
+    pub(super) finding: Finding,
+}
+
+impl Installation {
+    pub(super) async fn read(cluster: &Cluster, namespace: &str) -> Self {
+        let resource = Resource::cluster("apps", "v1", "deployments").within(namespace);
+        let deployments = cluster.list(resource, LABEL).await;
+        let namespaces = Resource::cluster("", "v1", "namespaces");
+        let exists = match &deployments {
+            Ok(found) if found.is_empty() => cluster.get(namespaces, namespace).await.map(drop),
+            _ => Ok(()),
+        };
+        Self::new(namespace, deployments, &exists)
+    }
+
+    /// What was found. `exists`: whether the namespace does, where it has no Deployment.
+    fn new(namespace: &str, found: Fetched<Vec<Value>>, exists: &Fetched<()>) -> Self {
+        let (deployment, finding) = match found {
+            Err(unread) => (None, unread.finding(CHECK)),
+            Ok(found) => match (<[Value; 1]>::try_from(found), exists) {
+                (Ok([one]), _) => {
+                    let name = one["metadata"]["name"].as_str().unwrap_or_default();
+                    let text = format!("Deployment {namespace}/{name}");
+                    (Some(one), Finding::passed(CHECK, text))
+                }
+                (Err(none), Err(Unread::Missing(_))) if none.is_empty() => {
+                    let text = format!("namespace {namespace} does not exist");
+                    let finding = Finding::failed(CHECK, text).action(
+                        "install the operator, or name its namespace with --operator-namespace",
+                    );
+                    (None, finding)
+                }
+                (Err(none), _) if none.is_empty() => {
+                    let text =
+                        format!("namespace {namespace} has no Deployment with label {LABEL}");
+                    let finding = Finding::failed(CHECK, text).action(
+                        "install the operator, or name its namespace with --operator-namespace",
+                    );
+                    (None, finding)
+                }
+                (Err(several), _) => {
+                    let text = format!(
+                        "namespace {namespace} has {} Deployments with label {LABEL}",
+                        several.len()
+                    );
+                    let finding = Finding::failed(CHECK, text).action("remove all but one");
+                    (several.into_iter().next(), finding)
+                }
+            },
+        };
+        Self::of(namespace, deployment, finding)
+    }
+
+    fn of(namespace: &str, deployment: Option<Value>, finding: Finding) -> Self {
+        let pod = deployment
+            .as_ref()
+            .map(|it| &it["spec"]["template"]["spec"]);
+        let container = pod.and_then(manager);
+        let setting = |flag: &str| {
+            let found = container.map(|it| values(it, flag));
+            found.unwrap_or_default()
+        };
+        let is_off = |flag: &str| setting(flag).first().is_some_and(|value| value == "false");
+        let known = setting("kinds");
+        let known = known.iter().filter_map(|name| kind(name));
+        let mut kinds: Vec<&Kind> = known.collect();
+        if kinds.is_empty() {
+            kinds = kinds::by_default();
+        }
+        let folder = setting("webhook-cert-path").into_iter().next();
+        let secret = pod
+            .zip(container)
+            .zip(folder.as_deref())
+            .map(|((pod, container), folder)| mounted_secret(pod, container, folder));
+        let account = pod.and_then(|pod| pod["serviceAccountName"].as_str());
+        Self {
+            namespace: namespace.to_owned(),
+            service_account: account.unwrap_or(manifests::SERVICE_ACCOUNT).to_owned(),
+            kinds,
+            namespaces: setting("namespace"),
+            webhooks: !is_off("webhooks"),
+            leader_election: !is_off("leader-elect"),
+            certificate_secret: secret.map(Option::unwrap_or_default),
+            deployment,
+            finding,
+        }
+    }
+
+    /// The image of the manager.
+    pub(super) fn image(&self) -> Option<&str> {
+        let deployment = self.deployment.as_ref()?;
+        manager(&deployment["spec"]["template"]["spec"])?["image"].as_str()
+    }
+
+    /// The namespace for a dry run: one whose objects the webhooks are asked about. Not the operator's own: who may
+    /// create our objects there may in effect use its ServiceAccount.
+    pub(super) fn dry_run_namespace(&self) -> &str {
+        self.namespaces.first().map_or("default", String::as_str)
+    }
+}
+
+/// The container `manager` of a pod, or its first.
+pub(super) fn manager(pod: &Value) -> Option<&Value> {
+    let containers = pod["containers"].as_array()?;
+    let named = containers.iter().find(|it| it["name"] == "manager");
+    named.or(containers.first())
+}
+
+fn kind(name: &str) -> Option<&'static Kind> {
+    REGISTRY.iter().copied().find(|kind| kind.name == name)
+}
+
+/// The values of a flag: from the arguments, else from its environment variable. Flags of another version do no harm.
+fn values(container: &Value, flag: &str) -> Vec<String> {
+    let args = container["args"].as_array().into_iter().flatten();
+    let mut args = args.filter_map(Value::as_str);
+    let (long, prefix) = (format!("--{flag}"), format!("--{flag}="));
+    let mut found: Vec<&str> = Vec::new();
+    while let Some(arg) = args.next() {
+        if let Some(value) = arg.strip_prefix(&prefix) {
+            found.push(value);
+        } else if arg == long {
+            found.extend(args.clone().next().filter(|next| !next.starts_with("--")));
+        }
+    }
+    if found.is_empty() {
+        let variable = format!("MY_OPERATOR_{}", flag.replace('-', "_").to_uppercase());
+        let env = container["env"].as_array().into_iter().flatten();
+        let variables = env.filter(|it| it["name"] == variable.as_str());
+        found.extend(variables.filter_map(|it| it["value"].as_str()));
+    }
+    let parts = found.into_iter().flat_map(|value| value.split(','));
+    parts
+        .filter(|value| !value.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The Secret that is mounted at a folder.
+fn mounted_secret(pod: &Value, container: &Value, folder: &str) -> Option<String> {
+    let same = |path: &str| path.trim_end_matches('/') == folder.trim_end_matches('/');
+    let mut mounts = container["volumeMounts"].as_array()?.iter();
+    let mount = mounts.find(|it| it["mountPath"].as_str().is_some_and(same))?;
+    let mut volumes = pod["volumes"].as_array()?.iter();
+    let volume = volumes.find(|it| it["name"] == mount["name"])?;
+    volume["secret"]["secretName"].as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::check::report::Level;
+
+    fn found(args: &[&str], env: &Value) -> Installation {
+        let deployment = json!({"metadata": {"name": "release"}, "spec": {"template": {"spec": {
+            "serviceAccountName": "account",
+            "containers": [{"name": "proxy"}, {
+                "name": "manager", "image": "registry:5000/a:1", "args": args, "env": env,
+                "volumeMounts": [{"name": "certs", "mountPath": "/certs"}],
+            }],
+            "volumes": [{"name": "certs", "secret": {"secretName": "pair"}}],
+        }}}});
+        Installation::new("own", Ok(vec![deployment]), &Ok(()))
+    }
+
+    #[test]
+    fn settings_are_those_of_the_arguments_and_variables() {
+        let plain = found(&["run", "--leader-elect", "--log-format=json"], &json!([]));
+        let names = |it: &Installation| it.kinds.iter().map(|kind| kind.name).collect::<Vec<_>>();
+        assert_eq!(names(&plain), ["mydaemonset", "at"]);
+        assert!(plain.namespaces.is_empty() && plain.leader_election && plain.webhooks);
+        assert_eq!(plain.certificate_secret, None);
+        assert_eq!(
+            (plain.image(), plain.service_account.as_str()),
+            (Some("registry:5000/a:1"), "account")
+        );
+
+        let set = found(
+            &[
+                "run",
+                "--kinds",
+                "at,foo",
+                "--namespace=a",
+                "--namespace=b,c",
+                "--leader-elect=false",
+                "--webhook-cert-path=/certs/",
+            ],
+            &json!([{"name": "MY_OPERATOR_WEBHOOKS", "value": "false"}]),
+        );
+        assert_eq!(names(&set), ["at", "foo"]);
+        assert_eq!(set.namespaces, ["a", "b", "c"]);
+        assert!(!set.leader_election && !set.webhooks);
+        assert_eq!(set.certificate_secret.as_deref(), Some("pair"));
+    }
+
+    #[test]
+    fn a_missing_namespace_or_deployment_says_what_to_do() {
+        let missing = Err(Unread::Missing("not found".to_owned()));
+        let none = Installation::new("own", Ok(Vec::new()), &missing).finding;
+        assert!(
+            none.message.contains("namespace own does not exist"),
+            "{none:?}"
+        );
+        let empty = Installation::new("own", Ok(Vec::new()), &Ok(())).finding;
+        assert!(empty.message.contains("no Deployment"), "{empty:?}");
+        for finding in [&none, &empty] {
+            assert_eq!(finding.level, Level::Failed);
+            assert!(
+                finding
+                    .action
+                    .as_ref()
+                    .unwrap()
+                    .contains("--operator-namespace")
+            );
+        }
+        let two = Ok(vec![json!({}), json!({})]);
+        assert_eq!(
+            Installation::new("own", two, &Ok(())).finding.level,
+            Level::Failed
+        );
+    }
+}

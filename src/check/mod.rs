@@ -1,0 +1,277 @@
+//! `my-operator check`: whether an installation works, in one line for each thing that can be wrong.
+//!
+//! [`fetch`] reads the cluster, and writes nothing: objects are created only as dry runs. [`installation`] finds what is
+//! installed and how it is set. The other modules each fetch the facts for some findings, and judge them in pure
+//! functions. What the caller may not read is a warning, "unknown:", and never fine.
+
+mod certificates;
+mod configurations;
+mod crds;
+mod fetch;
+mod installation;
+mod lease;
+mod pre;
+mod replicas;
+pub mod report;
+mod rights;
+mod webhooks;
+
+use std::io::Write;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::kinds::shared::flag_values::duration;
+use crate::manifests::{self, Scope};
+use crate::run::api_server::new_enough;
+use crate::run::webhooks::own_namespace;
+use fetch::{Cluster, Fetched, Resource};
+use installation::Installation;
+use my_operator_runtime::client;
+use report::{Finding, Report};
+use rights::User;
+
+/// The time limit of one pass.
+const PASS_TIMEOUT: Duration = Duration::from_secs(90);
+/// The pause between two passes.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The flags of `my-operator check`.
+#[derive(Args, Clone, Debug)]
+pub struct Flags {
+    /// Check whether the operator can be installed, instead of an installation.
+    #[arg(long)]
+    pub pre: bool,
+    /// Check again until nothing has failed, for this time at most.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub wait: Option<Duration>,
+    /// How to print the findings.
+    #[arg(short, long, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// The context of the kubeconfig to use; its current one by default.
+    #[arg(long, value_name = "CONTEXT")]
+    pub context: Option<String>,
+    /// The namespace of the operator: the pod's own by default, my-operator-system outside a cluster.
+    #[arg(long, value_name = "NAMESPACE", value_parser = label)]
+    pub operator_namespace: Option<String>,
+    /// Where to look at the serving certificate, such as the end of a `kubectl port-forward`. By default the
+    /// Service of the webhooks in a pod, and nowhere outside.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "pre")]
+    pub webhook_address: Option<String>,
+}
+
+/// The forms of the report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A line for each finding.
+    Text,
+    /// One JSON document.
+    Json,
+}
+
+/// A name becomes part of paths.
+fn label(text: &str) -> Result<String, String> {
+    if my_operator_admission::names::has_form_of_label(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("a namespace has lower case letters, digits and -".to_owned())
+    }
+}
+
+/// Checks, prints the last state to `out` and progress to `progress`, and returns the exit code: 0 or 1.
+///
+/// # Errors
+/// When there is no cluster, or it cannot be reached (exit code 2).
+pub async fn run(
+    flags: &Flags,
+    out: &mut dyn Write,
+    progress: &mut dyn Write,
+) -> anyhow::Result<u8> {
+    let config = client::config(flags.context.as_deref()).await?;
+    let clock = client::ServerClock::default();
+    let client = client::connect(&config, &client::Metrics::default(), &clock)?;
+    let cluster = Cluster::new(client, clock);
+    let namespace = own_namespace(flags.operator_namespace.as_deref());
+    let report = repeat(flags, &cluster, &namespace, progress).await?;
+    match flags.output {
+        Output::Text => report.text(out),
+        Output::Json => report.json(out),
+    }
+    .context("cannot write the report")?;
+    Ok(report.exit_code())
+}
+
+/// Passes until nothing has failed, or the time is over.
+async fn repeat(
+    flags: &Flags,
+    cluster: &Cluster,
+    namespace: &str,
+    progress: &mut dyn Write,
+) -> anyhow::Result<Report> {
+    let end = Instant::now() + flags.wait.unwrap_or_default();
+    let mut shown = String::new();
+    loop {
+        let last = match timeout(PASS_TIMEOUT, pass(flags, cluster, namespace)).await {
+            Ok(last) => last,
+            Err(_) => Err(anyhow::anyhow!(
+                "the API server is too slow: no result within {} s",
+                PASS_TIMEOUT.as_secs()
+            )),
+        };
+        let over = Instant::now() + PAUSE >= end;
+        let waits_for = match &last {
+            Ok(report) if report.exit_code() == 0 || over => return last,
+            Err(_) if over => return last,
+            Ok(report) => {
+                let mut failed = report.checks.iter();
+                let failed = failed.find(|it| it.level == report::Level::Failed);
+                failed.map(Finding::line).unwrap_or_default()
+            }
+            Err(error) => client::explain(error.as_ref()),
+        };
+        if waits_for != shown {
+            // A closed stream is no fault: the report counts.
+            let _ = writeln!(progress, "waiting: {waits_for}");
+            shown = waits_for;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn pass(flags: &Flags, cluster: &Cluster, namespace: &str) -> anyhow::Result<Report> {
+    let mut findings = vec![server(cluster.version().await)?];
+    if flags.pre {
+        findings.extend(pre::check(cluster, namespace).await);
+    } else {
+        let address = flags.webhook_address.as_deref();
+        findings.extend(installed(cluster, namespace, address).await);
+    }
+    Ok(Report::new(namespace, findings))
+}
+
+/// The finding on the API server's version.
+fn server(version: Fetched<Value>) -> anyhow::Result<Finding> {
+    const CHECK: &str = "server-version";
+    let version = match version {
+        Ok(version) => version,
+        Err(unread) => bail!("cannot reach the API server: {}", unread.text()),
+    };
+    let text = |field: &str| version[field].as_str().unwrap_or_default();
+    Ok(match new_enough(text("major"), text("minor")) {
+        Ok(()) => Finding::passed(CHECK, format!("Kubernetes {}", text("gitVersion"))),
+        Err(error) => Finding::failed(CHECK, error.to_string()).action("upgrade the cluster"),
+    })
+}
+
+/// The findings on an installation, in the order in which they depend on each other.
+async fn installed(cluster: &Cluster, namespace: &str, address: Option<&str>) -> Vec<Finding> {
+    let installed = Installation::read(cluster, namespace).await;
+    let crds = installed
+        .kinds
+        .iter()
+        .map(|kind| crds::check(cluster, kind));
+    let (crds, (replicas, names), served) = tokio::join!(
+        futures::future::join_all(crds),
+        replicas(cluster, &installed),
+        webhooks(cluster, &installed, address),
+    );
+    let (configurations, webhooks) = served;
+    let rights = rights(cluster, &installed, &configurations);
+    let leader = leader(cluster, &installed, names.as_deref());
+    let (rights, leader) = tokio::join!(rights, leader);
+    let mut findings = vec![installed.finding];
+    findings.extend(replicas);
+    findings.extend(crds);
+    findings.push(rights);
+    findings.extend(leader);
+    findings.extend(webhooks);
+    findings
+}
+
+/// The findings on the Deployment, and the names of its pods.
+async fn replicas(
+    cluster: &Cluster,
+    installed: &Installation,
+) -> (Vec<Finding>, Option<Vec<String>>) {
+    let Some(deployment) = &installed.deployment else {
+        return (Vec::new(), None);
+    };
+    let labels = deployment["spec"]["selector"]["matchLabels"].as_object();
+    let labels = labels.into_iter().flatten();
+    let labels = labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
+    let labels = labels.collect::<Vec<_>>().join(",");
+    let resource = Resource::cluster("", "v1", "pods").within(&installed.namespace);
+    let pods = cluster.list(resource, &labels).await;
+    let name = |pod: &Value| pod["metadata"]["name"].as_str().map(str::to_owned);
+    let names = pods.as_ref().ok();
+    let names = names.map(|pods| pods.iter().filter_map(name).collect());
+    let findings = vec![
+        replicas::judge(deployment, &pods),
+        replicas::skew(deployment, installed.image()),
+    ];
+    (findings, names)
+}
+
+/// The webhook configurations' names, and the findings on everything between an API server and the webhooks.
+async fn webhooks(
+    cluster: &Cluster,
+    installed: &Installation,
+    address: Option<&str>,
+) -> ([String; 2], Vec<Finding>) {
+    let defaults = [manifests::MUTATING, manifests::VALIDATING].map(str::to_owned);
+    if !installed.webhooks {
+        let text = "turned off by --webhooks=false: objects are stored without validation";
+        return (defaults, vec![Finding::warning("webhooks", text)]);
+    }
+    let configurations = configurations::read(cluster, installed).await;
+    let namespace = installed.dry_run_namespace();
+    let kinds = installed.kinds.iter();
+    let asked = kinds.map(|kind| webhooks::check(cluster, kind, namespace));
+    let (certificates, asked) = tokio::join!(
+        certificates::check(cluster, installed, &configurations, address),
+        futures::future::join_all(asked)
+    );
+    let names = [&configurations[0], &configurations[1]].map(|it| it.name.clone());
+    let mut findings: Vec<Finding> = configurations.map(|it| it.finding).into();
+    findings.extend(certificates);
+    findings.extend(asked);
+    (names, findings)
+}
+
+async fn rights(
+    cluster: &Cluster,
+    installed: &Installation,
+    [mutating, validating]: &[String; 2],
+) -> Finding {
+    let needed = manifests::rights(&Scope {
+        kinds: &installed.kinds,
+        namespaces: &installed.namespaces,
+        own_namespace: &installed.namespace,
+        configurations: [mutating, validating],
+        own_authority: installed.webhooks && installed.certificate_secret.is_none(),
+        leader_election: installed.leader_election,
+    });
+    let (namespace, account) = (&installed.namespace, &installed.service_account);
+    let user = User::service_account(cluster, namespace, account).await;
+    let count = needed.len();
+    let missing = rights::missing(cluster, &user, needed).await;
+    rights::judge(&format!("{namespace}/{account}"), count, missing)
+}
+
+async fn leader(
+    cluster: &Cluster,
+    installed: &Installation,
+    pods: Option<&[String]>,
+) -> Option<Finding> {
+    if !installed.leader_election {
+        return None;
+    }
+    let leases = Resource::cluster("coordination.k8s.io", "v1", "leases");
+    let leases = leases.within(&installed.namespace);
+    let lease = cluster.get(leases, my_operator_leader::LEASE).await;
+    let pods: Option<Vec<&str>> = pods.map(|all| all.iter().map(String::as_str).collect());
+    Some(lease::judge(lease, pods.as_deref(), cluster.now()))
+}

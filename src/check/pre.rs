@@ -1,0 +1,118 @@
+//! Before an installation: whether the caller may make it.
+
+use std::collections::BTreeSet;
+
+use super::fetch::{Cluster, Fetched};
+use super::report::Finding;
+use super::rights::{User, missing, named};
+use crate::kinds;
+use crate::manifests::{MUTATING, Right, Scope, VALIDATING, rights};
+
+const CHECK: &str = "install-rights";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// What `dist/install.yaml` has: group, resource, whether it is in the operator's namespace.
+const OBJECTS: [(&str, &str, bool); 12] = [
+    ("", "namespaces", false),
+    ("apiextensions.k8s.io", "customresourcedefinitions", false),
+    (RBAC, "clusterroles", false),
+    (RBAC, "clusterrolebindings", false),
+    (
+        "admissionregistration.k8s.io",
+        "mutatingwebhookconfigurations",
+        false,
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "validatingwebhookconfigurations",
+        false,
+    ),
+    (RBAC, "roles", true),
+    (RBAC, "rolebindings", true),
+    ("", "serviceaccounts", true),
+    ("", "services", true),
+    ("apps", "deployments", true),
+    ("policy", "poddisruptionbudgets", true),
+];
+
+pub(super) async fn check(cluster: &Cluster, namespace: &str) -> Vec<Finding> {
+    let (objects, roles) = tokio::join!(
+        missing(cluster, &User::Caller, objects(namespace)),
+        roles(cluster, namespace)
+    );
+    vec![
+        judge(CHECK, "create every object of the installation", objects),
+        judge("role-rights", "give the operator its rights", roles),
+    ]
+}
+
+/// `kubectl apply` reads, creates and patches.
+fn objects(namespace: &str) -> Vec<Right> {
+    let all = OBJECTS.iter().flat_map(|(group, resource, own)| {
+        ["get", "create", "patch"].map(|verb| Right {
+            namespace: own.then(|| namespace.to_owned()),
+            group: (*group).to_owned(),
+            resource: (*resource).to_owned(),
+            name: None,
+            verb: verb.to_owned(),
+        })
+    });
+    all.collect()
+}
+
+/// RBAC lets a user create only roles with rights that the user has, unless the user may `escalate` and `bind`.
+async fn roles(cluster: &Cluster, namespace: &str) -> Fetched<Vec<Right>> {
+    let escalate = [
+        ("clusterroles", "escalate"),
+        ("clusterroles", "bind"),
+        ("roles", "escalate"),
+        ("roles", "bind"),
+    ];
+    let escalate = escalate.map(|(resource, verb)| Right {
+        namespace: None,
+        group: RBAC.to_owned(),
+        resource: resource.to_owned(),
+        name: None,
+        verb: verb.to_owned(),
+    });
+    if missing(cluster, &User::Caller, escalate).await?.is_empty() {
+        return Ok(Vec::new());
+    }
+    let kinds = kinds::by_default();
+    let scope = Scope {
+        kinds: &kinds,
+        namespaces: &[],
+        own_namespace: namespace,
+        configurations: [MUTATING, VALIDATING],
+        own_authority: true,
+        leader_election: true,
+    };
+    let needed: BTreeSet<Right> = rights(&scope);
+    missing(cluster, &User::Caller, needed).await
+}
+
+fn judge(check: &'static str, what: &str, missing: Fetched<Vec<Right>>) -> Finding {
+    match missing {
+        Err(unread) => unread.finding(check),
+        Ok(missing) if missing.is_empty() => Finding::passed(check, format!("you may {what}")),
+        Ok(missing) => Finding::failed(check, format!("you may not {}", named(&missing)))
+            .action("install as a user with cluster-admin"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_objects_are_those_of_the_installer() {
+        let file = include_str!("../../dist/install.yaml");
+        let kinds = file.lines().filter_map(|line| line.strip_prefix("kind: "));
+        let plural = |kind: &str| format!("{}s", kind.to_lowercase());
+        let installed: BTreeSet<String> = kinds.map(plural).collect();
+        let known = OBJECTS
+            .iter()
+            .map(|(_, resource, _)| (*resource).to_owned());
+        assert_eq!(installed, known.collect());
+    }
+}
