@@ -129,11 +129,17 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
 
 /// The files of the component `operator-policy`, by name: it restricts the operator's ServiceAccount to what the
 /// operator does.
-pub(super) fn operator_policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
-    let component = component(&["policy.yaml"], &[]);
+pub(super) fn operator_policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 4] {
+    let policies = operator_policy::policies(kinds);
+    let transformer = operator_policy::namespace(&policies);
     [
-        ("policy.yaml", operator_policy::policies(kinds)),
-        ("kustomization.yaml", vec![component]),
+        ("policy.yaml", policies),
+        ("kustomization.yaml", vec![component(&["policy.yaml"], &[])]),
+        ("namespace/replacements.yaml", vec![transformer]),
+        (
+            "namespace/kustomization.yaml",
+            vec![super::kustomization(&["replacements.yaml".to_owned()])],
+        ),
     ]
 }
 

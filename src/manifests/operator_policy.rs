@@ -16,6 +16,9 @@ use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 /// The prefix of the policies' names.
 const PREFIX: &str = "my-operator-restriction";
 
+/// The name of the condition that selects the operator's requests.
+const CONDITION: &str = "operator";
+
 /// The fields of a webhook, except `clientConfig.caBundle`. A new field of the API must be added here to be restricted.
 const WEBHOOK_FIELDS: [&str; 12] = [
     "admissionReviewVersions",
@@ -53,6 +56,37 @@ pub(super) fn policies(kinds: &[&Kind]) -> Vec<Value> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What an overlay with `namespace:` lists among its `transformers`: kustomize does not change the user name in the
+/// expressions of the policies. The component cannot do it, as its own replacements run before the overlay sets the
+/// namespace.
+pub(super) fn namespace(policies: &[Value]) -> Value {
+    let targets: Vec<Value> = policies
+        .iter()
+        .filter(|object| object["kind"] == "ValidatingAdmissionPolicy")
+        .map(|policy| {
+            json!({
+                "select": { "kind": policy["kind"], "name": policy["metadata"]["name"] },
+                "fieldPaths": [format!("spec.matchConditions.[name={CONDITION}].expression")],
+                // system:serviceaccount:<namespace>:<name>
+                "options": { "delimiter": ":", "index": 2 },
+            })
+        })
+        .collect();
+    json!({
+        "apiVersion": "builtin",
+        "kind": "ReplacementTransformer",
+        "metadata": { "name": "operator-policy-namespace" },
+        "replacements": [{
+            "source": {
+                "kind": "Deployment",
+                "name": SERVICE_ACCOUNT,
+                "fieldPath": "metadata.namespace",
+            },
+            "targets": targets,
+        }],
+    })
 }
 
 /// The objects that the reconcilers write besides those of their own kind: pods, revisions, Deployments and others.
@@ -236,7 +270,7 @@ fn policy(
         .map(|it| json!({ "expression": it.expression, "message": it.message, "reason": "Forbidden" }))
         .collect();
     let condition = json!({
-        "name": "operator",
+        "name": CONDITION,
         "expression": format!(
             "request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}'"
         ),

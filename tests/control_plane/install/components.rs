@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use crate::harness::{
-    Kubectl, NAMESPACE, Operator, checkout, every_kind, operator_kubeconfig, sample_path,
+    Kubectl, NAMESPACE, Operator, Said, checkout, every_kind, operator_kubeconfig, sample_path,
     shared_plane, wait_for,
 };
 use crate::install::{hack, kubectl, part, rendered};
@@ -78,15 +78,20 @@ async fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().await
 }
 
-#[tokio::test]
-async fn every_component_builds_and_is_accepted_alone_and_with_the_others() {
-    let cluster = cluster().await;
-    let folders = std::fs::read_dir(checkout().join("config/components")).unwrap();
-    let mut components: Vec<String> = folders
+/// The folders of config/components.
+fn component_names() -> Vec<String> {
+    std::fs::read_dir(checkout().join("config/components"))
+        .unwrap()
         .map(|entry| entry.unwrap())
         .filter(|entry| entry.path().join("kustomization.yaml").exists())
         .map(|entry| entry.file_name().into_string().unwrap())
-        .collect();
+        .collect()
+}
+
+#[tokio::test]
+async fn every_component_builds_and_is_accepted_alone_and_with_the_others() {
+    let cluster = cluster().await;
+    let mut components = component_names();
     assert!(components.len() >= 3, "{components:?}");
     let page = std::fs::read_to_string(checkout().join("config/components/README.md")).unwrap();
     for name in &components {
@@ -156,6 +161,82 @@ async fn with_cert_manager_the_files_are_where_the_operator_reads_them() {
     }
     let inject = "cert-manager.io/inject-ca-from: my-operator-system/my-operator-serving-cert";
     assert_eq!(all.matches(inject).count(), 2, "both configurations");
+}
+
+/// What kustomize makes of a kustomization of one's own with these components, in that order, and perhaps with another
+/// namespace, as config/components/README.md says.
+async fn overlay(cluster: &Cluster, components: &[&str], namespace: Option<&str>) -> Said {
+    let folder = tempfile::tempdir().unwrap();
+    let up = "../".repeat(folder.path().components().count() - 1);
+    let config = checkout().join("config");
+    let config = format!("{up}{}", config.strip_prefix("/").unwrap().display());
+    let path = |name: &&str| format!("{config}/components/{name}");
+    let mut text = serde_json::json!({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [format!("{config}/default")],
+        "components": components.iter().map(path).collect::<Vec<_>>(),
+    });
+    if let Some(namespace) = namespace {
+        let has_texts = |name: &&&str| {
+            let folder = format!("config/components/{name}/namespace");
+            checkout().join(folder).exists()
+        };
+        let with_texts = components.iter().filter(has_texts);
+        let transformers = with_texts.map(|name| format!("{}/namespace", path(name)));
+        text["transformers"] = transformers.collect::<Vec<_>>().into();
+        text["namespace"] = namespace.into();
+    }
+    std::fs::write(folder.path().join("kustomization.yaml"), text.to_string()).unwrap();
+    let build = format!("kustomize {}", folder.path().display());
+    kubectl(cluster, &build, "").await
+}
+
+/// The objects of a rendering, without the namespace that kustomize adds to policies, which are of the whole cluster.
+/// The API server ignores it.
+fn without_namespaces_of_policies(all: &str) -> Vec<Value> {
+    let read = |text| serde_saphyr::from_str::<Value>(text).unwrap();
+    let mut objects: Vec<Value> = all.split("\n---\n").map(read).collect();
+    for object in &mut objects {
+        let kind = object["kind"].as_str().unwrap();
+        if kind.starts_with("ValidatingAdmissionPolicy") {
+            let metadata = object["metadata"].as_object_mut().unwrap();
+            metadata.remove("namespace");
+        }
+    }
+    objects.sort_by_key(ToString::to_string);
+    objects
+}
+
+#[tokio::test]
+async fn another_namespace_reaches_every_text_of_every_component() {
+    let cluster = cluster().await;
+    // `namespaced` has Roles in other namespaces, which kustomize would move too: README.md there.
+    let mut names = component_names();
+    names.retain(|name| !["namespaced", "cert-manager-metrics"].contains(&name.as_str()));
+    let every: Vec<&str> = names.iter().map(String::as_str).collect();
+    let last = ["cert-manager-metrics"];
+    let mut sets: Vec<Vec<&str>> = every.iter().map(|name| vec![*name]).collect();
+    sets.extend([
+        vec![],
+        ["cert-manager", last[0]].to_vec(),
+        [&every[..], &last].concat(),
+    ]);
+    for components in sets {
+        let here = overlay(cluster, &components, None).await.good();
+        let there = overlay(cluster, &components, Some("team-ops")).await.good();
+        assert!(!there.contains(NAMESPACE), "{components:?}: {there}");
+        assert_eq!(
+            without_namespaces_of_policies(&here.replace(NAMESPACE, "team-ops")),
+            without_namespaces_of_policies(&there),
+            "{components:?}"
+        );
+    }
+    let create = "create namespace team-ops";
+    Kubectl::new(cluster, "default").run(create).await.good();
+    let all = overlay(cluster, &[&every[..], &last].concat(), Some("team-ops")).await;
+    let apply = "apply --dry-run=server --validate=strict -f -";
+    kubectl(cluster, apply, &all.good()).await.good();
 }
 
 /// The objects of a rendering of that kind and name.
@@ -229,28 +310,7 @@ async fn prometheus_verifies_the_certificate_of_cert_manager_and_sends_a_token_o
     assert_eq!(tls["ca"]["secret"]["name"], certificate["secretName"]);
 
     // In a kustomization of one's own the order is as it is written.
-    let folder = tempfile::tempdir().unwrap();
-    let up = "../".repeat(folder.path().components().count() - 1);
-    let config = format!(
-        "{up}{}/config",
-        checkout().strip_prefix("/").unwrap().display()
-    );
-    let build = async |names: [&str; 2]| {
-        let components = names.map(|name| format!("{config}/components/{name}"));
-        let text = serde_json::json!({
-            "apiVersion": "kustomize.config.k8s.io/v1beta1",
-            "kind": "Kustomization",
-            "resources": [format!("{config}/default")],
-            "components": components,
-        });
-        std::fs::write(folder.path().join("kustomization.yaml"), text.to_string()).unwrap();
-        kubectl(
-            cluster,
-            &format!("kustomize {}", folder.path().display()),
-            "",
-        )
-        .await
-    };
+    let build = async |names: [&str; 2]| overlay(cluster, &names, None).await;
     let right_order = build(["prometheus", "cert-manager-metrics"]).await.good();
     assert!(!right_order.contains("insecureSkipVerify"), "{right_order}");
     let error = build(["cert-manager-metrics", "prometheus"]).await.bad();
