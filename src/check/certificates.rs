@@ -1,5 +1,7 @@
 //! Whether API servers trust the certificate of the webhooks, and for how long.
 
+use std::net::{IpAddr, SocketAddr};
+
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
@@ -32,8 +34,28 @@ enum Source {
 struct Reach {
     address: String,
     host: String,
-    /// It is an address of the cluster's network, which only pods reach.
-    in_cluster: bool,
+    /// The Service (namespace, name), which only pods reach.
+    service: Option<(String, String)>,
+}
+
+impl Reach {
+    /// The address, without the cluster's DNS where the Service can be read: API servers do not use it either.
+    async fn resolved(&self, cluster: &Cluster) -> String {
+        let Some((namespace, name)) = &self.service else {
+            return self.address.clone();
+        };
+        let services = Resource::cluster("", "v1", "services").within(namespace);
+        let service = cluster.get(services, name).await.ok();
+        let ip = service
+            .as_ref()
+            .and_then(|it| it["spec"]["clusterIP"].as_str());
+        let ip = ip.and_then(|ip| ip.parse::<IpAddr>().ok());
+        let port = self.address.rsplit(':').next();
+        match (ip, port.and_then(|port| port.parse().ok())) {
+            (Some(ip), Some(port)) => SocketAddr::new(ip, port).to_string(),
+            _ => self.address.clone(),
+        }
+    }
 }
 
 pub(super) async fn check(
@@ -76,20 +98,17 @@ fn reach(entry: &Value) -> Option<Reach> {
         return Some(Reach {
             address: format!("{host}:{}", port.unwrap_or("443")),
             host: host.trim_matches(['[', ']']).to_owned(),
-            in_cluster: false,
+            service: None,
         });
     }
     let service = &config["service"];
-    let host = format!(
-        "{}.{}.svc",
-        service["name"].as_str()?,
-        service["namespace"].as_str()?
-    );
+    let (namespace, name) = (service["namespace"].as_str()?, service["name"].as_str()?);
+    let host = format!("{name}.{namespace}.svc");
     let port = service["port"].as_u64().unwrap_or(443);
     Some(Reach {
         address: format!("{host}:{port}"),
         host,
-        in_cluster: true,
+        service: Some((namespace.to_owned(), name.to_owned())),
     })
 }
 
@@ -100,14 +119,16 @@ async fn source(
     reach: Option<Reach>,
     address: Option<&str>,
 ) -> Source {
-    let reach = reach.filter(|it| address.is_some() || client::in_cluster() || !it.in_cluster);
+    let reach =
+        reach.filter(|it| address.is_some() || client::in_cluster() || it.service.is_none());
     let mut problem = None;
-    if let Some(Reach {
-        address: own, host, ..
-    }) = reach
-    {
-        let address = address.unwrap_or(&own);
-        match inspect::served(address, &host).await {
+    if let Some(reach) = reach {
+        let address = match address {
+            Some(address) => address.to_owned(),
+            None => reach.resolved(cluster).await,
+        };
+        let host = reach.host;
+        match inspect::served(&address, &host).await {
             Ok(served) => {
                 return Source::Served {
                     from: format!("the webhook at {address}"),

@@ -243,7 +243,7 @@ pub(super) fn check(kinds: &[&Kind]) -> Vec<Value> {
     let mut lease = rule("coordination.k8s.io", &["leases"], &["get"]);
     lease["resourceNames"] = json!([my_operator_leader::LEASE]);
     let own = [
-        rule("", &["namespaces"], &["get"]),
+        rule("", &["namespaces", "services"], &["get"]),
         rule("", &["pods"], &["list"]),
         rule("apps", &["deployments"], &["list"]),
         lease,

@@ -48,6 +48,18 @@ async fn the_samples_run_on_a_new_cluster_and_uninstalling_leaves_nothing() {
     // The image's tag is no version; everything else is as it must be.
     assert!(said.ends_with("0 failed, 0 with a warning\n"), "{said}");
     step("checked");
+    // Without a program, a pod of the image checks, with the rights of config/check. It sees the served certificate.
+    let mut pod = Command::new(checkout().join("hack/check"));
+    pod.args([PUBLISHED, "--wait=1m"]).env("CARGO", "no-cargo");
+    for (name, value) in cluster.kubectl().get_envs() {
+        pod.env(name, value.unwrap_or_default());
+    }
+    pod.env("KUBECTL", cluster.program("kubectl"));
+    let said = run(&mut pod, "").await.good();
+    let served = "✔ certificate: the webhook at 10.";
+    assert!(said.contains(served), "{said}");
+    assert!(said.contains("0 failed, 0 with a warning"), "{said}");
+    step("checked from a pod");
     kubectl(&cluster, "apply -k config/samples").await.good();
     step("samples applied");
     kubectl(
