@@ -1,8 +1,9 @@
 # What people and CI call. `make help` lists the targets.
 SHELL := /bin/bash
 CARGO ?= cargo
-# The cluster that `make run` uses is the one of KUBECONFIG; without it, a local one is started.
+# What `make run` passes on to the operator. LOCAL=1: on a local cluster, whatever kubectl's current context is.
 ARGS ?=
+LOCAL ?=
 KUBECTL ?= kubectl
 # The image, and what makes it: docker, podman or buildah. No registry has the default name: a short one, such as
 # my-operator:latest, would let the nodes pull docker.io/library/my-operator.
@@ -12,7 +13,7 @@ CONTAINER_TOOL ?= docker
 COMPONENTS ?=
 FORCE ?=
 CHECK ?=
-export KUBECTL FORCE CHECK CARGO
+export KUBECTL FORCE CHECK CARGO LOCAL
 # What the image says of itself.
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE ?= unknown
@@ -94,7 +95,7 @@ reproducible: ## Build the image's binary twice, in two folders, and compare the
 sbom: ## Write target/my-operator.cdx.json: what the image's binary is made of, as CycloneDX.
 	./hack/sbom
 
-run: ## Run the operator: on the cluster of KUBECONFIG, else on a local one with samples.
+run: ## Run the operator: on the cluster of kubectl's current context, else on a local one with samples (LOCAL=1: always).
 	@./hack/run $(ARGS)
 
 docker-build: ## Build the image IMG (CONTAINER_TOOL=docker, podman or buildah; SOURCE=URL is told in it).
@@ -103,8 +104,8 @@ docker-build: ## Build the image IMG (CONTAINER_TOOL=docker, podman or buildah; 
 docker-push: ## Push the image IMG.
 	$(CONTAINER_TOOL) push "$(IMG)"
 
-install: ## Install the CRDs into the cluster of KUBECONFIG (of more kinds: kubectl apply -k config/crd/sample-kinds).
-	$(KUBECTL) apply -k config/crd
+install: ## Install the CRDs into the cluster of `make run` (of more kinds: kubectl apply -k config/crd/sample-kinds).
+	@./hack/install
 
 uninstall: ## Remove the CRDs; asks before their objects go (FORCE=1 says yes).
 	@./hack/undeploy --crds
@@ -121,3 +122,33 @@ build-installer: ## Write dist/install.yaml: everything in one file, with the im
 
 bench: ## Measure the operator beside others (ARGS=--quick to try; ARGS=webhook, at or mydaemonset for a part).
 	$(CARGO) run --release --locked -p my-operator-bench -- $(ARGS)
+
+# The targets that kubebuilder and operator-sdk scaffold, for those who type them (docs/coming-from-tutorials.md).
+.PHONY: all vet lint-fix test-e2e envtest setup-envtest generate controller-gen kustomize operator-sdk
+
+all: build
+
+vet: ## Look for suspicious code (clippy); part of lint.
+	$(CLIPPY)
+
+lint-fix: ## Let clippy and rustfmt correct what they can.
+	$(CARGO) clippy --workspace --all-targets --locked --fix --allow-dirty --allow-staged -- -D warnings
+	$(CARGO) fmt --all
+
+test-e2e: e2e
+
+envtest setup-envtest: ## Build the control plane of the tests, as `make test` does by itself.
+	$(BUILD)
+	@"$$(./hack/built)"/my-operator-cluster build
+
+generate:
+	@echo "Nothing to do: the compiler derives what controller-gen generates. \`make manifests\` writes CRDs and RBAC."
+
+controller-gen:
+	@echo "Not needed: \`make manifests\` writes CRDs, RBAC and webhook configurations from the Rust types."
+
+kustomize:
+	@echo "Not needed: kubectl has it built in (\`kubectl kustomize config/default\`)."
+
+operator-sdk:
+	@echo "Not needed: \`make bundle\` writes the bundle, and \`make bundle-validate\` checks it."

@@ -15,6 +15,7 @@ mod checklist;
 mod checkout;
 mod documents;
 mod image;
+mod make;
 mod manifests;
 mod pages;
 mod start_up;
