@@ -61,6 +61,12 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_WEBHOOK_CERT_PATH", value_name = "DIR")]
     pub webhook_cert_path: Option<PathBuf>,
 
+    /// Check the webhook configurations of my-operator, and publish the operator's own authority in them. With
+    /// =false another program creates configurations under names of its own, as OLM does. The certificate then
+    /// comes from --webhook-cert-path, and may be for any name.
+    #[arg(long, env = "MY_OPERATOR_WEBHOOK_CONFIGURATIONS", default_value = "true", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub webhook_configurations: bool,
+
     /// A file with the CAs that sign client certificates, in PEM. With it, only callers that have a
     /// valid one get further than the TLS handshake. The file is read again when it changes.
     #[arg(long, env = "MY_OPERATOR_WEBHOOK_CLIENT_CA", value_name = "FILE")]
@@ -185,6 +191,18 @@ impl Flags {
         })?;
         if self.webhook_client_ca.is_none() && !self.webhook_client_cn.is_empty() {
             return Err("--webhook-client-cn needs --webhook-client-ca".to_owned());
+        }
+        if !self.webhook_configurations && self.webhook_url.is_some() {
+            return Err(
+                "--webhook-url has the operator create webhook configurations: leave out --webhook-configurations=false"
+                    .to_owned(),
+            );
+        }
+        if !self.webhook_configurations && self.webhooks && self.webhook_cert_path.is_none() {
+            return Err(
+                "--webhook-configurations=false needs --webhook-cert-path: the operator's own authority would be published nowhere"
+                    .to_owned(),
+            );
         }
         if self.metrics_cert_path.is_some() && self.metrics_secure == Some(false) {
             return Err(

@@ -49,6 +49,7 @@ impl Certificates {
         let [mutating, validating] =
             manifests::configurations(kinds, &client_config, &flags.namespaces);
         let target = match (&flags.webhook_url, &flags.webhook_cert_path) {
+            _ if !flags.webhook_configurations => BundleTarget::None,
             (Some(_), _) => BundleTarget::Own(vec![mutating, validating]),
             // The writer of the files writes the bundle: cert-manager's injector.
             (None, Some(_)) => BundleTarget::Foreign {
@@ -60,7 +61,12 @@ impl Certificates {
                 validating: named(&validating, &namespace),
             },
         };
-        let hosts = hosts(flags.webhook_url.as_deref(), &namespace);
+        let hosts = if flags.webhook_configurations {
+            hosts(flags.webhook_url.as_deref(), &namespace)
+        } else {
+            // The creator of the configurations chose the name of the Service.
+            Vec::new()
+        };
         if let Some(folder) = &flags.webhook_cert_path {
             return Ok(Self::Files(Box::new(Files::new(
                 client,

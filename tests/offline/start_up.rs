@@ -3,10 +3,12 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use my_operator::kinds::REGISTRY;
 use my_operator_cluster::free_ports;
-use my_operator_harness::{Killed, TIMEOUT, http_get, run};
+use my_operator_harness::{Killed, TIMEOUT, http_get, run, wait_for};
 use tokio::io::AsyncReadExt as _;
 
 /// `my-operator ARGS` with no cluster configured.
@@ -40,6 +42,14 @@ fn wrong_flags_end_with_code_2_and_say_what_is_right() {
     for (args, words) in [
         ("run --no-such-flag", "--no-such-flag"),
         ("run --metrics-bind-address=nowhere", "127.0.0.1:8080"),
+        (
+            "run --webhook-configurations=false",
+            "--webhook-configurations=false needs --webhook-cert-path",
+        ),
+        (
+            "run --webhook-configurations=false --webhook-url=https://localhost:9443",
+            "leave out --webhook-configurations=false",
+        ),
         ("run --kinds=cron", "the kinds are"),
         ("run --kinds=at,at", "--kinds names at twice"),
         ("run --leader-elect=perhaps", "true, false"),
@@ -220,6 +230,78 @@ async fn a_server_that_cannot_be_reached_is_reported_once() {
         message.starts_with("cannot reach the API server")
     };
     assert_eq!(lines.iter().filter(is_report).count(), 1, "{log}");
+}
+
+/// Runs the webhooks with a certificate for the name `elsewhere` against an API server that has no objects, until the
+/// certificate's gates are open. Returns the requests for webhook configurations and the page /readyz.
+async fn files_without_configurations(more: &str) -> (usize, String) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counter = asked.clone();
+    let version = serde_json::json!({
+        "major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "", "gitTreeState": "",
+        "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+    });
+    let router = axum::Router::new()
+        .route(
+            "/version",
+            axum::routing::get(move || async move { version.to_string() }),
+        )
+        .fallback(move |uri: axum::http::Uri| async move {
+            if uri.path().contains("webhookconfigurations") {
+                counter.fetch_add(1, Ordering::Relaxed);
+            }
+            axum::http::StatusCode::NOT_FOUND
+        });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let stop = tokio_util::sync::CancellationToken::new();
+    let serving = tokio::spawn(my_operator_serving::serve_plain(
+        listener,
+        router,
+        stop.clone(),
+    ));
+    let folder = tempfile::tempdir().unwrap();
+    let certs = folder.path().display().to_string();
+    run(
+        &mut operator(&format!("certs --host elsewhere --out {certs}")),
+        "",
+    )
+    .await
+    .good();
+    let [probes, webhook] = free_ports()
+        .unwrap()
+        .map(|port| format!("127.0.0.1:{port}"));
+    let mut command = operator(&format!(
+        "run --metrics-bind-address=0 --health-probe-bind-address={probes} --webhook-bind-address={webhook} \
+         --webhook-cert-path={certs} --log-level=error {more}"
+    ));
+    command.env("KUBECONFIG", kubeconfig(&folder, &server));
+    let operator = Killed(command.spawn().unwrap());
+    let page = wait_for("the gates of the certificate", async || {
+        let (_, page) = http_get(&probes, "/readyz?verbose")?;
+        let open = |gate: &str| page.contains(&format!("[+]{gate} ok"));
+        (open("certificate") && open("webhook-configuration")).then_some(page)
+    })
+    .await;
+    drop(operator);
+    stop.cancel();
+    serving.await.unwrap();
+    (asked.load(Ordering::Relaxed), page)
+}
+
+#[tokio::test]
+async fn configurations_that_another_program_creates_are_not_looked_for() {
+    let (asked, page) = files_without_configurations("--webhook-configurations=false").await;
+    assert_eq!(asked, 0, "{page}");
+    for gate in ["certificate", "webhook-configuration"] {
+        assert!(!page.contains(&format!("[!]{gate}")), "{page}");
+    }
+    // By default, both the missing configurations and the name are reported.
+    let (asked, page) = files_without_configurations("").await;
+    assert!(asked > 0, "{page}");
+    for gate in ["certificate", "webhook-configuration"] {
+        assert!(page.contains(&format!("[!]{gate}")), "{page}");
+    }
 }
 
 #[tokio::test]
