@@ -152,3 +152,18 @@ kustomize:
 
 operator-sdk:
 	@echo "Not needed: \`make bundle\` writes the bundle, and \`make bundle-validate\` checks it."
+# The bundle for the Operator Lifecycle Manager (docs/operations/olm.md). The names of the variables are those of operator-sdk.
+BUNDLE_IMG ?= registry.invalid/my-operator-bundle:v$(VERSION)
+BUNDLE_CHANNELS ?= candidate
+.PHONY: bundle bundle-build bundle-push
+
+bundle: ## Write the OLM bundle from config/, with the image IMG (COMPONENTS=sample-kinds, BUNDLE_CHANNELS, SOURCE=URL).
+	$(CARGO) build --quiet --workspace --bins
+	@"$$(./hack/built)"/my-operator-packaging bundle --image "$(IMG)" --channels "$(BUNDLE_CHANNELS)" \
+		$(if $(filter-out unknown,$(SOURCE)),--source "$(SOURCE)") $(COMPONENTS)
+
+bundle-build: ## Build the image BUNDLE_IMG of the bundle.
+	$(CONTAINER_TOOL) build --file bundle.Dockerfile --tag "$(BUNDLE_IMG)" .
+
+bundle-push: ## Push the image BUNDLE_IMG.
+	$(CONTAINER_TOOL) push "$(BUNDLE_IMG)"

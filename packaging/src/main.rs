@@ -3,6 +3,7 @@
 //! config/ is the one description of the installation; the Helm chart and the OLM bundle are other forms of it, and no
 //! line of theirs is written by hand that could be derived from it.
 
+mod bundle;
 mod rendered;
 
 use std::io::Write as _;
@@ -32,6 +33,23 @@ enum Command {
         /// Names of folders of config/components.
         components: Vec<String>,
     },
+    /// Write the OLM bundle: the folder bundle and bundle.Dockerfile.
+    Bundle {
+        /// The operator's image.
+        #[arg(long)]
+        image: String,
+        /// The URL of the source.
+        #[arg(long)]
+        source: Option<String>,
+        /// The channels of the catalog that offer it; the first is the default.
+        #[arg(long, value_delimiter = ',', default_value = "candidate")]
+        channels: Vec<String>,
+        /// The folder to write into; the checkout by default.
+        #[arg(long)]
+        out: Option<PathBuf>,
+        /// Names of folders of config/components.
+        components: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -53,6 +71,25 @@ fn run(arguments: &Arguments) -> Result<()> {
             for object in checkout.render(&components)? {
                 writeln!(out, "{}", rendered::title(&object))?;
             }
+        }
+        Command::Bundle {
+            image,
+            source,
+            channels,
+            out,
+            components,
+        } => {
+            let options = bundle::Options {
+                image: image.clone(),
+                source: source.clone(),
+                channels: channels.clone(),
+                components: components.clone(),
+            };
+            bundle::write(
+                &checkout,
+                &options,
+                out.as_ref().unwrap_or(&arguments.checkout),
+            )?;
         }
     }
     Ok(())
