@@ -155,15 +155,33 @@ operator-sdk:
 # The bundle for the Operator Lifecycle Manager (docs/operations/olm.md). The names of the variables are those of operator-sdk.
 BUNDLE_IMG ?= registry.invalid/my-operator-bundle:v$(VERSION)
 BUNDLE_CHANNELS ?= candidate
-.PHONY: bundle bundle-build bundle-push
+CATALOG_IMG ?= registry.invalid/my-operator-catalog:v$(VERSION)
+# Where the catalog is written.
+OLM_FOLDER = $(dir $(shell ./hack/built))olm
+.PHONY: bundle bundle-validate bundle-build bundle-push opm catalog catalog-build catalog-push
 
 bundle: ## Write the OLM bundle from config/, with the image IMG (COMPONENTS=sample-kinds, BUNDLE_CHANNELS, SOURCE=URL).
 	$(CARGO) build --quiet --workspace --bins
 	@"$$(./hack/built)"/my-operator-packaging bundle --image "$(IMG)" --channels "$(BUNDLE_CHANNELS)" \
 		$(if $(filter-out unknown,$(SOURCE)),--source "$(SOURCE)") $(COMPONENTS)
 
+bundle-validate: ## Run the validators of operator-framework/api on bundle/ (Go).
+	@./hack/olm validate bundle
+
 bundle-build: ## Build the image BUNDLE_IMG of the bundle.
 	$(CONTAINER_TOOL) build --file bundle.Dockerfile --tag "$(BUNDLE_IMG)" .
 
 bundle-push: ## Push the image BUNDLE_IMG.
 	$(CONTAINER_TOOL) push "$(BUNDLE_IMG)"
+
+opm: ## Build opm, which makes catalogs, with Go: once, in some minutes.
+	@./hack/olm opm version
+
+catalog: ## Write the catalog of the bundle in BUNDLE_IMG, and validate it (opm).
+	@./hack/catalog "$(BUNDLE_IMG)" "$(OLM_FOLDER)/catalog"
+
+catalog-build: catalog ## Build the image CATALOG_IMG of the catalog.
+	$(CONTAINER_TOOL) build --file "$(OLM_FOLDER)/catalog.Dockerfile" --tag "$(CATALOG_IMG)" "$(OLM_FOLDER)"
+
+catalog-push: ## Push the image CATALOG_IMG.
+	$(CONTAINER_TOOL) push "$(CATALOG_IMG)"
