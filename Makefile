@@ -158,7 +158,7 @@ BUNDLE_CHANNELS ?= candidate
 CATALOG_IMG ?= registry.invalid/my-operator-catalog:v$(VERSION)
 # Where the catalog is written.
 OLM_FOLDER = $(dir $(shell ./hack/built))olm
-.PHONY: bundle bundle-validate bundle-build bundle-push opm catalog catalog-build catalog-push
+.PHONY: bundle bundle-validate bundle-build bundle-push opm catalog catalog-build catalog-push olm-test
 
 bundle: ## Write the OLM bundle from config/, with the image IMG (COMPONENTS=sample-kinds, BUNDLE_CHANNELS, SOURCE=URL).
 	$(CARGO) build --quiet --workspace --bins
@@ -185,3 +185,7 @@ catalog-build: catalog ## Build the image CATALOG_IMG of the catalog.
 
 catalog-push: ## Push the image CATALOG_IMG.
 	$(CONTAINER_TOOL) push "$(CATALOG_IMG)"
+
+olm-test: ## Install the bundle with OLM's own controllers, on a control plane of its own (root or user namespaces; Go).
+	$(BUILD)
+	@./hack/olm-test
