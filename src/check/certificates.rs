@@ -72,7 +72,12 @@ pub(super) async fn check(
     let bundles: Vec<(String, Option<Bundle>)> = all().map(entry).collect();
     let injected = configurations.iter().all(|it| it.injected);
     let reach = all().find_map(reach);
-    let source = source(cluster, installed, reach, address).await;
+    let called = reach.as_ref().map(|it| it.host.clone());
+    let mut source = source(cluster, installed, reach, address).await;
+    // A certificate from a Secret is compared with the Service that the entries name: OLM's has another name than ours.
+    if let (Source::Served { host, .. }, Some(called)) = (&mut source, called) {
+        *host = called;
+    }
     judge(&bundles, injected, &source, cluster.now())
 }
 

@@ -12,7 +12,7 @@ use my_operator_certs::drift;
 
 const CHECK: &str = "webhook-configuration";
 const RESTORE: &str = "kubectl apply -k config/webhook, or apply your chart again";
-const GROUP: &str = "admissionregistration.k8s.io";
+pub(super) const GROUP: &str = "admissionregistration.k8s.io";
 /// Plural and kind, in the order of `manifests::configurations`.
 const KINDS: [(&str, &str); 2] = [
     (
@@ -38,10 +38,16 @@ pub(super) struct Configuration {
 
 /// The mutating and the validating configuration of this installation.
 pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Configuration; 2] {
+    // Another program does not give its configurations our label.
+    let label = if installed.own_configurations {
+        LABEL
+    } else {
+        ""
+    };
     let list = |index: usize| async move {
         let (plural, _) = KINDS[index];
         cluster
-            .list(Resource::cluster(GROUP, "v1", plural), LABEL)
+            .list(Resource::cluster(GROUP, "v1", plural), label)
             .await
     };
     let (mutating, validating) = tokio::join!(list(0), list(1));
@@ -79,6 +85,7 @@ fn judge(
         return absent(Finding::failed(CHECK, text).action(RESTORE));
     };
     let entries = live["webhooks"].as_array().cloned().unwrap_or_default();
+    let expected = &of_program(expected, &live);
     let annotations = live["metadata"]["annotations"].as_object();
     let mut annotations = annotations.into_iter().flatten();
     Configuration {
@@ -89,7 +96,20 @@ fn judge(
     }
 }
 
-/// The one that calls a Service of the namespace, or a URL.
+/// What the program that created the configuration can say: OLM's type has no `matchConditions`.
+fn of_program(expected: &Value, live: &Value) -> Value {
+    let mut expected = expected.clone();
+    if live["metadata"]["labels"]["app.kubernetes.io/name"] != "my-operator" {
+        let entries = expected["webhooks"].as_array_mut().into_iter().flatten();
+        for entry in entries.filter_map(Value::as_object_mut) {
+            entry.remove("matchConditions");
+        }
+    }
+    expected
+}
+
+/// The one that calls a Service of the namespace, with the entries of others that do so too: OLM creates one for each
+/// webhook. Else the one that calls a URL.
 fn ours(all: &[Value], namespace: &str) -> Option<Value> {
     let calls = |it: &Value, own: bool| {
         let mut entries = it["webhooks"].as_array().into_iter().flatten();
@@ -102,8 +122,14 @@ fn ours(all: &[Value], namespace: &str) -> Option<Value> {
             }
         })
     };
-    let found = all.iter().find(|it| calls(it, true));
-    found.or(all.iter().find(|it| calls(it, false))).cloned()
+    let mut own = all.iter().filter(|it| calls(it, true));
+    let Some(mut found) = own.next().cloned() else {
+        return all.iter().find(|it| calls(it, false)).cloned();
+    };
+    if let Some(entries) = found["webhooks"].as_array_mut() {
+        entries.extend(own.flat_map(|it| it["webhooks"].as_array().into_iter().flatten().cloned()));
+    }
+    Some(found)
 }
 
 fn compare(expected: &Value, live: &[Value], namespace: &str) -> Finding {
@@ -205,6 +231,33 @@ mod tests {
             }
         });
         assert_eq!(url.finding.level, Level::Passed, "{:?}", url.finding);
+    }
+
+    #[test]
+    fn configurations_of_olm_are_compared_as_one_without_match_conditions() {
+        let made = |name: &str, namespace: &str| {
+            json!({
+                "metadata": {"name": format!("{name}-x7k2p"), "labels": {"olm.managed": "true"}},
+                "webhooks": [{"name": name, "clientConfig": {"service": {"namespace": namespace}}}],
+            })
+        };
+        let all = [made("a", "other"), made("b", "own"), made("c", "own")];
+        let found = ours(&all, "own").unwrap();
+        let names: Vec<&str> = found["webhooks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| text(&it["name"]))
+            .collect();
+        assert_eq!(names, ["b", "c"]);
+        let expected =
+            json!({"webhooks": [{"name": "b", "matchConditions": [{"name": "changed"}]}]});
+        assert_eq!(
+            of_program(&expected, &found),
+            json!({"webhooks": [{"name": "b"}]})
+        );
+        let labelled = json!({"metadata": {"labels": {"app.kubernetes.io/name": "my-operator"}}});
+        assert_eq!(of_program(&expected, &labelled), expected);
     }
 
     #[test]

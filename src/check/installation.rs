@@ -19,6 +19,8 @@ pub(super) struct Installation {
     pub(super) kinds: Vec<&'static Kind>,
     pub(super) namespaces: Vec<String>,
     pub(super) webhooks: bool,
+    /// Whether the webhook configurations are those of config/webhook; else another program creates them.
+    pub(super) own_configurations: bool,
     pub(super) leader_election: bool,
     /// The Secret behind `--webhook-cert-path`; None if the operator keeps an authority of its own.
     pub(super) certificate_secret: Option<String>,
@@ -103,6 +105,7 @@ impl Installation {
             kinds,
             namespaces: setting("namespace"),
             webhooks: !is_off("webhooks"),
+            own_configurations: !is_off("webhook-configurations"),
             leader_election: !is_off("leader-elect"),
             certificate_secret: secret.map(Option::unwrap_or_default),
             deployment,
@@ -218,6 +221,13 @@ mod tests {
         assert_eq!(set.namespaces, ["a", "b", "c"]);
         assert!(!set.leader_election && !set.webhooks);
         assert_eq!(set.certificate_secret.as_deref(), Some("pair"));
+    }
+
+    #[test]
+    fn configurations_are_our_own_unless_a_flag_says_otherwise() {
+        assert!(found(&["run"], &json!([])).own_configurations);
+        let other = found(&["run", "--webhook-configurations=false"], &json!([]));
+        assert!(!other.own_configurations && other.webhooks);
     }
 
     #[test]

@@ -256,6 +256,8 @@ async fn rights(
     });
     let (namespace, account) = (&installed.namespace, &installed.service_account);
     let user = User::service_account(cluster, namespace, account).await;
+    let mut needed = needed;
+    needed.retain(|right| installed.own_configurations || right.group != configurations::GROUP);
     let count = needed.len();
     let missing = rights::missing(cluster, &user, needed).await;
     rights::judge(&format!("{namespace}/{account}"), count, missing)
