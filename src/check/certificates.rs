@@ -10,7 +10,6 @@ use super::fetch::{Cluster, Fetched, Resource};
 use super::installation::Installation;
 use super::report::Finding;
 use my_operator_certs::inspect::{self, Bundle, Served, is_overdue};
-use my_operator_certs::secret;
 use my_operator_runtime::client;
 
 const BUNDLE: &str = "ca-bundle";
@@ -147,22 +146,22 @@ async fn source(
     let name = installed
         .certificate_secret
         .as_deref()
-        .unwrap_or(secret::NAME);
-    let secrets = Resource::cluster("", "v1", "secrets").within(&installed.namespace);
+        .map_or_else(|| installed.names.ca_secret(), str::to_owned);
+    let secrets = Resource::cluster("", "v1", "secrets").within(installed.namespace());
     let found = if name.is_empty() {
         return Source::Unseen(Finding::warning(
             CERTIFICATE,
             "unknown: the folder of --webhook-cert-path is no Secret, and the webhook is not reached from here",
         ));
     } else {
-        cluster.get(secrets, name).await
+        cluster.get(secrets, &name).await
     };
     let host = format!(
         "{}.{}.svc",
-        crate::manifests::WEBHOOK_SERVICE,
-        installed.namespace
+        installed.names.webhook_service(),
+        installed.namespace()
     );
-    from_secret(installed, name, found, host, problem)
+    from_secret(installed, &name, found, host, problem)
 }
 
 fn from_secret(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::fetch::{Cluster, Fetched, Resource};
 use super::installation::{Installation, LABEL};
 use super::report::Finding;
-use crate::manifests::{self, ClientConfig, NAMESPACE, WEBHOOK_SERVICE};
+use crate::manifests::{self, ClientConfig};
 use my_operator_certs::drift;
 
 const CHECK: &str = "webhook-configuration";
@@ -28,8 +28,6 @@ const KINDS: [(&str, &str); 2] = [
 /// What was found of one of the two.
 pub(super) struct Configuration {
     pub(super) finding: Finding,
-    /// Its name; the default where there is none.
-    pub(super) name: String,
     /// Its entries.
     pub(super) entries: Vec<Value>,
     /// Whether cert-manager writes the `caBundle`.
@@ -51,15 +49,15 @@ pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Config
             .await
     };
     let (mutating, validating) = tokio::join!(list(0), list(1));
-    let reach = ClientConfig::Service {
-        name: WEBHOOK_SERVICE,
-        namespace: NAMESPACE,
-    };
-    let expected = manifests::configurations(&installed.kinds, &reach, &installed.namespaces);
-    let [first, second] = expected;
+    let [first, second] = manifests::configurations(
+        &installed.kinds,
+        &installed.names,
+        &ClientConfig::Service,
+        &installed.namespaces,
+    );
     [
-        judge(KINDS[0].1, &first, mutating, &installed.namespace),
-        judge(KINDS[1].1, &second, validating, &installed.namespace),
+        judge(KINDS[0].1, &first, mutating, installed.namespace()),
+        judge(KINDS[1].1, &second, validating, installed.namespace()),
     ]
 }
 
@@ -69,10 +67,8 @@ fn judge(
     found: Fetched<Vec<Value>>,
     namespace: &str,
 ) -> Configuration {
-    let name = text(&expected["metadata"]["name"]);
     let absent = |finding: Finding| Configuration {
         finding: finding.about(kind),
-        name: name.to_owned(),
         entries: Vec::new(),
         injected: false,
     };
@@ -90,7 +86,6 @@ fn judge(
     let mut annotations = annotations.into_iter().flatten();
     Configuration {
         finding: compare(expected, &entries, namespace).about(kind),
-        name: text(&live["metadata"]["name"]).to_owned(),
         injected: annotations.any(|(key, _)| key.starts_with("cert-manager.io/inject-")),
         entries,
     }
@@ -200,20 +195,15 @@ mod tests {
     use super::*;
     use crate::check::report::Level;
     use crate::kinds;
+    use crate::manifests::Names;
 
     fn judged(change: impl Fn(&mut Value)) -> Configuration {
         let kinds = kinds::by_default();
-        let service = ClientConfig::Service {
-            name: "release-webhooks",
-            namespace: "own",
-        };
-        let [_, mut live] = manifests::configurations(&kinds, &service, &[]);
+        let made =
+            |names: &Names| manifests::configurations(&kinds, names, &ClientConfig::Service, &[]);
+        let [_, mut live] = made(&Names::new("release", "own"));
         live["metadata"]["name"] = "release-validating".into();
-        let default = ClientConfig::Service {
-            name: WEBHOOK_SERVICE,
-            namespace: NAMESPACE,
-        };
-        let [_, expected] = manifests::configurations(&kinds, &default, &[]);
+        let [_, expected] = made(&Names::default());
         change(&mut live);
         judge("Kind", &expected, Ok(vec![live]), "own")
     }
@@ -222,7 +212,6 @@ mod tests {
     fn a_configuration_of_another_name_is_found_and_compared() {
         let good = judged(|_| ());
         assert_eq!(good.finding.level, Level::Passed, "{:?}", good.finding);
-        assert_eq!(good.name, "release-validating");
         let url = judged(|it| {
             for entry in it["webhooks"].as_array_mut().unwrap() {
                 let path = entry["clientConfig"]["service"]["path"].as_str().unwrap();

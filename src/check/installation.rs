@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::fetch::{Cluster, Fetched, Resource, Unread};
 use super::report::Finding;
 use crate::kinds::{self, Kind, REGISTRY};
-use crate::manifests;
+use crate::manifests::{Names, PREFIX};
 
 pub(super) const LABEL: &str = "app.kubernetes.io/name=my-operator";
 const CHECK: &str = "installation";
@@ -13,7 +13,7 @@ const CHECK: &str = "installation";
 /// The Deployment's settings; the defaults where there is none to read.
 #[derive(Debug)]
 pub(super) struct Installation {
-    pub(super) namespace: String,
+    pub(super) names: Names,
     pub(super) deployment: Option<Value>,
     pub(super) service_account: String,
     pub(super) kinds: Vec<&'static Kind>,
@@ -98,10 +98,12 @@ impl Installation {
             .zip(container)
             .zip(folder.as_deref())
             .map(|((pod, container), folder)| mounted_secret(pod, container, folder));
+        let prefix = setting("name-prefix").into_iter().next();
+        let names = Names::new(prefix.as_deref().unwrap_or(PREFIX), namespace);
         let account = pod.and_then(|pod| pod["serviceAccountName"].as_str());
         Self {
-            namespace: namespace.to_owned(),
-            service_account: account.unwrap_or(manifests::SERVICE_ACCOUNT).to_owned(),
+            service_account: account.map_or_else(|| names.service_account(), str::to_owned),
+            names,
             kinds,
             namespaces: setting("namespace"),
             webhooks: !is_off("webhooks"),
@@ -111,6 +113,11 @@ impl Installation {
             deployment,
             finding,
         }
+    }
+
+    /// The namespace of the operator.
+    pub(super) fn namespace(&self) -> &str {
+        self.names.namespace()
     }
 
     /// The image of the manager.
@@ -214,6 +221,7 @@ mod tests {
                 "--namespace=b,c",
                 "--leader-elect=false",
                 "--webhook-cert-path=/certs/",
+                "--name-prefix=release",
             ],
             &json!([{"name": "MY_OPERATOR_WEBHOOKS", "value": "false"}]),
         );
@@ -221,6 +229,8 @@ mod tests {
         assert_eq!(set.namespaces, ["a", "b", "c"]);
         assert!(!set.leader_election && !set.webhooks);
         assert_eq!(set.certificate_secret.as_deref(), Some("pair"));
+        assert_eq!(plain.names, Names::new("my-operator", "own"));
+        assert_eq!(set.names, Names::new("release", "own"));
     }
 
     #[test]

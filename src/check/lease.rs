@@ -9,14 +9,16 @@ use super::report::Finding;
 const CHECK: &str = "leader";
 
 /// The finding on the Lease. `pods`: the names of the replicas, if they could be read.
-pub(super) fn judge(lease: Fetched<Value>, pods: Option<&[&str]>, now: DateTime<Utc>) -> Finding {
+pub(super) fn judge(
+    name: &str,
+    lease: Fetched<Value>,
+    pods: Option<&[&str]>,
+    now: DateTime<Utc>,
+) -> Finding {
     let lease = match lease {
         Ok(lease) => lease,
         Err(Unread::Missing(_)) => {
-            let text = format!(
-                "there is no Lease {}: no replica leads",
-                my_operator_leader::LEASE
-            );
+            let text = format!("there is no Lease {name}: no replica leads");
             return Finding::failed(CHECK, text).action("look at the log of the replicas");
         }
         Err(unread) => return unread.finding(CHECK),
@@ -45,9 +47,9 @@ pub(super) fn judge(lease: Fetched<Value>, pods: Option<&[&str]>, now: DateTime<
             .action("look at the log of the replicas; their clocks may be wrong");
     }
     // As client-go writes it: the name of the pod, `_` and an identifier.
-    let name = holder.split('_').next().unwrap_or_default();
+    let pod = holder.split('_').next().unwrap_or_default();
     match pods {
-        Some(pods) if !pods.contains(&name) => {
+        Some(pods) if !pods.contains(&pod) => {
             let text = format!("{holder} leads, which is no pod of the Deployment");
             Finding::warning(CHECK, text).action("if no other operator is to run, stop it")
         }
@@ -94,7 +96,7 @@ mod tests {
                 "no pod of the Deployment",
             ),
             (lease("", 3), Some(pods), Level::Failed, "no holder"),
-            (none, Some(pods), Level::Failed, "there is no Lease"),
+            (none, Some(pods), Level::Failed, "there is no Lease release"),
             (
                 Ok(json!({"spec": {"holderIdentity": "pod-1"}})),
                 None,
@@ -102,7 +104,7 @@ mod tests {
                 "no renewTime",
             ),
         ] {
-            let finding = judge(lease, pods, now);
+            let finding = judge("release", lease, pods, now);
             assert_eq!(finding.level, level, "{finding:?}");
             assert!(finding.message.contains(words), "{finding:?}");
         }

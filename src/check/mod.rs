@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::kinds::shared::flag_values::duration;
 use crate::manifests::{self, Scope};
 use crate::run::api_server::new_enough;
-use crate::run::webhooks::own_namespace;
+use crate::run::own_namespace::own_namespace;
 use fetch::{Cluster, Fetched, Resource};
 use installation::Installation;
 use my_operator_runtime::client;
@@ -173,13 +173,12 @@ async fn installed(cluster: &Cluster, namespace: &str, address: Option<&str>) ->
         .kinds
         .iter()
         .map(|kind| crds::check(cluster, kind));
-    let (crds, (replicas, names), served) = tokio::join!(
+    let (crds, (replicas, names), webhooks) = tokio::join!(
         futures::future::join_all(crds),
         replicas(cluster, &installed),
         webhooks(cluster, &installed, address),
     );
-    let (configurations, webhooks) = served;
-    let rights = rights(cluster, &installed, &configurations);
+    let rights = rights(cluster, &installed);
     let leader = leader(cluster, &installed, names.as_deref());
     let (rights, leader) = tokio::join!(rights, leader);
     let mut findings = vec![installed.finding];
@@ -203,7 +202,7 @@ async fn replicas(
     let labels = labels.into_iter().flatten();
     let labels = labels.filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)));
     let labels = labels.collect::<Vec<_>>().join(",");
-    let resource = Resource::cluster("", "v1", "pods").within(&installed.namespace);
+    let resource = Resource::cluster("", "v1", "pods").within(installed.namespace());
     let pods = cluster.list(resource, &labels).await;
     let name = |pod: &Value| pod["metadata"]["name"].as_str().map(str::to_owned);
     let names = pods.as_ref().ok();
@@ -215,16 +214,15 @@ async fn replicas(
     (findings, names)
 }
 
-/// The webhook configurations' names, and the findings on everything between an API server and the webhooks.
+/// The findings on everything between an API server and the webhooks.
 async fn webhooks(
     cluster: &Cluster,
     installed: &Installation,
     address: Option<&str>,
-) -> ([String; 2], Vec<Finding>) {
-    let defaults = [manifests::MUTATING, manifests::VALIDATING].map(str::to_owned);
+) -> Vec<Finding> {
     if !installed.webhooks {
         let text = "turned off by --webhooks=false: objects are stored without validation";
-        return (defaults, vec![Finding::warning("webhooks", text)]);
+        return vec![Finding::warning("webhooks", text)];
     }
     let configurations = configurations::read(cluster, installed).await;
     let namespace = installed.dry_run_namespace();
@@ -234,27 +232,21 @@ async fn webhooks(
         certificates::check(cluster, installed, &configurations, address),
         futures::future::join_all(asked)
     );
-    let names = [&configurations[0], &configurations[1]].map(|it| it.name.clone());
     let mut findings: Vec<Finding> = configurations.map(|it| it.finding).into();
     findings.extend(certificates);
     findings.extend(asked);
-    (names, findings)
+    findings
 }
 
-async fn rights(
-    cluster: &Cluster,
-    installed: &Installation,
-    [mutating, validating]: &[String; 2],
-) -> Finding {
+async fn rights(cluster: &Cluster, installed: &Installation) -> Finding {
     let needed = manifests::rights(&Scope {
         kinds: &installed.kinds,
         namespaces: &installed.namespaces,
-        own_namespace: &installed.namespace,
-        configurations: [mutating, validating],
+        names: &installed.names,
         own_authority: installed.webhooks && installed.certificate_secret.is_none(),
         leader_election: installed.leader_election,
     });
-    let (namespace, account) = (&installed.namespace, &installed.service_account);
+    let (namespace, account) = (installed.namespace(), &installed.service_account);
     let user = User::service_account(cluster, namespace, account).await;
     let mut needed = needed;
     needed.retain(|right| installed.own_configurations || right.group != configurations::GROUP);
@@ -272,8 +264,13 @@ async fn leader(
         return None;
     }
     let leases = Resource::cluster("coordination.k8s.io", "v1", "leases");
-    let leases = leases.within(&installed.namespace);
-    let lease = cluster.get(leases, my_operator_leader::LEASE).await;
+    let leases = leases.within(installed.namespace());
+    let lease = cluster.get(leases, installed.names.lease()).await;
     let pods: Option<Vec<&str>> = pods.map(|all| all.iter().map(String::as_str).collect());
-    Some(lease::judge(lease, pods.as_deref(), cluster.now()))
+    Some(lease::judge(
+        installed.names.lease(),
+        lease,
+        pods.as_deref(),
+        cluster.now(),
+    ))
 }

@@ -6,7 +6,7 @@ use super::fetch::{Cluster, Fetched};
 use super::report::Finding;
 use super::rights::{User, missing, named};
 use crate::kinds;
-use crate::manifests::{MUTATING, Right, Scope, VALIDATING, rights};
+use crate::manifests::{Names, PREFIX, Right, Scope, rights};
 
 const CHECK: &str = "install-rights";
 const RBAC: &str = "rbac.authorization.k8s.io";
@@ -82,8 +82,7 @@ async fn roles(cluster: &Cluster, namespace: &str) -> Fetched<Vec<Right>> {
     let scope = Scope {
         kinds: &kinds,
         namespaces: &[],
-        own_namespace: namespace,
-        configurations: [MUTATING, VALIDATING],
+        names: &Names::new(PREFIX, namespace),
         own_authority: true,
         leader_election: true,
     };

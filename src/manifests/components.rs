@@ -3,27 +3,29 @@
 use serde_json::{Value, json};
 
 use super::admission_policy::admission_policy;
-use super::names::{MUTATING, SERVICE_ACCOUNT, VALIDATING};
+use super::names::Names;
 use super::webhook::ClientConfig;
 use super::{operator_policy, rbac, webhook};
 use crate::kinds::{Kind, Permission};
 
-/// The policy that requires the permission to create pods.
-const POLICY: &str = "my-operator-pod-creators";
+/// The policy that requires the permission to create pods, after the prefix.
+const POLICY: &str = "pod-creators";
 
 /// The files of the component `namespaced`, by name: the operator works only in those namespaces, has permissions in no
 /// other, and its webhooks receive only their objects.
 pub(super) fn namespaced(
     kinds: &[&Kind],
+    names: &Names,
     namespaces: &[String],
 ) -> [(&'static str, Vec<Value>); 5] {
     let roles = namespaces
         .iter()
-        .flat_map(|namespace| rbac::in_namespace(kinds, namespace))
+        .flat_map(|namespace| rbac::in_namespace(kinds, names, namespace))
         .collect();
     let selector = webhook::in_namespaces(namespaces);
     let selectors = entries(
         kinds,
+        names,
         |kind, verb| json!({ "name": webhook::name(kind, verb), "namespaceSelector": selector }),
     );
     let arguments = namespaces
@@ -34,12 +36,15 @@ pub(super) fn namespaced(
         &[
             json!({ "path": "cluster_role.yaml" }),
             json!({ "path": "webhooks.yaml" }),
-            arguments_patch(),
+            arguments_patch(names),
         ],
     );
     [
         ("roles.yaml", roles),
-        ("cluster_role.yaml", vec![rbac::without_namespaces(kinds)]),
+        (
+            "cluster_role.yaml",
+            vec![rbac::without_namespaces(kinds, names)],
+        ),
         ("webhooks.yaml", selectors.to_vec()),
         ("arguments.yaml", vec![arguments.collect()]),
         ("kustomization.yaml", vec![component]),
@@ -50,20 +55,22 @@ pub(super) fn namespaced(
 /// these names.
 pub(super) fn sample_kinds(
     kinds: &[&Kind],
+    names: &Names,
     all: &[&str],
-    reach: &ClientConfig,
 ) -> Vec<(String, Vec<Value>)> {
-    let mut roles = vec![("role.yaml".to_owned(), rbac::added(kinds).to_vec())];
-    let people = kinds.iter().flat_map(|kind| rbac::people(kind));
+    let mut roles = vec![("role.yaml".to_owned(), rbac::added(kinds, names).to_vec())];
+    let people = kinds.iter().flat_map(|kind| rbac::people(kind, names));
     roles.extend(people.map(|(name, role)| (name, vec![role])));
     let resources: Vec<&str> = std::iter::once("../../crd/sample-kinds")
         .chain(roles.iter().map(|(name, _)| name.as_str()))
         .collect();
     let component = component(
         &resources,
-        &[json!({ "path": "webhooks.yaml" }), arguments_patch()],
+        &[json!({ "path": "webhooks.yaml" }), arguments_patch(names)],
     );
-    let webhooks = entries(kinds, |kind, verb| webhook::webhook(kind, verb, reach, &[]));
+    let webhooks = entries(kinds, names, |kind, verb| {
+        webhook::webhook(kind, verb, names, &ClientConfig::Service, &[])
+    });
     let arguments = Value::from(vec![argument(&format!("--kinds={}", all.join(",")))]);
     roles.extend([
         ("webhooks.yaml".to_owned(), webhooks.to_vec()),
@@ -75,10 +82,14 @@ pub(super) fn sample_kinds(
 
 /// Patches of both webhook configurations, with an entry for each kind. kustomize merges them into
 /// config/webhook/manifests.yaml by the names of the entries.
-fn entries(kinds: &[&Kind], entry: impl Fn(&Kind, &str) -> Value) -> [Value; 2] {
+fn entries(kinds: &[&Kind], names: &Names, entry: impl Fn(&Kind, &str) -> Value) -> [Value; 2] {
     [
-        ("MutatingWebhookConfiguration", MUTATING, "mutate"),
-        ("ValidatingWebhookConfiguration", VALIDATING, "validate"),
+        ("MutatingWebhookConfiguration", names.mutating(), "mutate"),
+        (
+            "ValidatingWebhookConfiguration",
+            names.validating(),
+            "validate",
+        ),
     ]
     .map(|(configuration, name, verb)| {
         let webhooks: Vec<Value> = kinds.iter().map(|kind| entry(kind, verb)).collect();
@@ -100,14 +111,14 @@ fn argument(value: &str) -> Value {
     })
 }
 
-fn arguments_patch() -> Value {
-    let deployment = json!({ "kind": "Deployment", "name": SERVICE_ACCOUNT });
+fn arguments_patch(names: &Names) -> Value {
+    let deployment = json!({ "kind": "Deployment", "name": names.service_account() });
     json!({ "path": "arguments.yaml", "target": deployment })
 }
 
 /// The files of the component `policy`, by name: a user who creates an object from which pods are made, or changes its
 /// spec, must be allowed to create pods there. A rule for a kind that is not installed does no harm.
-pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
+pub(super) fn policy(kinds: &[&Kind], names: &Names) -> [(&'static str, Vec<Value>); 2] {
     let rules: Vec<Value> = kinds
         .iter()
         .filter(|kind| kind.permissions.iter().any(makes_pods))
@@ -120,7 +131,7 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
         "messageExpression": "'this makes pods in namespace ' + request.namespace + ', which ' + request.userInfo.username + ' is not allowed to create there'",
         "reason": "Forbidden",
     });
-    let objects = admission_policy(POLICY, &rules, &condition, &[validation]);
+    let objects = admission_policy(&names.with(POLICY), &rules, &condition, &[validation]);
     [
         ("policy.yaml", objects.into()),
         ("kustomization.yaml", vec![component(&["policy.yaml"], &[])]),
@@ -129,9 +140,9 @@ pub(super) fn policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 2] {
 
 /// The files of the component `operator-policy`, by name: it restricts the operator's ServiceAccount to what the
 /// operator does.
-pub(super) fn operator_policy(kinds: &[&Kind]) -> [(&'static str, Vec<Value>); 4] {
-    let policies = operator_policy::policies(kinds);
-    let transformer = operator_policy::namespace(&policies);
+pub(super) fn operator_policy(kinds: &[&Kind], names: &Names) -> [(&'static str, Vec<Value>); 4] {
+    let policies = operator_policy::policies(kinds, names);
+    let transformer = operator_policy::namespace(&policies, names);
     [
         ("policy.yaml", policies),
         ("kustomization.yaml", vec![component(&["policy.yaml"], &[])]),

@@ -17,10 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-pub use names::{
-    CHECK_ACCOUNT, METRICS_SERVICE, MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING,
-    WEBHOOK_SERVICE,
-};
+pub use names::{MAX_PREFIX_LEN, NAMESPACE, Names, PREFIX};
 pub use rights::{Right, Scope, rights};
 pub use webhook::{ClientConfig, configurations, name as entry_name};
 
@@ -47,22 +44,19 @@ pub struct File {
 pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
     let (default, others): (Vec<&Kind>, Vec<&Kind>) =
         kinds.iter().partition(|kind| kind.by_default);
-    let service = ClientConfig::Service {
-        name: WEBHOOK_SERVICE,
-        namespace: NAMESPACE,
-    };
+    let names = Names::default();
 
     let mut files = crds(&default, "crd", "bases/")?;
     files.push(file(
         "webhook/manifests.yaml".into(),
-        &configurations(&default, &service, &[]),
+        &configurations(&default, &names, &ClientConfig::Service, &[]),
     )?);
-    files.extend(roles(&default)?);
-    files.push(file("check/role.yaml".into(), &rbac::check(kinds))?);
-    for (name, objects) in components::policy(kinds) {
+    files.extend(roles(&default, &names)?);
+    files.push(file("check/role.yaml".into(), &rbac::check(kinds, &names))?);
+    for (name, objects) in components::policy(kinds, &names) {
         files.push(file(format!("components/policy/{name}"), &objects)?);
     }
-    for (name, objects) in components::operator_policy(kinds) {
+    for (name, objects) in components::operator_policy(kinds, &names) {
         files.push(file(
             format!("components/operator-policy/{name}"),
             &objects,
@@ -74,7 +68,7 @@ pub fn files(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
     if !others.is_empty() {
         files.extend(crds(&others, "crd/sample-kinds", "")?);
         let all: Vec<&str> = kinds.iter().map(|kind| kind.name).collect();
-        for (name, objects) in components::sample_kinds(&others, &all, &service) {
+        for (name, objects) in components::sample_kinds(&others, &names, &all) {
             files.push(file(format!("components/sample-kinds/{name}"), &objects)?);
         }
         files.extend(samples(&others, "samples/sample-kinds")?);
@@ -99,18 +93,21 @@ fn crds(kinds: &[&Kind], folder: &str, below: &str) -> anyhow::Result<Vec<File>>
 }
 
 /// The folder `rbac`.
-fn roles(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
-    let [election, election_binding] = rbac::leader_election();
+fn roles(kinds: &[&Kind], names: &Names) -> anyhow::Result<Vec<File>> {
+    let [election, election_binding] = rbac::leader_election(names);
     let mut roles = vec![
         (
             "service_account.yaml".to_owned(),
-            vec![rbac::service_account()],
+            vec![rbac::service_account(names)],
         ),
-        ("role.yaml".to_owned(), rbac::manager(kinds).to_vec()),
-        ("role_binding.yaml".to_owned(), rbac::bindings().to_vec()),
+        ("role.yaml".to_owned(), rbac::manager(kinds, names).to_vec()),
+        (
+            "role_binding.yaml".to_owned(),
+            rbac::bindings(names).to_vec(),
+        ),
         (
             "webhook_ca_role.yaml".to_owned(),
-            rbac::webhook_ca().to_vec(),
+            rbac::webhook_ca(names).to_vec(),
         ),
         ("leader_election_role.yaml".to_owned(), vec![election]),
         (
@@ -118,9 +115,9 @@ fn roles(kinds: &[&Kind]) -> anyhow::Result<Vec<File>> {
             vec![election_binding],
         ),
     ];
-    let metrics = rbac::metrics().into_iter();
+    let metrics = rbac::metrics(names).into_iter();
     roles.extend(metrics.map(|(name, objects)| (name.to_owned(), objects)));
-    let people = kinds.iter().flat_map(|kind| rbac::people(kind));
+    let people = kinds.iter().flat_map(|kind| rbac::people(kind, names));
     roles.extend(people.map(|(name, role)| (name, vec![role])));
     let names: Vec<String> = roles.iter().map(|(name, _)| name.clone()).collect();
     roles.push(("kustomization.yaml".to_owned(), vec![kustomization(&names)]));
@@ -150,7 +147,7 @@ fn samples(kinds: &[&Kind], folder: &str) -> anyhow::Result<Vec<File>> {
 /// # Errors
 /// When an object cannot be written as YAML, which is a bug.
 pub fn namespaced(kinds: &[&Kind], namespaces: &[String]) -> anyhow::Result<Vec<File>> {
-    components::namespaced(kinds, namespaces)
+    components::namespaced(kinds, &Names::default(), namespaces)
         .into_iter()
         .map(|(name, objects)| file(format!("components/namespaced/{name}"), &objects))
         .collect()

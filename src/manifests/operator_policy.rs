@@ -7,14 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::admission_policy::admission_policy;
-use super::names::{NAMESPACE, SERVICE_ACCOUNT};
+use super::names::Names;
 use super::rbac;
 use crate::kinds::Kind;
-use my_operator_certs::secret;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
-/// The prefix of the policies' names.
-const PREFIX: &str = "my-operator-restriction";
+/// What the policies' names begin with, after the prefix of all names.
+const RESTRICTION: &str = "restriction";
 
 /// The name of the condition that selects the operator's requests.
 const CONDITION: &str = "operator";
@@ -43,15 +42,15 @@ struct Validation {
 
 /// The policies, each followed by its binding. One for each resource where the expressions name its fields, so that the
 /// API server can check them by its type.
-pub(super) fn policies(kinds: &[&Kind]) -> Vec<Value> {
+pub(super) fn policies(kinds: &[&Kind], names: &Names) -> Vec<Value> {
     let [mutating, validating] = rbac::WEBHOOK_CONFIGURATIONS;
     [
-        children(kinds),
-        pods(),
-        webhook_configuration(mutating, Some("reinvocationPolicy")),
-        webhook_configuration(validating, None),
-        secrets(),
-        leases(),
+        children(kinds, names),
+        pods(names),
+        webhook_configuration(names, mutating, Some("reinvocationPolicy")),
+        webhook_configuration(names, validating, None),
+        secrets(names),
+        leases(names),
     ]
     .into_iter()
     .flatten()
@@ -61,7 +60,7 @@ pub(super) fn policies(kinds: &[&Kind]) -> Vec<Value> {
 /// What an overlay with `namespace:` lists among its `transformers`: kustomize does not change the user name in the
 /// expressions of the policies. The component cannot do it, as its own replacements run before the overlay sets the
 /// namespace.
-pub(super) fn namespace(policies: &[Value]) -> Value {
+pub(super) fn namespace(policies: &[Value], names: &Names) -> Value {
     let targets: Vec<Value> = policies
         .iter()
         .filter(|object| object["kind"] == "ValidatingAdmissionPolicy")
@@ -81,7 +80,7 @@ pub(super) fn namespace(policies: &[Value]) -> Value {
         "replacements": [{
             "source": {
                 "kind": "Deployment",
-                "name": SERVICE_ACCOUNT,
+                "name": names.service_account(),
                 "fieldPath": "metadata.namespace",
             },
             "targets": targets,
@@ -90,7 +89,7 @@ pub(super) fn namespace(policies: &[Value]) -> Value {
 }
 
 /// The objects that the reconcilers write besides those of their own kind: pods, revisions, Deployments and others.
-fn children(kinds: &[&Kind]) -> [Value; 2] {
+fn children(kinds: &[&Kind], names: &Names) -> [Value; 2] {
     let (rules, owners) = written_by(kinds);
     let controllers = |object: &str| {
         format!(
@@ -105,7 +104,13 @@ fn children(kinds: &[&Kind]) -> [Value; 2] {
         { "name": "before", "expression": controllers("oldObject") },
         { "name": "after", "expression": controllers("object") },
     ]);
-    policy("children", &rules, Some(variables), &child_validations())
+    policy(
+        names,
+        "children",
+        &rules,
+        Some(variables),
+        &child_validations(),
+    )
 }
 
 /// The rules for the resources that the kinds' reconcilers write; and those kinds, as CEL strings `'group/kind'`.
@@ -170,7 +175,7 @@ fn child_validations() -> [Validation; 3] {
 }
 
 /// The operator changes only the owner references of a pod, and the scheduling gate of an At's pod.
-fn pods() -> [Value; 2] {
+fn pods(names: &Names) -> [Value; 2] {
     let validation = Validation {
         expression: "object.spec.containers == oldObject.spec.containers && \
                      object.spec.?initContainers == oldObject.spec.?initContainers"
@@ -178,12 +183,12 @@ fn pods() -> [Value; 2] {
         message: "the operator does not change the containers of a pod",
     };
     let rules = [rule("", &["pods"], &["UPDATE"])];
-    policy("pods", &rules, None, &[validation])
+    policy(names, "pods", &rules, None, &[validation])
 }
 
 /// The operator writes `caBundle` of its two webhook configurations. RBAC restricts it to these two by name. One kind
 /// of webhook has a field that the other lacks.
-fn webhook_configuration(resource: &str, own_field: Option<&str>) -> [Value; 2] {
+fn webhook_configuration(names: &Names, resource: &str, own_field: Option<&str>) -> [Value; 2] {
     let mut configurations = rule(
         "admissionregistration.k8s.io",
         &[resource],
@@ -221,31 +226,31 @@ fn webhook_configuration(resource: &str, own_field: Option<&str>) -> [Value; 2] 
             message: "the operator does not change the metadata of a webhook configuration",
         },
     ];
-    policy(resource, &[configurations], None, &validations)
+    policy(names, resource, &[configurations], None, &validations)
 }
 
 /// RBAC cannot restrict a create to a name. The operator may create any Secret in its namespace, and so also a token of
 /// any ServiceAccount there.
-fn secrets() -> [Value; 2] {
+fn secrets(names: &Names) -> [Value; 2] {
     let validation = Validation {
         expression: format!(
             "object.metadata.name == '{}' && object.type == 'Opaque'",
-            secret::NAME
+            names.ca_secret()
         ),
         message: "the operator creates no Secret but that of its certificate authority",
     };
     let rules = [rule("", &["secrets"], &["CREATE"])];
-    policy("secrets", &rules, None, &[validation])
+    policy(names, "secrets", &rules, None, &[validation])
 }
 
 /// The same for Leases.
-fn leases() -> [Value; 2] {
+fn leases(names: &Names) -> [Value; 2] {
     let validation = Validation {
-        expression: format!("object.metadata.name == '{}'", my_operator_leader::LEASE),
+        expression: format!("object.metadata.name == '{}'", names.lease()),
         message: "the operator creates no Lease but that of its leader election",
     };
     let rules = [rule("coordination.k8s.io", &["leases"], &["CREATE"])];
-    policy("leases", &rules, None, &[validation])
+    policy(names, "leases", &rules, None, &[validation])
 }
 
 fn rule(group: &str, resources: &[&str], operations: &[&str]) -> Value {
@@ -260,6 +265,7 @@ fn rule(group: &str, resources: &[&str], operations: &[&str]) -> Value {
 
 /// A policy on requests of the operator's ServiceAccount, and its binding.
 fn policy(
+    names: &Names,
     name: &str,
     rules: &[Value],
     variables: Option<Value>,
@@ -272,10 +278,12 @@ fn policy(
     let condition = json!({
         "name": CONDITION,
         "expression": format!(
-            "request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}'"
+            "request.userInfo.username == 'system:serviceaccount:{}:{}'",
+            names.namespace(),
+            names.service_account()
         ),
     });
-    let name = format!("{PREFIX}-{name}");
+    let name = names.with(&format!("{RESTRICTION}-{name}"));
     let [mut policy, binding] = admission_policy(&name, rules, &condition, &validations);
     if let Some(variables) = variables {
         policy["spec"]["variables"] = variables;

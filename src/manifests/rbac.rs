@@ -4,61 +4,66 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::names::{CHECK_ACCOUNT, MUTATING, NAMESPACE, SERVICE_ACCOUNT, VALIDATING};
+use super::names::Names;
 use crate::kinds::{Kind, Permission};
-use my_operator_certs::secret;
 
-const ROLE: &str = "my-operator-manager-role";
-const WEBHOOK_CA_ROLE: &str = "my-operator-webhook-ca-role";
-const ELECTION_ROLE: &str = "my-operator-leader-election-role";
-const AUTH_ROLE: &str = "my-operator-metrics-auth-role";
-const SAMPLES_ROLE: &str = "my-operator-sample-kinds-role";
-const NAMESPACE_ROLE: &str = "my-operator-namespace-role";
+const ROLE: &str = "manager-role";
+const WEBHOOK_CA_ROLE: &str = "webhook-ca-role";
+const ELECTION_ROLE: &str = "leader-election-role";
+const AUTH_ROLE: &str = "metrics-auth-role";
+const SAMPLES_ROLE: &str = "sample-kinds-role";
+const NAMESPACE_ROLE: &str = "namespace-role";
 /// The resources of the operator's two webhook configurations.
 pub(super) const WEBHOOK_CONFIGURATIONS: [&str; 2] = [
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
 ];
 const API_GROUP: &str = "rbac.authorization.k8s.io";
-const CHECK_ROLE: &str = "my-operator-check-role";
+const CHECK_ROLE: &str = "check-role";
 /// The namespace of the dry runs of `my-operator check`, unless the operator works in other ones only.
 const DRY_RUN_NAMESPACE: &str = "default";
 
 /// The operator's ClusterRole, and its Role in its own namespace.
-pub(super) fn manager(kinds: &[&Kind]) -> [Value; 2] {
+pub(super) fn manager(kinds: &[&Kind], names: &Names) -> [Value; 2] {
     let mut rules = everywhere(kinds);
-    rules.push(webhook_configurations(&["get", "list", "watch"]));
+    rules.push(webhook_configurations(names, &["get", "list", "watch"]));
     [
-        role(ROLE, None, &rules),
-        role(ROLE, Some(NAMESPACE), &[events()]),
+        role(names, ROLE, None, &rules),
+        role(names, ROLE, Some(names.namespace()), &[events()]),
     ]
 }
 
 /// The permissions of an operator with its own certificate authority: to write `caBundle`, and the Secret with the key.
 /// They are roles of their own, so that the component `cert-manager` can empty them in combination with any other.
-pub(super) fn webhook_ca() -> [Value; 4] {
+pub(super) fn webhook_ca(names: &Names) -> [Value; 4] {
     let secrets =
         |verbs: &[&str]| json!({ "apiGroups": [""], "resources": ["secrets"], "verbs": verbs });
     // RBAC cannot restrict a create to a name: the object has none yet when it is authorized. The component
     // `operator-policy` does.
     let create = secrets(&["create"]);
     let mut keep = secrets(&["get", "list", "update", "watch"]);
-    keep["resourceNames"] = json!([secret::NAME]);
-    let binding_name = "my-operator-webhook-ca-rolebinding";
+    keep["resourceNames"] = json!([names.ca_secret()]);
+    let binding_name = "webhook-ca-rolebinding";
+    let namespace = Some(names.namespace());
     [
-        role(WEBHOOK_CA_ROLE, None, &[webhook_configurations(&["patch"])]),
-        binding(binding_name, None, WEBHOOK_CA_ROLE),
-        role(WEBHOOK_CA_ROLE, Some(NAMESPACE), &[create, keep]),
-        binding(binding_name, Some(NAMESPACE), WEBHOOK_CA_ROLE),
+        role(
+            names,
+            WEBHOOK_CA_ROLE,
+            None,
+            &[webhook_configurations(names, &["patch"])],
+        ),
+        binding(names, binding_name, None, WEBHOOK_CA_ROLE),
+        role(names, WEBHOOK_CA_ROLE, namespace, &[create, keep]),
+        binding(names, binding_name, namespace, WEBHOOK_CA_ROLE),
     ]
 }
 
 /// The ClusterRole for kinds that are off by default, and its binding.
-pub(super) fn added(kinds: &[&Kind]) -> [Value; 2] {
-    let binding_name = "my-operator-sample-kinds-rolebinding";
+pub(super) fn added(kinds: &[&Kind], names: &Names) -> [Value; 2] {
+    let binding_name = "sample-kinds-rolebinding";
     [
-        role(SAMPLES_ROLE, None, &everywhere(kinds)),
-        binding(binding_name, None, SAMPLES_ROLE),
+        role(names, SAMPLES_ROLE, None, &everywhere(kinds)),
+        binding(names, binding_name, None, SAMPLES_ROLE),
     ]
 }
 
@@ -68,28 +73,28 @@ fn everywhere(kinds: &[&Kind]) -> Vec<Value> {
 }
 
 /// The ClusterRole of an operator that works only in some namespaces: the cluster-scoped resources.
-pub(super) fn without_namespaces(kinds: &[&Kind]) -> Value {
+pub(super) fn without_namespaces(kinds: &[&Kind], names: &Names) -> Value {
     let mut rules = rules(kinds.iter().flat_map(|kind| kind.cluster_permissions));
-    rules.push(webhook_configurations(&["get", "list", "watch"]));
-    role(ROLE, None, &rules)
+    rules.push(webhook_configurations(names, &["get", "list", "watch"]));
+    role(names, ROLE, None, &rules)
 }
 
 /// The Role in one namespace to work in, and its binding.
-pub(super) fn in_namespace(kinds: &[&Kind], namespace: &str) -> [Value; 2] {
+pub(super) fn in_namespace(kinds: &[&Kind], names: &Names, namespace: &str) -> [Value; 2] {
     let rules = rules(kinds.iter().flat_map(|kind| kind.permissions));
-    let binding_name = "my-operator-namespace-rolebinding";
+    let binding_name = "namespace-rolebinding";
     [
-        role(NAMESPACE_ROLE, Some(namespace), &rules),
-        binding(binding_name, Some(namespace), NAMESPACE_ROLE),
+        role(names, NAMESPACE_ROLE, Some(namespace), &rules),
+        binding(names, binding_name, Some(namespace), NAMESPACE_ROLE),
     ]
 }
 
 /// A Role with a namespace, a ClusterRole without one.
-fn role(name: &str, namespace: Option<&str>, rules: &[Value]) -> Value {
+fn role(names: &Names, name: &str, namespace: Option<&str>, rules: &[Value]) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": role_kind(namespace),
-        "metadata": metadata(name, namespace),
+        "metadata": metadata(&names.with(name), namespace),
         "rules": rules,
     })
 }
@@ -103,11 +108,11 @@ fn role_kind(namespace: Option<&str>) -> &'static str {
 }
 
 /// A list or watch is confined to a name by a field selector.
-fn webhook_configurations(verbs: &[&str]) -> Value {
+fn webhook_configurations(names: &Names, verbs: &[&str]) -> Value {
     json!({
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": WEBHOOK_CONFIGURATIONS,
-        "resourceNames": [MUTATING, VALIDATING],
+        "resourceNames": [names.mutating(), names.validating()],
         "verbs": verbs,
     })
 }
@@ -141,34 +146,34 @@ fn rules<'a>(permissions: impl Iterator<Item = &'a Permission>) -> Vec<Value> {
 }
 
 /// The permissions for leader election, in the operator's own namespace: a Role and its binding.
-pub(super) fn leader_election() -> [Value; 2] {
-    let namespace = Some(NAMESPACE);
+pub(super) fn leader_election(names: &Names) -> [Value; 2] {
+    let namespace = Some(names.namespace());
     let lease = |verbs: &[&str]| json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
     // RBAC cannot restrict a create to a name.
     let create = lease(&["create"]);
     let mut hold = lease(&["get", "update", "watch"]);
-    hold["resourceNames"] = json!([my_operator_leader::LEASE]);
-    let binding_name = "my-operator-leader-election-rolebinding";
+    hold["resourceNames"] = json!([names.lease()]);
+    let binding_name = "leader-election-rolebinding";
     [
-        role(ELECTION_ROLE, namespace, &[create, hold, events()]),
-        binding(binding_name, namespace, ELECTION_ROLE),
+        role(names, ELECTION_ROLE, namespace, &[create, hold, events()]),
+        binding(names, binding_name, namespace, ELECTION_ROLE),
     ]
 }
 
 /// The permissions for serving metrics: to authenticate and authorize a scraper; and the permission that a scraper
 /// needs.
-pub(super) fn metrics() -> [(&'static str, Vec<Value>); 2] {
+pub(super) fn metrics(names: &Names) -> [(&'static str, Vec<Value>); 2] {
     let ask = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["create"] });
     let auth = [
         ask("authentication.k8s.io", "tokenreviews"),
         ask("authorization.k8s.io", "subjectaccessreviews"),
     ];
     let auth = vec![
-        role(AUTH_ROLE, None, &auth),
-        binding("my-operator-metrics-auth-rolebinding", None, AUTH_ROLE),
+        role(names, AUTH_ROLE, None, &auth),
+        binding(names, "metrics-auth-rolebinding", None, AUTH_ROLE),
     ];
     let read = [json!({ "nonResourceURLs": ["/metrics"], "verbs": ["get"] })];
-    let reader = vec![role("my-operator-metrics-reader", None, &read)];
+    let reader = vec![role(names, "metrics-reader", None, &read)];
     [
         ("metrics_auth_role.yaml", auth),
         ("metrics_reader_role.yaml", reader),
@@ -176,41 +181,48 @@ pub(super) fn metrics() -> [(&'static str, Vec<Value>); 2] {
 }
 
 /// The token is not mounted into pods that use the ServiceAccount: config/manager mounts one with a shorter lifetime.
-pub(super) fn service_account() -> Value {
+pub(super) fn service_account(names: &Names) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": metadata(SERVICE_ACCOUNT, Some(NAMESPACE)),
+        "metadata": metadata(&names.service_account(), Some(names.namespace())),
         "automountServiceAccountToken": false,
     })
 }
 
-pub(super) fn bindings() -> [Value; 2] {
-    let name = "my-operator-manager-rolebinding";
+pub(super) fn bindings(names: &Names) -> [Value; 2] {
+    let name = "manager-rolebinding";
     [
-        binding(name, None, ROLE),
-        binding(name, Some(NAMESPACE), ROLE),
+        binding(names, name, None, ROLE),
+        binding(names, name, Some(names.namespace()), ROLE),
     ]
 }
 
 /// Binds a role to the operator: a Role of that namespace, or without one a ClusterRole.
-fn binding(name: &str, namespace: Option<&str>, role: &str) -> Value {
-    binding_of(SERVICE_ACCOUNT, name, namespace, role)
+fn binding(names: &Names, name: &str, namespace: Option<&str>, role: &str) -> Value {
+    let account = names.service_account();
+    binding_of(names, &account, name, namespace, role)
 }
 
-fn binding_of(account: &str, name: &str, namespace: Option<&str>, role: &str) -> Value {
+fn binding_of(
+    names: &Names,
+    account: &str,
+    name: &str,
+    namespace: Option<&str>,
+    role: &str,
+) -> Value {
     let kind = role_kind(namespace);
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": format!("{kind}Binding"),
-        "metadata": metadata(name, namespace),
-        "roleRef": { "apiGroup": API_GROUP, "kind": kind, "name": role },
-        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": NAMESPACE }],
+        "metadata": metadata(&names.with(name), namespace),
+        "roleRef": { "apiGroup": API_GROUP, "kind": kind, "name": names.with(role) },
+        "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": names.namespace() }],
     })
 }
 
 /// The ServiceAccount of `my-operator check` in a pod, with exactly the rights of a check that sees everything.
-pub(super) fn check(kinds: &[&Kind]) -> Vec<Value> {
+pub(super) fn check(kinds: &[&Kind], names: &Names) -> Vec<Value> {
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [group], "resources": resources, "verbs": verbs });
     let mut crds = rule(
         "apiextensions.k8s.io",
@@ -221,10 +233,10 @@ pub(super) fn check(kinds: &[&Kind]) -> Vec<Value> {
         .iter()
         .map(|kind| (kind.admission.resource)())
         .collect();
-    let names = resources
+    let all = resources
         .iter()
         .map(|it| format!("{}.{}", it.plural, it.group));
-    crds["resourceNames"] = names.collect();
+    crds["resourceNames"] = all.collect();
     let everywhere = [
         // By label, since their names may be others.
         rule(
@@ -241,7 +253,7 @@ pub(super) fn check(kinds: &[&Kind]) -> Vec<Value> {
         ),
     ];
     let mut lease = rule("coordination.k8s.io", &["leases"], &["get"]);
-    lease["resourceNames"] = json!([my_operator_leader::LEASE]);
+    lease["resourceNames"] = json!([names.lease()]);
     let own = [
         rule("", &["namespaces", "services"], &["get"]),
         rule("", &["pods"], &["list"]),
@@ -255,18 +267,19 @@ pub(super) fn check(kinds: &[&Kind]) -> Vec<Value> {
     let account = json!({
         "apiVersion": "v1",
         "kind": "ServiceAccount",
-        "metadata": metadata(CHECK_ACCOUNT, Some(NAMESPACE)),
+        "metadata": metadata(&names.check_account(), Some(names.namespace())),
     });
     let mut objects = vec![account];
     for (namespace, rules) in [
         (None, everywhere.as_slice()),
-        (Some(NAMESPACE), &own),
+        (Some(names.namespace()), &own),
         (Some(DRY_RUN_NAMESPACE), &dry_runs),
     ] {
-        objects.push(role(CHECK_ROLE, namespace, rules));
-        let binding_name = "my-operator-check-rolebinding";
+        objects.push(role(names, CHECK_ROLE, namespace, rules));
+        let binding_name = "check-rolebinding";
         objects.push(binding_of(
-            CHECK_ACCOUNT,
+            names,
+            &names.check_account(),
             binding_name,
             namespace,
             CHECK_ROLE,
@@ -276,12 +289,12 @@ pub(super) fn check(kinds: &[&Kind]) -> Vec<Value> {
 }
 
 /// The user-facing roles of a kind, by file name. They aggregate to the cluster's admin, edit and view.
-pub(super) fn people(kind: &Kind) -> [(String, Value); 2] {
+pub(super) fn people(kind: &Kind, names: &Names) -> [(String, Value); 2] {
     let resource = (kind.admission.resource)();
     let status = format!("{}/status", resource.plural);
     let scales = kind.scales();
     let role = |who: &str, aggregate: &[&str], verbs: &[&str], scale: &[&str]| {
-        let mut metadata = metadata(&format!("my-operator-{}-{who}-role", kind.name), None);
+        let mut metadata = metadata(&names.with(&format!("{}-{who}-role", kind.name)), None);
         for to in aggregate {
             let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
             metadata["labels"][label] = "true".into();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::names::{MUTATING, VALIDATING};
+use super::names::Names;
 use super::rbac;
 use crate::kinds::Kind;
 
@@ -16,10 +16,8 @@ pub struct Scope<'a> {
     pub kinds: &'a [&'a Kind],
     /// The namespaces to work in; all if there are none.
     pub namespaces: &'a [String],
-    /// The namespace of the operator's own objects.
-    pub own_namespace: &'a str,
-    /// The names of the mutating and the validating webhook configuration.
-    pub configurations: [&'a str; 2],
+    /// The names of its objects.
+    pub names: &'a Names,
     /// Whether the operator keeps a certificate authority of its own.
     pub own_authority: bool,
     /// Whether the replicas elect a leader.
@@ -43,46 +41,42 @@ pub struct Right {
 
 /// Every right that an operator of that scope needs, sorted.
 pub fn rights(scope: &Scope<'_>) -> BTreeSet<Right> {
-    let own = Some(scope.own_namespace);
-    let [everywhere, events] = rbac::manager(scope.kinds);
+    let names = scope.names;
+    let own = Some(names.namespace());
+    let [everywhere, events] = rbac::manager(scope.kinds, names);
     let mut roles = vec![(events, own)];
     if scope.namespaces.is_empty() {
         roles.push((everywhere, None));
     } else {
-        roles.push((rbac::without_namespaces(scope.kinds), None));
+        roles.push((rbac::without_namespaces(scope.kinds, names), None));
     }
     for namespace in scope.namespaces {
-        let [role, _] = rbac::in_namespace(scope.kinds, namespace);
+        let [role, _] = rbac::in_namespace(scope.kinds, names, namespace);
         roles.push((role, Some(namespace)));
     }
     if scope.own_authority {
-        let [cluster, _, namespaced, _] = rbac::webhook_ca();
+        let [cluster, _, namespaced, _] = rbac::webhook_ca(names);
         roles.extend([(cluster, None), (namespaced, own)]);
     }
     if scope.leader_election {
-        let [role, _] = rbac::leader_election();
+        let [role, _] = rbac::leader_election(names);
         roles.push((role, own));
     }
-    let [(_, auth), _] = rbac::metrics();
+    let [(_, auth), _] = rbac::metrics(names);
     let auth = auth.into_iter().filter(|it| it["kind"] == "ClusterRole");
     roles.extend(auth.map(|role| (role, None)));
-    let all = roles.iter().flat_map(|(role, at)| of_role(role, *at));
-    all.map(|right| renamed(right, scope.configurations))
+    let all = roles.iter();
+    all.flat_map(|(role, at)| of_role(role, names, *at))
         .collect()
 }
 
-/// The configurations have other names in an installation with other names.
-fn renamed(mut right: Right, [mutating, validating]: [&str; 2]) -> Right {
-    let name = right.name.as_deref().map(|name| match name {
-        MUTATING => mutating,
-        VALIDATING => validating,
-        other => other,
-    });
-    right.name = name.map(str::to_owned);
-    right
-}
-
-fn of_role(role: &Value, namespace: Option<&str>) -> Vec<Right> {
+fn of_role(role: &Value, own: &Names, namespace: Option<&str>) -> Vec<Right> {
+    let configurations = [own.mutating(), own.validating()];
+    // One rule covers both webhook configurations; each name belongs to one of the resources.
+    let is_about = |resource: &str, name: Option<&str>| {
+        let mut pairs = rbac::WEBHOOK_CONFIGURATIONS.iter().zip(&configurations);
+        pairs.all(|(of, configuration)| name != Some(configuration) || resource == *of)
+    };
     let mut rights = Vec::new();
     for rule in role["rules"].as_array().into_iter().flatten() {
         let names = texts(rule, "resourceNames");
@@ -110,15 +104,6 @@ fn of_role(role: &Value, namespace: Option<&str>) -> Vec<Right> {
     rights
 }
 
-/// One rule covers both webhook configurations; each name belongs to one of the resources.
-fn is_about(resource: &str, name: Option<&str>) -> bool {
-    match name {
-        Some(MUTATING) => resource == rbac::WEBHOOK_CONFIGURATIONS[0],
-        Some(VALIDATING) => resource == rbac::WEBHOOK_CONFIGURATIONS[1],
-        _ => true,
-    }
-}
-
 fn texts<'a>(rule: &'a Value, field: &str) -> Vec<&'a str> {
     let all = rule[field].as_array().into_iter().flatten();
     all.filter_map(Value::as_str).collect()
@@ -134,8 +119,7 @@ mod tests {
         let scope = Scope {
             kinds: &kinds,
             namespaces,
-            own_namespace: "own",
-            configurations: ["m", "v"],
+            names: &Names::new("our", "own"),
             own_authority,
             leader_election: true,
         };
@@ -155,15 +139,15 @@ mod tests {
             "*: create pods. ",
             "*: update ats/status.cnat.programming-kubernetes.info ",
             "*: list nodes. ",
-            "*: patch mutatingwebhookconfigurations.admissionregistration.k8s.io m",
+            "*: patch mutatingwebhookconfigurations.admissionregistration.k8s.io our-mutating-webhook-configuration",
             "*: create tokenreviews.authentication.k8s.io ",
-            "own: update secrets. my-operator-webhook-ca",
-            "own: update leases.coordination.k8s.io my-operator",
+            "own: update secrets. our-webhook-ca",
+            "own: update leases.coordination.k8s.io our",
             "own: create events.events.k8s.io ",
         ] {
             assert!(has(&all, right), "{right}: {all:#?}");
         }
-        let crossed = "mutatingwebhookconfigurations.admissionregistration.k8s.io v";
+        let crossed = "mutatingwebhookconfigurations.admissionregistration.k8s.io our-validating-webhook-configuration";
         assert!(all.iter().all(|it| !it.ends_with(crossed)), "{all:#?}");
 
         let one = shown(&["team".to_owned()], false);

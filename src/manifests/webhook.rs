@@ -2,29 +2,29 @@
 
 use serde_json::{Value, json};
 
-use super::names::{MUTATING, VALIDATING};
+use super::names::Names;
 use crate::kinds::Kind;
 
 /// How the API server reaches the webhooks.
 #[derive(Clone, Debug)]
 pub enum ClientConfig {
-    /// Through a Service, port 443.
-    Service {
-        /// Its name.
-        name: &'static str,
-        /// Its namespace.
-        namespace: &'static str,
-    },
+    /// Through the installation's Service, port 443.
+    Service,
     /// At a URL such as `https://127.0.0.1:9443`, without a path.
     Url(String),
 }
 
 /// The two configurations, without `caBundle`. If there are `namespaces`, the API server sends only objects in them.
-pub fn configurations(kinds: &[&Kind], reach: &ClientConfig, namespaces: &[String]) -> [Value; 2] {
-    let configuration = |kind: &str, name: &str, verb: &str| {
+pub fn configurations(
+    kinds: &[&Kind],
+    names: &Names,
+    reach: &ClientConfig,
+    namespaces: &[String],
+) -> [Value; 2] {
+    let configuration = |kind: &str, name: String, verb: &str| {
         let webhooks: Vec<Value> = kinds
             .iter()
-            .map(|kind| webhook(kind, verb, reach, namespaces))
+            .map(|kind| webhook(kind, verb, names, reach, namespaces))
             .collect();
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
@@ -37,22 +37,30 @@ pub fn configurations(kinds: &[&Kind], reach: &ClientConfig, namespaces: &[Strin
         })
     };
     [
-        configuration("MutatingWebhookConfiguration", MUTATING, "mutate"),
-        configuration("ValidatingWebhookConfiguration", VALIDATING, "validate"),
+        configuration("MutatingWebhookConfiguration", names.mutating(), "mutate"),
+        configuration(
+            "ValidatingWebhookConfiguration",
+            names.validating(),
+            "validate",
+        ),
     ]
 }
 
 pub(super) fn webhook(
     kind: &Kind,
     verb: &str,
+    names: &Names,
     reach: &ClientConfig,
     namespaces: &[String],
 ) -> Value {
     let path = kind.admission.path(verb);
     let client = match reach {
-        ClientConfig::Service { name, namespace } => {
-            json!({ "service": { "name": name, "namespace": namespace, "path": path, "port": 443 } })
-        }
+        ClientConfig::Service => json!({ "service": {
+            "name": names.webhook_service(),
+            "namespace": names.namespace(),
+            "path": path,
+            "port": 443,
+        } }),
         ClientConfig::Url(url) => json!({ "url": format!("{}{path}", url.trim_end_matches('/')) }),
     };
     let mut webhook = json!({

@@ -8,8 +8,10 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
+use super::own_namespace::own_namespace;
 use crate::kinds::shared::flag_values::{duration, period};
 use crate::kinds::{self, Kind};
+use crate::manifests::{self, Names};
 use my_operator_certs;
 use my_operator_runtime::telemetry::logs;
 
@@ -98,6 +100,11 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_OPERATOR_NAMESPACE", value_name = "NAMESPACE")]
     pub operator_namespace: Option<String>,
 
+    /// What the names of the operator's own objects begin with: its Lease, Secret, Services and webhook
+    /// configurations. An installation with other names, such as one of the Helm chart, sets it.
+    #[arg(long, env = "MY_OPERATOR_NAME_PREFIX", value_name = "PREFIX", default_value = manifests::PREFIX, value_parser = name_prefix)]
+    pub name_prefix: String,
+
     /// Where metrics are served; "0" turns them off. By default port 8443 of every address in a cluster, and
     /// 127.0.0.1:8080 outside.
     #[arg(long, env = "MY_OPERATOR_METRICS_BIND_ADDRESS", value_name = "ADDRESS", value_parser = optional_address)]
@@ -117,8 +124,8 @@ pub struct Flags {
     #[arg(long, env = "MY_OPERATOR_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8081", value_parser = optional_address)]
     pub health_probe_bind_address: OptionalAddress,
 
-    /// Let one of several replicas reconcile: the one that holds the Lease my-operator in the operator's
-    /// namespace. The webhooks are served by all of them. On in a cluster and off outside by default.
+    /// Let one of several replicas reconcile: the one that holds the Lease in the operator's namespace. The
+    /// webhooks are served by all of them. On in a cluster and off outside by default.
     #[arg(long, env = "MY_OPERATOR_LEADER_ELECT", value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true)]
     pub leader_elect: Option<bool>,
 
@@ -212,6 +219,12 @@ impl Flags {
         Ok(())
     }
 
+    /// The names of the operator's own objects.
+    pub(super) fn names(&self) -> Names {
+        let namespace = own_namespace(self.operator_namespace.as_deref());
+        Names::new(&self.name_prefix, &namespace)
+    }
+
     /// How many threads answer reviews and reconcile. Without a limit, a node with a hundred cores would
     /// read a hundred large reviews at once, and each thread keeps memory of its own.
     pub fn worker_threads(&self) -> usize {
@@ -287,6 +300,19 @@ fn kind(name: &str) -> Result<&'static Kind, String> {
         .ok_or_else(|| format!("the kinds are {}", names.join(", ")))
 }
 
+/// Names of Services follow from it.
+fn name_prefix(text: &str) -> Result<String, String> {
+    const MAX: usize = manifests::MAX_PREFIX_LEN;
+    let letter = text.starts_with(|first: char| first.is_ascii_lowercase());
+    if letter && text.len() <= MAX && my_operator_admission::names::has_form_of_label(text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "a prefix has lower case letters, digits and -, begins with a letter, and has {MAX} characters at most"
+        ))
+    }
+}
+
 fn optional_address(text: &str) -> Result<OptionalAddress, String> {
     if text == "0" {
         return Ok(None);
@@ -343,6 +369,18 @@ mod tests {
         let both = parsed(&[name, "--webhook-client-ca=ca.crt"]);
         assert_eq!(both.check(), Ok(()));
         assert_eq!(both.webhook_client_cn, ["kube-apiserver"]);
+    }
+
+    #[test]
+    fn names_follow_the_prefix_and_the_namespace() {
+        let flags = parsed(&["--name-prefix=release", "--operator-namespace=team"]);
+        assert_eq!(flags.names(), Names::new("release", "team"));
+        assert_eq!(parsed(&[]).names().lease(), manifests::PREFIX);
+        let long = "p".repeat(manifests::MAX_PREFIX_LEN);
+        assert!(name_prefix(&long).is_ok());
+        for bad in ["", "-a", "a-", "A", "a.b", "1a", &format!("{long}p")] {
+            assert!(name_prefix(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

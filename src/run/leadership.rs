@@ -12,8 +12,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::flags::Flags;
 use super::thread::Thread;
-use super::webhooks::own_namespace;
-use my_operator_leader::{Elector, LEASE, Periods, Settings};
+use crate::manifests::PREFIX;
+use my_operator_leader::{Elector, Periods, Settings};
 use my_operator_runtime::client::ServerClock;
 use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
 use my_operator_runtime::reconcile::health::Health;
@@ -87,9 +87,11 @@ impl Leadership {
         // The answers to the other client show the server's time often enough.
         let unused = ServerClock::default();
         let connect = || client::connect(config, figures, &unused);
+        let names = flags.names();
         let elector = Elector::new(Settings {
             client: thread.within(connect)?,
-            namespace: own_namespace(flags.operator_namespace.as_deref()),
+            namespace: names.namespace().to_owned(),
+            lease: names.lease().to_owned(),
             periods: flags.leader_election_periods(),
             clock: clock::system(),
             health: health.clone(),
@@ -124,14 +126,15 @@ impl Leadership {
     }
 }
 
-/// Whether this replica leads, under controller-runtime's name.
+/// Whether this replica leads, under controller-runtime's name. The label is the same in every installation: the alerts
+/// ask for it.
 fn count(registry: &mut Registry, leads: impl Fn() -> bool + Send + Sync + 'static) {
     registry.register_collector(Box::new(metrics::Read {
         name: "leader_election_master_status",
         help: "Whether this replica leads (1) or not (0)",
         label: "name",
         counts: false,
-        read: Box::new(move || vec![(LEASE, f64::from(u8::from(leads())))]),
+        read: Box::new(move || vec![(PREFIX, f64::from(u8::from(leads())))]),
     }));
 }
 

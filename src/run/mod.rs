@@ -4,6 +4,7 @@ pub mod api_server;
 pub mod flags;
 mod leadership;
 mod operate;
+pub mod own_namespace;
 mod process;
 mod scrapes;
 mod thread;

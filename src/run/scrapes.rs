@@ -16,8 +16,7 @@ use tokio::net::TcpListener;
 
 use super::flags::{Flags, OptionalAddress};
 use super::process::Process;
-use super::webhooks::{own_namespace, service_names};
-use crate::manifests;
+use super::webhooks::service_names;
 use my_operator_certs::{BundleTarget, Files, SelfSigned};
 use my_operator_runtime::client::call::{self, Call};
 use my_operator_runtime::telemetry::access::{self, Ask, Verdict};
@@ -70,10 +69,8 @@ pub(super) fn serve(
         });
         certificate
     } else {
-        let mut hosts = service_names(
-            manifests::METRICS_SERVICE,
-            &own_namespace(flags.operator_namespace.as_deref()),
-        );
+        let names = flags.names();
+        let mut hosts = service_names(&names.metrics_service(), names.namespace());
         hosts.push("localhost".to_owned());
         let own = SelfSigned::new(hosts, "metrics", clock::system())?;
         let certificate = own.resolver();

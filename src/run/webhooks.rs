@@ -13,15 +13,12 @@ use tokio_util::sync::CancellationToken;
 use super::flags::Flags;
 use super::process::Process;
 use crate::kinds::Kind;
-use crate::manifests::{self, ClientConfig};
+use crate::manifests::{self, ClientConfig, Names};
 use my_operator_certs::{BundleTarget, CertManager, Files, Named};
 use my_operator_runtime::reconcile::health::Health;
 use my_operator_runtime::telemetry::metrics;
 use my_operator_runtime::telemetry::probes::{Gate, Gates};
 use my_operator_runtime::{client, clock};
-
-/// The file in which the kubelet writes the pod's namespace.
-const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 /// The source of the webhooks' certificates.
 pub(super) enum Certificates {
@@ -40,29 +37,26 @@ impl Certificates {
     ) -> anyhow::Result<Self> {
         let client_config = match &flags.webhook_url {
             Some(url) => ClientConfig::Url(url.clone()),
-            None => ClientConfig::Service {
-                name: manifests::WEBHOOK_SERVICE,
-                namespace: manifests::NAMESPACE,
-            },
+            None => ClientConfig::Service,
         };
-        let namespace = own_namespace(flags.operator_namespace.as_deref());
+        let names = flags.names();
         let [mutating, validating] =
-            manifests::configurations(kinds, &client_config, &flags.namespaces);
+            manifests::configurations(kinds, &names, &client_config, &flags.namespaces);
         let target = match (&flags.webhook_url, &flags.webhook_cert_path) {
             _ if !flags.webhook_configurations => BundleTarget::None,
             (Some(_), _) => BundleTarget::Own(vec![mutating, validating]),
             // The writer of the files writes the bundle: cert-manager's injector.
             (None, Some(_)) => BundleTarget::Foreign {
-                mutating: named(&mutating, &namespace),
-                validating: named(&validating, &namespace),
+                mutating: named(&mutating),
+                validating: named(&validating),
             },
             (None, None) => BundleTarget::Patch {
-                mutating: named(&mutating, &namespace),
-                validating: named(&validating, &namespace),
+                mutating: named(&mutating),
+                validating: named(&validating),
             },
         };
         let hosts = if flags.webhook_configurations {
-            hosts(flags.webhook_url.as_deref(), &namespace)
+            hosts(flags.webhook_url.as_deref(), &names)
         } else {
             // The creator of the configurations chose the name of the Service.
             Vec::new()
@@ -82,7 +76,8 @@ impl Certificates {
             my_operator_certs::Settings {
                 create_namespace: !client::in_cluster(),
                 hosts,
-                namespace,
+                namespace: names.namespace().to_owned(),
+                secret: names.ca_secret(),
                 periods: flags.certificate_periods(),
                 target,
             },
@@ -115,35 +110,18 @@ impl Certificates {
     }
 }
 
-/// The name of a configuration, and its entries for an operator in this namespace.
-fn named(configuration: &serde_json::Value, namespace: &str) -> Named {
+/// The name of a configuration, and its entries.
+fn named(configuration: &serde_json::Value) -> Named {
     let name = configuration["metadata"]["name"].as_str();
-    let mut entries = configuration["webhooks"]
-        .as_array()
-        .cloned()
-        .unwrap_or_default();
-    for entry in &mut entries {
-        if let Some(service) = entry.pointer_mut("/clientConfig/service") {
-            service["namespace"] = namespace.into();
-        }
-    }
+    let entries = configuration["webhooks"].as_array();
     Named {
         name: name.unwrap_or_default().to_owned(),
-        entries,
+        entries: entries.cloned().unwrap_or_default(),
     }
-}
-
-/// The pod's own namespace, unless a flag says otherwise.
-pub fn own_namespace(flag: Option<&str>) -> String {
-    flag.map(str::to_owned)
-        .or_else(|| std::fs::read_to_string(POD_NAMESPACE).ok())
-        .map(|namespace| namespace.trim().to_owned())
-        .filter(|namespace| !namespace.is_empty())
-        .unwrap_or_else(|| manifests::NAMESPACE.to_owned())
 }
 
 /// The names under which the API server calls the webhooks.
-fn hosts(url: Option<&str>, namespace: &str) -> Vec<String> {
+fn hosts(url: Option<&str>, names: &Names) -> Vec<String> {
     if let Some(url) = url {
         let host = url.strip_prefix("https://").unwrap_or(url);
         let name = match host.strip_prefix('[').and_then(|host| host.split_once(']')) {
@@ -152,7 +130,7 @@ fn hosts(url: Option<&str>, namespace: &str) -> Vec<String> {
         };
         return vec![name.to_owned()];
     }
-    service_names(manifests::WEBHOOK_SERVICE, namespace)
+    service_names(&names.webhook_service(), names.namespace())
 }
 
 /// The DNS names of a Service.
@@ -364,15 +342,16 @@ mod tests {
 
     #[test]
     fn hosts_are_those_that_the_api_server_calls() {
-        assert_eq!(hosts(Some("https://127.0.0.1:9443"), "ns"), ["127.0.0.1"]);
-        assert_eq!(hosts(Some("https://[::1]:9443"), "ns"), ["::1"]);
-        assert_eq!(hosts(Some("https://host"), "ns"), ["host"]);
+        let names = Names::new("release", "ns");
+        assert_eq!(hosts(Some("https://127.0.0.1:9443"), &names), ["127.0.0.1"]);
+        assert_eq!(hosts(Some("https://[::1]:9443"), &names), ["::1"]);
+        assert_eq!(hosts(Some("https://host"), &names), ["host"]);
         assert_eq!(
-            hosts(None, "ns"),
+            hosts(None, &names),
             [
-                "my-operator-webhook-service.ns",
-                "my-operator-webhook-service.ns.svc",
-                "my-operator-webhook-service.ns.svc.cluster.local"
+                "release-webhook-service.ns",
+                "release-webhook-service.ns.svc",
+                "release-webhook-service.ns.svc.cluster.local"
             ]
         );
     }

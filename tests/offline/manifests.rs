@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use my_operator::kinds::Permission;
+use my_operator::manifests::Names;
 use my_operator::{kinds, manifests};
 use my_operator_admission::review::Request;
 use serde_json::Value;
@@ -157,7 +158,9 @@ fn webhook_rules_name_only_our_groups_and_never_a_subresource() {
         .map(|kind| (kind.admission.resource)().group)
         .collect();
     let reach = manifests::ClientConfig::Url("https://x".into());
-    for configuration in manifests::configurations(kinds::REGISTRY, &reach, &["ns".into()]) {
+    for configuration in
+        manifests::configurations(kinds::REGISTRY, &Names::default(), &reach, &["ns".into()])
+    {
         let webhooks = configuration["webhooks"].as_array().unwrap();
         assert_eq!(webhooks.len(), kinds::REGISTRY.len());
         for webhook in webhooks {

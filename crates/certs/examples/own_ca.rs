@@ -19,6 +19,7 @@ async fn main() {
     });
     let settings = Settings {
         namespace: "operator".to_owned(),
+        secret: "example-ca".to_owned(),
         create_namespace: true,
         hosts: vec!["localhost".to_owned()],
         periods: Periods::default(),

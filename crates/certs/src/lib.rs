@@ -17,7 +17,7 @@ mod error;
 pub mod files;
 pub mod inspect;
 mod rotation;
-pub mod secret;
+mod secret;
 mod self_signed;
 mod served;
 #[cfg(test)]

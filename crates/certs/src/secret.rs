@@ -18,9 +18,6 @@ use super::rotation::{Authorities, Held, Next, Previous};
 use super::watching;
 use my_operator_runtime::client::call::{Call, Error};
 
-/// The Secret's name.
-pub const NAME: &str = "my-operator-webhook-ca";
-
 const MANAGER: &str = "my-operator";
 
 /// The keys of the Secret's data.
@@ -57,16 +54,18 @@ pub(crate) struct Store {
     secrets: Api<Secret>,
     namespaces: Api<Namespace>,
     namespace: String,
+    name: String,
     create_namespace: bool,
 }
 
 impl Store {
-    /// The Secret in `namespace`. If `create_namespace` is set, a missing namespace is created.
-    pub(crate) fn new(client: Client, namespace: &str, create_namespace: bool) -> Self {
+    /// The Secret `name` in `namespace`. If `create_namespace` is set, a missing namespace is created.
+    pub(crate) fn new(client: Client, namespace: &str, name: &str, create_namespace: bool) -> Self {
         Self {
             secrets: Api::namespaced(client.clone(), namespace),
             namespaces: Api::all(client),
             namespace: namespace.to_owned(),
+            name: name.to_owned(),
             create_namespace,
         }
     }
@@ -79,7 +78,7 @@ impl Store {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Secret".to_owned()),
                 namespace: Some(self.namespace.clone()),
-                name: Some(NAME.to_owned()),
+                name: Some(self.name.clone()),
                 ..ObjectReference::default()
             },
             |secret| secret.object_ref(&()),
@@ -88,7 +87,7 @@ impl Store {
 
     /// Ticks whenever the Secret may have changed.
     pub(crate) fn changes(&self) -> BoxStream<'static, ()> {
-        watching::changes(self.secrets.clone(), NAME)
+        watching::changes(self.secrets.clone(), &self.name)
     }
 
     /// Reads the Secret.
@@ -96,7 +95,10 @@ impl Store {
     /// # Errors
     /// When the API server cannot be reached. A missing or invalid Secret is a result, not an error.
     pub(crate) async fn read(&self) -> Result<Found, Error> {
-        let secret = self.call("get").run(self.secrets.get_opt(NAME)).await?;
+        let secret = self
+            .call("get")
+            .run(self.secrets.get_opt(&self.name))
+            .await?;
         let held = secret.as_ref().map_or(Held::Missing, |secret| {
             from_data(secret.data.as_ref().unwrap_or(&BTreeMap::new()))
         });
@@ -126,7 +128,7 @@ impl Store {
         all.retain(|name, _| !key::ALL.contains(&name.as_str()));
         all.extend(data);
         self.call("update")
-            .run(self.secrets.replace(NAME, &params, &secret))
+            .run(self.secrets.replace(&self.name, &params, &secret))
             .await?;
         Ok(())
     }
@@ -138,7 +140,7 @@ impl Store {
     ) -> Result<(), Error> {
         let secret = Secret {
             metadata: ObjectMeta {
-                name: Some(NAME.to_owned()),
+                name: Some(self.name.clone()),
                 namespace: Some(self.namespace.clone()),
                 labels: Some(managed_by()),
                 ..ObjectMeta::default()
@@ -190,7 +192,7 @@ impl Store {
             verb,
             resource: "secrets",
             namespace: Some(self.namespace.clone()),
-            name: NAME.to_owned(),
+            name: self.name.clone(),
         }
     }
 }

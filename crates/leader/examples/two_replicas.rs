@@ -15,6 +15,7 @@ async fn replica(name: &str, client: Client) -> anyhow::Result<()> {
     let elector = Elector::new(Settings {
         client,
         namespace: "default".to_owned(),
+        lease: "example".to_owned(),
         periods: Periods {
             lease_duration: Duration::from_secs(3),
             renew_deadline: Duration::from_secs(2),

@@ -13,7 +13,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::LEASE;
 use super::decision::{Decision, Election, Loss};
 use super::fence::Fence;
 use super::lease::{Claim, Error, Lease, Leases};
@@ -34,6 +33,8 @@ pub struct Settings {
     pub client: Client,
     /// The namespace of the Lease.
     pub namespace: String,
+    /// The name of the Lease.
+    pub lease: String,
     /// The timing of the election.
     pub periods: Periods,
     /// The wall clock: only for times that users read.
@@ -78,9 +79,9 @@ impl Elector {
     /// # Errors
     /// When the system has no random numbers.
     pub fn new(settings: Settings) -> anyhow::Result<Self> {
-        let me = identity()?;
+        let me = identity(&settings.lease)?;
         Ok(Self {
-            leases: Leases::new(settings.client, settings.namespace),
+            leases: Leases::new(settings.client, settings.namespace, settings.lease),
             periods: settings.periods,
             clock: settings.clock,
             health: settings.health,
@@ -127,7 +128,7 @@ impl Elector {
         let about = self
             .written
             .as_ref()
-            .map(|lease| lease.reference(self.leases.namespace()));
+            .map(|lease| lease.reference(&self.leases));
         let ended = {
             let work = work(about.unwrap_or_default(), self.me.clone());
             tokio::select! {
@@ -157,7 +158,7 @@ impl Elector {
     }
 
     fn name(&self) -> String {
-        format!("{}/{LEASE}", self.leases.namespace())
+        self.leases.title()
     }
 
     /// The current problem with the Lease, if any.
@@ -366,13 +367,14 @@ fn jittered(pause: Duration) -> Duration {
     pause + pause * random / 5_000
 }
 
-/// The name of the pod, or of the machine, and a random suffix: a pod keeps its name when its container restarts.
-fn identity() -> anyhow::Result<String> {
+/// The name of the pod, or of the machine, or else of the lease, and a random suffix: a pod keeps its name when its
+/// container restarts.
+fn identity(lease: &str) -> anyhow::Result<String> {
     let name = ["POD_NAME", "HOSTNAME"].into_iter();
     let name = name
         .filter_map(|name| std::env::var(name).ok())
         .find(|name| !name.is_empty())
-        .unwrap_or_else(|| LEASE.to_owned());
+        .unwrap_or_else(|| lease.to_owned());
     let mut random = [0; 8];
     rustls::crypto::aws_lc_rs::default_provider()
         .secure_random

@@ -12,7 +12,6 @@ use kube::core::Request;
 use kube::{Api, Client, Resource};
 use serde_json::{Value, json};
 
-use super::LEASE;
 use super::decision::Record;
 use my_operator_runtime::client::call::{self, Call};
 use my_operator_runtime::reconcile::{Key, event, write};
@@ -21,11 +20,12 @@ use my_operator_runtime::reconcile::{Key, event, write};
 #[derive(Clone, Debug)]
 pub(super) struct Lease(Value);
 
-/// The Lease of one namespace.
+/// The one Lease.
 #[derive(Clone)]
 pub(super) struct Leases {
     client: Client,
     namespace: String,
+    name: String,
 }
 
 /// Why a call failed.
@@ -72,20 +72,20 @@ impl Lease {
     }
 
     /// The object that Events are about.
-    pub(super) fn reference(&self, namespace: &str) -> ObjectReference {
+    pub(super) fn reference(&self, leases: &Leases) -> ObjectReference {
         let uid = self.0["metadata"]["uid"].as_str().unwrap_or_default();
-        event::about::<LeaseKind>(&Key::new(namespace, LEASE), uid)
+        event::about::<LeaseKind>(&Key::new(&leases.namespace, &leases.name), uid)
     }
 }
 
 /// The Lease with the claim in its spec.
-fn claimed(lease: Option<&Lease>, claim: &Claim<'_>) -> Value {
+fn claimed(name: &str, lease: Option<&Lease>, claim: &Claim<'_>) -> Value {
     let mut body = lease.map_or_else(
         || {
             json!({
                 "apiVersion": LeaseKind::api_version(&()),
                 "kind": LeaseKind::kind(&()),
-                "metadata": {"name": LEASE},
+                "metadata": {"name": name},
             })
         },
         |lease| lease.0.clone(),
@@ -106,12 +106,17 @@ fn claimed(lease: Option<&Lease>, claim: &Claim<'_>) -> Value {
 }
 
 impl Leases {
-    pub(super) fn new(client: Client, namespace: String) -> Self {
-        Self { client, namespace }
+    pub(super) fn new(client: Client, namespace: String, name: String) -> Self {
+        Self {
+            client,
+            namespace,
+            name,
+        }
     }
 
-    pub(super) fn namespace(&self) -> &str {
-        &self.namespace
+    /// `namespace/name`, for messages.
+    pub(super) fn title(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
     }
 
     fn path(&self) -> String {
@@ -120,7 +125,7 @@ impl Leases {
 
     /// Reads the Lease, if there is one.
     pub(super) async fn get(&self, timeout: Duration) -> Result<Option<Lease>, Error> {
-        let request = Request::new(self.path()).get(LEASE, &GetParams::default());
+        let request = Request::new(self.path()).get(&self.name, &GetParams::default());
         let call = async {
             let request = request.map_err(kube::Error::BuildRequest)?;
             self.client.request::<Value>(request).await
@@ -139,14 +144,14 @@ impl Leases {
         claim: &Claim<'_>,
         timeout: Duration,
     ) -> Result<Lease, Error> {
-        let body = claimed(lease, claim).to_string().into_bytes();
+        let body = claimed(&self.name, lease, claim).to_string().into_bytes();
         let (client, namespace) = (&self.client, self.namespace.as_str());
         let written = if lease.is_none() {
             let call = write::create::<LeaseKind, Value>(client, namespace, body);
             self.call("create").run_within(timeout, call).await
         } else {
             // The body has the version that was read. The API server rejects the write over any other.
-            let request = Request::new(self.path()).replace(LEASE, &write::params(), body);
+            let request = Request::new(self.path()).replace(&self.name, &write::params(), body);
             let call = async {
                 let request = request.map_err(kube::Error::BuildRequest)?;
                 client.request::<Value>(request).await
@@ -163,7 +168,7 @@ impl Leases {
     ) -> Result<impl Stream<Item = ()> + use<>, kube::Error> {
         let api: Api<PartialObjectMeta<LeaseKind>> =
             Api::namespaced(self.client.clone(), &self.namespace);
-        let only = WatchParams::default().fields(&format!("metadata.name={LEASE}"));
+        let only = WatchParams::default().fields(&format!("metadata.name={}", self.name));
         Ok(api.watch(&only, version).await?.map(drop))
     }
 
@@ -172,7 +177,7 @@ impl Leases {
             verb,
             resource: "leases",
             namespace: Some(self.namespace.clone()),
-            name: LEASE.to_owned(),
+            name: self.name.clone(),
         }
     }
 }
@@ -204,14 +209,14 @@ mod tests {
 
     #[test]
     fn a_claim_is_what_client_go_writes_and_leaves_the_rest_alone() {
-        let made = claimed(None, &claim(true));
+        let made = claimed("the-lease", None, &claim(true));
         let now = "2027-01-15T08:00:00.000120Z";
         assert_eq!(
             made,
             json!({
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"name": "my-operator"},
+                "metadata": {"name": "the-lease"},
                 "spec": {
                     "holderIdentity": "me",
                     "leaseDurationSeconds": 15,
@@ -225,7 +230,7 @@ mod tests {
             "metadata": {"name": "my-operator", "resourceVersion": "7", "labels": {"a": "b"}},
             "spec": {"holderIdentity": "me", "acquireTime": "then", "strategy": "new"},
         }));
-        let renewed = claimed(Some(&found), &claim(false));
+        let renewed = claimed("the-lease", Some(&found), &claim(false));
         assert_eq!(renewed["metadata"], found.0["metadata"]);
         assert_eq!(renewed["spec"]["acquireTime"], "then");
         assert_eq!(renewed["spec"]["renewTime"], now);
@@ -247,7 +252,7 @@ mod tests {
             assert_eq!(record.seconds, None);
             assert!((0..=i64::from(i32::MAX)).contains(&record.transitions));
             assert_eq!(
-                claimed(Some(&lease), &claim(true))["spec"]["holderIdentity"],
+                claimed("the-lease", Some(&lease), &claim(true))["spec"]["holderIdentity"],
                 "me"
             );
         }

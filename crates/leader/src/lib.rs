@@ -21,6 +21,3 @@ mod simulation;
 pub use elector::{Elector, Settings, State};
 pub use fence::{Fence, Fenced, FencedConnector};
 pub use periods::Periods;
-
-/// The name of the Lease.
-pub const LEASE: &str = "my-operator";

@@ -7,8 +7,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
+use my_operator::manifests::Names;
 use my_operator_certs::authority::Authority;
-use my_operator_certs::secret;
 use my_operator_cluster::Cluster;
 use my_operator_rounds::lengths;
 use serde_json::{Value, json};
@@ -31,7 +31,11 @@ impl Held {
 
     /// One text of it.
     async fn text(&self, key: &str) -> Option<String> {
-        let secret = self.0.get_opt(secret::NAME).await.unwrap()?;
+        let secret = self
+            .0
+            .get_opt(&Names::default().ca_secret())
+            .await
+            .unwrap()?;
         let ByteString(text) = secret.data?.remove(key)?;
         String::from_utf8(text).ok()
     }
@@ -45,13 +49,19 @@ impl Held {
 
     async fn delete(&self) {
         let params = DeleteParams::default();
-        self.0.delete(secret::NAME, &params).await.unwrap();
+        self.0
+            .delete(&Names::default().ca_secret(), &params)
+            .await
+            .unwrap();
     }
 
     async fn put(&self, data: &Value) {
         let patch = Patch::Merge(json!({ "stringData": data }));
         let params = PatchParams::default();
-        self.0.patch(secret::NAME, &params, &patch).await.unwrap();
+        self.0
+            .patch(&Names::default().ca_secret(), &params, &patch)
+            .await
+            .unwrap();
     }
 
     /// Waits until there is another CA that can sign than this one.

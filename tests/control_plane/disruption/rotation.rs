@@ -10,6 +10,7 @@ use fastrand::Rng;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use my_operator::manifests::Names;
 use my_operator_cluster::Cluster;
 use my_operator_rounds::lengths;
 use tokio::task::JoinSet;
@@ -211,7 +212,7 @@ async fn watch(client: Client, seen: Arc<Mutex<Seen>>) {
     loop {
         let read = Instant::now();
         let configuration = configurations.get(name).await;
-        let secret = secrets.get(my_operator_certs::secret::NAME).await;
+        let secret = secrets.get(&Names::default().ca_secret()).await;
         {
             let mut seen = seen.lock().unwrap();
             let entry = configuration.ok().and_then(|c| c.webhooks?.pop());

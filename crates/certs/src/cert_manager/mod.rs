@@ -36,6 +36,8 @@ const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Settings {
     /// The namespace of the Secret.
     pub namespace: String,
+    /// The name of the Secret.
+    pub secret: String,
     /// Whether to create that namespace when it is missing (outside a cluster).
     pub create_namespace: bool,
     /// The DNS names and IP addresses under which the API server calls the webhook.
@@ -87,6 +89,7 @@ impl CertManager {
             store: Store::new(
                 client.clone(),
                 &settings.namespace,
+                &settings.secret,
                 settings.create_namespace,
             ),
             writer: Writer::new(&client, &settings.target),

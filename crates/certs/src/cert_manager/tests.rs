@@ -11,10 +11,10 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::Named;
 use crate::authority;
-use crate::secret;
 use crate::simulated::{Cluster, NAME, configuration};
 
 const NAMESPACE: &str = "operator";
+const SECRET: &str = "the-ca";
 const MUTATING: &str = "MutatingWebhookConfiguration";
 const VALIDATING: &str = "ValidatingWebhookConfiguration";
 const KINDS: [&str; 2] = [MUTATING, VALIDATING];
@@ -22,6 +22,7 @@ const KINDS: [&str; 2] = [MUTATING, VALIDATING];
 fn settings(target: BundleTarget) -> Settings {
     Settings {
         namespace: NAMESPACE.to_owned(),
+        secret: SECRET.to_owned(),
         create_namespace: true,
         hosts: vec!["localhost".to_owned()],
         periods: Periods::default(),
@@ -57,7 +58,7 @@ fn published(cluster: &Cluster, kind: &str) -> Vec<Vec<Anchor>> {
 /// The Secret with the CA.
 fn secret(cluster: &Cluster) -> Value {
     let direct = cluster.server.direct();
-    direct.get("secrets", NAMESPACE, secret::NAME).unwrap()
+    direct.get("secrets", NAMESPACE, SECRET).unwrap()
 }
 
 /// How many watches of that resource are open.
@@ -331,7 +332,7 @@ async fn garbage_in_the_secret_is_replaced_and_the_old_ca_stays_trusted() {
     eventually(|| watches(&cluster, "secrets") == 1).await;
     let garbage = json!({"data": {"ca.key": "Z2FyYmFnZQ==", "theirs": "eA=="}});
     let direct = cluster.server.direct();
-    let secrets = direct.patch("secrets", NAMESPACE, secret::NAME, &garbage);
+    let secrets = direct.patch("secrets", NAMESPACE, SECRET, &garbage);
     secrets.unwrap();
     eventually(|| published(&cluster, MUTATING)[0].len() == 2).await;
     let new = published(&cluster, MUTATING)[0].clone();
@@ -436,7 +437,7 @@ async fn a_ca_that_others_made_is_used_and_reported_once() {
     let (certificate, key) = foreign_authority();
     let authority = json!({
         "apiVersion": "v1", "kind": "Secret",
-        "metadata": {"name": secret::NAME, "namespace": NAMESPACE},
+        "metadata": {"name": SECRET, "namespace": NAMESPACE},
         "data": {"ca.crt": encode(certificate), "ca.key": encode(key)},
     });
     cluster.server.direct().namespace(NAMESPACE);
