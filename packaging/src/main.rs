@@ -4,6 +4,7 @@
 //! line of theirs is written by hand that could be derived from it.
 
 mod bundle;
+mod chart;
 mod rendered;
 
 use std::io::Write as _;
@@ -50,6 +51,15 @@ enum Command {
         /// Names of folders of config/components.
         components: Vec<String>,
     },
+    /// Write the Helm chart.
+    Chart {
+        /// Its folder.
+        #[arg(long, default_value = "dist/chart")]
+        out: PathBuf,
+        /// The image that its values name.
+        #[arg(long, default_value = chart::IMAGE)]
+        image: String,
+    },
 }
 
 fn main() -> ExitCode {
@@ -91,6 +101,7 @@ fn run(arguments: &Arguments) -> Result<()> {
                 out.as_ref().unwrap_or(&arguments.checkout),
             )?;
         }
+        Command::Chart { out, image } => chart::write(&chart::files(&checkout, image)?, out)?,
     }
     Ok(())
 }

@@ -29,6 +29,44 @@ impl Checkout {
         Ok(Self { root })
     }
 
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// If it cannot be read; the message names it.
+    pub(crate) fn read(&self, path: &str) -> Result<String> {
+        std::fs::read_to_string(self.root.join(path)).with_context(|| path.to_owned())
+    }
+
+    /// The version of the workspace.
+    ///
+    /// # Errors
+    /// If Cargo.toml has none.
+    pub(crate) fn version(&self) -> Result<String> {
+        let text = self.read("Cargo.toml")?;
+        let mut lines = text.lines();
+        let found = lines.find_map(|line| line.strip_prefix("version = "));
+        found
+            .map(|version| version.trim_matches('"').to_owned())
+            .context("Cargo.toml: no line begins with `version = `")
+    }
+
+    /// The names of the folders of config/components, sorted.
+    ///
+    /// # Errors
+    /// If the folder cannot be read.
+    pub(crate) fn components(&self) -> Result<Vec<String>> {
+        const FOLDER: &str = "config/components";
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.root.join(FOLDER)).context(FOLDER)? {
+            let entry = entry.context(FOLDER)?;
+            if entry.path().join("kustomization.yaml").is_file() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
     /// The objects of config/default with those components, in kustomize's order. The image is the one of
     /// config/manager.
     ///
