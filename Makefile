@@ -14,6 +14,9 @@ COMPONENTS ?=
 FORCE ?=
 CHECK ?=
 export KUBECTL FORCE CHECK CARGO LOCAL
+# The Helm of the tests: 3, 4 or a path.
+HELM ?= 4
+export KUBECTL FORCE CHECK CARGO HELM
 # What the image says of itself.
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE ?= unknown
@@ -65,20 +68,19 @@ unit: ## Run the tests that need no cluster and no Go, in a minute (T=part-of-a-
 
 test: ## Run every test that needs no root, with real control planes on loopback (T=part-of-a-name for some).
 	$(BUILD)
-	@"$$(./hack/built)"/my-operator-cluster build
+	@"$$(./hack/built)"/my-operator-cluster build --helm
 	$(CARGO) test --workspace --locked --quiet --doc
 	./hack/test --lib --bins --example greeting --tests $(T)
 
 e2e: ## Run the tests on a real node with containers of the image (root; cluster/README.md says what it needs).
 	$(CARGO) build --workspace --locked --bins --test e2e
-	@"$$(./hack/built)"/my-operator-cluster build --real-node
+	@"$$(./hack/built)"/my-operator-cluster build --real-node --helm
 	$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 
 # '[!h]*' is every test executable but hostile, which measures latencies: those of an optimized program.
 soak: ## Run the long versions of all tests, and e2e with the image that is shipped (root; half an hour; prints seeds and figures).
 	$(BUILD)
-	@"$$(./hack/built)"/my-operator-cluster build
-	@"$$(./hack/built)"/my-operator-cluster build --real-node
+	@"$$(./hack/built)"/my-operator-cluster build --real-node --helm
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --profile soak --lib --test offline $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --bins --test oracle --test control_plane $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --release --test hostile $(T) -- --show-output

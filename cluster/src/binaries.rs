@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 use crate::go;
 pub use crate::modules::kubernetes_version;
-use crate::modules::{CONTROL_PLANE_SET, Module, NODE_SET, Set};
+use crate::modules::{CONTROL_PLANE_SET, HELM_3_SET, HELM_4_SET, Module, NODE_SET, Set};
 use crate::real_node::needs;
 
 /// The programs of a control plane, and those of a real node if it is to have one; all present.
@@ -91,6 +91,19 @@ fn find_or_build(
         );
     }
     Ok(paths)
+}
+
+/// The program of Helm that `HELM` names: `3`, `4` (the default), or a path. One that is not there yet is built with Go.
+///
+/// Blocks: for minutes the first time, for microseconds afterwards.
+pub fn helm() -> Result<PathBuf, Error> {
+    let set = match env::var("HELM").unwrap_or_default().as_str() {
+        "" | "4" => &HELM_4_SET,
+        "3" => &HELM_3_SET,
+        path => return Ok(PathBuf::from(path)),
+    };
+    let programs = find_or_build(set, None)?;
+    Ok(programs.into_values().collect())
 }
 
 /// Where the control plane's programs are: `$XDG_CACHE_HOME/my-operator/cluster/<key>`, whether it exists or not.

@@ -119,10 +119,8 @@ pub(crate) fn build(set: &Set, programs: &[&Program], directory: &Path) -> Resul
     }
     let begin = Instant::now();
     eprintln!(
-        "my-operator-cluster: building the Kubernetes {} {} with Go: once, about {} on 2 cores; later starts take seconds",
-        kubernetes_version(),
-        set.name,
-        set.duration
+        "my-operator-cluster: building the {} with Go: once, about {} on 2 cores; later starts take seconds",
+        set.name, set.duration
     );
     remove_unfinished(directory);
     // Sources, unfinished programs and logs; it is in the cache directory because a rename must not cross file systems.

@@ -62,9 +62,47 @@ pub(crate) static OCI: Module = Module {
     go_sum: include_str!("../go/oci/go.sum"),
 };
 
+/// The two releases of Helm that charts are installed with.
+static HELM_3: Module = Module {
+    name: "helm3",
+    cgo: None,
+    go_mod: include_str!("../go/helm3/go.mod"),
+    go_sum: include_str!("../go/helm3/go.sum"),
+};
+static HELM_4: Module = Module {
+    name: "helm4",
+    cgo: None,
+    go_mod: include_str!("../go/helm4/go.mod"),
+    go_sum: include_str!("../go/helm4/go.sum"),
+};
+
+/// Helm 3.
+pub(crate) static HELM_3_SET: Set = Set {
+    name: "program of Helm 3",
+    duration: "2 minutes",
+    modules: &[&HELM_3],
+    programs: &[Program {
+        name: "helm",
+        package: "helm.sh/helm/v3/cmd/helm",
+        module: &HELM_3,
+    }],
+};
+
+/// Helm 4.
+pub(crate) static HELM_4_SET: Set = Set {
+    name: "program of Helm 4",
+    duration: "2 minutes",
+    modules: &[&HELM_4],
+    programs: &[Program {
+        name: "helm",
+        package: "helm.sh/helm/v4/cmd/helm",
+        module: &HELM_4,
+    }],
+};
+
 /// The programs of a control plane.
 pub(crate) static CONTROL_PLANE_SET: Set = Set {
-    name: "control plane",
+    name: "Kubernetes control plane",
     duration: "6 minutes",
     modules: &[&CONTROL_PLANE],
     programs: &CONTROL_PLANE_PROGRAMS,
@@ -72,7 +110,7 @@ pub(crate) static CONTROL_PLANE_SET: Set = Set {
 
 /// The programs of a real node.
 pub(crate) static NODE_SET: Set = Set {
-    name: "node",
+    name: "Kubernetes node",
     duration: "4 minutes",
     modules: &[&KUBELET, &RUNTIME, &OCI],
     programs: &NODE_PROGRAMS,

@@ -1,4 +1,5 @@
-//! The Helm chart: `dist/chart` is what the generator makes of config/.
+//! The Helm chart: `dist/chart` is what the generator makes of config/, and a release of it is what kustomize renders.
+//! `HELM=3` runs the tests with Helm 3 in place of Helm 4.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -6,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use my_operator_cluster::binaries::Programs;
+use serde_json::{Value, json};
 
 /// The root of the checkout.
 fn checkout() -> PathBuf {
@@ -61,4 +63,483 @@ fn the_committed_chart_is_current() {
     for (path, text) in &made {
         assert_eq!(text, &committed[path], "{}: run make chart", path.display());
     }
+}
+
+const IMAGE: &str = "registry.invalid/my-operator:latest";
+
+/// The release and the namespace that have the names of config/default.
+const DEFAULT: [&str; 2] = ["my-operator", "my-operator-system"];
+
+/// API version, kind, namespace, name.
+type Key = [String; 4];
+
+fn text(object: &Value, pointer: &str) -> String {
+    let found = object.pointer(pointer).and_then(Value::as_str);
+    found.unwrap_or_default().to_owned()
+}
+
+fn key(object: &Value) -> Key {
+    [
+        "/apiVersion",
+        "/kind",
+        "/metadata/namespace",
+        "/metadata/name",
+    ]
+    .map(|pointer| text(object, pointer))
+}
+
+/// The objects of a stream of documents. None may be there twice.
+fn objects(yaml: &str) -> BTreeMap<Key, Value> {
+    let all: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+    let mut objects = BTreeMap::new();
+    for object in all.into_iter().filter(|it| !it.is_null()) {
+        let twice = objects.insert(key(&object), object);
+        assert!(twice.is_none(), "{twice:?}");
+    }
+    objects
+}
+
+fn helm(arguments: &[&str]) -> Command {
+    let mut command = Command::new(my_operator_cluster::binaries::helm().unwrap());
+    command
+        .current_dir(checkout())
+        .args(arguments)
+        // A Helm 3 that was built from its module does not know the version of its client.
+        .args(["--kube-version", "v1.33.0"]);
+    command
+}
+
+/// `helm template` of a release with those values, without hooks.
+fn template([release, namespace]: [&str; 2], values: &Value) -> Command {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), values.to_string()).unwrap();
+    let (_, path) = file.keep().unwrap();
+    let mut command = helm(&["template", release, "dist/chart", "--namespace", namespace]);
+    command.args(["--skip-tests", "--values"]).arg(path);
+    command
+}
+
+/// The objects of a release with those values, as kubectl would install them: the CRDs without the annotation by which
+/// Helm keeps them.
+fn released(release: [&str; 2], values: &Value) -> BTreeMap<Key, Value> {
+    let mut command = template(release, values);
+    let yaml = output(&mut command);
+    let file = command.get_args().last().unwrap();
+    std::fs::remove_file(file).unwrap();
+    let mut objects = objects(&yaml);
+    for (key, object) in &mut objects {
+        if key[1] != "CustomResourceDefinition" {
+            continue;
+        }
+        let annotations = object["metadata"]["annotations"].as_object_mut().unwrap();
+        let kept = annotations.remove("helm.sh/resource-policy");
+        assert_eq!(kept, Some("keep".into()), "{key:?}");
+        if annotations.is_empty() {
+            object["metadata"]
+                .as_object_mut()
+                .unwrap()
+                .remove("annotations");
+        }
+    }
+    objects
+}
+
+/// What kustomize renders with those components, but for the Namespace, which is Helm's.
+fn rendered(components: &[&str]) -> BTreeMap<Key, Value> {
+    let yaml = output(command("hack/render").arg(IMAGE).args(components));
+    let mut objects = objects(&yaml);
+    objects.retain(|key, _| key[1] != "Namespace");
+    objects
+}
+
+#[track_caller]
+fn assert_same(found: &BTreeMap<Key, Value>, expected: &BTreeMap<Key, Value>) {
+    let names = |all: &BTreeMap<Key, Value>| all.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(found), names(expected));
+    for (key, object) in expected {
+        assert_eq!(&found[key], object, "{key:?}");
+    }
+}
+
+/// The values that add a component, in the order in which `make deploy` and the chart apply them.
+fn components() -> Vec<(&'static str, Value)> {
+    let policy = |provider: &str| json!({"networkPolicy": {"enable": true, "provider": provider}});
+    vec![
+        ("cert-manager", json!({"certManager": {"enable": true}})),
+        ("namespaced", json!({"namespaces": ["default"]})),
+        ("network-policy", policy("kubernetes")),
+        ("network-policy-calico", policy("calico")),
+        ("network-policy-cilium", policy("cilium")),
+        (
+            "operator-policy",
+            json!({"operatorPolicy": {"enable": true}}),
+        ),
+        ("policy", json!({"policy": {"enable": true}})),
+        ("prometheus", json!({"prometheus": {"enable": true}})),
+        ("sample-kinds", json!({"sampleKinds": {"enable": true}})),
+        (
+            "webhook-client-ca",
+            json!({"webhookClientCa": {"enable": true}}),
+        ),
+        (
+            "cert-manager-metrics",
+            json!({"certManager": {"enable": true, "metrics": true}, "prometheus": {"enable": true}}),
+        ),
+    ]
+}
+
+/// Every component that may be there beside the others.
+fn everything(provider: &str) -> Value {
+    json!({
+        "certManager": {"enable": true, "metrics": true},
+        "namespaces": ["default"],
+        "networkPolicy": {"enable": true, "provider": provider},
+        "operatorPolicy": {"enable": true},
+        "policy": {"enable": true},
+        "prometheus": {"enable": true},
+        "sampleKinds": {"enable": true},
+        "webhookClientCa": {"enable": true},
+    })
+}
+
+#[test]
+fn helm_has_nothing_to_say_about_the_chart() {
+    output(&mut helm(&["lint", "--strict", "dist/chart"]));
+}
+
+#[test]
+fn a_release_with_default_values_is_the_installer() {
+    let file = std::fs::read_to_string(checkout().join("dist/install.yaml")).unwrap();
+    let mut expected = objects(&file);
+    expected.retain(|key, _| key[1] != "Namespace");
+    assert!(expected.len() > 25, "{:?}", expected.keys());
+    assert_same(&released(DEFAULT, &json!({})), &expected);
+}
+
+#[test]
+fn every_component_is_a_value() {
+    let mut known: Vec<String> = Vec::new();
+    for (component, values) in components() {
+        let with: &[&str] = match component {
+            "cert-manager-metrics" => &["cert-manager", "prometheus", component],
+            _ => &[component],
+        };
+        assert_same(&released(DEFAULT, &values), &rendered(with));
+        known.push(component.to_owned());
+    }
+    let folder = checkout().join("config/components");
+    let folders = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
+    let mut folders: Vec<String> = folders
+        .filter(|it| it.path().is_dir())
+        .map(|it| it.file_name().into_string().unwrap())
+        .collect();
+    folders.sort();
+    known.sort();
+    assert_eq!(known, folders);
+}
+
+#[test]
+fn components_can_be_combined() {
+    for provider in ["kubernetes", "calico", "cilium"] {
+        let policy = match provider {
+            "kubernetes" => "network-policy".to_owned(),
+            other => format!("network-policy-{other}"),
+        };
+        let all = components();
+        let names = all.iter().map(|(name, _)| *name);
+        let with: Vec<&str> = names
+            .filter(|name| !name.starts_with("network-policy") || *name == policy)
+            .collect();
+        assert_same(&released(DEFAULT, &everything(provider)), &rendered(&with));
+    }
+}
+
+#[test]
+fn several_namespaces_get_a_role_and_a_binding_each() {
+    let values = json!({"namespaces": ["team-a", "team-b"]});
+    let found = released(DEFAULT, &values);
+    for namespace in ["team-a", "team-b"] {
+        let there = found.keys().filter(|key| key[2] == namespace);
+        let kinds: Vec<&str> = there.map(|key| key[1].as_str()).collect();
+        assert_eq!(kinds, ["Role", "RoleBinding"], "{namespace}");
+    }
+    let of_kind = |kind: &str| found.values().find(|it| it["kind"] == kind).unwrap();
+    let args = &of_kind("Deployment")["spec"]["template"]["spec"]["containers"][0]["args"];
+    let args = args.as_array().unwrap();
+    assert!(args.ends_with(&["--namespace=team-a".into(), "--namespace=team-b".into()]));
+    let webhooks = &of_kind("ValidatingWebhookConfiguration")["webhooks"];
+    let selector = &webhooks[0]["namespaceSelector"]["matchExpressions"][0]["values"];
+    assert_eq!(selector, &json!(["team-a", "team-b"]));
+}
+
+/// The text with the names of a release `blue` in the namespace `team-ops`.
+fn renamed(text: &str) -> String {
+    text.replace("my-operator-system", "team-ops")
+        .replace("my-operator-", "blue-")
+        .replace(
+            r#""resourceNames":["my-operator"]"#,
+            r#""resourceNames":["blue"]"#,
+        )
+        .replace(
+            "object.metadata.name == 'my-operator'",
+            "object.metadata.name == 'blue'",
+        )
+        .replace("the Lease my-operator ", "the Lease blue ")
+}
+
+#[test]
+fn the_names_of_another_release_follow() {
+    let mut values = everything("kubernetes");
+    values["fullnameOverride"] = "blue".into();
+    let mut found = released(["any", "team-ops"], &values);
+    let with = components();
+    let with = with.iter().map(|(name, _)| *name);
+    let with: Vec<&str> = with
+        .filter(|name| !["network-policy-calico", "network-policy-cilium"].contains(name))
+        .collect();
+    let expected: BTreeMap<Key, Value> = rendered(&with)
+        .into_values()
+        .map(|object| {
+            if object["kind"] == "CustomResourceDefinition" {
+                return object;
+            }
+            serde_json::from_str(&renamed(&object.to_string())).unwrap()
+        })
+        .map(|object: Value| (key(&object), object))
+        .collect();
+    let mut deployments = found.values_mut().filter(|it| it["kind"] == "Deployment");
+    let pod = &mut deployments.next().unwrap()["spec"]["template"]["spec"];
+    let args = pod["containers"][0]["args"].as_array_mut().unwrap();
+    // The program follows, too.
+    assert_eq!(args.pop(), Some("--name-prefix=blue".into()));
+    drop(deployments);
+    assert_same(&found, &expected);
+}
+
+#[test]
+fn every_reference_of_another_release_resolves() {
+    let found = released(["green", "team-ops"], &everything("cilium"));
+    let has = |kind: &str, namespace: &str, name: &str| {
+        found
+            .keys()
+            .any(|key| key[1] == kind && key[2] == namespace && key[3] == name)
+    };
+    let mut references = 0;
+    let mut resolve = |kind: &str, namespace: &str, name: &str| {
+        references += 1;
+        assert!(has(kind, namespace, name), "no {kind} {namespace}/{name}");
+    };
+    for (key, object) in &found {
+        let [_, kind, namespace, name] = key;
+        assert!(
+            kind == "CustomResourceDefinition" || name.starts_with("green-my-operator"),
+            "{key:?}"
+        );
+        match kind.as_str() {
+            "RoleBinding" | "ClusterRoleBinding" => {
+                let role = text(object, "/roleRef/kind");
+                let at = if role == "Role" { namespace } else { "" };
+                resolve(&role, at, &text(object, "/roleRef/name"));
+                let subject = |field: &str| text(object, &format!("/subjects/0/{field}"));
+                resolve("ServiceAccount", &subject("namespace"), &subject("name"));
+            }
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => {
+                for webhook in object["webhooks"].as_array().unwrap() {
+                    let service =
+                        |field: &str| text(webhook, &format!("/clientConfig/service/{field}"));
+                    resolve("Service", &service("namespace"), &service("name"));
+                }
+                let from = &object["metadata"]["annotations"]["cert-manager.io/inject-ca-from"];
+                let (namespace, name) = from.as_str().unwrap().split_once('/').unwrap();
+                resolve("Certificate", namespace, name);
+            }
+            "Certificate" => {
+                resolve("Issuer", namespace, &text(object, "/spec/issuerRef/name"));
+                for host in object["spec"]["dnsNames"].as_array().into_iter().flatten() {
+                    let mut parts = host.as_str().unwrap().split('.');
+                    let (service, at) = (parts.next().unwrap(), parts.next().unwrap());
+                    resolve("Service", at, service);
+                }
+            }
+            "Deployment" => {
+                let account = text(object, "/spec/template/spec/serviceAccountName");
+                resolve("ServiceAccount", namespace, &account);
+            }
+            _ => {}
+        }
+        assert!(
+            !object.to_string().contains("my-operator-system"),
+            "{key:?}"
+        );
+    }
+    assert!(references > 40, "{references}");
+}
+
+#[test]
+fn values_reach_the_pods() {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let values = json!({
+        "image": {"repository": "example.com/op", "tag": "1.2.3", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "regcred"}],
+        "replicas": 3,
+        "resources": {"limits": {"memory": "1Gi"}},
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "priorityClassName": "system-cluster-critical",
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"c": "d"},
+        "podDisruptionBudget": {"enable": false},
+        "logLevel": "info,my_operator=debug",
+        "extraArgs": ["--worker-threads=2"],
+        "env": [{"name": "RUST_BACKTRACE", "value": "1"}],
+        "crds": {"install": false},
+        "webhookClientCa": {"enable": true, "configMap": "ca", "commonNames": ["kube-apiserver"]},
+        "prometheus": {"enable": true, "labels": {"release": "stack"}},
+        "networkPolicy": {"enable": true, "provider": "calico", "calico": {"apiServers": ["10.0.0.0/24"]}},
+    });
+    let found = released(DEFAULT, &values);
+    let kinds = |kind: &str| {
+        found
+            .values()
+            .filter(|it| it["kind"] == kind)
+            .collect::<Vec<_>>()
+    };
+    assert!(kinds("CustomResourceDefinition").is_empty());
+    assert!(kinds("PodDisruptionBudget").is_empty());
+    for kind in ["ServiceMonitor", "PrometheusRule"] {
+        assert_eq!(kinds(kind)[0]["metadata"]["labels"]["release"], "stack");
+    }
+    let nets = &kinds("NetworkPolicy")[0]["spec"]["ingress"][0]["source"]["nets"];
+    assert_eq!(nets, &json!(["10.0.0.0/24"]));
+    let deployment = &kinds("Deployment")[0]["spec"];
+    assert_eq!(deployment["replicas"], 3);
+    let template = &deployment["template"];
+    assert_eq!(template["metadata"]["annotations"]["a"], "b");
+    assert_eq!(template["metadata"]["labels"]["c"], "d");
+    assert_eq!(
+        template["metadata"]["labels"]["control-plane"],
+        "controller-manager"
+    );
+    let pod = &template["spec"];
+    for field in [
+        "imagePullSecrets",
+        "nodeSelector",
+        "tolerations",
+        "affinity",
+        "priorityClassName",
+    ] {
+        if field == "nodeSelector" {
+            assert_eq!(pod[field]["disk"], "ssd");
+        } else {
+            assert_eq!(pod[field], values[field], "{field}");
+        }
+    }
+    let manager = &pod["containers"][0];
+    assert_eq!(manager["image"], "example.com/op:1.2.3");
+    assert_eq!(manager["imagePullPolicy"], "Always");
+    assert_eq!(manager["resources"]["limits"]["memory"], "1Gi");
+    assert_eq!(manager["env"], values["env"]);
+    let args = manager["args"].as_array().unwrap();
+    let last = [
+        "--webhook-client-cn=kube-apiserver",
+        "--log-level=info,my_operator=debug",
+        "--worker-threads=2",
+    ];
+    assert!(args.ends_with(&last.map(Value::from)), "{args:?}");
+    let volumes = pod["volumes"].as_array().unwrap();
+    assert!(
+        volumes.iter().any(|it| it["configMap"]["name"] == "ca"),
+        "{volumes:?}"
+    );
+
+    let values = json!({"image": {"repository": "example.com:5000/op", "digest": digest}});
+    let found = released(DEFAULT, &values);
+    let deployment = found
+        .values()
+        .find(|it| it["kind"] == "Deployment")
+        .unwrap();
+    let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert_eq!(image, &json!(format!("example.com:5000/op@{digest}")));
+}
+
+#[test]
+fn crds_go_with_the_release_only_if_a_value_says_so() {
+    let mut command = template(DEFAULT, &json!({"crds": {"keep": false}}));
+    let all = objects(&output(&mut command));
+    let mut crds = all
+        .values()
+        .filter(|it| it["kind"] == "CustomResourceDefinition");
+    assert!(crds.clone().count() == 2);
+    assert!(crds.all(|it| it["metadata"]["annotations"].is_null()));
+}
+
+#[test]
+fn bad_values_are_refused() {
+    for (values, word) in [
+        (json!({"replica": 3}), "replica"),
+        (json!({"certmanager": {"enable": true}}), "certmanager"),
+        (json!({"certManager": {"enabled": true}}), "enabled"),
+        (json!({"certManager": {"metrics": true}}), "enable"),
+        (json!({"replicas": 0}), "replicas"),
+        (
+            json!({"networkPolicy": {"provider": "flannel"}}),
+            "provider",
+        ),
+        (json!({"namespaces": "team-a"}), "namespaces"),
+        (json!({"image": {"digest": "sha256:1"}}), "digest"),
+        (
+            json!({"fullnameOverride": "My_Operator"}),
+            "fullnameOverride",
+        ),
+    ] {
+        let refused = template(DEFAULT, &values).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success(), "{values}");
+        assert!(said.contains(word), "{values}: {said}");
+    }
+    let long = template(["a-release-with-a-long-name", "any"], &json!({}));
+    let refused = { long }.output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        said.contains("set fullnameOverride to at most 28"),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_test_has_the_rights_of_a_check() {
+    let release = ["blue", "team-ops"];
+    let arguments = [
+        "template",
+        release[0],
+        "dist/chart",
+        "--namespace",
+        release[1],
+    ];
+    let show = [
+        "--show-only",
+        "templates/tests/check.yaml",
+        "--set",
+        "fullnameOverride=blue",
+    ];
+    let mut found = objects(&output(helm(&arguments).args(show)));
+    let pod = ["v1", "Pod", "team-ops", "blue-check"].map(str::to_owned);
+    let pod = found.remove(&pod).unwrap();
+    assert_eq!(pod["spec"]["serviceAccountName"], "blue-check");
+    let hook = |it: &Value| it["metadata"]["annotations"]["helm.sh/hook"] == "test";
+    assert!(hook(&pod));
+    for object in found.values_mut() {
+        assert!(hook(object), "{object}");
+        object["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .remove("annotations");
+    }
+    let role = std::fs::read_to_string(checkout().join("config/check/role.yaml")).unwrap();
+    let expected = objects(&role).into_values().map(|object| {
+        let object: Value = serde_json::from_str(&renamed(&object.to_string())).unwrap();
+        (key(&object), object)
+    });
+    assert_same(&found, &expected.collect());
 }

@@ -28,6 +28,9 @@ enum Command {
         /// Those of a real node too
         #[arg(long)]
         real_node: bool,
+        /// Helm too: the release that HELM names, 3 or 4
+        #[arg(long)]
+        helm: bool,
     },
     /// Start a cluster in the background
     Up(Nodes),
@@ -66,7 +69,7 @@ impl Command {
     /// Whether it needs the programs of a real node.
     fn has_real_node(&self) -> bool {
         match self {
-            Self::Build { real_node } => *real_node,
+            Self::Build { real_node, .. } => *real_node,
             Self::Up(nodes)
             | Self::Serve(nodes)
             | Self::Exec { nodes, .. }
@@ -128,10 +131,13 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         .build()?;
     runtime.block_on(async {
         match command {
-            Command::Build { real_node } => {
+            Command::Build { real_node, helm } => {
                 println!("{}", binaries::cache_directory()?.display());
                 if real_node {
                     println!("{}", binaries::node_cache_directory()?.display());
+                }
+                if helm {
+                    println!("{}", binaries::helm()?.display());
                 }
                 Ok(ExitCode::SUCCESS)
             }

@@ -5,6 +5,7 @@ mod values;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -298,13 +299,14 @@ fn chart_file(checkout: &Checkout, objects: &BTreeMap<Key, Object>) -> Result<St
         let schema = "/spec/versions/0/schema/openAPIV3Schema/description";
         let description = text(schema);
         let sentence = description.split(". ").next().unwrap_or_default();
-        crds.push_str(&format!(
-            "    - kind: {0}\n      version: {1}\n      name: {2}\n      displayName: {0}\n      description: {3}\n",
+        let _ = writeln!(
+            crds,
+            "    - kind: {0}\n      version: {1}\n      name: {2}\n      displayName: {0}\n      description: {3}",
             text("/spec/names/kind"),
             text("/spec/versions/0/name"),
             text("/metadata/name"),
             Value::from(sentence.replace('\n', " ")),
-        ));
+        );
     }
     Ok(include_str!("files/Chart.yaml")
         .replace("VERSION", &version)

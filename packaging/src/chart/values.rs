@@ -1,6 +1,7 @@
 //! The chart's values: one list, from which values.yaml, values.schema.json and the table of README.md are written.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Map, Value, json};
@@ -573,14 +574,14 @@ pub(super) fn file(settings: &[Setting]) -> String {
             out.push('\n');
         }
         for (depth, section) in sections.iter().enumerate().skip(same) {
-            out.push_str(&format!("{}{section}:\n", "  ".repeat(depth)));
+            let _ = writeln!(out, "{}{section}:", "  ".repeat(depth));
         }
         open = sections.to_vec();
         let margin = "  ".repeat(sections.len());
         for line in wrapped(&setting.text, 100 - margin.len()) {
-            out.push_str(&format!("{margin}# {line}\n"));
+            let _ = writeln!(out, "{margin}# {line}");
         }
-        out.push_str(&format!("{margin}{key}:"));
+        let _ = write!(out, "{margin}{key}:");
         write_value(&mut out, &setting.default, sections.len() + 1);
     }
     out
@@ -607,17 +608,19 @@ fn write_value(out: &mut String, value: &Value, depth: usize) {
         Value::Object(map) if !map.is_empty() => {
             out.push('\n');
             for (key, value) in map {
-                out.push_str(&format!("{}{key}:", "  ".repeat(depth)));
+                let _ = write!(out, "{}{key}:", "  ".repeat(depth));
                 write_value(out, value, depth + 1);
             }
         }
         Value::Array(items) if !items.is_empty() => {
             out.push('\n');
             for item in items {
-                out.push_str(&format!("{}- {item}\n", "  ".repeat(depth)));
+                let _ = writeln!(out, "{}- {item}", "  ".repeat(depth));
             }
         }
-        other => out.push_str(&format!(" {other}\n")),
+        other => {
+            let _ = writeln!(out, " {other}");
+        }
     }
 }
 
@@ -667,12 +670,13 @@ pub(super) fn schema(settings: &[Setting]) -> Result<String> {
 pub(super) fn readme(settings: &[Setting]) -> String {
     let mut table = "| value | default | what it does |\n|---|---|---|\n".to_owned();
     for setting in settings {
-        table.push_str(&format!(
-            "| `{}` | `{}` | {} |\n",
+        let _ = writeln!(
+            table,
+            "| `{}` | `{}` | {} |",
             setting.path,
             setting.default.to_string().replace('|', "\\|"),
             setting.text.replace('|', "\\|")
-        ));
+        );
     }
     include_str!("files/README.md").replace("<!-- values -->\n", &table)
 }
