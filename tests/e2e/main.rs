@@ -14,6 +14,7 @@
 use my_operator_harness as harness;
 
 mod at;
+mod chart;
 mod evicted;
 mod files;
 mod footprint;

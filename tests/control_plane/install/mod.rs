@@ -1,6 +1,7 @@
 //! What a platform team does, on a real API server: `make deploy` and its like, and the components of
-//! `config/components`.
+//! `config/components`; the Helm chart.
 
+mod chart;
 mod components;
 mod deploy;
 mod operator_policy;

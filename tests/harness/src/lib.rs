@@ -3,6 +3,7 @@
 //! - [`Operator`]: the operator as a process of its own, with the rights that `config/rbac` gives it ([`mod@install`]).
 //! - [`Kubectl`]: kubectl, for what a person types and for kubectl's own output. Reads and waits of a test do not
 //!   start kubectl: they use the one client of each control plane (`reads`), and wait on watches.
+//! - [`helm`]: releases of the chart.
 //! - [`wait`]: waiting for everything else. Nothing sleeps for luck.
 //! - [`in_process`]: the reconciler of one kind in this process, on any client and clock.
 //! - [`record`], [`pods`]: every event of some objects, without a gap. [`policies`]: admission policies that hold back
@@ -19,6 +20,7 @@
 
 mod conditions;
 mod figures;
+pub mod helm;
 pub mod in_process;
 pub mod install;
 mod kubectl;
