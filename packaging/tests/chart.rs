@@ -523,7 +523,17 @@ fn the_test_has_the_rights_of_a_check() {
         "--set",
         "fullnameOverride=blue",
     ];
-    let mut found = objects(&output(helm(&arguments).args(show)));
+    let yaml = output(helm(&arguments).args(show));
+    // The policy lets only those create our objects who may create pods.
+    let policy = output(
+        helm(&arguments)
+            .args(show)
+            .args(["--set", "policy.enable=true"]),
+    );
+    let more =
+        "  - apiGroups:\n      - \"\"\n    resources:\n      - pods\n    verbs:\n      - create\n";
+    assert!(policy.contains(more) && !yaml.contains(more), "{policy}");
+    let mut found = objects(&yaml);
     let pod = ["v1", "Pod", "team-ops", "blue-check"].map(str::to_owned);
     let pod = found.remove(&pod).unwrap();
     assert_eq!(pod["spec"]["serviceAccountName"], "blue-check");

@@ -65,15 +65,21 @@ async fn a_release_serves_and_leaves_the_crds_and_their_objects() {
     let bundle = "{.webhooks[0].clientConfig.caBundle}";
     let before = own.field(VALIDATING, bundle).await;
     let running = "{.spec.template.spec.containers[0].image}";
-    blue.upgrade(&image(NEXT)).await.good();
+    // With the components that need nothing else in the cluster. The policies know the names of the release.
+    let components = "--set policy.enable=true,operatorPolicy.enable=true,sampleKinds.enable=true,networkPolicy.enable=true";
+    let next = format!("{} {components}", image(NEXT));
+    blue.upgrade(&next).await.good();
     assert_eq!(own.field(DEPLOYMENT, running).await, NEXT);
     assert_eq!(own.field(VALIDATING, bundle).await, before);
     team.apply(&at("second")).await.good();
     complete(&team, "second").await;
+    let tested = blue.helm("test blue --timeout=2m30s").await.good();
+    assert!(tested.contains("Succeeded"), "{tested}");
     step.done("it was upgraded");
-    blue.helm("rollback blue 1 --wait --timeout=2m")
-        .await
-        .good();
+    // It takes the webhooks of the sample kinds away.
+    let client_side = blue.client_side().await;
+    let rollback = format!("rollback blue 1 --wait --timeout=2m {client_side}");
+    blue.helm(&rollback).await.good();
     assert_eq!(own.field(DEPLOYMENT, running).await, IMAGE);
     assert_eq!(own.field(VALIDATING, bundle).await, before);
     blue.helm("test blue --timeout=2m30s").await.good();

@@ -57,6 +57,18 @@ struct Object {
     tree: Tree,
 }
 
+/// The component `policy` asks this of everyone who creates an object of our kinds, in a dry run too.
+const MAY_CREATE_PODS: &[&str] = &[
+    "{{- if $.Values.policy.enable }}",
+    "- apiGroups:",
+    "    - \"\"",
+    "  resources:",
+    "    - pods",
+    "  verbs:",
+    "    - create",
+    "{{- end }}",
+];
+
 /// Kind, namespace and name.
 type Key = (String, String);
 
@@ -271,7 +283,10 @@ fn check_test(checkout: &Checkout) -> Result<String> {
             "helm.sh/hook-weight": "-1",
             "helm.sh/hook-delete-policy": "before-hook-creation,hook-succeeded",
         });
-        let tree = Tree::from(&object);
+        let mut tree = Tree::from(&object);
+        if object["kind"] == "Role" && object["metadata"]["namespace"] == write::EXAMPLE {
+            append(&mut tree, &["rules"], MAY_CREATE_PODS)?;
+        }
         out.push_str(&write::object(
             &Vec::new(),
             &tree,

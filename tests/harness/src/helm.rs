@@ -38,6 +38,18 @@ impl Release {
         run(&mut command, "")
     }
 
+    /// The flag of Helm 4 that turns server-side apply off, as it is in Helm 3. With server-side apply an item of a list
+    /// cannot be removed in which another writer has a field, such as the `caBundle` of a webhook: that field would
+    /// stay alone.
+    pub async fn client_side(&self) -> &'static str {
+        let mut command = Command::new(binaries::helm().unwrap());
+        let version = run(command.args(["version", "--template", "{{.Version}}"]), "");
+        match version.await.good() {
+            version if version.starts_with("v3") => "",
+            _ => "--server-side=false",
+        }
+    }
+
     /// `helm install` with these arguments.
     pub fn install(&self, args: &str) -> impl Future<Output = Said> + use<> {
         self.helm(&format!("install {} dist/chart {args}", self.name))
