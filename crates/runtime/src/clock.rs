@@ -15,10 +15,17 @@ pub fn system() -> Clock {
     Arc::new(Utc::now)
 }
 
+/// The clock of [`up`].
+#[cfg(not(target_vendor = "apple"))]
+const UPTIME: ClockId = ClockId::Boottime;
+/// macOS has no `CLOCK_BOOTTIME`, but its monotonic clock counts the time asleep too (clock_gettime(3) there).
+#[cfg(target_vendor = "apple")]
+const UPTIME: ClockId = ClockId::Monotonic;
+
 /// The uptime of the machine. This clock cannot be set, and unlike [`std::time::Instant`] it counts the time that the
 /// machine sleeps (`CLOCK_BOOTTIME`, clock_gettime(2)).
 pub fn up() -> Duration {
-    let up = clock_gettime(ClockId::Boottime);
+    let up = clock_gettime(UPTIME);
     let nanoseconds = u32::try_from(up.tv_nsec).unwrap_or_default();
     Duration::new(u64::try_from(up.tv_sec).unwrap_or_default(), nanoseconds)
 }
