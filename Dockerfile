@@ -5,13 +5,23 @@
 # The version of rust-toolchain.toml, which stays outside: it would have the linters downloaded too. The digest is that of
 # the tag's index of platforms; a newer tag needs another one:
 #   docker buildx imagetools inspect docker.io/library/rust:VERSION-slim-bookworm
-FROM docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
+FROM --platform=$BUILDPLATFORM docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082 AS build
 RUN cargo install --locked cargo-auditable@0.7.7
+# For another architecture than the builder's, the binary is cross-compiled rather than built under emulation.
+ARG BUILDPLATFORM
+ARG TARGETPLATFORM
+RUN add() { rustup target add "$1-unknown-linux-gnu" && apt-get update && \
+        apt-get install -y --no-install-recommends "gcc-$2-linux-gnu" "libc6-dev-$3-cross"; }; \
+    case "$TARGETPLATFORM" in \
+        "$BUILDPLATFORM") ;; \
+        linux/amd64) add x86_64 x86-64 amd64 ;; \
+        linux/arm64) add aarch64 aarch64 arm64 ;; \
+    esac
 WORKDIR /src
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    hack/release && cp target/release/my-operator /my-operator
+    built=$(hack/release "$TARGETPLATFORM") && cp "$built" /my-operator
 
 # Keep this stage simple: `make e2e` makes its image by reading it.
 FROM scratch

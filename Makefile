@@ -84,8 +84,7 @@ soak: ## Run the long versions of all tests, and e2e with the image that is ship
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --profile soak --lib --test offline $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --bins --test oracle --test control_plane $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --release --test hostile $(T) -- --show-output
-	./hack/release
-	SOAK=1 OPERATOR="$$(./hack/built release)/my-operator" \
+	operator=$$(./hack/release) && SOAK=1 OPERATOR="$$operator" \
 		$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 
 build: ## Build the release binary, target/release/my-operator.
@@ -95,7 +94,7 @@ reproducible: ## Build the image's binary twice, in two folders, and compare the
 	./hack/reproducible
 
 sbom: ## Write target/my-operator.cdx.json: what the image's binary is made of, as CycloneDX.
-	./hack/sbom
+	@program=$$(./hack/release) && ./hack/sbom "$$program" "$$(dirname "$$(./hack/built)")/my-operator.cdx.json"
 
 run: ## Run the operator: on the cluster of kubectl's current context, else on a local one with samples (LOCAL=1: always).
 	@./hack/run $(ARGS)
