@@ -90,6 +90,39 @@ fn the_tested_image_is_that_of_the_dockerfiles_last_stage() {
 }
 
 #[test]
+fn the_command_line_writes_the_same_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    std::fs::write(&program, "a program").unwrap();
+    let file = checkout().join("Dockerfile");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let built = [("/my-operator", program.clone())];
+    let build_args = [("VERSION", "1.2.3")];
+    let image =
+        Image::from_dockerfile("x.example/y:1", &text, &checkout(), &built, &build_args).unwrap();
+    let image = image.architecture("s390x");
+    let (_, config, _) = unpack(&image);
+    assert_eq!(config["architecture"], "s390x");
+    let archive = folder.path().join("library.tar");
+    image.write(&archive).unwrap();
+    let output = folder.path().join("output.tar");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_my-operator-cluster"));
+    command.arg("image").arg("--file").arg(&file);
+    command
+        .arg("--built")
+        .arg(format!("/my-operator={}", program.display()))
+        .args(["--build-arg", "VERSION=1.2.3", "--architecture", "s390x"])
+        .args(["--tag", "x.example/y:1", "--output"])
+        .arg(&output);
+    let ended = command.output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(
+        std::fs::read(archive).unwrap(),
+        std::fs::read(output).unwrap()
+    );
+}
+
+#[test]
 fn a_dockerfile_that_is_not_understood_makes_no_image() {
     let make = |stage: &str| {
         let text = format!("FROM rust AS build\nRUN make\n{stage}\n");

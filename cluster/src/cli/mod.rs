@@ -11,6 +11,7 @@ mod background;
 mod demo;
 mod exec;
 mod follow;
+mod image;
 mod stop;
 
 /// A real local Kubernetes control plane with fake nodes, on loopback ports.
@@ -60,6 +61,8 @@ enum Command {
         #[arg(last = true, value_name = "ARGUMENTS")]
         arguments: Vec<std::ffi::OsString>,
     },
+    /// Write the image of a Dockerfile whose last stage runs nothing, as `docker save` does
+    Image(image::Arguments),
     /// What `up` starts
     #[command(hide = true)]
     Serve(Nodes),
@@ -74,7 +77,7 @@ impl Command {
             | Self::Serve(nodes)
             | Self::Exec { nodes, .. }
             | Self::Demo { nodes, .. } => nodes.real_node,
-            Self::Status | Self::Down => false,
+            Self::Status | Self::Down | Self::Image(_) => false,
         }
     }
 }
@@ -119,7 +122,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(command: Command) -> anyhow::Result<ExitCode> {
     // Before a runtime exists, and so that Ctrl-C ends a build of minutes as it ends any program.
-    if !matches!(command, Command::Status | Command::Down) {
+    if !matches!(command, Command::Status | Command::Down | Command::Image(_)) {
         if command.has_real_node() {
             Programs::ensure_with_node()?;
         } else {
@@ -141,6 +144,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
                 }
                 Ok(ExitCode::SUCCESS)
             }
+            Command::Image(arguments) => image::write(&arguments),
             Command::Up(nodes) => background::up(nodes.count, nodes.real_node).await,
             Command::Status => background::status(),
             Command::Down => background::down().await,

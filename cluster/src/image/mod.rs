@@ -23,6 +23,7 @@ pub struct Image {
     command: Vec<String>,
     environment: Vec<String>,
     labels: Vec<(String, String)>,
+    architecture: String,
 }
 
 #[derive(Debug, Clone)]
@@ -60,6 +61,7 @@ impl Image {
             command: Vec::new(),
             environment: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
             labels: Vec::new(),
+            architecture: go::platform().1.to_owned(),
         }
     }
 
@@ -152,6 +154,13 @@ impl Image {
         self
     }
 
+    /// Sets the architecture of its programs as Go names it, like `arm64`; by default that of this machine.
+    #[must_use]
+    pub fn architecture(mut self, architecture: &str) -> Self {
+        architecture.clone_into(&mut self.architecture);
+        self
+    }
+
     /// Adds a label.
     #[must_use]
     pub fn label(mut self, name: &str, value: &str) -> Self {
@@ -168,14 +177,13 @@ impl Image {
     /// be written.
     pub fn write(&self, archive: &Path) -> Result<(), Error> {
         let layer = self.layer()?;
-        let (_, architecture) = go::platform();
         let labels: Map<_, _> = self
             .labels
             .iter()
             .map(|(name, value)| (name.clone(), json!(value)))
             .collect();
         let config = json!({
-            "architecture": architecture,
+            "architecture": self.architecture,
             "os": "linux",
             "config": {
                 "User": self.user,
