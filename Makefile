@@ -194,3 +194,9 @@ catalog-push: ## Push the image CATALOG_IMG.
 olm-test: ## Install the bundle with OLM's own controllers, on a control plane of its own (root or user namespaces; Go).
 	$(BUILD)
 	@./hack/olm-test
+# The machine of CI.
+FOR ?=
+.PHONY: ci-tools
+
+ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-dry-run).
+	./hack/ci-tools $(FOR)

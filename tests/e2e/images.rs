@@ -37,7 +37,7 @@ pub(crate) fn all() -> Vec<Image> {
 ///
 /// If the machine lacks it or one of the libraries, with a line that says how to get them.
 pub(crate) async fn memcached() -> (Image, String) {
-    const WAY: &str = "memcached is of the Debian package memcached; .ci/run takes it out of there, and installs its libraries";
+    const WAY: &str = "memcached is of the Debian package memcached; hack/ci-tools takes it out of there, and installs its libraries";
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut places = std::env::split_paths(&path).map(|folder| folder.join("memcached"));
     let program = places.find(|path| path.is_file());

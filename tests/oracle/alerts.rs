@@ -34,7 +34,7 @@ fn promtool(folder: &Path, args: &[&str]) {
         .output();
     let output = output.unwrap_or_else(|error| {
         panic!(
-            "{error}: promtool is of the Debian package prometheus; .ci/run takes it out of there"
+            "{error}: promtool is of the Debian package prometheus; hack/ci-tools takes it out of there"
         )
     });
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
