@@ -38,7 +38,7 @@ T ?=
 	docker-build docker-push deploy undeploy build-installer chart
 
 help: ## Show this list.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 manifests: ## Write the generated part of config/, and docs/reference/, from the Rust types.
 	$(CARGO) build --quiet --workspace --bins
@@ -90,8 +90,8 @@ soak: ## Run the long versions of all tests, and e2e with the image that is ship
 build: ## Build the release binary, target/release/my-operator.
 	$(CARGO) build --release --locked --bin my-operator
 
-reproducible: ## Build the image's binary twice, in two folders, and compare the bytes (two release builds).
-	./hack/reproducible
+reproducible: ## Make all files of a release here and in another folder, and compare the bytes (RELEASE_PLATFORMS=linux/amd64).
+	RELEASE_PLATFORMS="$(RELEASE_PLATFORMS)" ./hack/reproducible
 
 sbom: ## Write target/my-operator.cdx.json: what the image's binary is made of, as CycloneDX.
 	@program=$$(./hack/release) && ./hack/sbom "$$program" "$$(dirname "$$(./hack/built)")/my-operator.cdx.json"
@@ -200,3 +200,45 @@ FOR ?=
 
 ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-dry-run).
 	./hack/ci-tools $(FOR)
+
+# Releases: docs/releasing.md. A step finds what the steps before it left in target/release-files.
+RELEASE_PLATFORMS ?= linux/amd64 linux/arm64
+RELEASE_IMAGE ?= registry.invalid/my-operator
+ARTIFACTS = VERSION="$(VERSION)" SOURCE="$(SOURCE)" RELEASE_PLATFORMS="$(RELEASE_PLATFORMS)" \
+	RELEASE_IMAGE="$(RELEASE_IMAGE)" ./hack/artifacts
+RELEASE_STEPS := release-binaries release-archives release-image release-manifests release-checksums
+.PHONY: $(RELEASE_STEPS) release-artifacts release-sign release-publish release-upload release-dry-run docker-buildx
+
+release-binaries: ## Build the binaries of a release (RELEASE_PLATFORMS="linux/amd64 linux/arm64").
+	@$(ARTIFACTS) binaries
+
+release-archives: ## Pack the binaries, and write and validate their SBOMs.
+	@$(ARTIFACTS) archives
+
+release-image: ## Write the image for all architectures, without an engine (RELEASE_IMAGE=registry/name; SOURCE=URL).
+	@$(ARTIFACTS) image
+
+release-manifests: ## Write install.yaml with the image by digest, and the release notes.
+	@$(ARTIFACTS) manifests
+
+release-checksums: ## Write checksums.txt of all artifacts.
+	@$(ARTIFACTS) checksums
+
+release-artifacts: ## Run the steps above one after the other.
+	@for step in $(RELEASE_STEPS); do $(MAKE) --no-print-directory $$step || exit 1; done
+
+release-sign: ## Sign checksums.txt with the key COSIGN_KEY (a file, or env://NAME).
+	@$(ARTIFACTS) sign
+
+release-publish: ## Push the image to RELEASE_IMAGE and sign it.
+	@$(ARTIFACTS) publish
+
+release-upload: ## Create the release VERSION on GitHub with the artifacts (gh).
+	@$(ARTIFACTS) upload
+
+release-dry-run: release-artifacts ## Do and verify all of a release with a throw-away key, into a registry on loopback.
+	@$(ARTIFACTS) dry-run
+
+docker-buildx: ## Build and push the image IMG for RELEASE_PLATFORMS by docker buildx.
+	$(CONTAINER_TOOL) buildx build --platform "$$(tr ' ' , <<<"$(RELEASE_PLATFORMS)")" --push \
+		--build-arg VERSION="$(VERSION)" --build-arg SOURCE="$(SOURCE)" --tag "$(IMG)" .
