@@ -195,11 +195,16 @@ olm-test: ## Install the bundle with OLM's own controllers, on a control plane o
 	$(BUILD)
 	@./hack/olm-test
 # The machine of CI.
+# CI.
 FOR ?=
-.PHONY: ci-tools
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+.PHONY: ci-tools actionlint
 
 ci-tools: ## Install what CI needs on Debian 12 (root; FOR=release for release-dry-run).
 	./hack/ci-tools $(FOR)
+
+actionlint: ## Check .github/workflows.
+	go run $(ACTIONLINT)
 
 # Releases: docs/releasing.md. A step finds what the steps before it left in target/release-files.
 RELEASE_PLATFORMS ?= linux/amd64 linux/arm64

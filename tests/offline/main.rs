@@ -20,3 +20,4 @@ mod manifests;
 mod pages;
 mod start_up;
 mod sweep;
+mod workflows;

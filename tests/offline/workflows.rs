@@ -1,0 +1,110 @@
+//! .github/workflows: they only call targets of the Makefile, so that all they do can be done here.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::checkout::{checkout, files, text};
+
+/// What prepares a runner that is no container: the toolchain.
+const TOOLCHAIN: [&str; 2] = ["rustup target add ", "cargo install --locked "];
+
+/// The workflows with their names.
+fn workflows() -> Vec<(String, Value)> {
+    let found = files(&checkout().join(".github/workflows"), "yml");
+    let parsed = found.into_iter().map(|path| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(path).unwrap();
+        (name, serde_saphyr::from_str(&text).unwrap())
+    });
+    parsed.collect()
+}
+
+fn steps(workflow: &Value) -> impl Iterator<Item = &Value> {
+    let jobs = workflow["jobs"].as_object().unwrap().values();
+    jobs.flat_map(|job| job["steps"].as_array().unwrap())
+}
+
+/// The targets of the Makefile, those that `make help` lists.
+fn targets() -> BTreeSet<String> {
+    let makefile = text("Makefile");
+    let rules = makefile.lines().filter(|line| {
+        line.starts_with(|first: char| first.is_ascii_lowercase()) && line.contains(" ## ")
+    });
+    let names = rules.map(|line| line.split_once(':').unwrap().0.to_owned());
+    names.collect()
+}
+
+#[test]
+fn there_are_workflows_for_lint_test_e2e_and_release() {
+    let names: BTreeSet<_> = workflows().into_iter().map(|(name, _)| name).collect();
+    for name in ["lint", "test", "e2e", "release"] {
+        assert!(names.contains(name), "{names:?}");
+    }
+}
+
+#[test]
+fn workflows_run_targets_of_the_makefile_and_nothing_else() {
+    let targets = targets();
+    let mut called = BTreeSet::new();
+    for (name, workflow) in workflows() {
+        for step in steps(&workflow) {
+            let Some(run) = step["run"].as_str() else {
+                assert!(step["uses"].is_string(), "{name}: {step}");
+                continue;
+            };
+            if TOOLCHAIN.iter().any(|start| run.starts_with(start)) {
+                continue;
+            }
+            let words = run
+                .strip_prefix("make ")
+                .unwrap_or_else(|| panic!("{name}: {run}: move it into a target of the Makefile"));
+            // A variable may have a value with blanks, and comes after the targets.
+            for target in words.split(' ').take_while(|word| !word.contains('=')) {
+                assert!(targets.contains(target), "{name}: no target {target}");
+                called.insert(target.to_owned());
+            }
+        }
+    }
+    for target in ["lint", "advisories", "test", "e2e", "release-dry-run"] {
+        assert!(called.contains(target), "no workflow calls {target}");
+    }
+}
+
+#[test]
+fn workflows_pin_their_actions_and_may_only_read_unless_a_job_says_so() {
+    for (name, workflow) in workflows() {
+        assert_eq!(
+            workflow["permissions"],
+            serde_json::json!({"contents": "read"}),
+            "{name}"
+        );
+        for step in steps(&workflow) {
+            let Some(action) = step["uses"].as_str() else {
+                continue;
+            };
+            let version = action.split_once("@v").map(|(_, version)| version);
+            let numbers = version.map(|version| version.split('.').count());
+            assert_eq!(numbers, Some(3), "{name}: {action}: a tag that moves");
+        }
+    }
+}
+
+#[test]
+fn workflows_use_the_toolchain_of_the_checkout() {
+    let toolchain = text("rust-toolchain.toml");
+    let channel = toolchain
+        .lines()
+        .find_map(|line| line.strip_prefix("channel = "))
+        .unwrap()
+        .trim_matches('"');
+    let expected = format!("docker.io/library/rust:{channel}-bookworm");
+    for (name, workflow) in workflows() {
+        for job in workflow["jobs"].as_object().unwrap().values() {
+            let container = &job["container"];
+            if let Some(image) = container.as_str().or(container["image"].as_str()) {
+                assert_eq!(image, expected, "{name}");
+            }
+        }
+    }
+}
