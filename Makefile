@@ -157,6 +157,7 @@ kustomize:
 
 operator-sdk:
 	@echo "Not needed: \`make bundle\` writes the bundle, and \`make bundle-validate\` checks it."
+
 # The bundle for the Operator Lifecycle Manager (docs/operations/olm.md). The names of the variables are those of operator-sdk.
 BUNDLE_IMG ?= registry.invalid/my-operator-bundle:v$(VERSION)
 BUNDLE_CHANNELS ?= candidate
@@ -194,7 +195,7 @@ catalog-push: ## Push the image CATALOG_IMG.
 olm-test: ## Install the bundle with OLM's own controllers, on a control plane of its own (root or user namespaces; Go).
 	$(BUILD)
 	@./hack/olm-test
-# The machine of CI.
+
 # CI.
 FOR ?=
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12

@@ -23,7 +23,7 @@ pub(crate) fn targets() -> BTreeSet<String> {
 }
 
 /// The targets of a command such as `make install run LOCAL=1`, if it is one.
-pub(crate) fn called(command: &str) -> Vec<&str> {
+pub(crate) fn called_by(command: &str) -> Vec<&str> {
     let Some(words) = command
         .trim()
         .trim_start_matches("$ ")
@@ -61,7 +61,7 @@ fn pages_name_targets_that_exist() {
     let (mut named, mut wrong) = (0, Vec::new());
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
-        for target in commands(&text).flat_map(called) {
+        for target in commands(&text).flat_map(called_by) {
             named += 1;
             if !targets.contains(target) {
                 wrong.push(format!("{}: make {target}", page.display()));
@@ -77,7 +77,7 @@ fn what_kubebuilder_scaffolds_can_be_typed() {
     let targets = targets();
     let scaffolded = "all help manifests generate fmt vet test test-e2e lint lint-fix build run docker-build docker-push \
                       build-installer install uninstall deploy undeploy kustomize controller-gen envtest setup-envtest \
-                      operator-sdk";
+                      operator-sdk bundle bundle-build bundle-push catalog-build docker-buildx opm";
     for target in scaffolded.split_whitespace() {
         assert!(targets.contains(target), "make {target}");
     }
@@ -88,7 +88,7 @@ fn what_kubebuilder_scaffolds_can_be_typed() {
         assert!(said.status.success(), "{target}: {line}");
         assert_eq!(line.lines().count(), 1, "{line}");
         for quoted in line.split('`').skip(1).step_by(2) {
-            let missing = called(quoted)
+            let missing = called_by(quoted)
                 .into_iter()
                 .find(|name| !targets.contains(*name));
             assert_eq!(missing, None, "{line}");

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::checkout::{checkout, files, text};
+use crate::make::{called_by, targets};
 
 /// What prepares a runner that is no container: the toolchain.
 const TOOLCHAIN: [&str; 2] = ["rustup target add ", "cargo install --locked "];
@@ -23,16 +24,6 @@ fn workflows() -> Vec<(String, Value)> {
 fn steps(workflow: &Value) -> impl Iterator<Item = &Value> {
     let jobs = workflow["jobs"].as_object().unwrap().values();
     jobs.flat_map(|job| job["steps"].as_array().unwrap())
-}
-
-/// The targets of the Makefile, those that `make help` lists.
-fn targets() -> BTreeSet<String> {
-    let makefile = text("Makefile");
-    let rules = makefile.lines().filter(|line| {
-        line.starts_with(|first: char| first.is_ascii_lowercase()) && line.contains(" ## ")
-    });
-    let names = rules.map(|line| line.split_once(':').unwrap().0.to_owned());
-    names.collect()
 }
 
 #[test]
@@ -56,11 +47,11 @@ fn workflows_run_targets_of_the_makefile_and_nothing_else() {
             if TOOLCHAIN.iter().any(|start| run.starts_with(start)) {
                 continue;
             }
-            let words = run
-                .strip_prefix("make ")
-                .unwrap_or_else(|| panic!("{name}: {run}: move it into a target of the Makefile"));
-            // A variable may have a value with blanks, and comes after the targets.
-            for target in words.split(' ').take_while(|word| !word.contains('=')) {
+            assert!(
+                run.starts_with("make "),
+                "{name}: {run}: move it into a target of the Makefile"
+            );
+            for target in called_by(run) {
                 assert!(targets.contains(target), "{name}: no target {target}");
                 called.insert(target.to_owned());
             }
