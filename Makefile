@@ -13,10 +13,9 @@ CONTAINER_TOOL ?= docker
 COMPONENTS ?=
 FORCE ?=
 CHECK ?=
-export KUBECTL FORCE CHECK CARGO LOCAL
 # The Helm of the tests: 3, 4 or a path.
 HELM ?= 4
-export KUBECTL FORCE CHECK CARGO HELM
+export KUBECTL FORCE CHECK CARGO LOCAL HELM
 # What the image says of itself.
 VERSION ?= $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 SOURCE ?= unknown
