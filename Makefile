@@ -13,6 +13,8 @@ CONTAINER_TOOL ?= docker
 COMPONENTS ?=
 FORCE ?=
 CHECK ?=
+# The releases of Kubernetes for `make matrix`; its own list without any.
+VERSIONS ?=
 # The Helm of the tests: 3, 4 or a path.
 HELM ?= 4
 export KUBECTL FORCE CHECK CARGO LOCAL HELM
@@ -34,7 +36,7 @@ T ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help manifests fmt check lint advisories unit test e2e soak bench build reproducible sbom run install uninstall \
-	docker-build docker-push deploy undeploy build-installer chart
+	docker-build docker-push deploy undeploy build-installer chart matrix
 
 help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +77,10 @@ e2e: ## Run the tests on a real node with containers of the image (root; cluster
 	$(CARGO) build --workspace --locked --bins --test e2e
 	@"$$(./hack/built)"/my-operator-cluster build --real-node --helm
 	$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
+
+matrix: ## Run the tests against other releases of Kubernetes (VERSIONS="v1.33.13 ..."; each is built once, in some minutes).
+	$(BUILD)
+	T="$(T)" ./hack/matrix $(VERSIONS)
 
 # '[!h]*' is every test executable but hostile, which measures latencies: those of an optimized program.
 soak: ## Run the long versions of all tests, and e2e with the image that is shipped (root; half an hour; prints seeds and figures).

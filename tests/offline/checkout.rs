@@ -28,3 +28,12 @@ pub(crate) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
 pub(crate) fn code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
+
+/// The version of Rust in rust-toolchain.toml.
+pub(crate) fn toolchain() -> String {
+    let file = text("rust-toolchain.toml");
+    let channel = file
+        .lines()
+        .find_map(|line| line.strip_prefix("channel = "));
+    channel.unwrap().trim_matches('"').to_owned()
+}

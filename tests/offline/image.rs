@@ -1,6 +1,6 @@
 //! What can be said of the image without a container engine: the Dockerfile and its context.
 
-use crate::checkout::{checkout, text};
+use crate::checkout::{checkout, text, toolchain};
 
 /// The instructions of a Dockerfile: comments gone, continued lines joined, blanks single.
 fn instructions(file: &str) -> Vec<String> {
@@ -12,12 +12,7 @@ fn instructions(file: &str) -> Vec<String> {
 
 #[test]
 fn the_image_is_built_with_the_toolchain_of_the_checkout() {
-    let toolchain = text("rust-toolchain.toml");
-    let channel = toolchain
-        .lines()
-        .find_map(|line| line.strip_prefix("channel = "))
-        .unwrap()
-        .trim_matches('"');
+    let channel = toolchain();
     let file = instructions("Dockerfile");
     // The compiler runs on the builder's architecture, whatever the image's is.
     let image = format!(

@@ -1,6 +1,7 @@
 //! The Makefile: targets that pages name, the tutorials' commands, PROJECT, and which cluster `make run` takes.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Output};
 
@@ -83,7 +84,7 @@ fn what_kubebuilder_scaffolds_can_be_typed() {
     }
     // What needs no doing says so in one line that names the way here.
     for target in ["generate", "controller-gen", "kustomize", "operator-sdk"] {
-        let said = make(&[target], &[]);
+        let said = make(target, &[]);
         let line = String::from_utf8(said.stdout).unwrap();
         assert!(said.status.success(), "{target}: {line}");
         assert_eq!(line.lines().count(), 1, "{line}");
@@ -126,11 +127,10 @@ fn project_lists_every_kind() {
     assert_eq!(listed, registered.collect());
 }
 
-/// `make ARGUMENTS` with a home folder without kubeconfig, and these variables.
-fn make(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+/// What a program of the checkout prints with these variables, and with a home folder without a kubeconfig.
+fn output(program: impl AsRef<OsStr>, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
     let home = tempfile::tempdir().unwrap();
-    Command::new("make")
-        .arg("--no-print-directory")
+    Command::new(program)
         .args(arguments)
         .current_dir(checkout())
         .env("HOME", home.path())
@@ -140,6 +140,10 @@ fn make(arguments: &[&str], variables: &[(&str, &str)]) -> Output {
         .envs(variables.iter().copied())
         .output()
         .unwrap()
+}
+
+fn make(target: &str, variables: &[(&str, &str)]) -> Output {
+    output("make", &["--no-print-directory", target], variables)
 }
 
 #[test]
@@ -156,15 +160,7 @@ fn install_and_run_take_the_current_context_else_the_local_cluster() {
     };
     let (chosen, without) = (config("chosen", "current-context: a\n"), config("none", ""));
     let context = |variables: &[(&str, &str)]| {
-        let home = tempfile::tempdir().unwrap();
-        let output = Command::new(checkout().join("hack/context"))
-            .env("HOME", home.path())
-            .env_remove("KUBECONFIG")
-            .env_remove("KUBECTL")
-            .env_remove("LOCAL")
-            .envs(variables.iter().copied())
-            .output()
-            .unwrap();
+        let output = output(checkout().join("hack/context"), &[], variables);
         let text = |bytes| String::from_utf8(bytes).unwrap().trim().to_owned();
         (
             output.status.code(),
@@ -195,7 +191,7 @@ fn install_and_run_take_the_current_context_else_the_local_cluster() {
 
     // Without a cluster, `make install run` is `make run`, which installs by itself.
     for target in ["install", "uninstall"] {
-        let said = make(&[target], &[("KUBECONFIG", &chosen), ("LOCAL", "1")]);
+        let said = make(target, &[("KUBECONFIG", &chosen), ("LOCAL", "1")]);
         let all = [said.stdout, said.stderr].concat();
         assert!(said.status.success());
         assert!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::checkout::{checkout, files, text};
+use crate::checkout::{checkout, files, toolchain};
 use crate::make::{called_by, targets};
 
 /// What prepares a runner that is no container: the toolchain.
@@ -83,13 +83,7 @@ fn workflows_pin_their_actions_and_may_only_read_unless_a_job_says_so() {
 
 #[test]
 fn workflows_use_the_toolchain_of_the_checkout() {
-    let toolchain = text("rust-toolchain.toml");
-    let channel = toolchain
-        .lines()
-        .find_map(|line| line.strip_prefix("channel = "))
-        .unwrap()
-        .trim_matches('"');
-    let expected = format!("docker.io/library/rust:{channel}-bookworm");
+    let expected = format!("docker.io/library/rust:{}-bookworm", toolchain());
     for (name, workflow) in workflows() {
         for job in workflow["jobs"].as_object().unwrap().values() {
             let container = &job["container"];
