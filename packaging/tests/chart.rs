@@ -488,6 +488,14 @@ fn bad_values_are_refused() {
         ),
         (json!({"namespaces": "team-a"}), "namespaces"),
         (json!({"image": {"digest": "sha256:1"}}), "digest"),
+        // Helm takes null for a value that is not there.
+        (json!({"image": {"repository": null}}), "repository"),
+        (json!({"image": null}), "image"),
+        (json!({"namespaces": null}), "namespaces"),
+        (
+            json!({"networkPolicy": {"calico": {"apiServers": null}}}),
+            "apiServers",
+        ),
         (
             json!({"fullnameOverride": "My_Operator"}),
             "fullnameOverride",
@@ -533,6 +541,9 @@ fn the_test_has_the_rights_of_a_check() {
     let more =
         "  - apiGroups:\n      - \"\"\n    resources:\n      - pods\n    verbs:\n      - create\n";
     assert!(policy.contains(more) && !yaml.contains(more), "{policy}");
+    // The dry runs may be in the release's own namespace; `objects` finds a name that is there twice.
+    let arguments = ["template", "blue", "dist/chart", "--namespace", "default"];
+    assert!(!objects(&output(helm(&arguments).args(&show[..2]))).is_empty());
     let mut found = objects(&yaml);
     let pod = ["v1", "Pod", "team-ops", "blue-check"].map(str::to_owned);
     let pod = found.remove(&pod).unwrap();

@@ -55,10 +55,51 @@ pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Config
         &ClientConfig::Service,
         &installed.namespaces,
     );
+    let judge = |kind, expected: &Value, found: Fetched<Vec<Value>>| {
+        let found = found.map(|all| {
+            if installed.own_configurations {
+                all
+            } else {
+                of_our_webhooks(all, expected)
+            }
+        });
+        judge(
+            kind,
+            expected,
+            found,
+            installed.namespace(),
+            none(installed.namespace(), installed.own_configurations),
+        )
+    };
     [
-        judge(KINDS[0].1, &first, mutating, installed.namespace()),
-        judge(KINDS[1].1, &second, validating, installed.namespace()),
+        judge(KINDS[0].1, &first, mutating),
+        judge(KINDS[1].1, &second, validating),
     ]
+}
+
+/// That there is no configuration.
+fn none(namespace: &str, own: bool) -> Finding {
+    if own {
+        let text = format!("none with label {LABEL} calls namespace {namespace}");
+        Finding::failed(CHECK, text).action(RESTORE)
+    } else {
+        let text = format!("none has our webhooks and calls namespace {namespace}");
+        let action = format!("kubectl -n {namespace} describe clusterserviceversions");
+        Finding::failed(CHECK, text).action(action)
+    }
+}
+
+/// The configurations with the entries of our webhooks alone: other operators may share the namespace.
+fn of_our_webhooks(all: Vec<Value>, expected: &Value) -> Vec<Value> {
+    let expected = expected["webhooks"].as_array().into_iter().flatten();
+    let names: Vec<&Value> = expected.map(|entry| &entry["name"]).collect();
+    let ours = all.into_iter().map(|mut configuration| {
+        if let Some(entries) = configuration["webhooks"].as_array_mut() {
+            entries.retain(|entry| names.contains(&&entry["name"]));
+        }
+        configuration
+    });
+    ours.collect()
 }
 
 fn judge(
@@ -66,6 +107,7 @@ fn judge(
     expected: &Value,
     found: Fetched<Vec<Value>>,
     namespace: &str,
+    none: Finding,
 ) -> Configuration {
     let absent = |finding: Finding| Configuration {
         finding: finding.about(kind),
@@ -77,8 +119,7 @@ fn judge(
         Err(unread) => return absent(unread.finding(CHECK)),
     };
     let Some(live) = ours(&all, namespace) else {
-        let text = format!("none with label {LABEL} calls namespace {namespace}");
-        return absent(Finding::failed(CHECK, text).action(RESTORE));
+        return absent(none);
     };
     let entries = live["webhooks"].as_array().cloned().unwrap_or_default();
     let expected = &of_program(expected, &live);
@@ -205,7 +246,7 @@ mod tests {
         live["metadata"]["name"] = "release-validating".into();
         let [_, expected] = made(&Names::default());
         change(&mut live);
-        judge("Kind", &expected, Ok(vec![live]), "own")
+        judge("Kind", &expected, Ok(vec![live]), "own", none("own", true))
     }
 
     #[test]
@@ -230,8 +271,11 @@ mod tests {
                 "webhooks": [{"name": name, "clientConfig": {"service": {"namespace": namespace}}}],
             })
         };
-        let all = [made("a", "other"), made("b", "own"), made("c", "own")];
-        let found = ours(&all, "own").unwrap();
+        let mut all = vec![made("a", "other"), made("b", "own"), made("c", "own")];
+        // Of another operator in the same namespace.
+        all.push(made("d", "own"));
+        let webhooks = json!({"webhooks": [{"name": "a"}, {"name": "b"}, {"name": "c"}]});
+        let found = ours(&of_our_webhooks(all, &webhooks), "own").unwrap();
         let names: Vec<&str> = found["webhooks"]
             .as_array()
             .unwrap()

@@ -270,19 +270,29 @@ pub(super) fn check(kinds: &[&Kind], names: &Names) -> Vec<Value> {
         "metadata": metadata(&names.check_account(), Some(names.namespace())),
     });
     let mut objects = vec![account];
-    for (namespace, rules) in [
-        (None, everywhere.as_slice()),
-        (Some(names.namespace()), &own),
-        (Some(DRY_RUN_NAMESPACE), &dry_runs),
+    // The dry runs may be in the operator's own namespace.
+    for (namespace, name, binding, rules) in [
+        (None, CHECK_ROLE, "check-rolebinding", everywhere.as_slice()),
+        (
+            Some(names.namespace()),
+            CHECK_ROLE,
+            "check-rolebinding",
+            &own,
+        ),
+        (
+            Some(DRY_RUN_NAMESPACE),
+            "check-dry-run-role",
+            "check-dry-run-rolebinding",
+            &dry_runs,
+        ),
     ] {
-        objects.push(role(names, CHECK_ROLE, namespace, rules));
-        let binding_name = "check-rolebinding";
+        objects.push(role(names, name, namespace, rules));
         objects.push(binding_of(
             names,
             &names.check_account(),
-            binding_name,
+            binding,
             namespace,
-            CHECK_ROLE,
+            name,
         ));
     }
     objects

@@ -163,7 +163,7 @@ fn client_ca(deployment: &mut Object) -> Result<()> {
         &path,
         "name",
         &[
-            r#"name: {{ default (printf "%s-webhook-client-ca" (include "my-operator.fullname" $)) $.Values.webhookClientCa.configMap }}"#,
+            r#"name: {{ default (printf "%s-webhook-client-ca" (include "my-operator.fullname" $)) $.Values.webhookClientCa.configMap | quote }}"#,
         ],
     )?;
     let path: Vec<&str> = CONTAINER.into_iter().chain(["args"]).collect();
@@ -475,7 +475,7 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
             "namespaces",
             json!([]),
             labels(),
-            "Work in these namespaces only; they must exist. Component `namespaced`.",
+            "Work in these namespaces only; they must exist. Component `namespaced`. The sample kinds keep roles and webhooks for the whole cluster.",
         ),
         setting(
             "certManager.enable",
@@ -629,7 +629,13 @@ fn write_value(out: &mut String, value: &Value, depth: usize) {
 /// # Errors
 /// If it cannot be written as JSON, which is a bug.
 pub(super) fn schema(settings: &[Setting]) -> Result<String> {
-    let section = || json!({ "type": "object", "additionalProperties": false, "properties": {} });
+    // All are required: Helm takes a value of null for one that is not there, and templates would fail or print nil.
+    let section = || json!({ "type": "object", "additionalProperties": false, "properties": {}, "required": [] });
+    let require = |section: &mut Value, name: &str| {
+        if let Some(names) = section["required"].as_array_mut() {
+            names.push(name.into());
+        }
+    };
     let mut root = section();
     for setting in settings {
         let mut at = &mut root;
@@ -639,12 +645,14 @@ pub(super) fn schema(settings: &[Setting]) -> Result<String> {
             if parts.peek().is_none() {
                 properties[part] = setting.schema.clone();
                 properties[part]["description"] = setting.text.clone().into();
+                require(at, part);
                 break;
             }
             if properties.get(part).is_none() {
                 properties[part] = section();
+                require(at, part);
             }
-            at = &mut properties[part];
+            at = &mut at["properties"][part];
         }
     }
     // Helm gives every chart of a parent chart this one.

@@ -247,7 +247,14 @@ fn text(value: &Value, indent: usize, place: &Place<'_>) -> Result<String> {
             .collect();
         return release(&format!("{mark}\n{}", lines.join("\n")), place);
     }
-    release(&quoted(text), place)
+    // A release may be named `true`.
+    let alone = place.key == "resourceNames";
+    let text = if alone {
+        Value::from(text.as_str()).to_string()
+    } else {
+        quoted(text)
+    };
+    release(&text, place)
 }
 
 fn is_plain_block(text: &str) -> bool {
