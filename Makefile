@@ -111,7 +111,7 @@ docker-push: ## Push the image IMG.
 	$(CONTAINER_TOOL) push "$(IMG)"
 
 install: ## Install the CRDs into the cluster of `make run` (of more kinds: kubectl apply -k config/crd/sample-kinds).
-	@./hack/install
+	@./hack/install $(ARGS)
 
 uninstall: ## Remove the CRDs; asks before their objects go (FORCE=1 says yes).
 	@./hack/undeploy --crds
@@ -147,7 +147,9 @@ lint-fix: ## Let clippy and rustfmt correct what they can.
 
 test-e2e: e2e
 
-envtest setup-envtest: ## Build the control plane of the tests, as `make test` does by itself.
+setup-envtest: envtest
+
+envtest: ## Build the control plane of the tests, as `make test` does by itself.
 	$(BUILD)
 	@"$$(./hack/built)"/my-operator-cluster build
 
@@ -168,7 +170,7 @@ BUNDLE_IMG ?= registry.invalid/my-operator-bundle:v$(VERSION)
 BUNDLE_CHANNELS ?= candidate
 CATALOG_IMG ?= registry.invalid/my-operator-catalog:v$(VERSION)
 # Where the catalog is written.
-OLM_FOLDER = $(dir $(shell ./hack/built))olm
+OLM_FOLDER = $(shell dirname "$$(./hack/built)")/olm
 .PHONY: bundle bundle-validate bundle-build bundle-push opm catalog catalog-build catalog-push olm-test
 
 bundle: ## Write the OLM bundle from config/, with the image IMG (COMPONENTS=sample-kinds, BUNDLE_CHANNELS, SOURCE=URL).
@@ -234,6 +236,9 @@ release-manifests: ## Write install.yaml with the image by digest, and the relea
 
 release-checksums: ## Write checksums.txt of all artifacts.
 	@$(ARTIFACTS) checksums
+
+# The steps share files, so never at the same time.
+.NOTPARALLEL:
 
 release-artifacts: ## Run the steps above one after the other.
 	@for step in $(RELEASE_STEPS); do $(MAKE) --no-print-directory $$step || exit 1; done

@@ -177,9 +177,19 @@ fn install_and_run_take_the_current_context_else_the_local_cluster() {
     assert_eq!(flag, (Some(0), "b".to_owned(), none()));
     let local = context(&[("KUBECONFIG", &chosen), ("LOCAL", "1")]);
     assert_eq!(local, (Some(0), none(), none()));
+    let named = context(&[("KUBECONFIG", &chosen), ("MY_OPERATOR_CONTEXT", "b")]);
+    assert_eq!(named, (Some(0), "b".to_owned(), none()));
+    let (dangling, broken) = (
+        config("dangling", "current-context: c\n"),
+        config("broken", "x: [\n"),
+    );
     for wrong in [
         &[("KUBECONFIG", without.as_str())][..],
+        &[("KUBECONFIG", dangling.as_str())],
+        &[("KUBECONFIG", broken.as_str())],
+        &[("KUBECTL", "no-such-kubectl")],
         &[("KUBECTL", "kubectl --kubeconfig=other")],
+        &[("MY_OPERATOR_CONTEXT", "b"), ("LOCAL", "1")],
     ] {
         let (code, out, error) = context(wrong);
         assert_eq!((code, out), (Some(2), none()), "{error}");
