@@ -482,6 +482,15 @@ fn bad_values_are_refused() {
         (json!({"certManager": {"enabled": true}}), "enabled"),
         (json!({"certManager": {"metrics": true}}), "enable"),
         (json!({"replicas": 0}), "replicas"),
+        // The template has it already.
+        (
+            json!({"podLabels": {"app.kubernetes.io/name": "x"}}),
+            "app.kubernetes.io/name",
+        ),
+        (
+            json!({"prometheus": {"labels": {"app.kubernetes.io/name": "x"}}}),
+            "app.kubernetes.io/name",
+        ),
         (
             json!({"networkPolicy": {"provider": "flannel"}}),
             "provider",

@@ -12,7 +12,7 @@ use my_operator_certs::drift;
 
 const CHECK: &str = "webhook-configuration";
 const RESTORE: &str = "kubectl apply -k config/webhook, or apply your chart again";
-pub(super) const GROUP: &str = "admissionregistration.k8s.io";
+const GROUP: &str = "admissionregistration.k8s.io";
 /// Plural and kind, in the order of `manifests::configurations`.
 const KINDS: [(&str, &str); 2] = [
     (
@@ -56,19 +56,12 @@ pub(super) async fn read(cluster: &Cluster, installed: &Installation) -> [Config
         &installed.namespaces,
     );
     let judge = |kind, expected: &Value, found: Fetched<Vec<Value>>| {
-        let found = found.map(|all| {
-            if installed.own_configurations {
-                all
-            } else {
-                of_our_webhooks(all, expected)
-            }
-        });
         judge(
             kind,
             expected,
             found,
             installed.namespace(),
-            none(installed.namespace(), installed.own_configurations),
+            installed.own_configurations,
         )
     };
     [
@@ -89,25 +82,12 @@ fn none(namespace: &str, own: bool) -> Finding {
     }
 }
 
-/// The configurations with the entries of our webhooks alone: other operators may share the namespace.
-fn of_our_webhooks(all: Vec<Value>, expected: &Value) -> Vec<Value> {
-    let expected = expected["webhooks"].as_array().into_iter().flatten();
-    let names: Vec<&Value> = expected.map(|entry| &entry["name"]).collect();
-    let ours = all.into_iter().map(|mut configuration| {
-        if let Some(entries) = configuration["webhooks"].as_array_mut() {
-            entries.retain(|entry| names.contains(&&entry["name"]));
-        }
-        configuration
-    });
-    ours.collect()
-}
-
 fn judge(
     kind: &str,
     expected: &Value,
     found: Fetched<Vec<Value>>,
     namespace: &str,
-    none: Finding,
+    own: bool,
 ) -> Configuration {
     let absent = |finding: Finding| Configuration {
         finding: finding.about(kind),
@@ -118,8 +98,9 @@ fn judge(
         Ok(all) => all,
         Err(unread) => return absent(unread.finding(CHECK)),
     };
-    let Some(live) = ours(&all, namespace) else {
-        return absent(none);
+    let is_ours = |entry: &Value| own || has(expected, &entry["name"]);
+    let Some(live) = ours(&all, namespace, is_ours) else {
+        return absent(none(namespace, own));
     };
     let entries = live["webhooks"].as_array().cloned().unwrap_or_default();
     let expected = &of_program(expected, &live);
@@ -144,27 +125,29 @@ fn of_program(expected: &Value, live: &Value) -> Value {
     expected
 }
 
+/// Whether a configuration has an entry of that name.
+fn has(configuration: &Value, name: &Value) -> bool {
+    let entries = configuration["webhooks"].as_array();
+    entries.is_some_and(|entries| entries.iter().any(|entry| entry["name"] == *name))
+}
+
 /// The one that calls a Service of the namespace, with the entries of others that do so too: OLM creates one for each
-/// webhook. Else the one that calls a URL.
-fn ours(all: &[Value], namespace: &str) -> Option<Value> {
-    let calls = |it: &Value, own: bool| {
-        let mut entries = it["webhooks"].as_array().into_iter().flatten();
-        entries.any(|entry| {
-            let config = &entry["clientConfig"];
-            if own {
-                config["service"]["namespace"] == namespace
-            } else {
-                config["url"].is_string()
-            }
-        })
+/// webhook, and other operators may share the namespace. Else the one that calls a URL.
+fn ours(all: &[Value], namespace: &str, is_ours: impl Fn(&Value) -> bool) -> Option<Value> {
+    let of = |it: &Value| -> Vec<Value> {
+        let entries = it["webhooks"].as_array().into_iter().flatten();
+        entries.filter(|entry| is_ours(entry)).cloned().collect()
     };
-    let mut own = all.iter().filter(|it| calls(it, true));
-    let Some(mut found) = own.next().cloned() else {
-        return all.iter().find(|it| calls(it, false)).cloned();
-    };
-    if let Some(entries) = found["webhooks"].as_array_mut() {
-        entries.extend(own.flat_map(|it| it["webhooks"].as_array().into_iter().flatten().cloned()));
-    }
+    let calls = |entry: &Value| entry["clientConfig"]["service"]["namespace"] == namespace;
+    let url = |entry: &Value| entry["clientConfig"]["url"].is_string();
+    let mut own = all.iter().filter(|it| of(it).iter().any(calls));
+    let first = own.next();
+    let mut found = first
+        .or_else(|| all.iter().find(|it| of(it).iter().any(url)))?
+        .clone();
+    let mut entries = of(&found);
+    entries.extend(own.flat_map(of));
+    found["webhooks"] = entries.into();
     Some(found)
 }
 
@@ -246,7 +229,7 @@ mod tests {
         live["metadata"]["name"] = "release-validating".into();
         let [_, expected] = made(&Names::default());
         change(&mut live);
-        judge("Kind", &expected, Ok(vec![live]), "own", none("own", true))
+        judge("Kind", &expected, Ok(vec![live]), "own", true)
     }
 
     #[test]
@@ -275,7 +258,7 @@ mod tests {
         // Of another operator in the same namespace.
         all.push(made("d", "own"));
         let webhooks = json!({"webhooks": [{"name": "a"}, {"name": "b"}, {"name": "c"}]});
-        let found = ours(&of_our_webhooks(all, &webhooks), "own").unwrap();
+        let found = ours(&all, "own", |entry| has(&webhooks, &entry["name"])).unwrap();
         let names: Vec<&str> = found["webhooks"]
             .as_array()
             .unwrap()

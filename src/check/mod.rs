@@ -244,12 +244,11 @@ async fn rights(cluster: &Cluster, installed: &Installation) -> Finding {
         namespaces: &installed.namespaces,
         names: &installed.names,
         own_authority: installed.webhooks && installed.certificate_secret.is_none(),
+        own_configurations: installed.own_configurations,
         leader_election: installed.leader_election,
     });
     let (namespace, account) = (installed.namespace(), &installed.service_account);
     let user = User::service_account(cluster, namespace, account).await;
-    let mut needed = needed;
-    needed.retain(|right| installed.own_configurations || right.group != configurations::GROUP);
     let count = needed.len();
     let missing = rights::missing(cluster, &user, needed).await;
     rights::judge(&format!("{namespace}/{account}"), count, missing)

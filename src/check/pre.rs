@@ -84,6 +84,7 @@ async fn roles(cluster: &Cluster, namespace: &str) -> Fetched<Vec<Right>> {
         namespaces: &[],
         names: &Names::new(PREFIX, namespace),
         own_authority: true,
+        own_configurations: true,
         leader_election: true,
     };
     let needed: BTreeSet<Right> = rights(&scope);

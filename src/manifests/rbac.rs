@@ -13,6 +13,8 @@ const ELECTION_ROLE: &str = "leader-election-role";
 const AUTH_ROLE: &str = "metrics-auth-role";
 const SAMPLES_ROLE: &str = "sample-kinds-role";
 const NAMESPACE_ROLE: &str = "namespace-role";
+/// The API group of the webhook configurations.
+pub(super) const ADMISSION: &str = "admissionregistration.k8s.io";
 /// The resources of the operator's two webhook configurations.
 pub(super) const WEBHOOK_CONFIGURATIONS: [&str; 2] = [
     "mutatingwebhookconfigurations",
@@ -110,7 +112,7 @@ fn role_kind(namespace: Option<&str>) -> &'static str {
 /// A list or watch is confined to a name by a field selector.
 fn webhook_configurations(names: &Names, verbs: &[&str]) -> Value {
     json!({
-        "apiGroups": ["admissionregistration.k8s.io"],
+        "apiGroups": [ADMISSION],
         "resources": WEBHOOK_CONFIGURATIONS,
         "resourceNames": [names.mutating(), names.validating()],
         "verbs": verbs,
@@ -239,11 +241,7 @@ pub(super) fn check(kinds: &[&Kind], names: &Names) -> Vec<Value> {
     crds["resourceNames"] = all.collect();
     let everywhere = [
         // By label, since their names may be others.
-        rule(
-            "admissionregistration.k8s.io",
-            &WEBHOOK_CONFIGURATIONS,
-            &["list"],
-        ),
+        rule(ADMISSION, &WEBHOOK_CONFIGURATIONS, &["list"]),
         crds,
         // To ask for the operator's rights.
         rule(

@@ -20,6 +20,8 @@ pub struct Scope<'a> {
     pub names: &'a Names,
     /// Whether the operator keeps a certificate authority of its own.
     pub own_authority: bool,
+    /// Whether it looks at the webhook configurations; with OLM it does not.
+    pub own_configurations: bool,
     /// Whether the replicas elect a leader.
     pub leader_election: bool,
 }
@@ -67,6 +69,7 @@ pub fn rights(scope: &Scope<'_>) -> BTreeSet<Right> {
     roles.extend(auth.map(|role| (role, None)));
     let all = roles.iter();
     all.flat_map(|(role, at)| of_role(role, names, *at))
+        .filter(|right| scope.own_configurations || right.group != rbac::ADMISSION)
         .collect()
 }
 
@@ -114,13 +117,14 @@ mod tests {
     use super::*;
     use crate::kinds;
 
-    fn shown(namespaces: &[String], own_authority: bool) -> Vec<String> {
+    fn shown(namespaces: &[String], own: bool) -> Vec<String> {
         let kinds = kinds::by_default();
         let scope = Scope {
             kinds: &kinds,
             namespaces,
             names: &Names::new("our", "own"),
-            own_authority,
+            own_authority: own,
+            own_configurations: own,
             leader_election: true,
         };
         let line = |it: Right| {
@@ -153,6 +157,8 @@ mod tests {
         let one = shown(&["team".to_owned()], false);
         assert!(has(&one, "team: create pods. ") && !has(&one, "*: create pods. "));
         assert!(has(&one, "*: list nodes. "));
-        assert!(one.iter().all(|it| !it.contains("secrets")), "{one:#?}");
+        for foreign in ["secrets", "webhookconfigurations"] {
+            assert!(one.iter().all(|it| !it.contains(foreign)), "{one:#?}");
+        }
     }
 }

@@ -6,10 +6,16 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use axum::Router;
+use axum::http::{StatusCode, Uri};
+use axum::routing::{MethodRouter, any, get};
 use my_operator::kinds::REGISTRY;
 use my_operator_cluster::free_ports;
 use my_operator_harness::{Killed, TIMEOUT, http_get, run, wait_for};
+use my_operator_serving::serve_plain;
+use serde_json::json;
 use tokio::io::AsyncReadExt as _;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// `my-operator ARGS` with no cluster configured.
 fn operator(args: &str) -> Command {
@@ -155,40 +161,46 @@ fn a_port_in_use_is_one_line_that_names_the_flag() {
     }
 }
 
-#[tokio::test]
-async fn an_old_server_is_one_line() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = format!("http://{}", listener.local_addr().unwrap());
-    let version = serde_json::json!({
-        "major": "1", "minor": "32+", "gitVersion": "v1.32.9", "gitCommit": "", "gitTreeState": "",
+/// A stand-in for the API server, until it is dropped.
+struct Server {
+    url: String,
+    _stop: DropGuard,
+}
+
+/// Says that it is Kubernetes 1.MINOR, and answers all else with `others`.
+async fn server(minor: &'static str, others: MethodRouter) -> Server {
+    let number = minor.trim_end_matches('+');
+    let version = json!({
+        "major": "1", "minor": minor, "gitVersion": format!("v1.{number}.9"), "gitCommit": "", "gitTreeState": "",
         "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
     });
-    let router = axum::Router::new().route(
-        "/version",
-        axum::routing::get(move || async move { version.to_string() }),
-    );
-    let stop = tokio_util::sync::CancellationToken::new();
-    let serving = tokio::spawn(my_operator_serving::serve_plain(
-        listener,
-        router,
-        stop.clone(),
-    ));
+    let router = Router::new()
+        .route("/version", get(move || async move { version.to_string() }))
+        .fallback_service(others);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let stop = CancellationToken::new();
+    tokio::spawn(serve_plain(listener, router, stop.clone()));
+    Server {
+        url,
+        _stop: stop.drop_guard(),
+    }
+}
+
+#[tokio::test]
+async fn an_old_server_is_one_line() {
+    let old = server("32+", any(StatusCode::NOT_FOUND)).await;
     let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = kubeconfig(&folder, &server);
-    let (status, text) = tokio::task::spawn_blocking(move || {
-        let mut command = operator("run --health-probe-bind-address=0 --metrics-bind-address=0 --webhooks=false --log-level=error");
-        command.env("KUBECONFIG", kubeconfig);
-        code(command)
-    })
-    .await
-    .unwrap();
-    assert_eq!(status, 1, "{text}");
+    let mut command = operator(
+        "run --health-probe-bind-address=0 --metrics-bind-address=0 --webhooks=false --log-level=error",
+    );
+    command.env("KUBECONFIG", kubeconfig(&folder, &old.url));
+    let said = run(&mut command, "").await;
+    assert!(!said.ok, "{said:?}");
     assert_eq!(
-        text,
+        said.err,
         "error: the API server is Kubernetes 1.32; my-operator needs 1.33 or newer\n"
     );
-    stop.cancel();
-    serving.await.unwrap();
 }
 
 #[tokio::test]
@@ -237,29 +249,13 @@ async fn a_server_that_cannot_be_reached_is_reported_once() {
 async fn files_without_configurations(more: &str) -> (usize, String) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = asked.clone();
-    let version = serde_json::json!({
-        "major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "", "gitTreeState": "",
-        "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+    let others = any(move |uri: Uri| async move {
+        if uri.path().contains("webhookconfigurations") {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+        StatusCode::NOT_FOUND
     });
-    let router = axum::Router::new()
-        .route(
-            "/version",
-            axum::routing::get(move || async move { version.to_string() }),
-        )
-        .fallback(move |uri: axum::http::Uri| async move {
-            if uri.path().contains("webhookconfigurations") {
-                counter.fetch_add(1, Ordering::Relaxed);
-            }
-            axum::http::StatusCode::NOT_FOUND
-        });
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let server = format!("http://{}", listener.local_addr().unwrap());
-    let stop = tokio_util::sync::CancellationToken::new();
-    let serving = tokio::spawn(my_operator_serving::serve_plain(
-        listener,
-        router,
-        stop.clone(),
-    ));
+    let server = server("33", others).await;
     let folder = tempfile::tempdir().unwrap();
     let certs = folder.path().display().to_string();
     run(
@@ -275,7 +271,7 @@ async fn files_without_configurations(more: &str) -> (usize, String) {
         "run --metrics-bind-address=0 --health-probe-bind-address={probes} --webhook-bind-address={webhook} \
          --webhook-cert-path={certs} --log-level=error {more}"
     ));
-    command.env("KUBECONFIG", kubeconfig(&folder, &server));
+    command.env("KUBECONFIG", kubeconfig(&folder, &server.url));
     let operator = Killed(command.spawn().unwrap());
     let page = wait_for("the gates of the certificate", async || {
         let (_, page) = http_get(&probes, "/readyz?verbose")?;
@@ -284,8 +280,6 @@ async fn files_without_configurations(more: &str) -> (usize, String) {
     })
     .await;
     drop(operator);
-    stop.cancel();
-    serving.await.unwrap();
     (asked.load(Ordering::Relaxed), page)
 }
 
@@ -368,36 +362,13 @@ fn a_check_without_a_cluster_ends_with_code_2_in_time() {
     );
 }
 
-/// Answers every request with that version of Kubernetes, until the test ends.
-fn old_server() -> std::net::SocketAddr {
-    use std::io::{Read as _, Write as _};
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            // A request of a client that waits for its answer comes as one piece.
-            let _ = stream.read(&mut [0; 8192]);
-            let body =
-                r#"{"major":"1","minor":"32+","gitVersion":"v1.32.9","status":{"allowed":true}}"#;
-            let head = format!(
-                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-                body.len()
-            );
-            let _ = stream.write_all((head + body).as_bytes());
-        }
-    });
-    address
-}
-
 #[tokio::test]
 async fn a_check_names_a_server_that_is_too_old() {
     let folder = tempfile::tempdir().unwrap();
+    let others = any(async || json!({"status": {"allowed": true}}).to_string());
+    let old = server("32+", others).await;
     let mut check = operator("check --pre");
-    check.env(
-        "KUBECONFIG",
-        kubeconfig(&folder, &format!("http://{}", old_server())),
-    );
+    check.env("KUBECONFIG", kubeconfig(&folder, &old.url));
     let said = run(&mut check, "").await;
     assert!(!said.ok, "{said:?}");
     let line = "✗ server-version: the API server is Kubernetes 1.32; my-operator needs 1.33 or newer -> upgrade the cluster";

@@ -54,7 +54,7 @@ pub(super) fn complete(mut csv: Value, objects: &[Value], options: &Options) -> 
     let spec = &mut csv["spec"];
     if let Some(source) = &options.source {
         spec["links"] = json!([{"name": "Source", "url": source}]);
-        annotations_of(&mut csv)["repository"] = source.clone().into();
+        csv["metadata"]["annotations"]["repository"] = source.clone().into();
     }
 
     let spec = &mut csv["spec"];
@@ -88,10 +88,6 @@ pub(super) fn complete(mut csv: Value, objects: &[Value], options: &Options) -> 
     );
     spec["relatedImages"] = images.into();
     Ok(csv)
-}
-
-fn annotations_of(csv: &mut Value) -> &mut Value {
-    &mut csv["metadata"]["annotations"]
 }
 
 fn manager_image(deployment: &Value) -> Result<Value> {

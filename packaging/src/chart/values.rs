@@ -1,6 +1,6 @@
 //! The chart's values: one list, from which values.yaml, values.schema.json and the table of README.md are written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, bail};
@@ -27,6 +27,10 @@ pub(super) struct Defaults {
     resources: Value,
     node_selector: Value,
     api_servers: Value,
+    /// The labels and annotations that values add to.
+    pod_labels: BTreeSet<String>,
+    pod_annotations: BTreeSet<String>,
+    prometheus_labels: BTreeSet<String>,
 }
 
 const DEPLOYMENT: &str = "Deployment my-operator-system/my-operator-controller-manager";
@@ -39,23 +43,28 @@ impl Defaults {
     /// # Errors
     /// If an object lacks what a value stands for.
     pub(super) fn take(objects: &mut BTreeMap<Key, Object>, image: &str) -> Result<Self> {
+        let mut prometheus_labels = BTreeSet::new();
         for object in objects.values_mut() {
-            let kind = object.tree.evaluate(&std::collections::BTreeSet::new())["kind"].clone();
+            let kind = object.tree.evaluate(&BTreeSet::new())["kind"].clone();
             match kind.as_str().unwrap_or_default() {
                 "CustomResourceDefinition" => keep(object)?,
                 "PodDisruptionBudget" => object
                     .when
                     .push(Literal::Value("$.Values.podDisruptionBudget.enable")),
-                "ServiceMonitor" | "PrometheusRule" => put(
-                    &mut object.tree,
-                    &["metadata", "labels"],
-                    "~",
-                    &[
-                        "{{- with $.Values.prometheus.labels }}",
-                        "{{- toYaml . | nindent @0 }}",
-                        "{{- end }}",
-                    ],
-                )?,
+                "ServiceMonitor" | "PrometheusRule" => {
+                    let path = ["metadata", "labels"];
+                    prometheus_labels.extend(keys(&mut object.tree, &path)?);
+                    put(
+                        &mut object.tree,
+                        &path,
+                        "~",
+                        &[
+                            "{{- with $.Values.prometheus.labels }}",
+                            "{{- toYaml . | nindent @0 }}",
+                            "{{- end }}",
+                        ],
+                    )?;
+                }
                 _ => {}
             }
         }
@@ -66,6 +75,8 @@ impl Defaults {
         let replicas = value(deployment, &["spec"], "replicas")?;
         let resources = value(deployment, &CONTAINER, "resources")?;
         let node_selector = value(deployment, &POD, "nodeSelector")?;
+        let [pod_labels, pod_annotations] = ["labels", "annotations"]
+            .map(|of| keys(deployment, &["spec", "template", "metadata", of]));
         fill(deployment)?;
         let (name, digest) = image.split_once('@').unwrap_or((image, ""));
         let at = name.rfind('/').unwrap_or(0);
@@ -82,6 +93,9 @@ impl Defaults {
             resources,
             node_selector,
             api_servers,
+            pod_labels: pod_labels?,
+            pod_annotations: pod_annotations?,
+            prometheus_labels,
         })
     }
 }
@@ -94,9 +108,16 @@ fn object<'a>(objects: &'a mut BTreeMap<Key, Object>, title: &str) -> Result<&'a
         .with_context(|| format!("there is no {title}"))
 }
 
+/// The keys of a map.
+fn keys(tree: &mut Tree, path: &[&str]) -> Result<BTreeSet<String>> {
+    let map = at(tree, path)?.evaluate(&BTreeSet::new());
+    let map = map.as_object().context("it is no map")?;
+    Ok(map.keys().cloned().collect())
+}
+
 fn value(tree: &mut Tree, path: &[&str], key: &str) -> Result<Value> {
     let path: Vec<&str> = path.iter().copied().chain([key]).collect();
-    Ok(at(tree, &path)?.evaluate(&std::collections::BTreeSet::new()))
+    Ok(at(tree, &path)?.evaluate(&BTreeSet::new()))
 }
 
 /// `helm uninstall` and an upgrade that leaves the CRD out keep it, unless a value says otherwise.
@@ -331,6 +352,12 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
     let boolean = || json!({ "type": "boolean" });
     let string = || json!({ "type": "string" });
     let texts = || json!({ "type": "object", "additionalProperties": { "type": "string" } });
+    // A key that the template has would be there twice.
+    let more = |than: &BTreeSet<String>| {
+        let mut schema = texts();
+        schema["propertyNames"] = json!({ "not": { "enum": than } });
+        schema
+    };
     let object = || json!({ "type": "object" });
     let objects = || json!({ "type": "array", "items": { "type": "object" } });
     let strings = || json!({ "type": "array", "items": { "type": "string", "minLength": 1 } });
@@ -431,10 +458,15 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
         setting(
             "podAnnotations",
             json!({}),
-            texts(),
+            more(&defaults.pod_annotations),
             "More annotations of its pods.",
         ),
-        setting("podLabels", json!({}), texts(), "More labels of its pods."),
+        setting(
+            "podLabels",
+            json!({}),
+            more(&defaults.pod_labels),
+            "More labels of its pods.",
+        ),
         setting(
             "podDisruptionBudget.enable",
             json!(true),
@@ -528,7 +560,7 @@ pub(super) fn settings(defaults: &Defaults) -> Vec<Setting> {
         setting(
             "prometheus.labels",
             json!({}),
-            texts(),
+            more(&defaults.prometheus_labels),
             "More labels of the ServiceMonitor and the PrometheusRule, such as those that your Prometheus selects.",
         ),
         setting(
