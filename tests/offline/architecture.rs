@@ -243,6 +243,7 @@ fn no_files_import_each_other_in_a_circle() {
         "src".to_owned(),
         "cluster/src".to_owned(),
         "benches/src".to_owned(),
+        "kubectl/src".to_owned(),
         "packaging/src".to_owned(),
         "tests/harness/src".to_owned(),
     ];

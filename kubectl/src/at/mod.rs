@@ -1,0 +1,7 @@
+//! `kubectl at`, `kubectl atq` and `kubectl atrm`.
+
+pub mod queue;
+
+mod moment;
+mod object;
+mod zone;

@@ -1,0 +1,114 @@
+//! Instants and spans, as people read them.
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+
+/// Now, and where.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    pub(super) now: Timestamp,
+    pub(super) zone: TimeZone,
+}
+
+impl Clock {
+    /// The clock of this machine, in the user's zone.
+    pub(super) fn new() -> Self {
+        Self {
+            now: Timestamp::now(),
+            zone: super::zone::local(),
+        }
+    }
+
+    /// `Fri Nov 27 16:00 CET`: with the seconds unless they are zero, and the year unless it is this one.
+    pub(super) fn local(&self, instant: Timestamp) -> String {
+        let (then, now) = (
+            instant.to_zoned(self.zone.clone()),
+            self.now.to_zoned(self.zone.clone()),
+        );
+        let day = if then.year() == now.year() {
+            "%a %b %-d"
+        } else {
+            "%a %b %-d %Y"
+        };
+        let time = if then.second() == 0 {
+            "%H:%M"
+        } else {
+            "%H:%M:%S"
+        };
+        then.strftime(&format!("{day} {time} %Z")).to_string()
+    }
+
+    /// `in 2 h 13 m`, `5 s ago` or `now`.
+    pub(super) fn relative(&self, instant: Timestamp) -> String {
+        let left = instant.duration_since(self.now);
+        if left.abs() < SignedDuration::from_secs(1) {
+            return "now".to_owned();
+        }
+        let text = span(left.abs());
+        if left.is_negative() {
+            format!("{text} ago")
+        } else {
+            format!("in {text}")
+        }
+    }
+}
+
+/// The two largest units of a span: `3 d 4 h`, `2 h 13 m`, `5 m`, `42 s`.
+pub(super) fn span(span: SignedDuration) -> String {
+    let seconds = span.as_secs();
+    let units = [
+        (seconds / 86_400, "d"),
+        (seconds / 3_600 % 24, "h"),
+        (seconds / 60 % 60, "m"),
+        (seconds % 60, "s"),
+    ];
+    let Some(first) = units.iter().position(|(number, _)| *number > 0) else {
+        return "0 s".to_owned();
+    };
+    let shown = units.iter().skip(first).take(2);
+    let shown = shown.filter(|(number, _)| *number > 0);
+    let shown: Vec<String> = shown
+        .map(|(number, unit)| format!("{number} {unit}"))
+        .collect();
+    shown.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn clock(now: &str) -> Clock {
+        Clock {
+            now: now.parse().unwrap(),
+            zone: TimeZone::get("Europe/Berlin").unwrap(),
+        }
+    }
+
+    #[test]
+    fn an_instant_is_shown_in_the_users_zone_without_what_goes_without_saying() {
+        let clock = clock("2026-11-27T12:47:00Z");
+        for (instant, shown) in [
+            ("2026-11-27T15:00:00Z", "Fri Nov 27 16:00 CET"),
+            ("2026-11-27T15:00:07.9Z", "Fri Nov 27 16:00:07 CET"),
+            ("2027-07-01T15:00:00Z", "Thu Jul 1 2027 17:00 CEST"),
+        ] {
+            assert_eq!(clock.local(instant.parse().unwrap()), shown);
+        }
+    }
+
+    #[test]
+    fn a_span_has_its_two_largest_units() {
+        let clock = clock("2026-11-27T12:47:00Z");
+        for (instant, shown) in [
+            ("2026-11-27T15:00:00Z", "in 2 h 13 m"),
+            ("2026-11-27T12:47:42Z", "in 42 s"),
+            ("2026-11-27T13:47:42Z", "in 1 h"),
+            ("2026-11-27T12:47:00.5Z", "now"),
+            ("2026-11-27T12:41:55Z", "5 m 5 s ago"),
+            ("2026-12-01T12:47:00Z", "in 4 d"),
+        ] {
+            assert_eq!(clock.relative(instant.parse().unwrap()), shown);
+        }
+    }
+}

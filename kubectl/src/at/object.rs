@@ -1,0 +1,171 @@
+//! An At as the API server sends it, and what people want to know of it.
+
+use jiff::Timestamp;
+use kube::core::Request;
+use kube::core::params::ListParams;
+use kube::{Resource as _, ResourceExt as _};
+use my_operator::kinds::at::crd::{At, AtObject, AtSpec, AtStatus, Ending, Phase};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::connection::{Connection, Failure};
+
+/// Who created it, as the webhook recorded it.
+const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
+
+/// Objects of one request for a list.
+const PAGE: u32 = 500;
+
+/// An At. What cannot be read counts as absent: objects can be stored without the webhook.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) created_by: Option<String>,
+    pub(super) deleting: bool,
+    pub(super) spec: AtSpec,
+    pub(super) status: AtStatus,
+}
+
+impl Item {
+    /// Reads one object.
+    pub(super) fn read(text: &str) -> Result<Self, Failure> {
+        let object: AtObject = serde_json::from_str(text).map_err(|error| {
+            Failure::Message(format!(
+                "the server sent an At that cannot be read: {error}"
+            ))
+        })?;
+        Ok(Self {
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            created_by: object.annotations().get(CREATED_BY).cloned(),
+            deleting: object.metadata.deletion_timestamp.is_some(),
+            spec: serde_json::from_str(object.spec.text()).unwrap_or_default(),
+            status: serde_json::from_str(object.status.text()).unwrap_or_default(),
+        })
+    }
+
+    /// The instant that it is due at. Only the operator knows that of a relative schedule.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        match self.status.scheduled_time {
+            Some(time) => {
+                let nanoseconds = i32::try_from(time.timestamp_subsec_nanos()).ok()?;
+                Timestamp::new(time.timestamp(), nanoseconds).ok()
+            }
+            None => self.spec.schedule.as_deref()?.parse().ok(),
+        }
+    }
+
+    /// Where it is in its life, in one word.
+    pub(super) fn state(&self) -> &'static str {
+        match (self.status.phase.unwrap_or_default(), self.status.result) {
+            (_, Some(Ending::Succeeded)) => "Succeeded",
+            (_, Some(Ending::Failed)) => "Failed",
+            (_, Some(Ending::Missed)) => "Missed",
+            (_, Some(Ending::Unknown)) => "Unknown",
+            _ if self.deleting => "Terminating",
+            (Phase::Done, None) => "Done",
+            (Phase::Running, None) => "Running",
+            (Phase::Pending, None) => "Pending",
+        }
+    }
+}
+
+/// One page of a list, its objects unread.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMetadata,
+    items: Vec<Box<RawValue>>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMetadata {
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+/// Which objects a list is about.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Selection {
+    /// All namespaces if absent.
+    pub(super) namespace: Option<String>,
+    pub(super) labels: Option<String>,
+    pub(super) fields: Option<String>,
+}
+
+/// Calls `each` with the JSON text of each object, page by page, so that no more than a page is in memory.
+pub(super) async fn list(
+    connection: &Connection,
+    selection: &Selection,
+    mut each: impl FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let request = Request::new(At::url_path(&(), selection.namespace.as_deref()));
+    let mut params = ListParams {
+        label_selector: selection.labels.clone(),
+        field_selector: selection.fields.clone(),
+        limit: Some(PAGE),
+        ..ListParams::default()
+    };
+    loop {
+        let built = request
+            .list(&params)
+            .map_err(|error| Failure::Message(error.to_string()))?;
+        let page = connection.client.request::<Page>(built).await;
+        let page = page.map_err(|error| connection.failure(error))?;
+        for item in &page.items {
+            each(item.get())?;
+        }
+        match page.metadata.next.filter(|next| !next.is_empty()) {
+            Some(next) => params.continue_token = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn item(object: &Value) -> Item {
+        Item::read(&object.to_string()).unwrap()
+    }
+
+    #[test]
+    fn every_state_has_its_word() {
+        for (status, word) in [
+            (json!(null), "Pending"),
+            (json!({"phase": "PENDING"}), "Pending"),
+            (json!({"phase": "RUNNING"}), "Running"),
+            (json!({"phase": "DONE", "result": "Missed"}), "Missed"),
+            (json!({"phase": "DONE"}), "Done"),
+            (json!("nonsense"), "Pending"),
+        ] {
+            let object = json!({"metadata": {"name": "x"}, "status": status});
+            assert_eq!(item(&object).state(), word, "{object}");
+        }
+        let deleting =
+            json!({"metadata": {"name": "x", "deletionTimestamp": "2026-01-01T00:00:00Z"}});
+        assert_eq!(item(&deleting).state(), "Terminating");
+    }
+
+    #[test]
+    fn the_operators_instant_goes_before_the_text_of_the_schedule() {
+        let of = |schedule: &str, time: Value| {
+            let object = json!({"metadata": {"name": "x"}, "spec": {"schedule": schedule}, "status": {"scheduledTime": time}});
+            item(&object).due().map(|due| due.to_string())
+        };
+        assert_eq!(of("now + 5 minutes", json!(null)), None);
+        assert_eq!(
+            of("2026-01-01T01:00:00+01:00", json!(null)).unwrap(),
+            "2026-01-01T00:00:00Z"
+        );
+        assert_eq!(
+            of("now", json!("2026-01-01T00:00:01.5Z")).unwrap(),
+            "2026-01-01T00:00:01.5Z"
+        );
+    }
+}

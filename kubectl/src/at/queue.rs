@@ -1,0 +1,161 @@
+//! `kubectl atq`: what is to run, and what it waits for.
+
+use std::io::{self, BufWriter, Write as _};
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use jiff::Timestamp;
+
+use super::moment::Clock;
+use super::object::{self, Item, Selection};
+use crate::connection::{Connection, Failure, Flags};
+use crate::terminal::{self, Table};
+use crate::{Program, block_on};
+
+/// The program.
+pub const PROGRAM: Program = Program {
+    name: "kubectl-atq",
+    command: Queue::command,
+    run: |matches| {
+        let queue = Queue::from_arg_matches(matches)
+            .map_err(|error| Failure::Message(error.to_string()))?;
+        block_on(queue.run())
+    },
+};
+
+/// More characters of a command than this are only shown by `-o wide`.
+const MAX_COMMAND: usize = 60;
+
+/// List the Ats that are to run or are running, the next one first.
+#[derive(Parser, Debug)]
+#[command(name = "kubectl-atq", bin_name = "kubectl atq", version)]
+struct Queue {
+    /// List those of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Also list those that are over, with their results
+    #[arg(long)]
+    all: bool,
+    /// Only those with these labels, such as app=report,tier!=test
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    selector: Option<String>,
+    /// How to print them
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
+    /// Print no header
+    #[arg(long)]
+    no_headers: bool,
+    #[command(flatten)]
+    connection: Flags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A table with whole commands
+    Wide,
+    /// Names for other commands of kubectl
+    Name,
+}
+
+/// What the table shows of an At: the object itself, with its template, is not kept.
+struct Row {
+    due: Option<Timestamp>,
+    cells: Vec<String>,
+}
+
+impl Queue {
+    async fn run(&self) -> Result<u8, Failure> {
+        let connection = Connection::new(&self.connection).await?;
+        let selection = Selection {
+            namespace: (!self.all_namespaces).then(|| connection.namespace.clone()),
+            labels: self.selector.clone(),
+            fields: (!self.all).then(|| "status.phase!=DONE".to_owned()),
+        };
+        let mut out = BufWriter::new(io::stdout().lock());
+        let mut found = 0;
+        if self.output == Some(Format::Name) {
+            object::list(&connection, &selection, |text| {
+                found += 1;
+                let name = Item::read(text)?.name;
+                let name = terminal::harmless(&name);
+                Ok(writeln!(out, "at.cnat.programming-kubernetes.info/{name}")?)
+            })
+            .await?;
+        } else {
+            let clock = Clock::new();
+            let mut rows: Vec<Row> = Vec::new();
+            object::list(&connection, &selection, |text| {
+                rows.push(self.row(&Item::read(text)?, &clock));
+                Ok(())
+            })
+            .await?;
+            found = rows.len();
+            if found > 0 {
+                self.table(rows).write(&mut out, self.width())?;
+            }
+        }
+        out.flush()?;
+        if found == 0 {
+            let place = match selection.namespace {
+                Some(namespace) => format!(" in {} namespace", terminal::harmless(&namespace)),
+                None => String::new(),
+            };
+            writeln!(io::stderr(), "No resources found{place}.")?;
+        }
+        Ok(0)
+    }
+
+    fn width(&self) -> Option<usize> {
+        terminal::width().filter(|_| self.output.is_none())
+    }
+
+    fn row(&self, item: &Item, clock: &Clock) -> Row {
+        let due = item.due();
+        let schedule = || item.spec.schedule.clone().unwrap_or_default();
+        let exit = item.status.exit_code.map(|code| code.to_string());
+        let command = item.spec.command.as_deref().unwrap_or_default();
+        let mut cells = vec![
+            item.name.clone(),
+            due.map_or_else(schedule, |due| clock.local(due)),
+            due.map(|due| clock.relative(due)).unwrap_or_default(),
+            item.state().to_owned(),
+            item.status.reason.clone().unwrap_or_default(),
+            item.created_by.clone().unwrap_or_default(),
+            self.command_cell(command),
+        ];
+        if self.all {
+            cells.insert(4, exit.unwrap_or_default());
+        }
+        if self.all_namespaces {
+            cells.insert(0, item.namespace.clone());
+        }
+        Row { due, cells }
+    }
+
+    fn command_cell(&self, command: &str) -> String {
+        match command.char_indices().nth(MAX_COMMAND) {
+            Some((end, _)) if self.output != Some(Format::Wide) => {
+                format!("{}...", command.get(..end).unwrap_or_default())
+            }
+            _ => command.to_owned(),
+        }
+    }
+
+    fn table(&self, mut rows: Vec<Row>) -> Table {
+        // Those of which nothing is known yet come last. The sort is stable: by name among equals, as the server lists.
+        rows.sort_by_key(|row| row.due.unwrap_or(Timestamp::MAX));
+        let mut header = vec![
+            "NAME", "DUE", "WHEN", "STATE", "REASON", "CREATOR", "COMMAND",
+        ];
+        if self.all {
+            header.insert(4, "EXIT");
+        }
+        if self.all_namespaces {
+            header.insert(0, "NAMESPACE");
+        }
+        let mut table = Table::new(if self.no_headers { &[] } else { &header });
+        for row in rows {
+            table.row(row.cells);
+        }
+        table
+    }
+}

@@ -1,0 +1,180 @@
+//! From kubectl's flags to a client, and back from its failures to kubectl's words.
+
+mod config;
+mod exchange;
+mod failure;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use kube::Client;
+use kube::client::ClientBuilder;
+
+pub use failure::Failure;
+
+/// kubectl's flags that say which cluster, as whom, and in which namespace.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Connection (as for every command of kubectl)")]
+pub struct Flags {
+    /// The namespace; that of the context if absent
+    #[arg(short, long, global = true)]
+    pub namespace: Option<String>,
+    /// The kubeconfig file; $KUBECONFIG or ~/.kube/config if absent
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig to use
+    #[arg(long, global = true)]
+    pub context: Option<String>,
+    /// The cluster of the kubeconfig to use
+    #[arg(long, global = true)]
+    pub cluster: Option<String>,
+    /// The user of the kubeconfig to use
+    #[arg(long, global = true)]
+    pub user: Option<String>,
+    /// The user to act as
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub as_user: Option<String>,
+    /// A group to act as; can be repeated
+    #[arg(long, global = true, value_name = "GROUP")]
+    pub as_group: Vec<String>,
+    /// The UID to act as
+    #[arg(long, global = true, value_name = "UID")]
+    pub as_uid: Option<String>,
+    /// How long to wait for the answer to one request, such as 1s, 2m or 3h; 0 means without end
+    #[arg(long, global = true, value_name = "DURATION", value_parser = timeout, default_value = "0")]
+    pub request_timeout: Option<Duration>,
+    /// The address of the API server
+    #[arg(short, long, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// A bearer token
+    #[arg(long, global = true)]
+    pub token: Option<String>,
+    /// A file with the certificates of the API server's authority
+    #[arg(long, global = true, value_name = "FILE")]
+    pub certificate_authority: Option<PathBuf>,
+    /// A file with the client's certificate
+    #[arg(long, global = true, value_name = "FILE")]
+    pub client_certificate: Option<PathBuf>,
+    /// A file with the client's key
+    #[arg(long, global = true, value_name = "FILE")]
+    pub client_key: Option<PathBuf>,
+    /// The name that the API server's certificate must have
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tls_server_name: Option<String>,
+    /// Accept any certificate of the API server: insecure
+    #[arg(long, global = true)]
+    pub insecure_skip_tls_verify: bool,
+}
+
+/// A client, and what the kubeconfig says besides.
+#[derive(Clone)]
+pub struct Connection {
+    /// The client. Warnings of the server go to standard error.
+    pub client: Client,
+    /// The namespace of the flags, else of the context, else `default`.
+    pub namespace: String,
+    /// Host and port, for messages.
+    pub server: String,
+}
+
+impl Connection {
+    /// Reads the kubeconfig. No request is made.
+    ///
+    /// # Errors
+    /// When no cluster is configured, or the kubeconfig cannot be read or used.
+    pub async fn new(flags: &Flags) -> Result<Self, Failure> {
+        let config = config::config(flags).await?;
+        let namespace = config.default_namespace.clone();
+        let server = config
+            .cluster_url
+            .authority()
+            .map_or_else(String::new, ToString::to_string);
+        let builder = ClientBuilder::try_from(config)
+            .map_err(|error| Failure::Message(failure::causes(&error)))?;
+        let client = builder
+            .with_layer(&exchange::layer(flags.request_timeout))
+            .build();
+        Ok(Self {
+            client,
+            namespace,
+            server,
+        })
+    }
+
+    /// What to print when a request has failed.
+    pub fn failure(&self, error: kube::Error) -> Failure {
+        Failure::of_request(error, &self.server)
+    }
+}
+
+/// A duration as kubectl reads it: Go's units, or seconds without any. 0 is none.
+fn timeout(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        "write a number of seconds, or numbers with a unit: 30, 500ms, 90s, 2m, 1h30m".to_owned()
+    };
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let (mut rest, mut total) = (text, Duration::ZERO);
+    while !rest.is_empty() {
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, after) = rest.split_at(digits);
+        let letters = after.len()
+            - after
+                .trim_start_matches(|c: char| c.is_ascii_alphabetic())
+                .len();
+        let (unit, after) = after.split_at(letters);
+        let milliseconds: u64 = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" => 60_000,
+            "h" => 3_600_000,
+            _ => return Err(wrong()),
+        };
+        let number: u64 = number.parse().map_err(|_| wrong())?;
+        let part = number.checked_mul(milliseconds).ok_or_else(wrong)?;
+        total = total
+            .checked_add(Duration::from_millis(part))
+            .ok_or_else(wrong)?;
+        rest = after;
+    }
+    if text.is_empty() {
+        Err(wrong())
+    } else {
+        Ok(total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_kubectl_reads_them() {
+        for (text, milliseconds) in [
+            ("0", 0),
+            ("5", 5_000),
+            ("500ms", 500),
+            ("1h30m", 5_400_000),
+            ("0s", 0),
+        ] {
+            assert_eq!(
+                timeout(text),
+                Ok(Duration::from_millis(milliseconds)),
+                "{text}"
+            );
+        }
+        for text in [
+            "",
+            "s",
+            "5x",
+            "-1s",
+            "1h30",
+            "99999999999999999999h",
+            "1.5s",
+        ] {
+            assert!(timeout(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Commands for people, as plugins of kubectl: one program that acts by the name it is called by.
+//!
+//! kubectl runs `kubectl-at` for `kubectl at`. The other names in [`PROGRAMS`] are links to the same file.
+//! [`connection`] turns kubectl's flags into a client and prints failures as kubectl does; [`terminal`] makes text of the
+//! server harmless, and lays it out. Neither knows a command.
+
+pub mod at;
+pub mod connection;
+pub mod terminal;
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+use connection::Failure;
+
+/// One command of kubectl, and so one name of this program.
+pub struct Program {
+    /// The name of the file, which is also that of the clap command: `kubectl-at`.
+    pub name: &'static str,
+    /// Its flags.
+    pub command: fn() -> clap::Command,
+    /// Runs it; the exit code is 0 unless it says otherwise.
+    pub run: fn(&clap::ArgMatches) -> Result<u8, Failure>,
+}
+
+/// Every command. The first is the one that the program takes itself for under an unknown name.
+pub const PROGRAMS: &[Program] = &[at::queue::PROGRAM];
+
+/// Runs the command that the program's own name stands for.
+pub fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let Some(program) = program(arguments.first()) else {
+        return ExitCode::FAILURE;
+    };
+    // Fails only where one is installed already, which is as good.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let matches = match (program.command)().try_get_matches_from(&arguments) {
+        Ok(matches) => matches,
+        Err(error) => {
+            // The text may go to a closed pipe, as of `--help | head`.
+            let _ = error.print();
+            let asked = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion].contains(&error.kind());
+            return if asked {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::FAILURE
+            };
+        }
+    };
+    match (program.run)(&matches) {
+        Ok(code) => ExitCode::from(code),
+        // The reader has gone, as of `kubectl atq | head`: there is nobody to write to.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::FAILURE
+        }
+        Err(failure) => {
+            let _ = writeln!(io::stderr(), "{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The command of this name, which may be a path; else the first.
+fn program(name: Option<&OsString>) -> Option<&'static Program> {
+    let name = name.and_then(|name| Path::new(name).file_name());
+    let called = PROGRAMS
+        .iter()
+        .find(|program| name.is_some_and(|name| name == program.name));
+    called.or(PROGRAMS.first())
+}
+
+/// Runs a command's requests to their end, on this thread: a second one would only make the start slower.
+///
+/// # Errors
+/// Those of the future, and when the system has no resources for a runtime.
+pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime =
+        runtime.map_err(|error| Failure::Message(format!("cannot start a runtime: {error}")))?;
+    runtime.block_on(future)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_chooses_the_command_wherever_the_file_is() {
+        for expected in PROGRAMS {
+            let path = OsString::from(format!("/opt/krew/bin/{}", expected.name));
+            assert_eq!(program(Some(&path)).map(|it| it.name), Some(expected.name));
+        }
+    }
+
+    #[test]
+    fn the_definitions_of_all_flags_are_consistent() {
+        for program in PROGRAMS {
+            let command = (program.command)();
+            assert_eq!(command.get_name(), program.name);
+            command.debug_assert();
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Text of the server is hostile: whoever may write a status or a log can write escape sequences that move the cursor,
+//! hide lines or answer for the user, and marks that reverse the direction of writing.
+
+use std::borrow::Cow;
+
+/// One line: no character of the result does anything but appear. Newlines and tabs become `\n` and `\t`; other control
+/// characters are shown as terminals echo them (`^[` is escape), and invisible ones by their number.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    replaced(text, &[])
+}
+
+/// The same for a text of several lines: newlines and tabs stay.
+pub fn harmless_lines(text: &str) -> Cow<'_, str> {
+    replaced(text, &['\n', '\t'])
+}
+
+fn replaced<'a>(text: &'a str, keep: &[char]) -> Cow<'a, str> {
+    let harms = |c: char| is_harmful(c) && !keep.contains(&c);
+    if !text.contains(harms) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        match c {
+            c if !harms(c) => shown.push(c),
+            '\n' => shown.push_str("\\n"),
+            '\t' => shown.push_str("\\t"),
+            '\r' => shown.push_str("\\r"),
+            '\0'..='\x1f' => {
+                shown.push('^');
+                shown.push(char::from(c as u8 + 0x40));
+            }
+            '\x7f' => shown.push_str("^?"),
+            c => shown.extend(c.escape_unicode()),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Whether a terminal does something on this character, or shows nothing for it.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
+            '\u{ad}' | '\u{61c}' | '\u{180e}'
+            // Zero width; marks, embeddings and overrides of direction; separators of lines and paragraphs.
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            // Word joiner, invisible operators, isolates of direction, deprecated formats.
+            | '\u{2060}'..='\u{206f}'
+            // Hangul fillers, byte order mark, annotations.
+            | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            // Tags: invisible copies of ASCII.
+            | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_of_any_language_stays_as_it_is() {
+        for text in ["", "echo YAY", "büro – отчёт 日報 🎉", "a  b"] {
+            assert!(
+                matches!(harmless(text), Cow::Borrowed(it) if it == text),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn escape_sequences_and_reversed_writing_are_shown() {
+        assert_eq!(harmless("\x1b[2J\x1b]0;title\x07"), "^[[2J^[]0;title^G");
+        assert_eq!(harmless("a\r\nb\tc\x7f"), "a\\r\\nb\\tc^?");
+        assert_eq!(harmless("\u{9b}31m"), "\\u{9b}31m");
+        assert_eq!(harmless("x\u{202e}gpj.exe"), "x\\u{202e}gpj.exe");
+        assert_eq!(harmless_lines("one\n\ttwo\x1b[A"), "one\n\ttwo^[[A");
+    }
+
+    #[test]
+    fn no_character_at_all_reaches_the_terminal_with_a_function() {
+        for c in '\0'..=char::MAX {
+            let text = c.to_string();
+            assert!(!harmless(&text).contains(is_harmful), "{c:?}");
+        }
+    }
+}
