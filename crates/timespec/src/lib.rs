@@ -13,6 +13,8 @@
 //!   of it: it starts its search at the instant whose UTC time of day is the one wanted.
 //! - Days, weeks, months and years keep the time of day. Minutes and hours count elapsed time, and `now` is this very
 //!   instant; at differs, and around a clock change is an hour late, or rejects `now + 5 minutes` as past.
+//!
+//! `tests/oracle` compares all of it with at itself, and lists every difference.
 
 mod calendar;
 mod error;
