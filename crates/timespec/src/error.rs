@@ -27,7 +27,7 @@ pub enum Error {
     },
     /// The text ends too early.
     #[error(
-        "the time is incomplete: expected {expected} after {}. Examples: {EXAMPLES}",
+        "the time ends after {}: expected {expected}. Examples: {EXAMPLES}",
         quote(word)
     )]
     Incomplete {
@@ -110,8 +110,9 @@ pub(crate) fn suggest(
     let limit = if word.len() < 5 { 1 } else { 2 };
     keywords
         .map(|keyword| (distance(&word, keyword), keyword))
-        .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
+        // A keyword in the wrong place is not misspelt.
+        .filter(|(distance, _)| (1..=limit).contains(distance))
         .map(|(_, keyword)| keyword)
 }
 

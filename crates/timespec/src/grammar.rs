@@ -144,7 +144,10 @@ impl Failure {
             }
             Self::Unexpected(0, _) => {
                 let (start, word) = word(text, tokens.first());
-                let suggestion = suggest(&word, keywords());
+                let suggestion = suggest(
+                    word.trim_start_matches(|c: char| c.is_ascii_digit()),
+                    keywords(),
+                );
                 Error::Unexpected {
                     word,
                     start,
@@ -158,7 +161,10 @@ impl Failure {
             },
             Self::Unexpected(index, expected) => {
                 let (start, word) = word(text, tokens.get(index));
-                let suggestion = suggest(&word, keywords());
+                let suggestion = suggest(
+                    word.trim_start_matches(|c: char| c.is_ascii_digit()),
+                    keywords(),
+                );
                 Error::Unexpected {
                     word,
                     start,
@@ -170,7 +176,7 @@ impl Failure {
     }
 }
 
-/// The word that a token is in, and where it starts: a letter that is no token of its own belongs to those around it.
+/// The word that a token is in, and where it starts: `9am` and `minuts` are words of two tokens and of four.
 fn word(text: &str, token: Option<&Token>) -> (usize, String) {
     let Some(span) = token.map(|token| token.span.clone()) else {
         return (0, String::new());
@@ -180,11 +186,11 @@ fn word(text: &str, token: Option<&Token>) -> (usize, String) {
         text.get(span.clone()).unwrap_or_default(),
         text.get(span.end..).unwrap_or_default(),
     );
-    if !inside.starts_with(char::is_alphabetic) {
+    if !inside.starts_with(char::is_alphanumeric) {
         return (span.start, inside.to_owned());
     }
-    let start = before.trim_end_matches(char::is_alphabetic).len();
-    let end = text.len() - after.trim_start_matches(char::is_alphabetic).len();
+    let start = before.trim_end_matches(char::is_alphanumeric).len();
+    let end = text.len() - after.trim_start_matches(char::is_alphanumeric).len();
     (start, text.get(start..end).unwrap_or_default().to_owned())
 }
 

@@ -63,8 +63,9 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
-        what: "A number that is too large is an error, and so is a time after the year 9999",
+        what: "A number above 2147483647 is an error, and so is a time outside the years 1 to 9999",
         applies: |_, at, ours| {
+            const YEAR_1: i64 = -62_135_596_800;
             const YEAR_10000: i64 = 253_402_300_800;
             match ours {
                 Err(Error::Invalid {
@@ -73,7 +74,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
                     ..
                 }) => word.parse::<i32>().is_err(),
                 Err(Error::OutOfRange) => match at {
-                    Answer::Instant(instant) => instant >= YEAR_10000,
+                    Answer::Instant(instant) => !(YEAR_1..YEAR_10000).contains(&instant),
                     other => other == Answer::Past,
                 },
                 _ => false,
@@ -85,7 +86,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         applies: |case, at, ours| at != Answer::Garbled && ours.is_err() && !case.text.is_ascii(),
     },
     Difference {
-        what: "A clock change is one, also if winter is the season (Dublin) or it is of half an hour (Lord Howe)",
+        what: "Half an hour of summer time (Lord Howe) and Irish winter time count as other clock changes",
         applies: |case, at, ours| {
             // at adds or takes an hour where the name of the season changes: in Dublin, that is the wrong way round.
             let odd = ["Europe/Dublin", "Australia/Lord_Howe"].contains(&case.zone);

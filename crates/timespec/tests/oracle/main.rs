@@ -10,6 +10,7 @@
 mod answers;
 mod cases;
 mod differences;
+mod page;
 mod posix;
 mod zone;
 
