@@ -120,11 +120,16 @@ pub(crate) fn keywords() -> impl Iterator<Item = &'static str> {
     KEYWORDS.iter().map(|(word, _)| *word)
 }
 
-/// The tokens of a text.
+/// More than any timespec has, `8 : 15 am utc nov 24, 2026 + 3 days` for one: what follows cannot make the text a good one.
+const MAX_TOKENS: usize = 32;
+
+/// The tokens of a text, up to [`MAX_TOKENS`].
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
     let mut tokens: Vec<Token> = Vec::new();
     let mut start = 0;
-    while let Some(rest) = text.get(start..) {
+    while let Some(rest) = text.get(start..)
+        && tokens.len() < MAX_TOKENS
+    {
         let Some(first) = rest.chars().next() else {
             break;
         };

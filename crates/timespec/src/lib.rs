@@ -14,7 +14,7 @@
 //! - Days, weeks, months and years keep the time of day. Minutes and hours count elapsed time, and `now` is this very
 //!   instant; at differs, and around a clock change is an hour late, or rejects `now + 5 minutes` as past.
 //!
-//! `tests/oracle` compares all of it with at itself, and lists every difference.
+//! `tests/debian_at` compares all of it with at itself, and lists every difference.
 
 mod calendar;
 mod error;

@@ -26,7 +26,7 @@ use my_operator_timespec::{Error, parse, parse_touch};
 use zone::Zone;
 
 /// The committed answers.
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/oracle/answers.txt");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/debian_at/answers.txt");
 /// How many of the cases may be differences, in percent.
 const MAX_DIFFERENT: usize = 6;
 
