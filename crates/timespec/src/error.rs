@@ -57,7 +57,7 @@ pub enum Error {
         day: i64,
     },
     /// Clocks skip this time of day on that date.
-    #[error("clocks skip {0} there; write an earlier or later time")]
+    #[error("clocks skip {0} in this time zone; write an earlier or later time")]
     Skipped(String),
     /// The instant is before now.
     #[error(

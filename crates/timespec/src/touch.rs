@@ -39,34 +39,41 @@ pub fn parse_touch<Tz: TimeZone>(text: &str, now: &DateTime<Tz>) -> Result<DateT
     let ([month, day, hour, minute], [second]) = (rest, seconds.as_slice()) else {
         return Err(not_touch());
     };
-    let invalid = |word: &u32, problem| Error::Invalid {
-        word: format!("{word:02}"),
-        start: 0,
-        problem,
-    };
-    if !(1..=12).contains(month) {
-        return Err(invalid(
+    for (value, start, range, problem) in [
+        (
             month,
+            0,
+            1..=12,
             "a month is from 01 to 12 (MM in [[CC]YY]MMDDhhmm[.SS])",
-        ));
-    }
-    if *hour > 23 {
-        return Err(invalid(
+        ),
+        (
             hour,
+            4,
+            0..=23,
             "an hour is from 00 to 23 (hh in [[CC]YY]MMDDhhmm[.SS])",
-        ));
-    }
-    if *minute > 59 {
-        return Err(invalid(
+        ),
+        (
             minute,
+            6,
+            0..=59,
             "a minute is from 00 to 59 (mm in [[CC]YY]MMDDhhmm[.SS])",
-        ));
-    }
-    if *second > 59 {
-        return Err(invalid(
+        ),
+        (
             second,
+            9,
+            0..=59,
             "a second is from 00 to 59 (SS in [[CC]YY]MMDDhhmm[.SS])",
-        ));
+        ),
+    ] {
+        if !range.contains(value) {
+            // The year is before these eight digits and the point.
+            let start = digits.len().saturating_sub(8) + start;
+            return Err(Error::Invalid {
+                word: format!("{value:02}"),
+                start,
+                problem,
+            });
+        }
     }
     let local = i32::try_from(year)
         .ok()

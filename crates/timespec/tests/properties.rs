@@ -96,3 +96,59 @@ fn text_of_a_megabyte_is_read_in_time() {
         check(&text, parse_touch(&text, &now));
     }
 }
+
+#[test]
+fn what_a_terminal_would_act_on_is_escaped_in_messages() {
+    let now = "2026-11-23T12:47:35Z".parse::<DateTime<Utc>>().unwrap();
+    for hostile in [
+        "\u{1b}[31mred",
+        "\u{202e}txt",
+        "\u{9b}2J",
+        "\u{7}",
+        "\r",
+        "noon \u{2066}x",
+        "x\u{200b}",
+    ] {
+        for error in [
+            parse(hostile, &now).unwrap_err(),
+            parse_touch(hostile, &now).unwrap_err(),
+        ] {
+            let message = error.to_string();
+            assert!(
+                message.chars().all(|c| (' '..='~').contains(&c)),
+                "{message:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_error_knows_where_its_word_starts() {
+    let now = "2026-11-23T12:47:35Z".parse::<DateTime<Utc>>().unwrap();
+    for (text, word) in [
+        ("16:00 tommorow", "tommorow"),
+        ("now + 5minuts", "5minuts"),
+        ("noon 45 nov", "45"),
+        ("16:00 13/1/2027", "13"),
+        ("now + 99999999999 days", "99999999999"),
+    ] {
+        let error = parse(text, &now).unwrap_err();
+        assert_eq!(error.start(), text.find(word), "{text}");
+        assert!(
+            error.to_string().starts_with(&format!("{word:?} is not")),
+            "{error}"
+        );
+    }
+    for (text, start) in [
+        ("202613011200", 4),
+        ("01012400", 4),
+        ("2601011260", 8),
+        ("01011200.60", 9),
+    ] {
+        assert_eq!(
+            parse_touch(text, &now).unwrap_err().start(),
+            Some(start),
+            "{text}"
+        );
+    }
+}
