@@ -137,6 +137,11 @@ pub(crate) fn documented() -> Vec<Case> {
     };
     nows.into_iter()
         .flat_map(|now| DOCUMENTED.iter().map(move |text| case(now, text)))
+        // Over, so a year later; clocks change two days earlier then.
+        .chain([case(
+            ("Australia/Sydney", 1_948_890_623),
+            "next tuesday - 3 days",
+        )])
         .collect()
 }
 

@@ -1,5 +1,6 @@
 //! Where the crate differs from at, and why. docs/kubectl/timespecs.md has the same list.
 
+use chrono::Datelike;
 use my_operator_timespec::{Error, parse};
 
 use crate::answers::Answer;
@@ -20,8 +21,25 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         what: "Minutes and hours are elapsed time, and `now` is this very instant",
         applies: |case, at, ours| {
             let minute = case.now - case.now % 60;
-            let counted = has(case, &["min", "hour", "now", "today"]) || *ours == Ok(minute);
-            case.form == Form::Words && counted && differ_by_a_clock_change(case, at, ours)
+            let counted = has(case, &["min", "hour"]);
+            // at does not know in which of two equal hours it is.
+            let hours = 4 * 3600;
+            let change = || Zone::named(case.zone).changes(case.now - hours, case.now + hours);
+            let this_instant = has(case, &["now", "today"]) || *ours == Ok(minute);
+            case.form == Form::Words
+                && (counted || (this_instant && !change().is_empty()))
+                && differ_by_a_clock_change(case, at, ours)
+        },
+    },
+    Difference {
+        what: "A date that an increment moves to the next year keeps its time of day",
+        applies: |case, at, ours| {
+            let zone = Zone::named(case.zone);
+            let next_year = |instant: i64| zone.at(instant).year() == zone.at(case.now).year() + 1;
+            case.form == Form::Words
+                && case.text.contains(['+', '-'])
+                && ours.as_ref().is_ok_and(|instant| next_year(*instant))
+                && differ_by_a_clock_change(case, at, ours)
         },
     },
     Difference {
