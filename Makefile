@@ -35,7 +35,7 @@ DOC = RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
 T ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt check lint advisories unit test e2e soak bench build reproducible sbom run install uninstall \
+.PHONY: help manifests fmt check lint advisories unit test e2e soak bench build kubectl reproducible sbom run install uninstall \
 	docker-build docker-push deploy undeploy build-installer chart matrix
 
 help: ## Show this list.
@@ -94,6 +94,15 @@ soak: ## Run the long versions of all tests, and e2e with the image that is ship
 
 build: ## Build the release binary, target/release/my-operator.
 	$(CARGO) build --release --locked --bin my-operator
+
+# Its own profile and selection of packages: small, and without what only the operator needs.
+KUBECTL_BIN = target/kubectl/kubectl-at
+KUBECTL_NAMES = kubectl-atq kubectl-atrm kubectl_complete-at kubectl_complete-atq kubectl_complete-atrm
+
+kubectl: ## Build the plugins of kubectl, target/kubectl/kubectl-at and links of its other names.
+	$(CARGO) build --profile kubectl --locked -p my-operator-kubectl --bin kubectl-at
+	@cd "$(dir $(KUBECTL_BIN))" && for name in $(KUBECTL_NAMES); do ln -sf kubectl-at "$$name"; done
+	@echo "To use them: export PATH=\"$(CURDIR)/$(dir $(KUBECTL_BIN)):\$$PATH\""
 
 reproducible: ## Make all files of a release here and in another folder, and compare the bytes (RELEASE_PLATFORMS=linux/amd64).
 	RELEASE_PLATFORMS="$(RELEASE_PLATFORMS)" ./hack/reproducible

@@ -6,6 +6,8 @@
 
 pub mod at;
 pub mod connection;
+pub mod duration;
+pub mod print;
 pub mod terminal;
 
 use std::ffi::OsString;
@@ -28,7 +30,7 @@ pub struct Program {
 }
 
 /// Every command. The first is the one that the program takes itself for under an unknown name.
-pub const PROGRAMS: &[Program] = &[at::queue::PROGRAM];
+pub const PROGRAMS: &[Program] = &[at::create::PROGRAM, at::queue::PROGRAM, at::remove::PROGRAM];
 
 /// Runs the command that the program's own name stands for.
 pub fn main() -> ExitCode {

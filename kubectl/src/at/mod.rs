@@ -1,7 +1,18 @@
 //! `kubectl at`, `kubectl atq` and `kubectl atrm`.
+//!
+//! [`create`] is `kubectl at`; with -c and --logs it shows an At ([`show`]), and with --follow it waits for its end
+//! ([`follow`]). [`queue`] is `kubectl atq`, [`remove`] `kubectl atrm`.
 
+pub mod create;
 pub mod queue;
+pub mod remove;
 
+mod follow;
+mod manifest;
 mod moment;
+mod name;
 mod object;
+mod quote;
+mod script;
+mod show;
 mod zone;

@@ -1,7 +1,10 @@
 //! Instants and spans, as people read them.
 
+use chrono::{DateTime, Utc};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
+
+use super::zone::{self, ChronoZone};
 
 /// Now, and where.
 #[derive(Clone, Debug)]
@@ -15,8 +18,15 @@ impl Clock {
     pub(super) fn new() -> Self {
         Self {
             now: Timestamp::now(),
-            zone: super::zone::local(),
+            zone: zone::local(),
         }
+    }
+
+    /// The same for code that works with chrono's types.
+    pub(super) fn chrono(&self) -> Option<DateTime<ChronoZone>> {
+        let nanoseconds = u32::try_from(self.now.subsec_nanosecond()).ok()?;
+        let now = DateTime::<Utc>::from_timestamp(self.now.as_second(), nanoseconds)?;
+        Some(now.with_timezone(&ChronoZone(self.zone.clone())))
     }
 
     /// `Fri Nov 27 16:00 CET`: with the seconds unless they are zero, and the year unless it is this one.
@@ -51,6 +61,12 @@ impl Clock {
             format!("in {text}")
         }
     }
+}
+
+/// An instant of chrono's; `None` beyond the years of any calendar.
+pub(super) fn instant(time: DateTime<Utc>) -> Option<Timestamp> {
+    let nanoseconds = i32::try_from(time.timestamp_subsec_nanos()).ok()?;
+    Timestamp::new(time.timestamp(), nanoseconds).ok()
 }
 
 /// The two largest units of a span: `3 d 4 h`, `2 h 13 m`, `5 m`, `42 s`.

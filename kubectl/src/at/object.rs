@@ -2,12 +2,13 @@
 
 use jiff::Timestamp;
 use kube::core::Request;
-use kube::core::params::ListParams;
+use kube::core::params::{GetParams, ListParams};
 use kube::{Resource as _, ResourceExt as _};
 use my_operator::kinds::at::crd::{At, AtObject, AtSpec, AtStatus, Ending, Phase};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::moment;
 use crate::connection::{Connection, Failure};
 
 /// Who created it, as the webhook recorded it.
@@ -21,6 +22,8 @@ const PAGE: u32 = 500;
 pub(super) struct Item {
     pub(super) namespace: String,
     pub(super) name: String,
+    pub(super) uid: String,
+    pub(super) resource_version: String,
     pub(super) created_by: Option<String>,
     pub(super) deleting: bool,
     pub(super) spec: AtSpec,
@@ -35,23 +38,27 @@ impl Item {
                 "the server sent an At that cannot be read: {error}"
             ))
         })?;
-        Ok(Self {
+        Ok(Self::new(&object))
+    }
+
+    /// Reads what the client has taken apart.
+    pub(super) fn new(object: &AtObject) -> Self {
+        Self {
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            resource_version: object.resource_version().unwrap_or_default(),
             created_by: object.annotations().get(CREATED_BY).cloned(),
             deleting: object.metadata.deletion_timestamp.is_some(),
             spec: serde_json::from_str(object.spec.text()).unwrap_or_default(),
             status: serde_json::from_str(object.status.text()).unwrap_or_default(),
-        })
+        }
     }
 
     /// The instant that it is due at. Only the operator knows that of a relative schedule.
     pub(super) fn due(&self) -> Option<Timestamp> {
         match self.status.scheduled_time {
-            Some(time) => {
-                let nanoseconds = i32::try_from(time.timestamp_subsec_nanos()).ok()?;
-                Timestamp::new(time.timestamp(), nanoseconds).ok()
-            }
+            Some(time) => moment::instant(time),
             None => self.spec.schedule.as_deref()?.parse().ok(),
         }
     }
@@ -68,6 +75,32 @@ impl Item {
             (Phase::Running, None) => "Running",
             (Phase::Pending, None) => "Pending",
         }
+    }
+}
+
+/// The text of one object.
+pub(super) async fn get(connection: &Connection, name: &str) -> Result<String, Failure> {
+    let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
+    let request = request.get(name, &GetParams::default());
+    let request = request.map_err(|error| Failure::Message(error.to_string()))?;
+    let text = connection.client.request_text(request).await;
+    text.map_err(|error| connection.failure(error))
+}
+
+/// A name as it is given: also `at/NAME`, as other commands print it.
+pub(super) fn name(given: &str) -> Result<&str, Failure> {
+    match given.rsplit_once('/') {
+        None => Ok(given),
+        Some((
+            "at"
+            | "ats"
+            | "at.cnat.programming-kubernetes.info"
+            | "ats.cnat.programming-kubernetes.info",
+            name,
+        )) => Ok(name),
+        Some(_) => Err(Failure::Message(format!(
+            "{given:?} is no At: give its name, or at/NAME"
+        ))),
     }
 }
 

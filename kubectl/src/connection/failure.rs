@@ -15,8 +15,10 @@ use crate::terminal;
 pub enum Failure {
     /// The API server refused a request.
     Server(Box<Status>),
-    /// No answer came. The sentence stands for itself, as in kubectl.
+    /// No answer came, but the request may have arrived. The sentence stands for itself, as in kubectl.
     Unreachable(String),
+    /// Nothing listens there, so that no request has arrived.
+    Refused(String),
     /// Anything else, without the `error: ` before it.
     Message(String),
     /// The output could not be written.
@@ -35,7 +37,7 @@ impl Failure {
                 .downcast_ref::<io::Error>()
                 .is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused);
             if refused {
-                return Self::Unreachable(format!(
+                return Self::Refused(format!(
                     "The connection to the server {server} was refused - did you specify the right host or port?"
                 ));
             }
@@ -62,8 +64,19 @@ impl Failure {
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Server(status) => status.code == 429 || status.code >= 500,
-            Self::Unreachable(_) => true,
+            Self::Unreachable(_) | Self::Refused(_) => true,
             Self::Message(_) | Self::Output(_) => false,
+        }
+    }
+}
+
+impl Failure {
+    /// Whether the request may have been carried out all the same.
+    pub fn may_have_acted(&self) -> bool {
+        match self {
+            Self::Server(status) => status.code >= 500,
+            Self::Unreachable(_) => true,
+            Self::Refused(_) | Self::Message(_) | Self::Output(_) => false,
         }
     }
 }
@@ -78,7 +91,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Server(status) => of_server(status),
-            Self::Unreachable(text) => text.clone(),
+            Self::Unreachable(text) | Self::Refused(text) => text.clone(),
             Self::Message(text) => format!("error: {text}"),
             Self::Output(error) => format!("error: cannot write the output: {error}"),
         };

@@ -42,7 +42,7 @@ pub struct Flags {
     #[arg(long, global = true, value_name = "UID")]
     pub as_uid: Option<String>,
     /// How long to wait for the answer to one request, such as 1s, 2m or 3h; 0 means without end
-    #[arg(long, global = true, value_name = "DURATION", value_parser = timeout, default_value = "0")]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = crate::duration::parse, default_value = "0")]
     pub request_timeout: Option<Duration>,
     /// The address of the API server
     #[arg(short, long, global = true, value_name = "URL")]
@@ -105,76 +105,5 @@ impl Connection {
     /// What to print when a request has failed.
     pub fn failure(&self, error: kube::Error) -> Failure {
         Failure::of_request(error, &self.server)
-    }
-}
-
-/// A duration as kubectl reads it: Go's units, or seconds without any. 0 is none.
-fn timeout(text: &str) -> Result<Duration, String> {
-    let wrong = || {
-        "write a number of seconds, or numbers with a unit: 30, 500ms, 90s, 2m, 1h30m".to_owned()
-    };
-    if let Ok(seconds) = text.parse::<u64>() {
-        return Ok(Duration::from_secs(seconds));
-    }
-    let (mut rest, mut total) = (text, Duration::ZERO);
-    while !rest.is_empty() {
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, after) = rest.split_at(digits);
-        let letters = after.len()
-            - after
-                .trim_start_matches(|c: char| c.is_ascii_alphabetic())
-                .len();
-        let (unit, after) = after.split_at(letters);
-        let milliseconds: u64 = match unit {
-            "ms" => 1,
-            "s" => 1_000,
-            "m" => 60_000,
-            "h" => 3_600_000,
-            _ => return Err(wrong()),
-        };
-        let number: u64 = number.parse().map_err(|_| wrong())?;
-        let part = number.checked_mul(milliseconds).ok_or_else(wrong)?;
-        total = total
-            .checked_add(Duration::from_millis(part))
-            .ok_or_else(wrong)?;
-        rest = after;
-    }
-    if text.is_empty() {
-        Err(wrong())
-    } else {
-        Ok(total)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts_are_read_as_kubectl_reads_them() {
-        for (text, milliseconds) in [
-            ("0", 0),
-            ("5", 5_000),
-            ("500ms", 500),
-            ("1h30m", 5_400_000),
-            ("0s", 0),
-        ] {
-            assert_eq!(
-                timeout(text),
-                Ok(Duration::from_millis(milliseconds)),
-                "{text}"
-            );
-        }
-        for text in [
-            "",
-            "s",
-            "5x",
-            "-1s",
-            "1h30",
-            "99999999999999999999h",
-            "1.5s",
-        ] {
-            assert!(timeout(text).is_err(), "{text}");
-        }
     }
 }

@@ -14,6 +14,32 @@ pub fn harmless_lines(text: &str) -> Cow<'_, str> {
     replaced(text, &['\n', '\t'])
 }
 
+/// The same for a log: colours stay too (`ESC [ ... m`), and a lone carriage return begins a new line, so that nothing that
+/// was shown is overwritten. The text must not end within an escape sequence.
+pub fn harmless_log(text: &str) -> String {
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(start) = rest.find("\x1b[") {
+        let (before, sequence) = rest.split_at(start);
+        shown.push_str(&harmless_lines(before));
+        let parameters = |c: char| c.is_ascii_digit() || c == ';';
+        let after = sequence
+            .get(2..)
+            .unwrap_or_default()
+            .trim_start_matches(parameters);
+        let end = sequence.len() - after.len() + 1;
+        match sequence.get(..end) {
+            Some(colour) if after.starts_with('m') => shown.push_str(colour),
+            _ => shown.push_str("^[["),
+        }
+        let shown_until = if after.starts_with('m') { end } else { 2 };
+        rest = sequence.get(shown_until..).unwrap_or_default();
+    }
+    shown.push_str(&harmless_lines(rest));
+    shown
+}
+
 fn replaced<'a>(text: &'a str, keep: &[char]) -> Cow<'a, str> {
     let harms = |c: char| is_harmful(c) && !keep.contains(&c);
     if !text.contains(harms) {
@@ -74,6 +100,13 @@ mod tests {
         assert_eq!(harmless("\u{9b}31m"), "\\u{9b}31m");
         assert_eq!(harmless("x\u{202e}gpj.exe"), "x\\u{202e}gpj.exe");
         assert_eq!(harmless_lines("one\n\ttwo\x1b[A"), "one\n\ttwo^[[A");
+    }
+
+    #[test]
+    fn a_log_keeps_its_colours_and_nothing_else() {
+        let log = "\x1b[1;31mred\x1b[0m\r\n10 %\r20 %\x1b[2Jx\x1b[5m\x1b[";
+        let shown = "\x1b[1;31mred\x1b[0m\n10 %\n20 %^[[2Jx\x1b[5m^[[";
+        assert_eq!(harmless_log(log), shown);
     }
 
     #[test]

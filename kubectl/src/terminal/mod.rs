@@ -1,14 +1,20 @@
 //! The terminal: text of others made harmless, tables, colour.
 
 mod harmless;
+mod status_line;
 mod style;
 mod table;
 
-pub use harmless::{harmless, harmless_lines};
+pub use harmless::{harmless, harmless_lines, harmless_log};
+pub use status_line::StatusLine;
 pub use style::{Colour, Style};
 pub use table::Table;
 
 /// The columns of the terminal that standard output goes to; none if it goes elsewhere.
 pub fn width() -> Option<usize> {
-    terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0))
+    terminal_columns(std::io::stdout())
+}
+
+fn terminal_columns(stream: impl std::os::fd::AsFd) -> Option<usize> {
+    terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0))
 }

@@ -1,0 +1,407 @@
+//! `kubectl at`: has a command run at an instant, once.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use jiff::{SignedDuration, Timestamp};
+use kube::Resource as _;
+use kube::core::Request;
+use kube::core::params::PostParams;
+use my_operator::kinds::at::crd::At;
+use serde_json::Value;
+
+use super::manifest::Wish;
+use super::moment::{self, Clock};
+use super::{follow, name, quote, script, show};
+use crate::connection::{Connection, Failure, Flags};
+use crate::{Program, block_on, duration, print, terminal};
+
+/// The program.
+pub const PROGRAM: Program = Program {
+    name: "kubectl-at",
+    command: Create::command,
+    run: |matches| {
+        let create = Create::from_arg_matches(matches)
+            .map_err(|error| Failure::Message(error.to_string()))?;
+        create.run()
+    },
+};
+
+const EXAMPLES: &str = "Examples:
+  kubectl at 16:00 tomorrow -- ./report --all     # one program and its arguments
+  echo 'date | tee /dev/stderr' | kubectl at noon # text for the shell
+  kubectl at now + 5 minutes -f job.sh --follow   # and wait for its end
+  kubectl at -t 202611271600 --dry-run=server -o yaml -- ./report
+  kubectl at -c report-x7k2p                      # what will run
+  kubectl at --logs report-x7k2p                  # what it has written
+
+Exit codes of --follow: that of the command; 75 if it was not started in time (Missed), 76 if its end is
+unknown (Unknown), 130 on ^C, else 1.";
+
+/// The schedule that starts at once.
+const NOW: &str = "now";
+
+/// More than a pod template needs: the API server takes no larger object.
+const MAX_TEMPLATE: u64 = 3 << 19;
+
+/// Run a command once, at a time as at(1) takes it.
+#[derive(Parser, Debug)]
+#[command(
+    name = "kubectl-at",
+    bin_name = "kubectl at",
+    version,
+    after_help = EXAMPLES,
+    override_usage = "kubectl at TIMESPEC [flags] [-- COMMAND...]\n       kubectl at -c NAME\n       kubectl at --logs NAME [--follow]",
+    group = ArgGroup::new("looks").args(["cat", "logs"])
+)]
+struct Create {
+    /// When: 16:00 tomorrow, noon + 3 days, teatime fri, 9am nov 24, now + 5 minutes; in the time zone of TZ
+    #[arg(value_name = "TIMESPEC", conflicts_with_all = ["looks", "time"])]
+    timespec: Vec<String>,
+    /// The program and its arguments; from standard input if absent
+    #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["looks", "file"])]
+    command: Vec<String>,
+    /// When, as touch(1) takes it: [[CC]YY]MMDDhhmm[.SS]
+    #[arg(short = 't', value_name = "TIME", conflicts_with = "looks")]
+    time: Option<String>,
+    /// Read the text for the shell from this file; - is standard input
+    #[arg(short, long, value_name = "FILE", conflicts_with = "looks")]
+    file: Option<PathBuf>,
+    /// Wait for the end: show what it waits for and its output, and exit with the exit code of the command
+    #[arg(short = 'F', long, conflicts_with_all = ["dry_run", "cat"])]
+    follow: bool,
+    /// Show what an At runs
+    #[arg(short = 'c', long, value_name = "NAME")]
+    cat: Option<String>,
+    /// Show what the command of an At has written
+    #[arg(long, value_name = "NAME")]
+    logs: Option<String>,
+
+    /// The name of the At; one is made from the command if absent
+    #[arg(long, conflicts_with = "looks", help_heading = "What runs")]
+    name: Option<String>,
+    /// The image of the container [default: bash:5.3]
+    #[arg(long, conflicts_with = "looks", help_heading = "What runs")]
+    image: Option<String>,
+    /// The shell that gets the command after -c [default: bash]
+    #[arg(
+        long,
+        value_name = "PROGRAM",
+        conflicts_with = "looks",
+        help_heading = "What runs"
+    )]
+    shell: Option<String>,
+    /// The ServiceAccount of the pod
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "looks",
+        help_heading = "What runs"
+    )]
+    serviceaccount: Option<String>,
+    /// A variable of the environment; can be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "looks", help_heading = "What runs")]
+    env: Vec<(String, String)>,
+    /// A file with a Pod, a PodTemplate, or metadata and spec of a pod: what else the pod needs
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "looks",
+        help_heading = "What runs"
+    )]
+    template: Option<PathBuf>,
+    /// Labels of the At
+    #[arg(short, long, value_name = "KEY=VALUE,...", value_delimiter = ',', value_parser = pair, conflicts_with = "looks", help_heading = "What runs")]
+    labels: Vec<(String, String)>,
+
+    /// Do not start it later than this after its time
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "looks", help_heading = "How")]
+    deadline: Option<i64>,
+    /// End it when it has run for so long
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "looks", help_heading = "How")]
+    timeout: Option<i64>,
+    /// Delete it, with its output, so long after its end
+    #[arg(long, value_name = "DURATION", value_parser = duration::seconds, conflicts_with = "looks", help_heading = "How")]
+    ttl: Option<i64>,
+    /// Hold it back until spec.suspend is false
+    #[arg(long, conflicts_with = "looks", help_heading = "How")]
+    suspend: bool,
+    /// Create nothing: client only makes the object, server also has it checked
+    #[arg(
+        long,
+        value_name = "WHERE",
+        default_value = "none",
+        conflicts_with = "looks",
+        help_heading = "How"
+    )]
+    dry_run: DryRun,
+    /// Print the object
+    #[arg(short, long, value_name = "FORMAT", conflicts_with_all = ["looks", "follow"], help_heading = "How")]
+    output: Option<Format>,
+
+    #[command(flatten)]
+    connection: Flags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    None,
+    Client,
+    Server,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Yaml,
+    Json,
+    Name,
+}
+
+/// NAME=VALUE.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("write NAME=VALUE".to_owned()),
+    }
+}
+
+impl Create {
+    fn run(&self) -> Result<u8, Failure> {
+        if let Some(name) = self.cat.as_deref() {
+            return block_on(async {
+                let connection = Connection::new(&self.connection).await?;
+                show::command(&connection, name).await
+            });
+        }
+        if let Some(name) = self.logs.as_deref() {
+            return block_on(async {
+                let connection = Connection::new(&self.connection).await?;
+                if self.follow {
+                    follow::run(&connection, name).await
+                } else {
+                    show::log(&connection, name).await
+                }
+            });
+        }
+        // A mistake in the time shows before somebody types a command.
+        let clock = Clock::new();
+        let instant = self.instant(&clock)?;
+        let template = self.template.as_ref().map(template).transpose()?;
+        let (command, base) = self.text(&clock, instant)?;
+        let mut wish = Wish {
+            labels: self.labels.clone(),
+            schedule: schedule(instant, clock.now),
+            command,
+            image: self.image.clone(),
+            shell: self.shell.clone(),
+            service_account: self.serviceaccount.clone(),
+            env: self.env.clone(),
+            deadline: self.deadline,
+            timeout: self.timeout,
+            ttl: self.ttl,
+            suspend: self.suspend,
+            template,
+            ..Wish::default()
+        };
+        wish.name = match &self.name {
+            Some(name) => name.clone(),
+            None => name::generated(&base),
+        };
+        block_on(self.create(wish, instant))
+    }
+
+    fn instant(&self, clock: &Clock) -> Result<Timestamp, Failure> {
+        let far = || Failure::Message("the time is out of range: write a nearer one".to_owned());
+        let now = clock.chrono().ok_or_else(far)?;
+        let read = match &self.time {
+            Some(time) => my_operator_timespec::parse_touch(time, &now),
+            None => my_operator_timespec::parse(&self.timespec.join(" "), &now),
+        };
+        let instant = read.map_err(|error| Failure::Message(error.to_string()))?;
+        moment::instant(instant).ok_or_else(far)
+    }
+
+    /// The text for the shell, and what a name is made from.
+    fn text(&self, clock: &Clock, instant: Timestamp) -> Result<(String, String), Failure> {
+        if !self.command.is_empty() {
+            if quote::is_text(&self.command) {
+                writeln!(
+                    io::stderr(),
+                    "Note: what is after -- is one word, and so the name of one program. Give text for the shell on standard input."
+                )?;
+            }
+            let base = self.command.first().map(|program| name::base(program));
+            return Ok((quote::words(&self.command), base.unwrap_or_default()));
+        }
+        if let Some(file) = &self.file {
+            let text = script::file(file)?;
+            let stem = file.file_stem().and_then(|stem| stem.to_str());
+            let base = stem.filter(|stem| *stem != "-").map(name::base);
+            let base = base.unwrap_or_else(|| name::base(&text));
+            return Ok((text, base));
+        }
+        let input = io::stdin();
+        let text = if input.is_terminal() {
+            let mut prompt = io::stderr().lock();
+            writeln!(
+                prompt,
+                "Runs {}, {}. Type the commands, and ^D at the end.",
+                clock.local(instant),
+                clock.relative(instant)
+            )?;
+            script::ask(input.lock(), &mut prompt)?
+        } else {
+            script::all(input.lock(), "standard input")?
+        };
+        let base = name::base(&text);
+        Ok((text, base))
+    }
+
+    async fn create(&self, mut wish: Wish, instant: Timestamp) -> Result<u8, Failure> {
+        if self.dry_run == DryRun::Client {
+            // Without any cluster, too: only the namespace is of interest.
+            let connection = Connection::new(&self.connection).await.ok();
+            wish.namespace = connection
+                .map(|it| it.namespace)
+                .or_else(|| self.connection.namespace.clone())
+                .unwrap_or_default();
+            let manifest = wish.manifest()?;
+            self.echo(&wish, &manifest, instant)?;
+            return Ok(0);
+        }
+        let connection = Connection::new(&self.connection).await?;
+        wish.namespace.clone_from(&connection.namespace);
+        let created = self.post(&connection, &wish).await?;
+        let object: Value = serde_json::from_str(&created).map_err(|error| {
+            Failure::Message(format!("the server's answer cannot be read: {error}"))
+        })?;
+        self.echo(&wish, &object, instant)?;
+        if self.follow {
+            return follow::run(&connection, &wish.name).await;
+        }
+        Ok(0)
+    }
+
+    async fn post(&self, connection: &Connection, wish: &Wish) -> Result<String, Failure> {
+        let params = PostParams {
+            dry_run: self.dry_run == DryRun::Server,
+            field_manager: Some("kubectl-at".to_owned()),
+        };
+        let body = wish.manifest()?.to_string().into_bytes();
+        let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
+        let request = request.create(&params, body);
+        let request = request.map_err(|error| Failure::Message(error.to_string()))?;
+        let answer = connection.client.request_text(request).await;
+        answer.map_err(|error| {
+            let failure = connection.failure(error);
+            if params.dry_run || !failure.may_have_acted() {
+                return failure;
+            }
+            Failure::Unreachable(format!(
+                "{failure}\nThe answer is lost, not necessarily the request: kubectl get at {} shows whether it was created",
+                wish.name
+            ))
+        })
+    }
+
+    fn echo(&self, wish: &Wish, object: &Value, instant: Timestamp) -> Result<(), Failure> {
+        let mut out = io::stdout().lock();
+        let name = terminal::harmless(&wish.name);
+        match self.output {
+            Some(Format::Yaml) => {
+                print::yaml(&print::without_managed_fields(object.clone()), &mut out)?;
+            }
+            Some(Format::Json) => {
+                print::json(&print::without_managed_fields(object.clone()), &mut out)?;
+            }
+            Some(Format::Name) => writeln!(out, "at.cnat.programming-kubernetes.info/{name}")?,
+            None => {
+                let clock = Clock::new();
+                let when = if wish.schedule == NOW {
+                    NOW.to_owned()
+                } else {
+                    format!("{}, {}", clock.local(instant), clock.relative(instant))
+                };
+                let verb = match (self.dry_run, wish.suspend) {
+                    (DryRun::None, false) => "will run",
+                    (DryRun::None, true) => "is suspended, and once resumed will run",
+                    _ => "would run",
+                };
+                let dry = match self.dry_run {
+                    DryRun::None => "",
+                    DryRun::Client => " (dry run)",
+                    DryRun::Server => " (server dry run)",
+                };
+                writeln!(out, "at/{name} {verb} {when}{dry}")?;
+            }
+        }
+        Ok(out.flush()?)
+    }
+}
+
+/// The instant as the At has it. One that has come is `now`, of which the webhook does not warn as of a past one.
+fn schedule(instant: Timestamp, now: Timestamp) -> String {
+    if instant <= now && instant.duration_since(now) > -SignedDuration::from_mins(1) {
+        return NOW.to_owned();
+    }
+    instant.to_string()
+}
+
+/// The file of --template.
+fn template(path: &PathBuf) -> Result<Value, Failure> {
+    let failed = |what: String| Failure::Message(format!("--template {}: {what}", path.display()));
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    let read = io::Read::read_to_string(&mut io::Read::take(file, MAX_TEMPLATE + 1), &mut text);
+    read.map_err(|error| failed(error.to_string()))?;
+    if u64::try_from(text.len()).is_ok_and(|len| len > MAX_TEMPLATE) {
+        return Err(failed("it is too large for a pod template".to_owned()));
+    }
+    serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parsed(words: &[&str]) -> Result<Create, clap::Error> {
+        Create::try_parse_from(["kubectl-at"].iter().chain(words))
+    }
+
+    #[test]
+    fn words_before_the_dashes_are_the_time_and_after_them_the_command() {
+        let create =
+            parsed(&["16:00", "+", "3", "days", "--image", "x", "--", "ls", "-l"]).unwrap();
+        assert_eq!(create.timespec, ["16:00", "+", "3", "days"]);
+        assert_eq!(create.command, ["ls", "-l"]);
+        assert_eq!(create.image.as_deref(), Some("x"));
+    }
+
+    #[test]
+    fn showing_and_creating_do_not_mix() {
+        for words in [
+            &["-c", "x", "noon"][..],
+            &["-c", "x", "--logs", "y"],
+            &["--logs", "x", "--", "ls"],
+            &["noon", "-t", "11271600"],
+            &["noon", "-f", "x", "--", "ls"],
+            &["-c", "x", "--image", "y"],
+        ] {
+            assert!(parsed(words).is_err(), "{words:?}");
+        }
+        assert!(parsed(&["--logs", "x", "--follow"]).is_ok());
+        assert!(parsed(&["noon", "--follow", "--", "ls"]).is_ok());
+    }
+
+    #[test]
+    fn what_has_just_come_is_now() {
+        let now: Timestamp = "2026-11-27T12:47:35.5Z".parse().unwrap();
+        let at = |text: &str| schedule(text.parse().unwrap(), now);
+        assert_eq!(at("2026-11-27T12:47:35.4Z"), "now");
+        assert_eq!(at("2026-11-27T12:47:00Z"), "now");
+        assert_eq!(at("2026-11-27T12:00:00Z"), "2026-11-27T12:00:00Z");
+        assert_eq!(at("2026-11-27T15:00:00Z"), "2026-11-27T15:00:00Z");
+    }
+}

@@ -1,0 +1,221 @@
+//! `--follow`: waits for the end of an At, and shows what happens meanwhile.
+//!
+//! [`watch`] follows the object, [`log`] what its command writes; both connect again when a connection breaks. [`stage`]
+//! decides what is shown, and [`resume`] which part of a log is new.
+
+mod log;
+mod resume;
+mod stage;
+mod watch;
+
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use my_operator::kinds::at::crd::Ending;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{self, Instant, MissedTickBehavior};
+
+use super::moment::Clock;
+use super::object::{self, Item};
+use super::show::LogWriter;
+use crate::connection::{Connection, Failure};
+use crate::terminal::{StatusLine, harmless};
+use stage::{Outcome, Stage, stage};
+
+/// Messages on their way: a terminal that is read slowly slows down the log.
+const QUEUE: usize = 16;
+/// The rest of a log arrives within this time after the end, or is given up.
+const LOG_TIMEOUT: Duration = Duration::from_secs(60);
+/// 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// What the followers report.
+enum News {
+    /// The object as it is now.
+    Item(Box<Item>),
+    /// It was deleted; the last state, if it was seen.
+    Gone(Option<Box<Item>>),
+    /// The connection broke, and is tried again.
+    Broken(String),
+    /// There is no way to go on.
+    Failed(Failure),
+    /// What the command has written.
+    Log(Vec<u8>),
+    /// All of the log was shown, or what is missing for this reason.
+    LogEnded(Option<Failure>),
+}
+
+/// Follows this At to its end.
+pub(super) async fn run(connection: &Connection, given: &str) -> Result<u8, Failure> {
+    let name = object::name(given)?.to_owned();
+    let (sender, mut inbox) = mpsc::channel(QUEUE);
+    // Ends the tasks when this function returns.
+    let mut tasks = JoinSet::new();
+    tasks.spawn(watch::run(connection.clone(), name.clone(), sender.clone()));
+    let mut tick = time::interval(Duration::from_secs(1));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut view = View::new(&name);
+    let mut log: Option<log::Handle> = None;
+    let mut give_up: Option<Instant> = None;
+    loop {
+        let timeout = give_up.unwrap_or_else(|| Instant::now() + LOG_TIMEOUT);
+        let news = tokio::select! {
+            news = inbox.recv() => news,
+            _ = tick.tick(), if view.status.is_live() => { view.refresh()?; continue }
+            _ = tokio::signal::ctrl_c() => return view.interrupted(connection),
+            () = time::sleep_until(timeout), if give_up.is_some() => {
+                let text = "the rest of the output does not arrive: kubectl at --logs shows it later";
+                Some(News::LogEnded(Some(Failure::Message(text.to_owned()))))
+            }
+        };
+        match news {
+            None => return Err(Failure::Message("the watch has ended".to_owned())),
+            Some(News::Failed(failure)) => return view.failed(failure),
+            Some(News::Broken(text)) => view.broken(&text)?,
+            Some(News::Log(bytes)) => view.log(&bytes)?,
+            Some(News::Item(item)) => view.item = Some(*item),
+            Some(News::Gone(last)) => {
+                let over = last.filter(|item| item.status.result.is_some());
+                let Some(item) = over else {
+                    return view.failed(Failure::Message(format!(
+                        "at/{name} was deleted before its end was seen"
+                    )));
+                };
+                view.item = Some(*item);
+            }
+            Some(News::LogEnded(failure)) => {
+                view.log_ended(failure)?;
+                if let Some(code) = view.finish()? {
+                    return Ok(code);
+                }
+                continue;
+            }
+        }
+        // A log is read from the start of the pod on, and to its end once the object is over.
+        if let Some(item) = &view.item {
+            let over = item.status.result.is_some();
+            if item.status.pod_uid.is_some() && log.is_none() {
+                let (handle, follower) = log::follower(connection, item, sender.clone());
+                tasks.spawn(follower);
+                log = Some(handle);
+            }
+            if over && give_up.is_none() {
+                match &log {
+                    Some(handle) => handle.over(),
+                    None => view.log_ended(None)?,
+                }
+                give_up = Some(Instant::now() + LOG_TIMEOUT);
+            }
+        }
+        if let Some(code) = view.finish()? {
+            return Ok(code);
+        }
+        view.refresh()?;
+    }
+}
+
+/// What the user sees.
+struct View {
+    name: String,
+    item: Option<Item>,
+    status: StatusLine,
+    writer: LogWriter,
+    /// Whether there was output: from then on, only trouble is worth a line.
+    wrote: bool,
+    /// Whether all of the output was shown.
+    log_ended: bool,
+    trouble: Option<String>,
+}
+
+impl View {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            item: None,
+            status: StatusLine::new(),
+            writer: LogWriter::new(),
+            wrote: false,
+            log_ended: false,
+            trouble: None,
+        }
+    }
+
+    fn log(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.status.clear()?;
+        self.wrote = true;
+        self.writer.write(bytes)
+    }
+
+    fn refresh(&mut self) -> Result<(), Failure> {
+        let Some(item) = &self.item else {
+            return Ok(());
+        };
+        match stage(item, &Clock::new()) {
+            Stage::Waiting(lasting, passing) => self.status.show(&lasting, &passing)?,
+            Stage::Started(None) if !self.wrote => {
+                self.status.show(&format!("at/{} starts", self.name), "")?;
+            }
+            Stage::Started(trouble) if self.wrote => {
+                // Between lines of output, each trouble is a line once.
+                if let Some(text) = trouble.as_ref().filter(|_| trouble != self.trouble) {
+                    writeln!(io::stderr(), "{}", harmless(text))?;
+                }
+                self.trouble = trouble;
+            }
+            Stage::Started(trouble) => self.status.show(&trouble.unwrap_or_default(), "")?,
+            Stage::Over(_) => {}
+        }
+        Ok(())
+    }
+
+    fn broken(&mut self, text: &str) -> Result<(), Failure> {
+        let text = format!("{text}; trying again");
+        if self.wrote {
+            writeln!(io::stderr(), "{}", harmless(&text))?;
+            return Ok(());
+        }
+        Ok(self.status.show(&text, "")?)
+    }
+
+    fn log_ended(&mut self, failure: Option<Failure>) -> Result<(), Failure> {
+        self.log_ended = true;
+        let result = self.item.as_ref().and_then(|item| item.status.result);
+        // What has not run has no output to be missed.
+        if let Some(failure) = failure.filter(|_| result != Some(Ending::Missed)) {
+            self.status.clear()?;
+            writeln!(io::stderr(), "{failure}")?;
+        }
+        Ok(())
+    }
+
+    /// The exit code, once the At is over and its output was shown.
+    fn finish(&mut self) -> Result<Option<u8>, Failure> {
+        let over = self.item.as_ref().map(|item| stage(item, &Clock::new()));
+        let Some(Stage::Over(Outcome { code, words })) = over.filter(|_| self.log_ended) else {
+            return Ok(None);
+        };
+        self.status.clear()?;
+        self.writer.finish()?;
+        writeln!(io::stderr(), "{}", harmless(&words))?;
+        Ok(Some(code))
+    }
+
+    fn failed(mut self, failure: Failure) -> Result<u8, Failure> {
+        self.status.clear()?;
+        self.writer.finish()?;
+        Err(failure)
+    }
+
+    fn interrupted(mut self, connection: &Connection) -> Result<u8, Failure> {
+        self.status.clear()?;
+        self.writer.finish()?;
+        writeln!(
+            io::stderr(),
+            "at/{0} goes on. Come back with: kubectl at --logs {0} --follow -n {1}",
+            harmless(&self.name),
+            harmless(&connection.namespace)
+        )?;
+        Ok(INTERRUPTED)
+    }
+}

@@ -1,0 +1,241 @@
+//! From flags to the manifest of an At.
+
+use serde_json::{Map, Value, json};
+
+use crate::connection::Failure;
+
+/// The container that runs the command.
+const CONTAINER: &str = "at";
+
+/// What the flags say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wish {
+    pub(super) name: String,
+    pub(super) namespace: String,
+    pub(super) labels: Vec<(String, String)>,
+    pub(super) schedule: String,
+    pub(super) command: String,
+    pub(super) image: Option<String>,
+    pub(super) shell: Option<String>,
+    pub(super) service_account: Option<String>,
+    pub(super) env: Vec<(String, String)>,
+    pub(super) deadline: Option<i64>,
+    pub(super) timeout: Option<i64>,
+    pub(super) ttl: Option<i64>,
+    pub(super) suspend: bool,
+    /// The file of --template.
+    pub(super) template: Option<Value>,
+}
+
+impl Wish {
+    /// The manifest. What no flag says is left to the defaults of the webhook.
+    pub(super) fn manifest(&self) -> Result<Value, Failure> {
+        let mut spec = Map::new();
+        let mut set = |name: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                spec.insert(name.to_owned(), value);
+            }
+        };
+        set("schedule", Some(json!(self.schedule)));
+        set("command", Some(json!(self.command)));
+        set("image", self.image.as_ref().map(|it| json!(it)));
+        set("shell", self.shell.as_ref().map(|it| json!([it, "-c"])));
+        set("startingDeadlineSeconds", self.deadline.map(|it| json!(it)));
+        set("activeDeadlineSeconds", self.timeout.map(|it| json!(it)));
+        set("ttlSecondsAfterFinished", self.ttl.map(|it| json!(it)));
+        set("suspend", self.suspend.then(|| json!(true)));
+        set("template", self.template()?);
+        let mut metadata = json!({"name": self.name, "namespace": self.namespace});
+        if !self.labels.is_empty() {
+            let labels = self.labels.iter();
+            let labels: Map<String, Value> = labels.map(|(k, v)| (k.clone(), json!(v))).collect();
+            metadata["labels"] = labels.into();
+        }
+        Ok(json!({
+            "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
+            "kind": "At",
+            "metadata": metadata,
+            "spec": spec,
+        }))
+    }
+
+    /// The pod template: that of the file, with what flags add.
+    fn template(&self) -> Result<Option<Value>, Failure> {
+        if self.template.is_none() && self.service_account.is_none() && self.env.is_empty() {
+            return Ok(None);
+        }
+        let wrong = |what: &str| Failure::Message(format!("--template: {what}"));
+        let mut template = match &self.template {
+            Some(file) => pod_template(file)?,
+            None => Map::new(),
+        };
+        let spec = template.entry("spec").or_insert_with(|| json!({}));
+        let spec = spec
+            .as_object_mut()
+            .ok_or_else(|| wrong("spec must be an object"))?;
+        if let Some(name) = &self.service_account {
+            spec.insert("serviceAccountName".to_owned(), json!(name));
+        }
+        if !self.env.is_empty() {
+            let containers = spec.entry("containers").or_insert_with(|| json!([]));
+            let containers = containers
+                .as_array_mut()
+                .ok_or_else(|| wrong("spec.containers must be a list"))?;
+            if !containers.iter().any(|it| it["name"] == CONTAINER) {
+                containers.insert(0, json!({"name": CONTAINER}));
+            }
+            let container = containers.iter_mut().find(|it| it["name"] == CONTAINER);
+            let container = container.and_then(Value::as_object_mut);
+            let env = container.map(|it| it.entry("env").or_insert_with(|| json!([])));
+            let env = env
+                .and_then(Value::as_array_mut)
+                .ok_or_else(|| wrong("env must be a list"))?;
+            // A flag goes before the file: of two variables of a name, a container has the last one.
+            for (name, value) in &self.env {
+                env.retain(|it| it["name"] != name.as_str());
+                // Kubernetes expands $(NAME) in values; $$ is a dollar.
+                let value = value.replace('$', "$$");
+                env.push(json!({"name": name, "value": value}));
+            }
+        }
+        Ok(Some(template.into()))
+    }
+}
+
+/// A pod template as such, or that in a Pod or a PodTemplate.
+fn pod_template(file: &Value) -> Result<Map<String, Value>, Failure> {
+    let template = match file["kind"].as_str() {
+        Some("PodTemplate") => &file["template"],
+        None | Some("Pod") => file,
+        Some(kind) => {
+            let text = format!(
+                "--template: a {kind} is no pod template: give a Pod, a PodTemplate, or metadata and spec"
+            );
+            return Err(Failure::Message(text));
+        }
+    };
+    let mut kept = Map::new();
+    for part in ["metadata", "spec"] {
+        if let Some(value) = template.get(part) {
+            kept.insert(part.to_owned(), value.clone());
+        }
+    }
+    // The pod's name and namespace are the operator's.
+    if let Some(metadata) = kept.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|name, _| name == "labels" || name == "annotations");
+    }
+    if !kept.contains_key("spec") {
+        let text =
+            "--template: the file has no spec: give a Pod, a PodTemplate, or metadata and spec";
+        return Err(Failure::Message(text.to_owned()));
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn wish() -> Wish {
+        Wish {
+            name: "report-x7k2p".to_owned(),
+            namespace: "default".to_owned(),
+            schedule: "2026-11-27T15:00:00Z".to_owned(),
+            command: "./report".to_owned(),
+            ..Wish::default()
+        }
+    }
+
+    #[test]
+    fn without_flags_there_is_only_what_is_needed() {
+        let expected = json!({
+            "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
+            "kind": "At",
+            "metadata": {"name": "report-x7k2p", "namespace": "default"},
+            "spec": {"schedule": "2026-11-27T15:00:00Z", "command": "./report"},
+        });
+        assert_eq!(wish().manifest().unwrap(), expected);
+    }
+
+    #[test]
+    fn every_flag_reaches_its_field() {
+        let wish = Wish {
+            labels: vec![("app".to_owned(), "x".to_owned())],
+            image: Some("alpine".to_owned()),
+            shell: Some("sh".to_owned()),
+            service_account: Some("reporter".to_owned()),
+            env: vec![("A".to_owned(), "$(B)".to_owned())],
+            deadline: Some(1),
+            timeout: Some(2),
+            ttl: Some(3),
+            suspend: true,
+            ..wish()
+        };
+        let manifest = wish.manifest().unwrap();
+        assert_eq!(manifest["metadata"]["labels"], json!({"app": "x"}));
+        let expected = json!({
+            "schedule": "2026-11-27T15:00:00Z",
+            "command": "./report",
+            "image": "alpine",
+            "shell": ["sh", "-c"],
+            "startingDeadlineSeconds": 1,
+            "activeDeadlineSeconds": 2,
+            "ttlSecondsAfterFinished": 3,
+            "suspend": true,
+            "template": {"spec": {
+                "serviceAccountName": "reporter",
+                "containers": [{"name": "at", "env": [{"name": "A", "value": "$$(B)"}]}],
+            }},
+        });
+        assert_eq!(manifest["spec"], expected);
+    }
+
+    #[test]
+    fn flags_are_added_to_the_file() {
+        let file = json!({
+            "kind": "Pod",
+            "metadata": {"name": "mine", "labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "side"}, {"name": "at", "env": [{"name": "A", "value": "old"}, {"name": "C"}]}]},
+        });
+        let wish = Wish {
+            template: Some(file),
+            env: vec![("A".to_owned(), "new".to_owned())],
+            ..wish()
+        };
+        let expected = json!({
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [
+                {"name": "side"},
+                {"name": "at", "env": [{"name": "C"}, {"name": "A", "value": "new"}]},
+            ]},
+        });
+        assert_eq!(wish.manifest().unwrap()["spec"]["template"], expected);
+    }
+
+    #[test]
+    fn a_file_that_is_no_template_is_a_mistake() {
+        for (file, part) in [
+            (
+                json!({"kind": "Deployment"}),
+                "a Deployment is no pod template",
+            ),
+            (json!({"metadata": {}}), "has no spec"),
+            (json!([]), "has no spec"),
+            (json!({"spec": 5}), "spec must be an object"),
+            (json!({"spec": {"containers": 5}}), "must be a list"),
+            (
+                json!({"spec": {"containers": [{"name": "at", "env": 5}]}}),
+                "env must be a list",
+            ),
+        ] {
+            let wish = Wish {
+                template: Some(file.clone()),
+                env: vec![("A".to_owned(), String::new())],
+                ..wish()
+            };
+            let error = wish.manifest().unwrap_err().to_string();
+            assert!(error.contains(part), "{file}: {error}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! `kubectl atrm`: removes Ats, but none that is running unless it is said so.
+
+use std::io::{self, Write as _};
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use kube::Resource as _;
+use kube::core::Request;
+use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
+use my_operator::kinds::at::crd::{At, Phase};
+
+use super::object::{self, Item};
+use crate::connection::{Connection, Failure, Flags};
+use crate::{Program, block_on, terminal};
+
+/// The program.
+pub const PROGRAM: Program = Program {
+    name: "kubectl-atrm",
+    command: Remove::command,
+    run: |matches| {
+        let remove = Remove::from_arg_matches(matches)
+            .map_err(|error| Failure::Message(error.to_string()))?;
+        block_on(remove.run())
+    },
+};
+
+/// An At may change between reading and deleting it; so often is it read again.
+const MAX_ATTEMPTS: usize = 5;
+
+/// Remove Ats before they run, or with their results after it.
+#[derive(Parser, Debug)]
+#[command(
+    name = "kubectl-atrm",
+    bin_name = "kubectl atrm",
+    version,
+    override_usage = "kubectl atrm NAME... [flags]"
+)]
+struct Remove {
+    /// Names of Ats, as kubectl atq lists them
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    /// Also remove one that is running: its command is stopped
+    #[arg(long)]
+    force: bool,
+    /// Do not fail for one that does not exist
+    #[arg(long)]
+    ignore_not_found: bool,
+    #[command(flatten)]
+    connection: Flags,
+}
+
+impl Remove {
+    async fn run(&self) -> Result<u8, Failure> {
+        let connection = Connection::new(&self.connection).await?;
+        let mut code = 0;
+        for given in &self.names {
+            match self.remove(&connection, given).await {
+                Ok(()) => {}
+                Err(failure) if self.ignore_not_found && failure.is_not_found() => {}
+                Err(Failure::Output(error)) => return Err(error.into()),
+                Err(failure) => {
+                    writeln!(io::stderr(), "{failure}")?;
+                    code = 1;
+                }
+            }
+        }
+        Ok(code)
+    }
+
+    async fn remove(&self, connection: &Connection, given: &str) -> Result<(), Failure> {
+        let name = object::name(given)?;
+        for _ in 0..MAX_ATTEMPTS {
+            let item = Item::read(&object::get(connection, name).await?)?;
+            if item.status.phase == Some(Phase::Running) && !self.force {
+                return Err(Failure::Message(format!(
+                    "at/{name} is running; --force stops its command and removes it"
+                )));
+            }
+            match delete(connection, &item).await {
+                // It has changed meanwhile: it may have started.
+                Err(Failure::Server(status)) if status.reason == "Conflict" => {}
+                Err(failure) => return Err(failure),
+                Ok(()) => {
+                    writeln!(
+                        io::stdout(),
+                        "at.cnat.programming-kubernetes.info \"{}\" deleted from {} namespace",
+                        terminal::harmless(name),
+                        terminal::harmless(&connection.namespace)
+                    )?;
+                    return Ok(());
+                }
+            }
+        }
+        Err(Failure::Message(format!(
+            "at/{name} changes all the time: try again"
+        )))
+    }
+}
+
+/// Deletes exactly the state that was read.
+async fn delete(connection: &Connection, item: &Item) -> Result<(), Failure> {
+    let params = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Background),
+        preconditions: Some(Preconditions {
+            uid: Some(item.uid.clone()),
+            resource_version: Some(item.resource_version.clone()),
+        }),
+        ..DeleteParams::default()
+    };
+    let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
+    let request = request.delete(&item.name, &params);
+    let request = request.map_err(|error| Failure::Message(error.to_string()))?;
+    let answer = connection.client.request_text(request).await;
+    answer.map(drop).map_err(|error| connection.failure(error))
+}
