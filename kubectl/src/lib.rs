@@ -5,12 +5,14 @@
 //! server harmless, and lays it out. Neither knows a command.
 
 pub mod at;
+pub mod complete;
 pub mod connection;
 pub mod duration;
+mod man;
 pub mod print;
 pub mod terminal;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,11 +37,26 @@ pub const PROGRAMS: &[Program] = &[at::create::PROGRAM, at::queue::PROGRAM, at::
 /// Runs the command that the program's own name stands for.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let Some(program) = program(arguments.first()) else {
+    let called = arguments
+        .first()
+        .and_then(|name| Path::new(name).file_name());
+    let called = called.map(OsStr::to_string_lossy).unwrap_or_default();
+    let plugin = called.replacen(complete::PREFIX, "kubectl-", 1);
+    let completes = called.starts_with(complete::PREFIX);
+    let Some(program) = program(&plugin) else {
         return ExitCode::FAILURE;
     };
     // Fails only where one is installed already, which is as good.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    if completes {
+        let words = arguments.get(1..).unwrap_or_default();
+        return written(complete::run(program, words));
+    }
+    if let [_, flag, folder] = arguments.as_slice()
+        && flag == man::FLAG
+    {
+        return written(man::write(Path::new(folder)));
+    }
     let matches = match (program.command)().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) => {
@@ -66,13 +83,20 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command of this name, which may be a path; else the first.
-fn program(name: Option<&OsString>) -> Option<&'static Program> {
-    let name = name.and_then(|name| Path::new(name).file_name());
-    let called = PROGRAMS
-        .iter()
-        .find(|program| name.is_some_and(|name| name == program.name));
+/// The command of this name; else the first, as for a file that was renamed.
+fn program(name: &str) -> Option<&'static Program> {
+    let called = PROGRAMS.iter().find(|program| program.name == name);
     called.or(PROGRAMS.first())
+}
+
+fn written(result: io::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "{}", Failure::Output(error));
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Runs a command's requests to their end, on this thread: a second one would only make the start slower.
@@ -93,11 +117,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_chooses_the_command_wherever_the_file_is() {
+    fn the_name_chooses_the_command() {
         for expected in PROGRAMS {
-            let path = OsString::from(format!("/opt/krew/bin/{}", expected.name));
-            assert_eq!(program(Some(&path)).map(|it| it.name), Some(expected.name));
+            assert_eq!(
+                program(expected.name).map(|it| it.name),
+                Some(expected.name)
+            );
         }
+        assert_eq!(program("renamed").map(|it| it.name), Some("kubectl-at"));
     }
 
     #[test]

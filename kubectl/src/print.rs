@@ -32,10 +32,145 @@ pub fn json(object: &Value, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A list of objects, written one after the other: no more than one is in memory.
+pub struct Objects {
+    json: bool,
+    any: bool,
+}
+
+impl Objects {
+    /// A list as JSON.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn json(out: &mut dyn Write) -> Result<Self, Failure> {
+        write!(out, "{{\n    \"apiVersion\": \"v1\",\n    \"items\": [")?;
+        Ok(Self {
+            json: true,
+            any: false,
+        })
+    }
+
+    /// A list as YAML.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn yaml(out: &mut dyn Write) -> Result<Self, Failure> {
+        write!(out, "apiVersion: v1\nitems:")?;
+        Ok(Self {
+            json: false,
+            any: false,
+        })
+    }
+
+    /// Adds an object.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add(&mut self, object: Value, out: &mut dyn Write) -> Result<(), Failure> {
+        let object = without_managed_fields(object);
+        let mut text = Vec::new();
+        // Neither form has a line that may not be indented: strings of JSON have no newlines, and the text of a block of
+        // YAML counts from the blanks before it.
+        let (separator, first, rest) = if self.json {
+            json(&object, &mut text)?;
+            (if self.any { "," } else { "" }, "        ", "        ")
+        } else {
+            yaml(&object, &mut text)?;
+            ("", "- ", "  ")
+        };
+        write!(out, "{separator}")?;
+        let text = String::from_utf8_lossy(&text);
+        for (index, line) in text
+            .strip_suffix('\n')
+            .unwrap_or(&text)
+            .split('\n')
+            .enumerate()
+        {
+            let indent = if index == 0 { first } else { rest };
+            let indent = if line.is_empty() { "" } else { indent };
+            write!(out, "\n{indent}{line}")?;
+        }
+        self.any = true;
+        Ok(())
+    }
+
+    /// Ends the list.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn end(self, out: &mut dyn Write) -> Result<(), Failure> {
+        let text = match (self.json, self.any) {
+            (true, any) => {
+                let close = if any { "\n    ]" } else { "]" };
+                format!(
+                    "{close},\n    \"kind\": \"List\",\n    \"metadata\": {{\n        \"resourceVersion\": \"\"\n    }}\n}}\n"
+                )
+            }
+            (false, true) => "\nkind: List\nmetadata:\n  resourceVersion: \"\"\n".to_owned(),
+            (false, false) => " []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n".to_owned(),
+        };
+        Ok(out.write_all(text.as_bytes())?)
+    }
+}
+
 /// The object without what kubectl leaves out unless it is asked for.
 pub fn without_managed_fields(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
     }
     object
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_list_reads_back_as_what_was_added() {
+        let objects = [
+            json!({"metadata": {"name": "a", "managedFields": [1]}, "spec": {"command": "a\n  b\n\nc \n"}}),
+            json!({"metadata": {"name": "b"}, "spec": {"command": "- x: |\n", "list": [[1], {"a": []}]}}),
+        ];
+        for count in 0..=objects.len() {
+            let mut texts = [Vec::new(), Vec::new()];
+            let [json_text, yaml_text] = &mut texts;
+            let mut lists = [
+                (Objects::json(json_text).unwrap(), json_text),
+                (Objects::yaml(yaml_text).unwrap(), yaml_text),
+            ];
+            for (list, out) in &mut lists {
+                for object in &objects[..count] {
+                    list.add(object.clone(), *out).unwrap();
+                }
+            }
+            for (list, out) in lists {
+                list.end(out).unwrap();
+            }
+            let items: Vec<Value> = objects[..count]
+                .iter()
+                .cloned()
+                .map(without_managed_fields)
+                .collect();
+            let expected = json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items});
+            let [json_text, yaml_text] = texts.map(|text| String::from_utf8(text).unwrap());
+            assert_eq!(
+                serde_json::from_str::<Value>(&json_text).unwrap(),
+                expected,
+                "{json_text}"
+            );
+            assert_eq!(
+                serde_saphyr::from_str::<Value>(&yaml_text).unwrap(),
+                expected,
+                "{yaml_text}"
+            );
+            // What kubectl would write.
+            let mut whole = Vec::new();
+            json(&expected, &mut whole).unwrap();
+            assert_eq!(json_text, String::from_utf8(whole).unwrap());
+        }
+    }
 }

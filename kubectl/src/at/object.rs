@@ -78,6 +78,14 @@ impl Item {
     }
 }
 
+/// The failure for an object that is not as the API server sends it.
+#[allow(clippy::needless_pass_by_value)]
+pub(super) fn unreadable(error: serde_json::Error) -> Failure {
+    Failure::Message(format!(
+        "the server sent an At that cannot be read: {error}"
+    ))
+}
+
 /// The text of one object.
 pub(super) async fn get(connection: &Connection, name: &str) -> Result<String, Failure> {
     let request = Request::new(At::url_path(&(), Some(&connection.namespace)));

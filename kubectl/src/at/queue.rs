@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::moment::Clock;
 use super::object::{self, Item, Selection};
 use crate::connection::{Connection, Failure, Flags};
+use crate::print::Objects;
 use crate::terminal::{self, Table};
 use crate::{Program, block_on};
 
@@ -54,6 +55,10 @@ enum Format {
     Wide,
     /// Names for other commands of kubectl
     Name,
+    /// The objects as JSON
+    Json,
+    /// The objects as YAML
+    Yaml,
 }
 
 /// What the table shows of an At: the object itself, with its template, is not kept.
@@ -71,15 +76,29 @@ impl Queue {
             fields: (!self.all).then(|| "status.phase!=DONE".to_owned()),
         };
         let mut out = BufWriter::new(io::stdout().lock());
-        let mut found = 0;
-        if self.output == Some(Format::Name) {
+        let mut found = 0_usize;
+        if let Some(format) = self.output.filter(|it| *it != Format::Wide) {
+            let mut objects = match format {
+                Format::Json => Some(Objects::json(&mut out)?),
+                Format::Yaml => Some(Objects::yaml(&mut out)?),
+                Format::Name | Format::Wide => None,
+            };
             object::list(&connection, &selection, |text| {
                 found += 1;
+                if let Some(objects) = &mut objects {
+                    let object = serde_json::from_str(text).map_err(object::unreadable)?;
+                    return objects.add(object, &mut out);
+                }
                 let name = Item::read(text)?.name;
                 let name = terminal::harmless(&name);
                 Ok(writeln!(out, "at.cnat.programming-kubernetes.info/{name}")?)
             })
             .await?;
+            if let Some(objects) = objects {
+                objects.end(&mut out)?;
+                out.flush()?;
+                return Ok(0);
+            }
         } else {
             let clock = Clock::new();
             let mut rows: Vec<Row> = Vec::new();
