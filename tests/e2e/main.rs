@@ -17,6 +17,7 @@ mod at;
 mod chart;
 mod evicted;
 mod files;
+mod follow;
 mod footprint;
 mod images;
 mod ip_families;

@@ -4,6 +4,7 @@
 mod at;
 mod figures;
 mod mydaemonset;
+mod plugins;
 mod refusals;
 mod transcripts;
 mod webhook;

@@ -1,0 +1,358 @@
+//! `kubectl at`, `atq` and `atrm`, started by kubectl as its plugins.
+
+use crate::cluster::kubectl;
+use crate::harness::Kubectl;
+
+/// A pod template of which the fake kubelet runs the pod without end.
+const HOLD: &str =
+    r#"{"metadata": {"annotations": {"kwok.my-operator.dev/exit-code": "hold"}}, "spec": {}}"#;
+
+/// A file with this text, in the folder of the tests' data.
+fn file(kubectl: &Kubectl, name: &str, text: &str) -> String {
+    let path = kubectl
+        .cluster
+        .directory()
+        .join(format!("{}-{name}", kubectl.namespace));
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn an_at_is_made_listed_shown_and_removed() {
+    let kubectl = kubectl("plugin-story").await;
+    let run = async |args: &[&str], input: &str| kubectl.run_plugin(args, input).await;
+
+    let args = [
+        "at",
+        "-t",
+        "209911271600",
+        "--",
+        "./report",
+        "--to",
+        "it's me",
+        "$HOME",
+    ];
+    let said = run(&args, "").await.good();
+    let name = said
+        .strip_prefix("at/")
+        .and_then(|rest| rest.split(' ').next())
+        .unwrap();
+    assert!(name.starts_with("report-"), "{said}");
+    let rest = format!("at/{name} will run Fri Nov 27 2099 16:00 CET, in ");
+    assert!(said.starts_with(&rest), "{said}");
+    let at = format!("at/{name}");
+    let spec = kubectl.field(&at, "{.spec.schedule} {.spec.command}").await;
+    assert_eq!(
+        spec,
+        r"2099-11-27T15:00:00Z ./report --to 'it'\''s me' '$HOME'"
+    );
+
+    let args = [
+        "at",
+        "-t",
+        "209911271500",
+        "--name",
+        "piped",
+        "--suspend",
+        "--env",
+        "A=$(B)",
+    ];
+    let said = run(&args, "date |\n  wc\n").await.good();
+    let sentence =
+        "at/piped is suspended, and once resumed will run Fri Nov 27 2099 15:00 CET, in ";
+    assert!(said.starts_with(sentence), "{said}");
+    assert_eq!(
+        kubectl.field("at/piped", "{.spec.command}").await,
+        "date |\n  wc"
+    );
+    kubectl
+        .until_field("at/piped", "{.status.reason}", "Suspended")
+        .await;
+    kubectl.until_any(&at, "{.status.scheduledTime}").await;
+
+    let table = run(&["atq"], "").await.good();
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| {
+            line.split("   ")
+                .map(str::trim)
+                .filter(|it| !it.is_empty())
+                .collect()
+        })
+        .collect();
+    assert_eq!(
+        rows[0],
+        [
+            "NAME", "DUE", "WHEN", "STATE", "REASON", "CREATOR", "COMMAND"
+        ]
+    );
+    let (piped, report) = (&rows[1], &rows[2]);
+    assert_eq!((piped[0], piped[1]), ("piped", "Fri Nov 27 2099 15:00 CET"));
+    assert_eq!(
+        (piped[3], piped[4], piped[6]),
+        ("Pending", "Suspended", r"date |\n  wc")
+    );
+    assert_eq!(
+        (report[0], report[3], report[4]),
+        (name, "Pending", "<none>")
+    );
+    let creator = kubectl
+        .field(
+            &at,
+            r"{.metadata.annotations.cnat\.programming-kubernetes\.info/created-by}",
+        )
+        .await;
+    assert_eq!(report[5], creator);
+    let names = run(&["atq", "-o", "name"], "").await.good();
+    assert!(
+        names.contains("at.cnat.programming-kubernetes.info/piped\n"),
+        "{names}"
+    );
+    let list = run(&["atq", "-o", "json"], "").await.good();
+    let list: serde_json::Value = serde_json::from_str(&list).unwrap();
+    assert_eq!(list["items"].as_array().unwrap().len(), 2, "{list}");
+
+    let shown = run(&["at", "-c", "piped"], "").await.good();
+    assert!(
+        shown.contains("# image: bash:5.3\n# shell: bash -c\ndate |\n  wc\n"),
+        "{shown}"
+    );
+    let error = run(&["at", "--logs", "piped"], "").await.bad();
+    assert!(
+        error.contains("has not started (Pending: Suspended)"),
+        "{error}"
+    );
+
+    let completed = run(&["__complete", "atrm", "pi"], "").await;
+    assert!(completed.out.starts_with("piped\n"), "{completed:?}");
+
+    let args = ["atrm", "piped", &at, "missing"];
+    let ended = run(&args, "").await;
+    let deleted = |name: &str| {
+        let namespace = &kubectl.namespace;
+        format!(
+            "at.cnat.programming-kubernetes.info \"{name}\" deleted from {namespace} namespace\n"
+        )
+    };
+    assert_eq!(ended.out, format!("{}{}", deleted("piped"), deleted(name)));
+    let missing = kubectl.run("delete at missing").await.bad();
+    assert_eq!((ended.code, ended.err), (Some(1), missing));
+    let none = run(&["atq"], "").await;
+    let sentence = format!("No resources found in {} namespace.\n", kubectl.namespace);
+    assert_eq!((none.code, none.err), (Some(0), sentence));
+}
+
+#[tokio::test]
+async fn rejections_and_warnings_read_as_kubectls() {
+    let kubectl = kubectl("plugin-words").await;
+    for flags in [
+        &["--name", "Bad_", "--timeout", "0"][..],
+        &["--name", "one", "--image", "Bad Image"],
+        &["--name", "warned", "-t", "202001010000"],
+    ] {
+        let mut args = vec!["at", "-t", "209911271600"];
+        if flags.contains(&"-t") {
+            args.truncate(1);
+        }
+        args.extend(flags);
+        let rest = ["--dry-run=server", "--", "ls"];
+        let mine = kubectl.run_plugin(&[&args[..], &rest].concat(), "").await;
+        let rest = ["--dry-run=client", "-o", "yaml", "--", "ls"];
+        let manifest = kubectl
+            .run_plugin(&[&args[..], &rest].concat(), "")
+            .await
+            .good();
+        let theirs = kubectl
+            .with("create --dry-run=server -f -", &manifest)
+            .await;
+        // Before its own words for several faults, kubectl puts nothing; before Warnings neither.
+        assert_eq!(mine.code == Some(0), theirs.ok, "{mine:?} {theirs:?}");
+        assert_eq!(mine.err.trim_end(), theirs.err.trim_end());
+        assert!(!theirs.err.is_empty(), "{manifest}");
+    }
+    let error = kubectl
+        .run_plugin(&["at", "16:00", "tommorow", "--", "ls"], "")
+        .await
+        .bad();
+    assert!(error.contains("did you mean \"tomorrow\"?"), "{error}");
+    assert_eq!(kubectl.names("at").await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_running_one_is_only_removed_by_force() {
+    let kubectl = kubectl("plugin-force").await;
+    let template = file(&kubectl, "hold.json", HOLD);
+    let args = [
+        "at",
+        "now",
+        "--name",
+        "runs",
+        "--template",
+        &template,
+        "--",
+        "sleep",
+        "100",
+    ];
+    let said = kubectl.run_plugin(&args, "").await.good();
+    assert_eq!(said, "at/runs will run now\n");
+    kubectl
+        .until_field("at/runs", "{.status.phase}", "RUNNING")
+        .await;
+    let error = kubectl.run_plugin(&["atrm", "runs"], "").await.bad();
+    assert!(error.contains("at/runs is running; --force"), "{error}");
+    kubectl
+        .run_plugin(&["atrm", "runs", "--force"], "")
+        .await
+        .good();
+    kubectl.until_gone("at/runs,pod/runs-pod").await;
+}
+
+#[tokio::test]
+async fn follow_ends_with_75_for_missed_and_76_for_unknown() {
+    let kubectl = kubectl("plugin-ends").await;
+    let args = [
+        "at",
+        "-t",
+        "202001010000",
+        "--deadline",
+        "1s",
+        "--name",
+        "late",
+        "-F",
+        "--",
+        "ls",
+    ];
+    let ended = kubectl.run_plugin(&args, "").await;
+    assert_eq!(ended.code, Some(75), "{ended:?}");
+    let words = "at/late was missed, its command has not run: StartingDeadlineExceeded";
+    assert!(ended.err.contains(words), "{ended:?}");
+
+    let template = file(&kubectl, "hold.json", HOLD);
+    let args = [
+        "at",
+        "now",
+        "--name",
+        "lost",
+        "--template",
+        &template,
+        "--",
+        "sleep",
+        "100",
+    ];
+    kubectl.run_plugin(&args, "").await.good();
+    let follow = kubectl.run_plugin(&["at", "--logs", "lost", "--follow"], "");
+    let lose = async {
+        kubectl
+            .until_field("pod/lost-pod", "{.status.phase}", "Running")
+            .await;
+        kubectl
+            .run("delete pod lost-pod --force --grace-period=0")
+            .await
+            .good();
+    };
+    let (ended, ()) = tokio::join!(follow, lose);
+    assert_eq!(ended.code, Some(76), "{ended:?}");
+    let words = "at/lost has an unknown end, its command may have run: PodLost";
+    assert!(ended.err.contains(words), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_editor_may_do_everything_and_the_viewer_reads_which_right_is_missing() {
+    let kubectl = kubectl("plugin-rights").await;
+    for role in ["editor", "viewer"] {
+        let args = format!(
+            "create rolebinding {role} --clusterrole=my-operator-at-{role}-role --user={role}"
+        );
+        kubectl.run(&args).await.good();
+    }
+    let run = async |user: &str, args: &[&str]| {
+        let mut all = args.to_vec();
+        let flag = format!("--as={user}");
+        all.insert(1, &flag);
+        kubectl.run_plugin(&all, "").await
+    };
+    let at = ["at", "-t", "209911271600", "--name", "x", "--", "ls"];
+    let one_line = |error: &str, verb: &str| {
+        let part = format!("User \"viewer\" cannot {verb} resource \"ats\"");
+        assert!(
+            error.starts_with("Error from server (Forbidden): ") && error.contains(&part),
+            "{error}"
+        );
+        assert_eq!(error.lines().count(), 1, "{error}");
+    };
+    one_line(&run("viewer", &at).await.bad(), "create");
+    run("editor", &at).await.good();
+    for user in ["editor", "viewer"] {
+        assert!(run(user, &["atq"]).await.good().contains("x "), "{user}");
+        assert!(
+            run(user, &["at", "-c", "x"])
+                .await
+                .good()
+                .ends_with("\nls\n"),
+            "{user}"
+        );
+    }
+    one_line(&run("viewer", &["atrm", "x"]).await.bad(), "delete");
+    run("editor", &["atrm", "x"]).await.good();
+    let elsewhere = run("editor", &["atq", "-A"]).await.bad();
+    assert!(elsewhere.contains("at the cluster scope"), "{elsewhere}");
+}
+
+#[tokio::test]
+async fn more_ats_than_a_page_are_listed() {
+    let kubectl = kubectl("plugin-pages").await;
+    let names: Vec<String> = (0..503).map(|number| format!("at-{number:03}")).collect();
+    let items: Vec<String> = names
+        .iter()
+        .map(|name| {
+            format!(
+                r#"{{"apiVersion": "cnat.programming-kubernetes.info/v1alpha1", "kind": "At", "metadata": {{"name": "{name}"}}, "spec": {{"schedule": "2099-01-01T00:00:00Z", "command": "ls"}}}}"#
+            )
+        })
+        .collect();
+    let list = format!(
+        r#"{{"apiVersion": "v1", "kind": "List", "items": [{}]}}"#,
+        items.join(",")
+    );
+    kubectl.with("create -f -", &list).await.good();
+    let listed = kubectl
+        .run_plugin(&["atq", "--no-headers"], "")
+        .await
+        .good();
+    let listed: Vec<&str> = listed
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert_eq!(listed, names);
+}
+
+#[tokio::test]
+async fn mistakes_on_the_way_to_the_server_are_one_line() {
+    let kubectl = kubectl("plugin-mistakes").await;
+    for (args, words) in [
+        (
+            &["atq", "--server=https://127.0.0.1:1"][..],
+            "The connection to the server 127.0.0.1:1 was refused",
+        ),
+        (&["atq", "--context=none"], "none"),
+        (
+            &["atq", "--kubeconfig=/nonexistent"],
+            "cannot use the kubeconfig /nonexistent",
+        ),
+        (&["atq", "--user=none"], "auth info \"none\" does not exist"),
+        (
+            &["at", "noon", "--template=/nonexistent", "--", "ls"],
+            "--template /nonexistent",
+        ),
+        (
+            &["at", "noon", "-f", "/nonexistent"],
+            "cannot read /nonexistent",
+        ),
+        (&["at", "noon"], "standard input has no command"),
+        (&["at", "-c", "pod/x"], "\"pod/x\" is no At"),
+    ] {
+        let error = kubectl.run_plugin(args, "").await.bad();
+        assert!(error.contains(words), "{args:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The plugins of kubectl under test.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::{Kubectl, kubectl_calls, operator_program};
+
+/// The program, and the names that it is called by.
+const PROGRAM: &str = "kubectl-at";
+const LINKS: &[&str] = &[
+    "kubectl-atq",
+    "kubectl-atrm",
+    "kubectl_complete-at",
+    "kubectl_complete-atrm",
+];
+
+/// How a plugin ended, and what it wrote.
+#[derive(Debug)]
+pub struct Ended {
+    /// The exit code; `None` after a signal.
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ended {
+    /// Standard output of a plugin that must have succeeded.
+    #[track_caller]
+    pub fn good(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.out
+    }
+
+    /// Standard error of a plugin that must have failed with exit code 1.
+    #[track_caller]
+    pub fn bad(self) -> String {
+        assert_eq!(self.code, Some(1), "{self:?}");
+        self.err
+    }
+}
+
+/// The program of the plugins: cargo puts it beside the operator's.
+pub fn plugin_program() -> PathBuf {
+    let program = operator_program().with_file_name(PROGRAM);
+    assert!(program.exists(), "{} is not built", program.display());
+    program
+}
+
+/// PATH with the plugins before everything else.
+fn path(before: Option<OsString>) -> OsString {
+    static LINKED: OnceLock<PathBuf> = OnceLock::new();
+    let folder = LINKED.get_or_init(|| {
+        let program = plugin_program();
+        let folder = program.with_file_name("plugins");
+        std::fs::create_dir_all(&folder).unwrap();
+        for name in LINKS.iter().chain([&PROGRAM]) {
+            // Another test executable may have made it; the link leads to whatever was built last.
+            match symlink(&program, folder.join(name)) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("{error}"),
+                _ => {}
+            }
+        }
+        folder
+    });
+    let before = before
+        .or_else(|| std::env::var_os("PATH"))
+        .unwrap_or_default();
+    let all = std::iter::once(folder.clone()).chain(std::env::split_paths(&before));
+    std::env::join_paths(all).unwrap()
+}
+
+impl Kubectl {
+    /// `kubectl PLUGIN ARGS`: kubectl finds the plugin on PATH. Times are those of Berlin. It is counted.
+    pub fn plugin(&self, args: &[&str]) -> Command {
+        kubectl_calls::count();
+        let mut command = self.cluster.kubectl();
+        let set = command.get_envs().find(|(name, _)| *name == "PATH");
+        let set = set.and_then(|(_, value)| value).map(ToOwned::to_owned);
+        command.args(self.in_namespace(args));
+        command.env("PATH", path(set)).env("TZ", "Europe/Berlin");
+        command
+    }
+
+    /// The same to its end, with that standard input.
+    pub fn run_plugin(&self, args: &[&str], input: &str) -> impl Future<Output = Ended> + use<> {
+        let mut command = self.plugin(args);
+        let input = input.to_owned();
+        async move {
+            tokio::task::spawn_blocking(move || until_it_ends(&mut command, &input))
+                .await
+                .unwrap()
+        }
+    }
+
+    /// kubectl takes no flags before the name of a plugin, which may follow `__complete`.
+    fn in_namespace(&self, args: &[&str]) -> Vec<String> {
+        let mut args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        let place = if args[0] == "__complete" { 2 } else { 1 };
+        args.insert(place, format!("--namespace={}", self.namespace));
+        args
+    }
+}
+
+fn until_it_ends(command: &mut Command, input: &str) -> Ended {
+    use std::io::Write as _;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may not read, and then there is nobody to write to.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    Ended {
+        code: output.status.code(),
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
