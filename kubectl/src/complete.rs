@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::config::Kubeconfig;
 use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Resource, ResourceExt};
 use my_operator::kinds::at::crd::At;
 use serde::de::DeserializeOwned;
 
@@ -55,14 +55,14 @@ where
     let api: Api<K> = Api::namespaced(connection.client.clone(), &connection.namespace);
     let list = api.list_metadata(&ListParams::default().limit(MAX)).await;
     let list = list.map_err(|error| connection.failure(error))?;
-    Ok(list.iter().map(kube::ResourceExt::name_any).collect())
+    Ok(list.iter().map(ResourceExt::name_any).collect())
 }
 
 async fn namespaces(connection: &Connection) -> Result<Vec<String>, Failure> {
     let api: Api<Namespace> = Api::all(connection.client.clone());
     let list = api.list_metadata(&ListParams::default().limit(MAX)).await;
     let list = list.map_err(|error| connection.failure(error))?;
-    Ok(list.iter().map(|it| it.name_any()).collect())
+    Ok(list.iter().map(ResourceExt::name_any).collect())
 }
 
 /// Prints the candidates for the last of the words, which may be empty.

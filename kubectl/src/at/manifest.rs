@@ -43,7 +43,7 @@ impl Wish {
         set("startingDeadlineSeconds", self.deadline.map(|it| json!(it)));
         set("activeDeadlineSeconds", self.timeout.map(|it| json!(it)));
         set("ttlSecondsAfterFinished", self.ttl.map(|it| json!(it)));
-        set("suspend", self.suspend.then(|| json!(true)));
+        set("suspend", self.suspend.then_some(Value::Bool(true)));
         set("template", self.template()?);
         let mut metadata = json!({"name": self.name, "namespace": self.namespace});
         if !self.labels.is_empty() {

@@ -26,7 +26,7 @@ use stage::{Outcome, Stage, stage};
 /// Messages on their way: a terminal that is read slowly slows down the log.
 const QUEUE: usize = 16;
 /// The rest of a log arrives within this time after the end, or is given up.
-const LOG_TIMEOUT: Duration = Duration::from_secs(60);
+const LOG_TIMEOUT: Duration = Duration::from_mins(1);
 /// 128 and the number of SIGINT.
 const INTERRUPTED: u8 = 130;
 
