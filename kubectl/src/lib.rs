@@ -72,7 +72,7 @@ pub fn main() -> ExitCode {
     };
     match (program.run)(&matches) {
         Ok(code) => ExitCode::from(code),
-        // The reader has gone, as of `kubectl atq | head`: there is nobody to write to.
+        // The reader has gone, as of `kubectl atq | head`: nothing can be written any more.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::FAILURE
         }

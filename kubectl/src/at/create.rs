@@ -184,7 +184,7 @@ impl Create {
                 }
             });
         }
-        // A mistake in the time shows before somebody types a command.
+        // A mistake in the time shows before the user types a command.
         let clock = Clock::new();
         let instant = self.instant(&clock)?;
         let template = self.template.as_ref().map(template).transpose()?;

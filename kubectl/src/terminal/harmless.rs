@@ -1,4 +1,4 @@
-//! Text of the server is hostile: whoever may write a status or a log can write escape sequences that move the cursor,
+//! Text of the server is hostile: a user who may write a status or a log can write escape sequences that move the cursor,
 //! hide lines or answer for the user, and marks that reverse the direction of writing.
 
 use std::borrow::Cow;

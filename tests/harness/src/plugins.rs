@@ -113,7 +113,7 @@ fn until_it_ends(command: &mut Command, input: &str) -> Ended {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may not read, and then there is nobody to write to.
+    // A plugin that does not read closes the pipe.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     Ended {

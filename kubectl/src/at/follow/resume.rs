@@ -162,7 +162,8 @@ mod tests {
             (20, "four"),
             (35, "five"),
         ];
-        let whole: String = log.iter().map(|(_, line)| format!("{line}\n")).collect();
+        let lines: Vec<&str> = log.iter().map(|(_, line)| *line).collect();
+        let whole = lines.join("\n") + "\n";
         let len = sent(&log, None).len();
         for first in 0..=len {
             for second in (first % 13..=len).step_by(13) {
