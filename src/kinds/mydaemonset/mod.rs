@@ -36,13 +36,13 @@ pub mod decide;
 mod flags;
 mod memory;
 mod metrics;
-mod names;
+pub mod names;
 mod object;
 pub mod observe;
 mod pass;
 mod pod;
 pub mod revision;
-mod status;
+pub mod status;
 
 use clap::{Args as _, FromArgMatches as _};
 

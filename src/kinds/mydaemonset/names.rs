@@ -7,19 +7,19 @@ use super::crd::MyDaemonSet;
 use my_operator_runtime::reconcile::write;
 
 /// The container that runs `spec.image`.
-pub(crate) const APP: &str = "app";
+pub const APP: &str = "app";
 /// Prefix of our labels and annotations.
 pub(crate) const OUR_PREFIX: &str = "apps.zhongmingmao.io/";
 /// The label with the name of the `MyDaemonSet`, on its pods and revisions.
-pub(crate) const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
+pub const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
 /// The label with the hash of the revision, on pods and revisions.
-pub(crate) const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
+pub const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
 /// How many pods of the same revision failed before this one on this node, in a row.
 pub(crate) const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
 /// Since when a revision is (again) the newest one. A node that joined later never had another.
-pub(crate) const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
+pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
 /// A user sets this annotation to the revision to resume its stopped roll-out.
-pub(crate) const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
+pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 
 /// The maximum length of a pod's name.
 const MAX_NAME_LEN: usize = 253;

@@ -14,26 +14,28 @@ use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::raw::Raw;
 
 /// No more pods are unavailable than a roll-out may take down.
-const AVAILABLE: &str = "Available";
+pub const AVAILABLE: &str = "Available";
 /// A roll-out is under way.
-const PROGRESSING: &str = "Progressing";
+pub const PROGRESSING: &str = "Progressing";
 /// Pods fail, or the API server rejects them.
-const DEGRADED: &str = "Degraded";
+pub const DEGRADED: &str = "Degraded";
 /// For kstatus: present while a roll-out is under way.
 const RECONCILING: &str = "Reconciling";
 /// For kstatus: present while nothing happens without user intervention.
-const STALLED: &str = "Stalled";
+pub const STALLED: &str = "Stalled";
 /// Reason of `Progressing=True`: nodes are still to get the newest revision.
 const ROLLING_OUT: &str = "RollingOut";
 /// Reason of `Progressing=False`: the newest revision failed on its first nodes.
-const AUTO_PAUSED: &str = "AutoPaused";
+pub const AUTO_PAUSED: &str = "AutoPaused";
 /// Reason of `Progressing=False`: the newest revision has reached every node that it could.
-const COMPLETE: &str = "Complete";
+pub const COMPLETE: &str = "Complete";
 /// Reasons of `Progressing=False`: all nodes that still have an older revision are held.
 const ON_DELETE: &str = "OnDelete";
 const PAUSED: &str = "Paused";
-const PARTITIONED: &str = "Partitioned";
-const CORDONED: &str = "Cordoned";
+/// The same because of `partition`.
+pub const PARTITIONED: &str = "Partitioned";
+/// The same because the nodes are cordoned.
+pub const CORDONED: &str = "Cordoned";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left.
 pub(crate) const STANDS: [&str; 5] = [AUTO_PAUSED, ON_DELETE, PAUSED, PARTITIONED, CORDONED];
@@ -460,7 +462,7 @@ fn degradation(observed: &Observed, refusal: Option<&Refusal>) -> State {
 }
 
 /// Whether the roll-out of that revision was stopped because of failing nodes.
-pub(crate) fn is_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
+pub fn is_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
     let progressing = condition::get(&status.conditions, PROGRESSING);
     status.update_revision.as_deref() == Some(update)
         && progressing.is_some_and(|c| c.reason == AUTO_PAUSED)

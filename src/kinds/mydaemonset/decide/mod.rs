@@ -14,7 +14,7 @@ mod node;
 pub(super) mod observed;
 pub mod placement;
 pub(super) mod rollout;
-pub(super) mod strategy;
+pub mod strategy;
 
 #[cfg(test)]
 mod tests;

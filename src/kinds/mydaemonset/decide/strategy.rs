@@ -17,24 +17,24 @@ pub(crate) const DEFAULT_MAX_SURGE: u16 = 0;
 
 /// How a change reaches the nodes: the spec's strategy as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Strategy {
+pub struct Strategy {
     /// Users delete pods; the operator only creates the missing ones.
-    pub(crate) on_delete: bool,
+    pub on_delete: bool,
     /// On how many nodes the pod may be unavailable.
     pub(crate) max_unavailable: Amount,
     /// On how many nodes the new pod may run next to the old one.
     pub(crate) max_surge: Amount,
     /// How many nodes, the last by name, stay as they are.
-    pub(crate) partition: usize,
+    pub partition: usize,
     /// Whether the roll-out is paused.
-    pub(crate) paused: bool,
+    pub paused: bool,
     /// How long a pod must have been ready to count as available.
-    pub(crate) min_ready: TimeDelta,
+    pub min_ready: TimeDelta,
 }
 
 impl Strategy {
     /// The strategy of a valid, defaulted spec.
-    pub(crate) fn from_spec(spec: &MyDaemonSetSpec) -> Self {
+    pub fn from_spec(spec: &MyDaemonSetSpec) -> Self {
         let strategy = spec.update_strategy.clone().unwrap_or_default();
         let rolling = strategy.rolling_update.unwrap_or_default();
         let amount = |value: Option<_>, default| {

@@ -1,7 +1,7 @@
 //! What is watched of nodes and pods: little, since a cluster may have many thousands of each.
 
 pub mod node;
-pub(super) mod pod;
+pub mod pod;
 pub(super) mod watched;
 
 #[cfg(test)]

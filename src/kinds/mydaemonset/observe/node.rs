@@ -44,7 +44,8 @@ pub(crate) struct Taint {
 /// What the cache holds of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
-    pub(crate) name: String,
+    /// `metadata.name`.
+    pub name: String,
     pub(crate) uid: String,
     /// When the node joined.
     pub(crate) created: DateTime<Utc>,
@@ -52,9 +53,9 @@ pub struct NodeView {
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
     pub(crate) taints: Box<[Taint]>,
     /// Whether the node is cordoned and takes no new pods.
-    pub(crate) cordoned: bool,
+    pub cordoned: bool,
     /// Since when the node has not been Ready; `None` while it is.
-    pub(crate) not_ready_since: Option<DateTime<Utc>>,
+    pub not_ready_since: Option<DateTime<Utc>>,
     /// When the node is first known to have been Ready; `None` before.
     pub(crate) ready_from: Option<DateTime<Utc>>,
 }
@@ -114,7 +115,7 @@ impl NodeView {
     }
 
     /// The value of a label.
-    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+    pub fn label(&self, key: &str) -> Option<&str> {
         let at = self
             .labels
             .binary_search_by(|(name, _)| name.as_ref().cmp(key))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use my_operator_runtime::reconcile::raw;
 #[derive(kube::Resource, Clone, Debug, Default, Serialize, Deserialize)]
 #[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
 #[serde(default)]
-pub(crate) struct WatchedPod {
+pub struct WatchedPod {
     /// The pod's metadata, as far as it is used.
     #[serde(deserialize_with = "raw::metadata")]
     pub(crate) metadata: ObjectMeta,
@@ -34,39 +34,40 @@ pub(crate) struct WatchedPodSpec {
 
 /// What the cache holds of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct PodView {
-    pub(crate) name: String,
+pub struct PodView {
+    /// `metadata.name`.
+    pub name: String,
     /// `metadata.uid`; empty for a created pod that was not observed yet.
-    pub(crate) uid: String,
+    pub uid: String,
     /// The name of the object that controls the pod; for an orphan, the one in our label.
-    pub(crate) owner: String,
+    pub owner: String,
     /// The UID of the object that controls the pod; empty for an orphan.
-    pub(crate) owner_uid: String,
+    pub owner_uid: String,
     /// Whether our label does not name the object that controls the pod: it was removed.
-    pub(crate) is_released: bool,
+    pub is_released: bool,
     /// `spec.nodeName`.
-    pub(crate) node: String,
+    pub node: String,
     /// The hash of the revision that the pod was created from.
-    pub(crate) revision: String,
+    pub revision: String,
     /// How many pods of this revision failed before it on this node, in a row.
-    pub(crate) attempt: u32,
+    pub attempt: u32,
     /// `metadata.creationTimestamp`.
-    pub(crate) created: DateTime<Utc>,
+    pub created: DateTime<Utc>,
     /// Whether the pod is being deleted.
-    pub(crate) deleting: bool,
+    pub deleting: bool,
     /// Since when the pod has been Ready; `None` while it is not.
-    pub(crate) ready_since: Option<DateTime<Utc>>,
+    pub ready_since: Option<DateTime<Utc>>,
     /// The same by the kubelet's clock, which may be wrong.
-    pub(crate) ready_by_kubelet: Option<DateTime<Utc>>,
+    pub ready_by_kubelet: Option<DateTime<Utc>>,
     /// When the pod ended, if it has.
-    pub(crate) ended: Option<DateTime<Utc>>,
+    pub ended: Option<DateTime<Utc>>,
     /// What is wrong with the pod, in a word or two.
-    pub(crate) trouble: Option<Box<str>>,
+    pub trouble: Option<Box<str>>,
     /// The most restarts of any of its containers.
-    pub(crate) restarts: u32,
+    pub restarts: u32,
     /// `metadata.resourceVersion` of a pod that is not Ready. Others do not need it, and it would
     /// make an event of every change.
-    pub(crate) version: Option<Box<str>>,
+    pub version: Option<Box<str>>,
 }
 
 /// Reasons of a waiting container that are not part of an ordinary start.
@@ -89,7 +90,7 @@ impl PodView {
     /// Times written by a kubelet count as `now` at the latest: its clock may be ahead, and nothing
     /// must wait for it (kubernetes/kubernetes#77203). They count as the pod's creation at the
     /// earliest: with a clock behind, every pause would be over before it began.
-    pub(crate) fn from_watched(pod: WatchedPod, now: DateTime<Utc>) -> Self {
+    pub fn from_watched(pod: WatchedPod, now: DateTime<Utc>) -> Self {
         let metadata = pod.metadata;
         let created = utc(metadata.creation_timestamp.as_ref()).unwrap_or(now);
         let text = |map: &Option<BTreeMap<String, String>>, key: &str| {
@@ -145,13 +146,28 @@ impl PodView {
     }
 
     /// Whether the pod is neither being deleted nor ended.
-    pub(crate) fn is_live(&self) -> bool {
+    pub fn is_live(&self) -> bool {
         !self.deleting && self.ended.is_none()
     }
 
     /// Whether the pod is Ready.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub fn is_ready(&self) -> bool {
         self.is_live() && self.ready_since.is_some()
+    }
+
+    /// When the pod has been ready for long enough.
+    pub(crate) fn available_at(&self, min_ready: TimeDelta) -> Option<DateTime<Utc>> {
+        self.ready_since
+            .filter(|_| self.is_ready())
+            .map(|since| since + min_ready)
+    }
+
+    /// Whether the pod has been ready for long enough.
+    pub fn is_available(&self, min_ready: TimeDelta, now: DateTime<Utc>) -> bool {
+        // A time in the future means that a clock was set back: nothing waits for it.
+        let was_set_back = self.ready_since.is_some_and(|since| since > now);
+        let at = self.available_at(min_ready);
+        at.is_some_and(|at| at <= now || was_set_back)
     }
 }
 

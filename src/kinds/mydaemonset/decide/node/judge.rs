@@ -3,7 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::flags::{NodeFlag, NodeFlags, Verdict};
-use super::pods::{available_at, is_available, is_crashing};
+use super::pods::{is_available, is_crashing};
 use super::{NodeState, UNSERVED_GRACE};
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
@@ -166,7 +166,7 @@ impl NodeState<'_> {
     fn until(&self, dark: bool, input: &RolloutInput<'_>) -> impl Iterator<Item = DateTime<Utc>> {
         let available = self
             .running()
-            .filter_map(|pod| available_at(pod, input.strategy.min_ready));
+            .filter_map(|pod| pod.available_at(input.strategy.min_ready));
         let lost = self
             .node
             .and_then(|node| node.not_ready_since)

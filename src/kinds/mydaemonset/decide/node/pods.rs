@@ -1,7 +1,5 @@
 //! Questions about one pod.
 
-use chrono::{DateTime, TimeDelta, Utc};
-
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
 use crate::kinds::mydaemonset::observe::pod::PodView;
 
@@ -20,16 +18,7 @@ pub(super) fn is_crashing(pod: &PodView) -> bool {
     pod.trouble.as_deref().is_some_and(|t| FATAL.contains(&t)) || pod.restarts >= CRASH_RESTARTS
 }
 
-/// When a pod has been ready for long enough.
-pub(super) fn available_at(pod: &PodView, min_ready: TimeDelta) -> Option<DateTime<Utc>> {
-    pod.ready_since
-        .filter(|_| pod.is_ready())
-        .map(|since| since + min_ready)
-}
-
+/// Whether a pod has been ready for long enough.
 pub(super) fn is_available(pod: &PodView, input: &RolloutInput<'_>) -> bool {
-    // A time in the future means that a clock was set back: nothing waits for it.
-    let was_set_back = pod.ready_since.is_some_and(|since| since > input.now);
-    let at = available_at(pod, input.strategy.min_ready);
-    at.is_some_and(|at| at <= input.now || was_set_back)
+    pod.is_available(input.strategy.min_ready, input.now)
 }
