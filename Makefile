@@ -97,7 +97,8 @@ build: ## Build the release binary, target/release/my-operator.
 
 # Its own profile and selection of packages: small, and without what only the operator needs.
 KUBECTL_BIN = target/kubectl/kubectl-at
-KUBECTL_NAMES = kubectl-atq kubectl-atrm kubectl_complete-at kubectl_complete-atq kubectl_complete-atrm
+KUBECTL_NAMES = kubectl-atq kubectl-atrm kubectl-mydaemonset \
+	kubectl_complete-at kubectl_complete-atq kubectl_complete-atrm kubectl_complete-mydaemonset
 
 kubectl: ## Build the plugins of kubectl, target/kubectl/kubectl-at and links of its other names.
 	$(CARGO) build --profile kubectl --locked -p my-operator-kubectl --bin kubectl-at

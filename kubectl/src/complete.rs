@@ -17,6 +17,7 @@ use kube::config::Kubeconfig;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Resource, ResourceExt};
 use my_operator::kinds::at::crd::At;
+use my_operator::kinds::mydaemonset::crd::MyDaemonSet;
 use serde::de::DeserializeOwned;
 
 use crate::connection::{Connection, Failure, Flags};
@@ -42,6 +43,12 @@ const OBJECTS: &[(&str, &str, Names)] = &[
     ("kubectl-at", "cat", |it| Box::pin(names::<At>(it))),
     ("kubectl-at", "logs", |it| Box::pin(names::<At>(it))),
     ("kubectl-atrm", "names", |it| Box::pin(names::<At>(it))),
+    ("kubectl-mydaemonset", "name", |it| {
+        Box::pin(names::<MyDaemonSet>(it))
+    }),
+    ("kubectl-mydaemonset", "names", |it| {
+        Box::pin(names::<MyDaemonSet>(it))
+    }),
 ];
 
 /// The names of the objects of a kind in the namespace.
@@ -302,12 +309,28 @@ mod tests {
                 .iter()
                 .find(|it| it.name == *program)
                 .unwrap();
-            let command = (program.command)();
-            assert!(
-                command.get_arguments().any(|arg| arg.get_id() == argument),
-                "{argument}"
-            );
+            assert!(has(&(program.command)(), argument), "{argument}");
         }
+    }
+
+    /// Whether a command or one of its subcommands has that argument.
+    fn has(command: &Command, argument: &str) -> bool {
+        command.get_arguments().any(|arg| arg.get_id() == argument)
+            || command.get_subcommands().any(|it| has(it, argument))
+    }
+
+    #[test]
+    fn names_of_objects_are_completed_after_a_subcommand() {
+        let wants = |words: &[&str]| wants("kubectl-mydaemonset", words);
+        assert_eq!(wants(&["status", ""]), value_of("name", ""));
+        assert_eq!(wants(&["rollout", "undo", "a", ""]), value_of("names", ""));
+        let Wanted::Words(verbs) = wants(&["rollout", ""]) else {
+            unreachable!()
+        };
+        assert!(
+            verbs.iter().any(|it| it.starts_with("status\t")),
+            "{verbs:?}"
+        );
     }
 
     #[test]

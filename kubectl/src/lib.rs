@@ -9,6 +9,7 @@ pub mod complete;
 pub mod connection;
 pub mod duration;
 mod man;
+pub mod mydaemonset;
 pub mod print;
 pub mod terminal;
 
@@ -32,7 +33,12 @@ pub struct Program {
 }
 
 /// Every command. The first is the one that the program takes itself for under an unknown name.
-pub const PROGRAMS: &[Program] = &[at::create::PROGRAM, at::queue::PROGRAM, at::remove::PROGRAM];
+pub const PROGRAMS: &[Program] = &[
+    at::create::PROGRAM,
+    at::queue::PROGRAM,
+    at::remove::PROGRAM,
+    mydaemonset::PROGRAM,
+];
 
 /// Runs the command that the program's own name stands for.
 pub fn main() -> ExitCode {

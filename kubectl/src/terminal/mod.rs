@@ -18,3 +18,9 @@ pub fn width() -> Option<usize> {
 fn terminal_columns(stream: impl std::os::fd::AsFd) -> Option<usize> {
     terminal_size::terminal_size_of(stream).map(|(width, _)| usize::from(width.0))
 }
+
+/// The columns and lines of the terminal that standard output goes to; none if it goes elsewhere.
+pub fn size() -> Option<(usize, usize)> {
+    let (width, height) = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some((usize::from(width.0), usize::from(height.0)))
+}

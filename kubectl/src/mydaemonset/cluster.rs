@@ -1,0 +1,97 @@
+//! The requests to the API server.
+
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use kube::Api;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use my_operator::kinds::mydaemonset::names::NAME_LABEL;
+use serde::de::DeserializeOwned;
+
+use super::edit;
+use super::history::{Revision, history};
+use super::object::{Object, resource};
+use crate::connection::{Connection, Failure};
+
+/// Who the API server records as the one that changed a field.
+const FIELD_MANAGER: &str = "kubectl-mydaemonset";
+/// Objects of one request for a list.
+const PAGE: u32 = 500;
+
+/// A list with more objects than this is cut: nothing is kept without bound.
+const MAX_OBJECTS: usize = 50_000;
+
+/// The objects of this kind.
+pub(super) fn api(connection: &Connection) -> Api<DynamicObject> {
+    let client = connection.client.clone();
+    Api::namespaced_with(client, &connection.namespace, &resource())
+}
+
+/// The object of that name.
+pub(super) async fn get(connection: &Connection, name: &str) -> Result<Object, Failure> {
+    let got = api(connection).get(name).await;
+    let raw = got.map_err(|error| connection.failure(error))?;
+    Object::decode(raw).map_err(Failure::Message)
+}
+
+/// The revisions of an object, the oldest first.
+pub(super) async fn revisions(
+    connection: &Connection,
+    object: &Object,
+) -> Result<Vec<Revision>, Failure> {
+    let client = connection.client.clone();
+    let api: Api<ControllerRevision> = Api::namespaced(client, &connection.namespace);
+    let stored = list(connection, &api, Some(&selector(&object.name))).await?;
+    Ok(history(&object.uid, stored))
+}
+
+/// The pods and revisions of an object have this label.
+pub(super) fn selector(name: &str) -> String {
+    format!("{NAME_LABEL}={name}")
+}
+
+/// All objects with these labels, page by page.
+pub(super) async fn list<K>(
+    connection: &Connection,
+    api: &Api<K>,
+    labels: Option<&str>,
+) -> Result<Vec<K>, Failure>
+where
+    K: Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    params.label_selector = labels.map(str::to_owned);
+    let mut found = Vec::new();
+    loop {
+        let page = api.list(&params).await;
+        let page = page.map_err(|error| connection.failure(error))?;
+        found.extend(page.items);
+        params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+        if params.continue_token.is_none() || found.len() >= MAX_OBJECTS {
+            return Ok(found);
+        }
+    }
+}
+
+/// Sends a patch, or has it tried out only; returns the object as it is then.
+pub(super) async fn patch(
+    connection: &Connection,
+    name: &str,
+    patch: &edit::Patch,
+    dry_run: bool,
+) -> Result<DynamicObject, Failure> {
+    let params = PatchParams {
+        dry_run,
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    let api = api(connection);
+    let patched = match patch {
+        edit::Patch::Merge(fields) => api.patch(name, &params, &Patch::Merge(fields)).await,
+        edit::Patch::Json(operations) => {
+            let operations = serde_json::from_value(operations.clone());
+            let operations = operations.map_err(|error| Failure::Message(error.to_string()))?;
+            let patch: Patch<()> = Patch::Json(operations);
+            api.patch(name, &params, &patch).await
+        }
+    };
+    patched.map_err(|error| connection.failure(error))
+}

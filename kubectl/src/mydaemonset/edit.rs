@@ -1,0 +1,308 @@
+//! The changes that a command makes: a patch that carries only what changes.
+//!
+//! Each patch has the object's UID, so that it does not reach a namesake. One that depends on what was read of the
+//! object has its `resourceVersion` too, and the API server rejects it with a conflict if the object changed meanwhile.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use my_operator::kinds::mydaemonset::names::RESUME_ANNOTATION;
+use serde_json::{Map, Value, json};
+
+use super::history::{RESTARTED_AT, Revision};
+use super::object::{Object, RESOURCE};
+
+/// A patch.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Patch {
+    /// A JSON merge patch.
+    Merge(Value),
+    /// A JSON patch: a list of operations. A template is replaced as a whole, and not merged with the one before.
+    Json(Value),
+}
+
+/// What a command does to an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Edit {
+    /// `None` where nothing is to be changed.
+    pub(crate) patch: Option<Patch>,
+    /// What happened to the object, as kubectl says it: `mydaemonset.apps.zhongmingmao.io/web paused`.
+    pub(crate) operation: String,
+}
+
+impl Edit {
+    fn merge(object: &Object, fields: Value, operation: impl Into<String>) -> Self {
+        let mut patch = fields;
+        patch["metadata"]["uid"] = object.uid.as_str().into();
+        Self {
+            patch: Some(Patch::Merge(patch)),
+            operation: operation.into(),
+        }
+    }
+}
+
+/// An error as kubectl words it.
+fn error(object: &Object, text: &str) -> String {
+    format!("{RESOURCE} {:?} {text}", object.name)
+}
+
+fn rolling(field: &str, value: Value) -> Value {
+    let fields: Map<String, Value> = [(field.to_owned(), value)].into_iter().collect();
+    json!({"spec": {"updateStrategy": {"rollingUpdate": fields}}})
+}
+
+fn check_strategy(object: &Object, what: &str) -> Result<(), String> {
+    if object.strategy().on_delete {
+        let text = format!("{what} has no effect: its updateStrategy is OnDelete");
+        return Err(error(object, &text));
+    }
+    Ok(())
+}
+
+/// Stops the roll-out.
+pub(crate) fn pause(object: &Object) -> Result<Edit, String> {
+    check_strategy(object, "pausing")?;
+    if object.strategy().paused {
+        return Err(error(object, "is already paused"));
+    }
+    Ok(Edit::merge(
+        object,
+        rolling("paused", true.into()),
+        "paused",
+    ))
+}
+
+/// Lets a roll-out go on that a user paused or that stopped by itself. The annotation names the revision: should the
+/// spec change meanwhile, it has no effect.
+pub(crate) fn resume(object: &Object) -> Result<Edit, String> {
+    let is_paused = object.strategy().paused;
+    let is_auto_paused = object.is_auto_paused();
+    if !is_paused && !is_auto_paused {
+        return Err(error(object, "is not paused"));
+    }
+    let mut fields = json!({});
+    if is_paused {
+        fields = rolling("paused", false.into());
+    }
+    if is_auto_paused {
+        fields["metadata"]["annotations"][RESUME_ANNOTATION] = object.revision().into();
+    }
+    Ok(Edit::merge(object, fields, "resumed"))
+}
+
+/// Replaces every pod by one of the same content, node by node.
+pub(crate) fn restart(object: &Object, now: DateTime<Utc>) -> Result<Edit, String> {
+    if object.strategy().paused {
+        let text = "can't restart paused mydaemonset (run rollout resume first)";
+        return Err(error(object, text));
+    }
+    if object.is_auto_paused() {
+        // The restart would be another revision of the same content, which goes on to the next nodes.
+        let text =
+            "can't restart: its roll-out stopped by itself (run rollout resume or undo first)";
+        return Err(error(object, text));
+    }
+    let at = now.to_rfc3339_opts(SecondsFormat::Secs, true);
+    let template = object.member("template");
+    let before = template.and_then(|t| t.get("metadata")?.get("annotations")?.get(RESTARTED_AT));
+    if before.and_then(Value::as_str) == Some(at.as_str()) {
+        let text = "if restart has already been triggered within the past second, please wait before attempting to trigger another";
+        return Err(error(object, text));
+    }
+    let fields = json!({"spec": {"template": {"metadata": {"annotations": {RESTARTED_AT: at}}}}});
+    Ok(Edit::merge(object, fields, "restarted"))
+}
+
+/// Keeps that many nodes on the revision that they have.
+pub(crate) fn partition(object: &Object, nodes: i32) -> Result<Edit, String> {
+    check_strategy(object, "a partition")?;
+    let before = object.strategy().partition;
+    let operation = format!("partition set to {nodes} (was {before})");
+    Ok(Edit::merge(
+        object,
+        rolling("partition", nodes.into()),
+        operation,
+    ))
+}
+
+/// Goes back to the image and the template of that revision.
+pub(crate) fn undo(object: &Object, to: &Revision) -> Edit {
+    let mut operations = Vec::new();
+    for field in ["image", "template"] {
+        let path = format!("/spec/{field}");
+        let before = object.member(field);
+        let after = to.content.get(field).filter(|value| !value.is_null());
+        match (before, after) {
+            (before, after) if before == after => {}
+            (_, Some(after)) => operations.push(json!({"op": "add", "path": path, "value": after})),
+            (_, None) => operations.push(json!({"op": "remove", "path": path})),
+        }
+    }
+    if operations.is_empty() {
+        let number = to.number;
+        return Edit {
+            patch: None,
+            operation: format!(
+                "skipped rollback (current template already matches revision {number})"
+            ),
+        };
+    }
+    for (field, value) in [("uid", &object.uid), ("resourceVersion", &object.version)] {
+        let path = format!("/metadata/{field}");
+        // With `replace` and not `test`: the API server then reports a conflict, and not an invalid patch.
+        operations.push(json!({"op": "replace", "path": path, "value": value}));
+    }
+    Edit {
+        patch: Some(Patch::Json(operations.into())),
+        operation: "rolled back".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::history::tests::revision;
+    use super::super::object::tests::object;
+    use super::*;
+
+    fn merge(edit: Result<Edit, String>) -> (Value, String) {
+        let edit = edit.unwrap();
+        match edit.patch {
+            Some(Patch::Merge(patch)) => (patch, edit.operation),
+            other => unreachable_patch(other.as_ref()),
+        }
+    }
+
+    #[allow(clippy::panic)]
+    fn unreachable_patch(patch: Option<&Patch>) -> ! {
+        panic!("not a merge patch: {patch:?}")
+    }
+
+    fn plain() -> Object {
+        object(&json!({"image": "nginx:1.29"}), &Value::Null)
+    }
+
+    fn with(rolling: &Value) -> Object {
+        let spec = json!({"image": "nginx:1.29", "updateStrategy": {"rollingUpdate": rolling}});
+        object(&spec, &Value::Null)
+    }
+
+    fn stopped(rolling: &Value) -> Object {
+        let spec = json!({"image": "nginx:1.29", "updateStrategy": {"rollingUpdate": rolling}});
+        let condition = json!({"type": "Progressing", "status": "False", "reason": "AutoPaused",
+            "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        object(
+            &spec,
+            &json!({"updateRevision": "5djmrzzhj3", "conditions": [condition]}),
+        )
+    }
+
+    #[test]
+    fn a_pause_changes_one_field() {
+        let (patch, operation) = merge(pause(&plain()));
+        assert_eq!(
+            patch,
+            json!({"metadata": {"uid": "u"}, "spec": {"updateStrategy": {"rollingUpdate": {"paused": true}}}})
+        );
+        assert_eq!(operation, "paused");
+        let error = pause(&with(&json!({"paused": true}))).unwrap_err();
+        assert_eq!(
+            error,
+            "mydaemonsets.apps.zhongmingmao.io \"web\" is already paused"
+        );
+        let spec = json!({"image": "nginx:1.29", "updateStrategy": {"type": "OnDelete"}});
+        let on_delete = object(&spec, &Value::Null);
+        assert!(pause(&on_delete).unwrap_err().contains("OnDelete"));
+        assert!(partition(&on_delete, 1).unwrap_err().contains("OnDelete"));
+    }
+
+    #[test]
+    fn a_resume_undoes_both_kinds_of_pause_and_no_other() {
+        let error = resume(&plain()).unwrap_err();
+        assert_eq!(
+            error,
+            "mydaemonsets.apps.zhongmingmao.io \"web\" is not paused"
+        );
+        let (by_hand, _) = merge(resume(&with(&json!({"paused": true}))));
+        assert_eq!(
+            by_hand,
+            json!({"metadata": {"uid": "u"}, "spec": {"updateStrategy": {"rollingUpdate": {"paused": false}}}})
+        );
+        let annotation = json!({"apps.zhongmingmao.io/resume-revision": "5djmrzzhj3"});
+        let (by_itself, _) = merge(resume(&stopped(&json!({}))));
+        assert_eq!(
+            by_itself,
+            json!({"metadata": {"uid": "u", "annotations": annotation}})
+        );
+        let (both, _) = merge(resume(&stopped(&json!({"paused": true}))));
+        assert_eq!(both["metadata"]["annotations"], annotation);
+        assert_eq!(both["spec"], by_hand["spec"]);
+    }
+
+    #[test]
+    fn a_restart_sets_kubectls_annotation() {
+        let now = DateTime::from_timestamp(1_767_225_600, 5_000_000).unwrap();
+        let (patch, operation) = merge(restart(&plain(), now));
+        assert_eq!(
+            patch["spec"],
+            json!({"template": {"metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}}}})
+        );
+        assert_eq!(operation, "restarted");
+        let mut spec = patch["spec"].clone();
+        spec["image"] = json!("nginx:1.29");
+        let again = restart(&object(&spec, &Value::Null), now).unwrap_err();
+        assert!(again.ends_with("please wait before attempting to trigger another"));
+        let paused = restart(&with(&json!({"paused": true})), now).unwrap_err();
+        assert!(paused.contains("run rollout resume first"), "{paused}");
+        let failed = restart(&stopped(&json!({})), now).unwrap_err();
+        assert!(failed.contains("stopped by itself"), "{failed}");
+    }
+
+    #[test]
+    fn an_undo_replaces_image_and_template_and_is_guarded() {
+        let spec = json!({"image": "b:2", "template": {"metadata": {"labels": {"x": "y"}}}, "minReadySeconds": 5});
+        let object = object(&spec, &Value::Null);
+        let guards = |operations: &mut Vec<Value>| {
+            let guards = operations.split_off(operations.len() - 2);
+            assert_eq!(
+                guards[0],
+                json!({"op": "replace", "path": "/metadata/uid", "value": "u"})
+            );
+            assert_eq!(guards[1]["path"], "/metadata/resourceVersion");
+            assert_eq!(guards[1]["value"], "7");
+        };
+        let operations = |content: Value| match undo(&object, &revision(1, "a", content)).patch {
+            Some(Patch::Json(Value::Array(mut operations))) => {
+                guards(&mut operations);
+                Value::from(operations)
+            }
+            other => unreachable_patch(other.as_ref()),
+        };
+        assert_eq!(
+            operations(json!({"image": "a:1"})),
+            json!([
+                {"op": "add", "path": "/spec/image", "value": "a:1"},
+                {"op": "remove", "path": "/spec/template"},
+            ])
+        );
+        assert_eq!(
+            operations(json!({"image": "b:2", "template": {"spec": {}}})),
+            json!([{"op": "add", "path": "/spec/template", "value": {"spec": {}}}])
+        );
+        let same = json!({"image": "b:2", "template": {"metadata": {"labels": {"x": "y"}}}});
+        let skipped = undo(&object, &revision(4, "a", same));
+        assert_eq!(skipped.patch, None);
+        assert_eq!(
+            skipped.operation,
+            "skipped rollback (current template already matches revision 4)"
+        );
+    }
+
+    #[test]
+    fn a_partition_says_what_it_was() {
+        let (patch, operation) = merge(partition(&with(&json!({"partition": 2})), 5));
+        assert_eq!(
+            patch["spec"],
+            json!({"updateStrategy": {"rollingUpdate": {"partition": 5}}})
+        );
+        assert_eq!(operation, "partition set to 5 (was 2)");
+    }
+}

@@ -1,0 +1,186 @@
+//! What failing pods said last.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
+use kube::Api;
+use kube::api::LogParams;
+
+use super::view::cells::NodeCell;
+use super::view::layout::FailingPod;
+use crate::connection::Connection;
+
+/// Of so many pods the last lines are shown.
+const MAX_PODS: usize = 5;
+/// So many lines of each.
+const MAX_LINES: usize = 3;
+/// And so many bytes of its log.
+const MAX_LOG: i64 = 4096;
+/// A kubelet that does not answer in this time does not delay the others.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The first failing pods with their last lines.
+pub(super) async fn pods(connection: &Connection, cells: &[NodeCell]) -> Vec<FailingPod> {
+    let failing = cells
+        .iter()
+        .filter_map(|cell| Some((cell, cell.failing.clone()?)));
+    let pods = failing.take(MAX_PODS).map(|(cell, failing)| async move {
+        let lines = tokio::time::timeout(TIMEOUT, last_lines(connection, &failing.pod)).await;
+        FailingPod {
+            node: cell.node.clone(),
+            lines: lines.unwrap_or_default(),
+            failing,
+        }
+    });
+    join_all(pods).await
+}
+
+/// The end of the log of the container that fails, else what the kubelet says about it.
+async fn last_lines(connection: &Connection, name: &str) -> Vec<String> {
+    let client = connection.client.clone();
+    let pods: Api<Pod> = Api::namespaced(client, &connection.namespace);
+    let Ok(pod) = pods.get(name).await else {
+        return Vec::new();
+    };
+    let Some(source) = source(&pod) else {
+        return message(&pod).into_iter().collect();
+    };
+    let params = LogParams {
+        container: Some(source.container),
+        previous: source.previous,
+        tail_lines: i64::try_from(MAX_LINES).ok(),
+        limit_bytes: Some(MAX_LOG),
+        ..LogParams::default()
+    };
+    let log = pods.logs(name, &params).await.unwrap_or_default();
+    let lines = tail(&log);
+    if lines.is_empty() {
+        return message(&pod).into_iter().collect();
+    }
+    lines
+}
+
+/// The last lines of a log that say something.
+fn tail(log: &str) -> Vec<String> {
+    let lines = log
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty());
+    let mut last: Vec<String> = lines.rev().take(MAX_LINES).map(str::to_owned).collect();
+    last.reverse();
+    last
+}
+
+/// Where a failing pod's last words are.
+#[derive(Debug, PartialEq, Eq)]
+struct Source {
+    container: String,
+    /// Whether the container that said them has been restarted since.
+    previous: bool,
+}
+
+fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.iter();
+    status.flat_map(|status| {
+        let init = status.init_container_statuses.iter().flatten();
+        init.chain(status.container_statuses.iter().flatten())
+    })
+}
+
+/// The container that ended with a failure, if one ever ran.
+fn source(pod: &Pod) -> Option<Source> {
+    let failed = |state: Option<&ContainerState>| {
+        state.is_some_and(|state| {
+            state
+                .terminated
+                .as_ref()
+                .is_some_and(|end| end.exit_code != 0)
+        })
+    };
+    let source = |status: &ContainerStatus, previous| Source {
+        container: status.name.clone(),
+        previous,
+    };
+    let ended = statuses(pod).find(|status| failed(status.state.as_ref()));
+    let restarted = || statuses(pod).find(|status| failed(status.last_state.as_ref()));
+    ended
+        .map(|status| source(status, false))
+        .or_else(|| restarted().map(|status| source(status, true)))
+}
+
+/// What the kubelet says about the pod.
+fn message(pod: &Pod) -> Option<String> {
+    let state = |status: &ContainerStatus| {
+        let state = status.state.as_ref()?;
+        let waiting = state
+            .waiting
+            .as_ref()
+            .and_then(|waiting| waiting.message.clone());
+        waiting.or_else(|| state.terminated.as_ref()?.message.clone())
+    };
+    let of_container = statuses(pod).find_map(state);
+    let of_pod = || pod.status.as_ref()?.message.clone();
+    of_container
+        .or_else(of_pod)
+        .filter(|message| !message.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(status: &Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
+    }
+
+    fn container(name: &str, state: &Value, last: &Value) -> Value {
+        json!({"name": name, "ready": false, "restartCount": 1, "image": "i", "imageID": "", "state": state, "lastState": last})
+    }
+
+    #[test]
+    fn the_log_of_the_container_that_failed_is_read() {
+        let failed = json!({"terminated": {"exitCode": 1}});
+        let done = json!({"terminated": {"exitCode": 0}});
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m"}});
+        let looping = pod(&json!({
+            "initContainerStatuses": [container("init", &done, &json!({}))],
+            "containerStatuses": [container("log", &json!({"running": {}}), &json!({})), container("app", &waiting, &failed)],
+        }));
+        let source_of = |container: &str, previous| {
+            Some(Source {
+                container: container.to_owned(),
+                previous,
+            })
+        };
+        assert_eq!(source(&looping), source_of("app", true));
+        let ended = pod(&json!({"containerStatuses": [container("app", &failed, &failed)]}));
+        assert_eq!(source(&ended), source_of("app", false));
+        let init = pod(&json!({
+            "initContainerStatuses": [container("init", &waiting, &failed)],
+            "containerStatuses": [container("app", &json!({}), &json!({}))],
+        }));
+        assert_eq!(source(&init), source_of("init", true));
+    }
+
+    #[test]
+    fn without_a_log_the_kubelets_message_is_shown() {
+        let waiting =
+            json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}});
+        let pulling = pod(&json!({"containerStatuses": [container("app", &waiting, &json!({}))]}));
+        assert_eq!(source(&pulling), None);
+        assert_eq!(message(&pulling).as_deref(), Some("no such image"));
+        let evicted =
+            pod(&json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}));
+        assert_eq!(message(&evicted).as_deref(), Some("low on memory"));
+        assert_eq!(message(&pod(&json!({}))), None);
+    }
+
+    #[test]
+    fn the_last_lines_that_are_not_blank_are_kept() {
+        assert_eq!(tail("a\nb\n\nc  \nd\n\n"), ["b", "c", "d"]);
+        assert_eq!(tail("\n\n"), Vec::<String>::new());
+    }
+}

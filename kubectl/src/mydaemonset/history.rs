@@ -1,0 +1,295 @@
+//! The revisions of a `MyDaemonSet`: which there are, what each changed, and the one to go back to.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use my_operator::kinds::mydaemonset::names::{REVISION_LABEL, SINCE_ANNOTATION};
+use serde_json::Value;
+
+use super::diff::{Change, diff};
+use super::object::Object;
+
+/// kubectl's own: `kubectl rollout restart` sets it in the template of a DaemonSet.
+pub(crate) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+/// The annotation with the recorded reason for a revision.
+const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
+/// A cause longer than this is cut, so that a table stays a table.
+const MAX_CAUSE_LEN: usize = 100;
+
+/// A revision.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Revision {
+    /// Its number in the history: the newest has the highest.
+    pub(crate) number: i64,
+    /// The hash of its content, which its pods carry as a label.
+    pub(crate) hash: String,
+    /// Since when it is, or last was, the newest.
+    pub(crate) since: Option<DateTime<Utc>>,
+    /// The recorded cause.
+    pub(crate) cause: Option<String>,
+    /// `image` and `template` as they were.
+    pub(crate) content: Value,
+}
+
+impl Revision {
+    fn new(stored: ControllerRevision) -> Self {
+        let metadata = stored.metadata;
+        let label = |key: &str| metadata.labels.as_ref()?.get(key).cloned();
+        let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).cloned();
+        let since = annotation(SINCE_ANNOTATION);
+        let since = since.and_then(|text| DateTime::parse_from_rfc3339(&text).ok());
+        Self {
+            number: stored.revision,
+            hash: label(REVISION_LABEL).unwrap_or_default(),
+            since: since.map(|since| since.to_utc()),
+            cause: annotation(CHANGE_CAUSE).filter(|cause| !cause.is_empty()),
+            content: stored.data.map(|data| data.0).unwrap_or_default(),
+        }
+    }
+}
+
+/// The revisions that this object controls, the oldest first.
+pub(crate) fn history(uid: &str, stored: Vec<ControllerRevision>) -> Vec<Revision> {
+    let is_ours = |revision: &ControllerRevision| {
+        let owners = revision.metadata.owner_references.iter().flatten();
+        let mut controllers = owners.filter(|owner| owner.controller == Some(true));
+        controllers.any(|owner| owner.uid == uid)
+    };
+    let ours = stored.into_iter().filter(is_ours);
+    let mut history: Vec<Revision> = ours.map(Revision::new).collect();
+    history.sort_by(|a, b| (a.number, &a.hash).cmp(&(b.number, &b.hash)));
+    history
+}
+
+/// The revision to go back to: the one of that number or, for 0, the latest one other than the present spec's.
+pub(crate) fn target<'a>(
+    history: &'a [Revision],
+    present: &str,
+    to: i64,
+) -> Result<&'a Revision, String> {
+    if to == 0 {
+        let mut others = history
+            .iter()
+            .rev()
+            .filter(|revision| revision.hash != present);
+        return others
+            .next()
+            .ok_or_else(|| "no last revision to roll back to".to_owned());
+    }
+    find(history, to).ok_or_else(|| format!("unable to find specified revision {to} in history"))
+}
+
+/// The revision of that number.
+pub(crate) fn find(history: &[Revision], number: i64) -> Option<&Revision> {
+    history.iter().find(|revision| revision.number == number)
+}
+
+/// The table of all revisions. Without a recorded cause, what a revision changed is its cause.
+pub(crate) fn table(history: &[Revision], object: &Object, now: DateTime<Utc>) -> Vec<[String; 5]> {
+    let header = ["REVISION", "HASH", "STATE", "AGE", "CHANGE-CAUSE"].map(str::to_owned);
+    let mut rows = vec![header];
+    let mut before: Option<&Revision> = None;
+    for revision in history {
+        let changes = before.map(|before| diff(&before.content, &revision.content));
+        let cause = revision
+            .cause
+            .clone()
+            .or_else(|| changes.map(|changes| summary(&changes)));
+        rows.push([
+            revision.number.to_string(),
+            revision.hash.clone(),
+            state(object, &revision.hash).to_owned(),
+            revision
+                .since
+                .map_or("<unknown>".to_owned(), |since| age(now - since)),
+            cut(&cause.unwrap_or_else(|| "<none>".to_owned())),
+        ]);
+        before = Some(revision);
+    }
+    rows
+}
+
+/// What a revision is to the roll-out.
+fn state(object: &Object, hash: &str) -> &'static str {
+    let is = |revision: &Option<String>| revision.as_deref() == Some(hash);
+    let status = &object.status;
+    match (is(&status.current_revision), is(&status.update_revision)) {
+        (true, _) => "current",
+        (false, true) => "update",
+        (false, false) => "-",
+    }
+}
+
+/// The differences in one line.
+fn summary(changes: &[Change]) -> String {
+    let is_restart = |change: &Change| change.path.ends_with(&format!("[{RESTARTED_AT}]"));
+    if !changes.is_empty() && changes.iter().all(is_restart) {
+        return "restart".to_owned();
+    }
+    let texts: Vec<String> = changes.iter().map(Change::to_string).collect();
+    texts.join("; ")
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(MAX_CAUSE_LEN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// An age as kubectl writes it: `42s`, `5m7s`, `3h5m`, `2d3h`, `40d`, `2y18d`.
+pub(crate) fn age(age: TimeDelta) -> String {
+    let seconds = age.num_seconds().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    let pair = |whole: i64, unit: char, rest: i64, small: char| match rest {
+        0 => format!("{whole}{unit}"),
+        rest => format!("{whole}{unit}{rest}{small}"),
+    };
+    match (minutes, hours, days) {
+        (0..2, ..) => format!("{seconds}s"),
+        (2..10, ..) => pair(minutes, 'm', seconds % 60, 's'),
+        (10..180, ..) => format!("{minutes}m"),
+        (_, 3..8, _) => pair(hours, 'h', minutes % 60, 'm'),
+        (_, 8..48, _) => format!("{hours}h"),
+        (_, _, 2..8) => pair(days, 'd', hours % 24, 'h'),
+        (_, _, 8..730) => format!("{days}d"),
+        _ => pair(days / 365, 'y', days % 365, 'd'),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::object::tests::object;
+    use super::*;
+    use serde_json::json;
+
+    pub(crate) fn revision(number: i64, hash: &str, content: Value) -> Revision {
+        Revision {
+            number,
+            hash: hash.to_owned(),
+            content,
+            ..Revision::default()
+        }
+    }
+
+    fn three() -> Vec<Revision> {
+        vec![
+            revision(1, "a", json!({"image": "nginx:1.27"})),
+            revision(2, "b", json!({"image": "nginx:1.28"})),
+            revision(
+                4,
+                "c",
+                json!({"image": "nginx:1.28", "template": {"metadata": {"labels": {"x": "y"}}}}),
+            ),
+        ]
+    }
+
+    #[test]
+    fn only_the_revisions_that_the_object_controls_are_its_history() {
+        let stored = |name: &str, owner: Value, number: i64| -> ControllerRevision {
+            let object = json!({"metadata": {"name": name, "ownerReferences": owner,
+                    "labels": {"apps.zhongmingmao.io/revision": name},
+                    "annotations": {"apps.zhongmingmao.io/since": "2026-01-01T00:00:00Z", "kubernetes.io/change-cause": "why"}},
+                "data": {"image": name}, "revision": number});
+            serde_json::from_value(object).unwrap()
+        };
+        let owner = |uid: &str, controller: bool| json!([{"apiVersion": "v1", "kind": "X", "name": "web", "uid": uid, "controller": controller}]);
+        let all = vec![
+            stored("two", owner("u", true), 2),
+            stored("foreign", owner("v", true), 3),
+            stored("not-controlled", owner("u", false), 4),
+            stored("orphan", Value::Null, 5),
+            stored("one", owner("u", true), 1),
+        ];
+        let history = history("u", all);
+        let hashes: Vec<&str> = history.iter().map(|r| r.hash.as_str()).collect();
+        assert_eq!(hashes, ["one", "two"]);
+        assert_eq!(history[0].cause.as_deref(), Some("why"));
+        assert_eq!(history[0].content, json!({"image": "one"}));
+        assert_eq!(history[0].since, DateTime::from_timestamp(1_767_225_600, 0));
+    }
+
+    #[test]
+    fn undo_goes_to_the_latest_revision_that_is_not_the_present_one() {
+        let history = three();
+        let to = |present: &str, to: i64| target(&history, present, to).map(|r| r.number);
+        assert_eq!(to("c", 0), Ok(2));
+        // The spec was changed back, and the operator has not numbered the revision again.
+        assert_eq!(to("b", 0), Ok(4));
+        assert_eq!(to("c", 1), Ok(1));
+        assert_eq!(
+            to("c", 3),
+            Err("unable to find specified revision 3 in history".to_owned())
+        );
+        let only = &history[..1];
+        assert_eq!(
+            target(only, "a", 0).unwrap_err(),
+            "no last revision to roll back to"
+        );
+    }
+
+    #[test]
+    fn the_table_says_what_each_revision_changed() {
+        let status = json!({"currentRevision": "b", "updateRevision": "c"});
+        let object = object(&json!({"image": "x"}), &status);
+        let now = DateTime::from_timestamp(1_000_000, 0).unwrap();
+        let mut history = three();
+        history[0].cause = Some("first".to_owned());
+        history[1].since = Some(now - TimeDelta::days(1));
+        let rows = table(&history, &object, now);
+        assert_eq!(rows[0][0], "REVISION");
+        assert_eq!(rows[1], ["1", "a", "-", "<unknown>", "first"]);
+        assert_eq!(
+            rows[2],
+            [
+                "2",
+                "b",
+                "current",
+                "24h",
+                r#"~ image: "nginx:1.27" -> "nginx:1.28""#
+            ]
+        );
+        assert_eq!(rows[3][2], "update");
+        assert_eq!(rows[3][4], r#"+ template.metadata.labels.x: "y""#);
+        history.remove(0);
+        assert_eq!(table(&history, &object, now)[1][4], "<none>");
+    }
+
+    #[test]
+    fn a_restart_is_called_one() {
+        let template =
+            |at: &str| json!({"template": {"metadata": {"annotations": {RESTARTED_AT: at}}}});
+        let cause = |before: &Value, after: &Value| summary(&diff(before, after));
+        assert_eq!(cause(&json!({}), &template("1")), "restart");
+        assert_eq!(cause(&template("1"), &template("2")), "restart");
+        let mut other = template("2");
+        other["image"] = json!("a:1");
+        assert!(cause(&template("1"), &other).starts_with("+ image: \"a:1\"; ~ template"));
+    }
+
+    #[test]
+    fn a_long_cause_is_cut() {
+        let text = "ü".repeat(300);
+        let short = cut(&text);
+        assert_eq!(short.chars().count(), MAX_CAUSE_LEN + 3);
+        assert_eq!(cut("short"), "short");
+    }
+
+    #[test]
+    fn ages_are_kubectls() {
+        for (seconds, text) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (307, "5m7s"),
+            (3600, "60m"),
+            (11_100, "3h5m"),
+            (36_000, "10h"),
+            (183_600, "2d3h"),
+            (86_400 * 40, "40d"),
+            (86_400 * 748, "2y18d"),
+        ] {
+            assert_eq!(age(TimeDelta::seconds(seconds)), text);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! `kubectl mydaemonset`: kubectl's rollout verbs for a `MyDaemonSet`, and its nodes at a glance.
+//!
+//! [`object`] is what is read of a `MyDaemonSet`. The decisions are pure functions of it: [`progress`] has the words of
+//! `rollout status`, [`history`] and [`diff`] the revisions, [`edit`] the patches. [`cluster`] makes the requests,
+//! [`failing`] reads what failing pods said last, [`rollout`] runs the verbs, and [`view`] draws the nodes.
+
+mod cluster;
+mod diff;
+mod edit;
+mod failing;
+mod history;
+mod object;
+mod progress;
+mod rollout;
+mod view;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use crate::connection::{Connection, Failure, Flags};
+use crate::{Program, block_on};
+
+/// The program.
+pub const PROGRAM: Program = Program {
+    name: "kubectl-mydaemonset",
+    command: Arguments::command,
+    run: |matches| {
+        let arguments = Arguments::from_arg_matches(matches)
+            .map_err(|error| Failure::Message(error.to_string()))?;
+        block_on(arguments.run())
+    },
+};
+
+/// Roll out MyDaemonSets, and see how far they are.
+///
+/// NAME is the object's name, or mydaemonset/NAME.
+#[derive(Parser, Debug)]
+#[command(
+    name = "kubectl-mydaemonset",
+    bin_name = "kubectl mydaemonset",
+    version
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    connection: Flags,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// The verbs below by kubectl's longer name, such as: kubectl mydaemonset rollout status NAME
+    #[command(subcommand)]
+    Rollout(rollout::Verb),
+    #[command(flatten)]
+    Verb(rollout::Verb),
+    /// Show the nodes: one cell for each, and what failing pods said last
+    Get(view::Get),
+}
+
+impl Arguments {
+    async fn run(self) -> Result<u8, Failure> {
+        let connection = Connection::new(&self.connection).await?;
+        match self.command {
+            Command::Rollout(verb) | Command::Verb(verb) => verb.run(&connection).await,
+            Command::Get(get) => get.run(&connection).await,
+        }
+    }
+}

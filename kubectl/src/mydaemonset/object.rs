@@ -1,0 +1,181 @@
+//! A `MyDaemonSet` as this program reads it, and the names by which a user refers to one.
+
+use kube::api::DynamicObject;
+use kube::core::ApiResource;
+use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus};
+use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
+use my_operator::kinds::mydaemonset::revision::{Content, hash};
+use my_operator::kinds::mydaemonset::status::{PROGRESSING, is_auto_paused};
+use my_operator_runtime::reconcile::condition::{self, Condition};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// The resource in kubectl's messages about an error, such as `mydaemonsets.apps.zhongmingmao.io "web" is not paused`.
+pub(crate) const RESOURCE: &str = "mydaemonsets.apps.zhongmingmao.io";
+
+/// The words before the slash of `mydaemonset/NAME`.
+const KINDS: [&str; 6] = [
+    "mydaemonset",
+    "mydaemonsets",
+    "mds",
+    "mydaemonset.apps.zhongmingmao.io",
+    "mydaemonsets.apps.zhongmingmao.io",
+    "mydaemonsets.v1beta1.apps.zhongmingmao.io",
+];
+
+/// The kind, as requests name it.
+pub(crate) fn resource() -> ApiResource {
+    ApiResource::erase::<MyDaemonSet>(&())
+}
+
+/// The name in an argument: `NAME` or `mydaemonset/NAME`.
+pub(crate) fn parse_name(argument: &str) -> Result<String, String> {
+    let name = match argument.split_once('/') {
+        None => argument,
+        Some((kind, name)) if KINDS.contains(&kind.to_ascii_lowercase().as_str()) => name,
+        Some(_) => {
+            return Err(format!(
+                "{argument:?} is not a mydaemonset: use kubectl rollout for other kinds"
+            ));
+        }
+    };
+    if name.is_empty() || name.contains('/') {
+        return Err(format!("{argument:?} is not NAME or mydaemonset/NAME"));
+    }
+    Ok(name.to_owned())
+}
+
+/// A `MyDaemonSet` with its spec and status decoded.
+#[derive(Clone, Debug)]
+pub(crate) struct Object {
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    pub(crate) uid: String,
+    /// `metadata.resourceVersion`.
+    pub(crate) version: String,
+    pub(crate) generation: i64,
+    pub(crate) spec: MyDaemonSetSpec,
+    pub(crate) status: MyDaemonSetStatus,
+    /// The object as the API server returned it.
+    pub(crate) raw: DynamicObject,
+}
+
+impl Object {
+    /// Decodes an object. A status that cannot be decoded counts as empty, as it does for the operator.
+    pub(crate) fn decode(raw: DynamicObject) -> Result<Self, String> {
+        let metadata = raw.metadata.clone();
+        let name = metadata.name.unwrap_or_default();
+        let spec = raw.data.get("spec").filter(|spec| !spec.is_null());
+        let spec = spec.map(MyDaemonSetSpec::deserialize).transpose();
+        let spec = spec.map_err(|error| format!("{RESOURCE} {name:?} cannot be read: {error}"))?;
+        let status = raw.data.get("status").map(MyDaemonSetStatus::deserialize);
+        Ok(Self {
+            name,
+            namespace: metadata.namespace.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            version: metadata.resource_version.unwrap_or_default(),
+            generation: metadata.generation.unwrap_or_default(),
+            spec: spec.unwrap_or_default(),
+            status: status.and_then(Result::ok).unwrap_or_default(),
+            raw,
+        })
+    }
+
+    /// The condition of that type.
+    pub(crate) fn condition(&self, type_: &str) -> Option<&Condition> {
+        condition::get(&self.status.conditions, type_)
+    }
+
+    /// The reason of the condition `Progressing`; empty if there is none.
+    pub(crate) fn progress(&self) -> &str {
+        self.condition(PROGRESSING)
+            .map_or("", |c| c.reason.as_str())
+    }
+
+    /// The revision of the present spec.
+    pub(crate) fn revision(&self) -> String {
+        hash(&Content::from_spec(&self.spec).canonical())
+    }
+
+    /// Whether the roll-out of the present spec stopped by itself. A status about an earlier spec does not count.
+    pub(crate) fn is_auto_paused(&self) -> bool {
+        is_auto_paused(&self.status, &self.revision())
+    }
+
+    /// How a change reaches the nodes.
+    pub(crate) fn strategy(&self) -> Strategy {
+        Strategy::from_spec(&self.spec)
+    }
+
+    /// A member of the spec, as it is stored.
+    pub(crate) fn member(&self, name: &str) -> Option<&Value> {
+        let member = self.raw.data.get("spec")?.get(name)?;
+        Some(member).filter(|member| !member.is_null())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    /// An object with that spec and status.
+    pub(crate) fn object(spec: &Value, status: &Value) -> Object {
+        let object = json!({
+            "apiVersion": "apps.zhongmingmao.io/v1beta1", "kind": "MyDaemonSet",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 3},
+            "spec": spec, "status": status,
+        });
+        Object::decode(serde_json::from_value(object).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_name_may_have_its_kind_before_it() {
+        for argument in [
+            "web",
+            "mydaemonset/web",
+            "MDS/web",
+            "mydaemonsets.apps.zhongmingmao.io/web",
+        ] {
+            assert_eq!(parse_name(argument).as_deref(), Ok("web"), "{argument}");
+        }
+        for argument in ["", "mds/", "daemonset/web", "mds/a/b"] {
+            let error = parse_name(argument).unwrap_err();
+            assert!(!error.contains('\n'), "{error}");
+        }
+        assert_eq!(
+            parse_name("ds/web").unwrap_err(),
+            "\"ds/web\" is not a mydaemonset: use kubectl rollout for other kinds"
+        );
+    }
+
+    #[test]
+    fn a_stop_of_an_earlier_revision_is_not_one_of_the_present_spec() {
+        let stopped = |revision: &str| {
+            let condition = json!({"type": "Progressing", "status": "False", "reason": "AutoPaused",
+                "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            object(
+                &json!({"image": "nginx:1.29"}),
+                &json!({"updateRevision": revision, "conditions": [condition]}),
+            )
+        };
+        assert_eq!(stopped("x").revision(), "5djmrzzhj3");
+        assert!(stopped("5djmrzzhj3").is_auto_paused());
+        assert!(!stopped("zzzzzzzzzz").is_auto_paused());
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_one_line() {
+        let bad = json!({"metadata": {"name": "web"}, "spec": {"image": 7}});
+        let error = Object::decode(serde_json::from_value(bad).unwrap()).unwrap_err();
+        assert!(error.starts_with("mydaemonsets.apps.zhongmingmao.io \"web\" cannot be read"));
+        let odd = json!({"metadata": {"name": "web"}, "spec": null, "status": 1});
+        assert_eq!(
+            Object::decode(serde_json::from_value(odd).unwrap())
+                .unwrap()
+                .generation,
+            0
+        );
+    }
+}

@@ -1,0 +1,545 @@
+//! The verbs of a roll-out.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::time::Duration;
+
+use chrono::Utc;
+use clap::{Args, Subcommand, ValueEnum};
+use futures::TryStreamExt as _;
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt as _, watcher};
+
+use super::cluster;
+use super::diff::diff;
+use super::edit::{self, Edit, Patch};
+use super::history;
+use super::object::{Object, parse_name};
+use super::progress::progress;
+use super::view;
+use crate::connection::{Connection, Failure};
+use crate::print::{json, without_managed_fields, yaml};
+use crate::terminal::{Table, harmless};
+
+/// A patch that depends on what was read is tried again this often when the object changes meanwhile.
+const ATTEMPTS: usize = 5;
+
+/// Where `kubectl apply` keeps the file that it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The verbs of a roll-out.
+#[derive(Subcommand, Debug)]
+pub(super) enum Verb {
+    /// Show how far the roll-out is, and wait for its end
+    Status(Status),
+    /// List the revisions and what each changed
+    History(History),
+    /// Go back to an earlier revision
+    Undo(Undo),
+    /// Stop the roll-out until it is resumed
+    Pause(Change),
+    /// Let the roll-out go on: one that was paused, or one that stopped by itself
+    Resume(Resume),
+    /// Replace every pod, node by node
+    Restart(Change),
+    /// Keep so many nodes on the revision that they have
+    Partition(Partition),
+}
+
+/// How far the roll-out is.
+#[derive(Args, Debug)]
+pub(super) struct Status {
+    /// The object
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Wait until the roll-out is done
+    #[arg(short, long, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    watch: bool,
+    /// Give up after this time, such as 90s or 5m; 0 means never
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::duration::parse)]
+    timeout: Duration,
+    /// Fail if the newest revision is not the one of this number; 0 means any
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    revision: i64,
+}
+
+/// The revisions.
+#[derive(Args, Debug)]
+pub(super) struct History {
+    /// The object
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Show the image and template of this revision, and what it changed
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    revision: i64,
+}
+
+/// Flags of every verb that writes.
+#[derive(Args, Debug)]
+pub(super) struct Change {
+    /// The objects
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How a change is made and shown.
+#[derive(Args, Debug)]
+struct How {
+    /// Change nothing; with "server", let the API server judge the change
+    #[arg(long, value_name = "STRATEGY", value_enum, default_value_t = DryRun::None, num_args = 0..=1, require_equals = true, default_missing_value = "client")]
+    dry_run: DryRun,
+    /// Print the object instead of what happened to it
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum DryRun {
+    None,
+    Client,
+    Server,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Name,
+    Json,
+    Yaml,
+}
+
+/// Back to a revision.
+#[derive(Args, Debug)]
+pub(super) struct Undo {
+    #[command(flatten)]
+    write: Change,
+    /// The number of the revision; 0 means the one before the present one
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    to_revision: i64,
+}
+
+/// Go on.
+#[derive(Args, Debug)]
+pub(super) struct Resume {
+    #[command(flatten)]
+    write: Change,
+    /// Resume a roll-out that stopped by itself without a question
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Keep nodes back.
+#[derive(Args, Debug)]
+pub(super) struct Partition {
+    /// The object
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// How many nodes, the last by name of those that are behind
+    #[arg(value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    nodes: i32,
+    #[command(flatten)]
+    how: How,
+}
+
+impl Verb {
+    pub(super) async fn run(self, connection: &Connection) -> Result<u8, Failure> {
+        match self {
+            Self::Status(status) => status.run(connection).await,
+            Self::History(history) => history.run(connection).await,
+            Self::Undo(undo) => undo.run(connection).await,
+            Self::Pause(write) => write.run(connection, edit::pause).await,
+            Self::Restart(write) => {
+                let restart = |object: &Object| edit::restart(object, Utc::now());
+                write.run(connection, restart).await
+            }
+            Self::Resume(resume) => resume.run(connection).await,
+            Self::Partition(partition) => {
+                let object = cluster::get(connection, &named(&partition.name)?).await?;
+                let edit = edit::partition(&object, partition.nodes).map_err(Failure::Message)?;
+                partition.how.apply(connection, &object, &edit).await?;
+                Ok(0)
+            }
+        }
+    }
+}
+
+impl Status {
+    async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
+        if self.timeout.is_zero() {
+            return self.follow(connection).await;
+        }
+        let followed = tokio::time::timeout(self.timeout, self.follow(connection)).await;
+        followed.unwrap_or_else(|_| {
+            let text = "timed out waiting for the condition";
+            Err(Failure::Message(text.to_owned()))
+        })
+    }
+
+    async fn follow(&self, connection: &Connection) -> Result<u8, Failure> {
+        let name = named(&self.name)?;
+        let first = cluster::get(connection, &name).await?;
+        let mut said = Said::default();
+        let is_done = self.say(connection, &first, &mut said).await?;
+        if is_done || !self.watch {
+            return Ok(0);
+        }
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let events = watcher(cluster::api(connection), config).default_backoff();
+        let mut events = std::pin::pin!(events);
+        let mut is_listed = false;
+        loop {
+            let event = match events.try_next().await {
+                Ok(Some(event)) => event,
+                Ok(None) => return Ok(0),
+                Err(error) => match view::lasting(connection, error) {
+                    Some(failure) => return Err(failure),
+                    None => continue,
+                },
+            };
+            let object = match event {
+                watcher::Event::Init => {
+                    is_listed = false;
+                    continue;
+                }
+                watcher::Event::InitDone if is_listed => continue,
+                watcher::Event::InitDone | watcher::Event::Delete(_) => return Err(deleted()),
+                watcher::Event::Apply(object) => object,
+                watcher::Event::InitApply(object) => {
+                    is_listed = true;
+                    object
+                }
+            };
+            let object = Object::decode(object).map_err(Failure::Message)?;
+            if object.uid != first.uid {
+                return Err(deleted());
+            }
+            if self.say(connection, &object, &mut said).await? {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Prints how far the roll-out is, where that changed. Returns whether it is done.
+    async fn say(
+        &self,
+        connection: &Connection,
+        object: &Object,
+        said: &mut Said,
+    ) -> Result<bool, Failure> {
+        let mut running = None;
+        if self.revision > 0 {
+            let newest = object.revision();
+            let revisions = cluster::revisions(connection, object).await?;
+            let newest = revisions
+                .iter()
+                .rev()
+                .find(|revision| revision.hash == newest);
+            running = newest.map(|revision| revision.number);
+        }
+        let progress = progress(object, self.revision, running).map_err(Failure::Message)?;
+        if said.text != progress.text {
+            writeln!(io::stdout(), "{}", harmless(&progress.text))?;
+        }
+        if let Some(note) = progress
+            .note
+            .as_ref()
+            .filter(|_| said.note != progress.note)
+        {
+            writeln!(io::stderr(), "{}", harmless(note))?;
+        }
+        *said = Said {
+            text: progress.text,
+            note: progress.note,
+        };
+        Ok(progress.is_done)
+    }
+}
+
+/// What was printed last.
+#[derive(Default)]
+struct Said {
+    text: String,
+    note: Option<String>,
+}
+
+fn deleted() -> Failure {
+    Failure::Message("object has been deleted".to_owned())
+}
+
+impl History {
+    async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
+        let object = cluster::get(connection, &named(&self.name)?).await?;
+        let revisions = cluster::revisions(connection, &object).await?;
+        let mut out = io::stdout();
+        let name = full_name(&object.name);
+        if revisions.is_empty() {
+            writeln!(out, "{name} \nNo rollout history found.")?;
+            return Ok(0);
+        }
+        if self.revision == 0 {
+            writeln!(out, "{name} ")?;
+            let mut table = Table::new(&[]);
+            for row in history::table(&revisions, &object, Utc::now()) {
+                table.row(row);
+            }
+            table.write(&mut out, None)?;
+            writeln!(out)?;
+            return Ok(0);
+        }
+        let at = revisions
+            .iter()
+            .position(|revision| revision.number == self.revision);
+        let found = at.and_then(|at| Some((at, revisions.get(at)?)));
+        let (at, revision) = found
+            .ok_or_else(|| Failure::Message("unable to find the specified revision".to_owned()))?;
+        writeln!(
+            out,
+            "{name} with revision #{}\nPod Template:",
+            revision.number
+        )?;
+        let mut text = Vec::new();
+        yaml(&revision.content, &mut text)?;
+        for line in String::from_utf8_lossy(&text).lines() {
+            writeln!(out, "  {}", harmless(line))?;
+        }
+        let before = at.checked_sub(1).and_then(|before| revisions.get(before));
+        if let Some(before) = before {
+            writeln!(out, "Changes since revision {}:", before.number)?;
+            for change in diff(&before.content, &revision.content) {
+                writeln!(out, "  {}", harmless(&change.to_string()))?;
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// The name in an argument.
+fn named(argument: &str) -> Result<String, Failure> {
+    parse_name(argument).map_err(Failure::Message)
+}
+
+/// kubectl's warning before it changes an object by hand that is kept in a file.
+fn applied_before(name: &str) -> String {
+    format!(
+        "Warning: resource mydaemonsets/{} was previously managed with 'kubectl apply'. Rolling back will not update the {LAST_APPLIED} annotation, which may cause unexpected behavior on future 'kubectl apply' operations. Consider using 'kubectl apply' with your previous configuration file instead.",
+        harmless(name)
+    )
+}
+
+/// The object as kubectl names it.
+fn full_name(name: &str) -> String {
+    format!("mydaemonset.apps.zhongmingmao.io/{}", harmless(name))
+}
+
+impl Change {
+    /// Makes a change to each object. A failure does not keep the others from theirs.
+    async fn run(
+        &self,
+        connection: &Connection,
+        edit: impl Fn(&Object) -> Result<Edit, String>,
+    ) -> Result<u8, Failure> {
+        let mut code = 0;
+        for name in &self.names {
+            let changed = async {
+                let object = cluster::get(connection, &named(name)?).await?;
+                let edit = edit(&object).map_err(Failure::Message)?;
+                self.how.apply(connection, &object, &edit).await
+            };
+            code = code.max(reported(changed.await)?);
+        }
+        Ok(code)
+    }
+}
+
+/// Prints the failure of one of several objects. That of the output itself ends the program.
+fn reported(result: Result<(), Failure>) -> Result<u8, Failure> {
+    match result {
+        Ok(()) => Ok(0),
+        Err(Failure::Output(error)) => Err(Failure::Output(error)),
+        Err(failure) => {
+            writeln!(io::stderr(), "{failure}")?;
+            Ok(1)
+        }
+    }
+}
+
+impl Undo {
+    async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
+        let mut code = 0;
+        for name in &self.write.names {
+            code = code.max(reported(self.undo(connection, name).await)?);
+        }
+        Ok(code)
+    }
+
+    async fn undo(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
+        let (name, mut attempt) = (named(name)?, 1);
+        loop {
+            let object = cluster::get(connection, &name).await?;
+            if attempt == 1
+                && object
+                    .raw
+                    .metadata
+                    .annotations
+                    .iter()
+                    .flatten()
+                    .any(|(key, _)| key == LAST_APPLIED)
+            {
+                writeln!(io::stderr(), "{}", applied_before(&name))?;
+            }
+            let revisions = cluster::revisions(connection, &object).await?;
+            let to = history::target(&revisions, &object.revision(), self.to_revision);
+            let edit = edit::undo(&object, to.map_err(Failure::Message)?);
+            match self.write.how.apply(connection, &object, &edit).await {
+                Err(Failure::Server(status)) if status.code == 409 && attempt < ATTEMPTS => {
+                    attempt += 1;
+                }
+                Ok(()) if object.strategy().paused && edit.patch.is_some() => {
+                    let text = "paused; go on with: kubectl mydaemonset rollout resume";
+                    writeln!(io::stderr(), "{text} {}", harmless(&name))?;
+                    return Ok(());
+                }
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Resume {
+    async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
+        let mut code = 0;
+        for name in &self.write.names {
+            code = code.max(reported(self.resume(connection, name).await)?);
+        }
+        Ok(code)
+    }
+
+    async fn resume(&self, connection: &Connection, name: &str) -> Result<(), Failure> {
+        let object = cluster::get(connection, &named(name)?).await?;
+        let edit = edit::resume(&object).map_err(Failure::Message)?;
+        let how = &self.write.how;
+        if object.is_auto_paused() && how.dry_run == DryRun::None {
+            self.confirm(connection, &object).await?;
+        }
+        how.apply(connection, &object, &edit).await
+    }
+
+    /// Shows why the roll-out stopped, and asks.
+    async fn confirm(&self, connection: &Connection, object: &Object) -> Result<(), Failure> {
+        let mut err = io::stderr();
+        for line in view::stop(connection, object).await? {
+            writeln!(err, "{line}")?;
+        }
+        if self.yes {
+            return Ok(());
+        }
+        let name = &object.name;
+        if !io::stdin().is_terminal() {
+            return Err(Failure::Message(format!(
+                "the roll-out of {name:?} stopped by itself: add --yes to resume it all the same"
+            )));
+        }
+        write!(err, "Resume the roll-out all the same? [y/N] ")?;
+        err.flush()?;
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer)?;
+        match answer.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Ok(()),
+            _ => Err(Failure::Message(format!("{name:?} is not resumed"))),
+        }
+    }
+}
+
+impl How {
+    /// Makes a change, or only tries it out, and prints what happened.
+    async fn apply(
+        &self,
+        connection: &Connection,
+        object: &Object,
+        edit: &Edit,
+    ) -> Result<(), Failure> {
+        let changed = match (&edit.patch, self.dry_run) {
+            (None, _) => object.raw.clone(),
+            (Some(patch), DryRun::Client) => patched(&object.raw, patch)?,
+            (Some(patch), dry_run) => {
+                let dry_run = dry_run == DryRun::Server;
+                cluster::patch(connection, &object.name, patch, dry_run).await?
+            }
+        };
+        let mut out = io::stdout();
+        let name = full_name(&object.name);
+        match self.output {
+            None => {
+                let suffix = match self.dry_run {
+                    DryRun::None => "",
+                    DryRun::Client => " (dry run)",
+                    DryRun::Server => " (server dry run)",
+                };
+                writeln!(out, "{name} {}{suffix}", harmless(&edit.operation))?;
+            }
+            Some(Format::Name) => writeln!(out, "{name}")?,
+            Some(format) => print(&changed, format, &mut out)?,
+        }
+        Ok(())
+    }
+}
+
+/// Prints an object as kubectl does: data for other programs, with no escapes but the format's own.
+fn print(object: &DynamicObject, format: Format, out: &mut dyn Write) -> Result<(), Failure> {
+    let value = serde_json::to_value(object);
+    let value = value.map_err(|error| Failure::Message(error.to_string()))?;
+    let value = without_managed_fields(value);
+    match format {
+        Format::Json => json(&value, out),
+        Format::Name | Format::Yaml => yaml(&value, out),
+    }
+}
+
+/// The object as it would be after a patch.
+fn patched(object: &DynamicObject, patch: &Patch) -> Result<DynamicObject, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Message(error.to_string());
+    let mut value = serde_json::to_value(object).map_err(|error| failed(&error))?;
+    match patch {
+        Patch::Merge(fields) => json_patch::merge(&mut value, fields),
+        Patch::Json(operations) => {
+            let operations: json_patch::Patch =
+                serde_json::from_value(operations.clone()).map_err(|error| failed(&error))?;
+            json_patch::patch(&mut value, &operations).map_err(|error| failed(&error))?;
+        }
+    }
+    serde_json::from_value(value).map_err(|error| failed(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::super::history::tests::revision;
+    use super::super::object::tests::object;
+    use super::*;
+
+    #[test]
+    fn a_dry_run_of_the_client_shows_the_object_as_it_would_be() {
+        let before = object(
+            &json!({"image": "b:2", "template": {"spec": {}}}),
+            &Value::Null,
+        );
+        let to = revision(1, "a", json!({"image": "a:1"}));
+        let undone = patched(&before.raw, &edit::undo(&before, &to).patch.unwrap()).unwrap();
+        assert_eq!(undone.data["spec"], json!({"image": "a:1"}));
+        let paused = patched(&before.raw, &edit::pause(&before).unwrap().patch.unwrap()).unwrap();
+        assert_eq!(
+            paused.data["spec"]["updateStrategy"],
+            json!({"rollingUpdate": {"paused": true}})
+        );
+        assert_eq!(paused.metadata.resource_version.as_deref(), Some("7"));
+        let mut text = Vec::new();
+        print(&paused, Format::Yaml, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("paused: true") && text.contains("name: web"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,435 @@
+//! What there is to see of each node: one cell.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
+use my_operator::kinds::mydaemonset::observe::node::NodeView;
+use my_operator::kinds::mydaemonset::observe::pod::PodView;
+
+use crate::mydaemonset::object::Object;
+use crate::terminal::Style;
+
+/// The state of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cell {
+    /// An available pod of the newest revision and no other.
+    New,
+    /// A Ready pod of an older revision, which the roll-out is still to replace.
+    Old,
+    /// A pod is missing, leaving, or not yet available.
+    Starting,
+    /// A pod fails.
+    Failed,
+    /// An older revision, kept by a pause, a partition or `OnDelete`.
+    Held,
+    /// Cordoned without an available pod of the newest revision: the roll-out leaves the node alone.
+    Cordoned,
+    /// The node is gone or not Ready.
+    Down,
+}
+
+impl Cell {
+    /// All of them, in the order in which they are shown.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::New,
+        Self::Old,
+        Self::Starting,
+        Self::Failed,
+        Self::Held,
+        Self::Cordoned,
+        Self::Down,
+    ];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Old => "old",
+            Self::Starting => "starting",
+            Self::Failed => "failed",
+            Self::Held => "held",
+            Self::Cordoned => "cordoned",
+            Self::Down => "down",
+        }
+    }
+
+    /// One column wide, in UTF-8 or in ASCII.
+    pub(crate) fn symbol(self, utf8: bool) -> &'static str {
+        let (symbol, ascii) = match self {
+            Self::New => ("●", "#"),
+            Self::Old => ("○", "o"),
+            Self::Starting => ("◐", "~"),
+            Self::Failed => ("✗", "X"),
+            Self::Held => ("·", "."),
+            Self::Cordoned => ("-", "-"),
+            Self::Down => ("!", "!"),
+        };
+        if utf8 { symbol } else { ascii }
+    }
+
+    pub(crate) fn style(self) -> Option<Style> {
+        match self {
+            Self::New => Some(Style::Good),
+            Self::Starting | Self::Down => Some(Style::Warning),
+            Self::Failed => Some(Style::Bad),
+            Self::Held | Self::Cordoned => Some(Style::Faint),
+            Self::Old => None,
+        }
+    }
+}
+
+/// A node as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeCell {
+    pub(crate) node: String,
+    /// The zone or pool; empty if it has none.
+    pub(crate) group: String,
+    pub(crate) cell: Cell,
+    /// The failing pod.
+    pub(crate) failing: Option<Failing>,
+}
+
+/// A failing pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Failing {
+    pub(crate) pod: String,
+    /// What is wrong, in a word.
+    pub(crate) trouble: String,
+    pub(crate) restarts: u32,
+    /// How many pods of the revision failed on the node before this one.
+    pub(crate) attempt: u32,
+}
+
+/// The labels that say where a node is, the first one with different values is used.
+const GROUPS: [&str; 7] = [
+    "topology.kubernetes.io/zone",
+    "karpenter.sh/nodepool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+    "doks.digitalocean.com/node-pool",
+    "node.kubernetes.io/instance-type",
+];
+
+/// The nodes and pods, as far as this program may see them.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    /// By name. `None` if the user may not list nodes: then only those with a pod are known.
+    pub(crate) nodes: Option<BTreeMap<String, NodeView>>,
+    /// By name.
+    pub(crate) pods: BTreeMap<String, PodView>,
+}
+
+impl Fleet {
+    /// The label by which nodes are grouped.
+    fn group_label(&self) -> Option<&'static str> {
+        let nodes = self.nodes.as_ref()?;
+        GROUPS.into_iter().find(|label| {
+            let values: BTreeSet<_> = nodes.values().map(|node| node.label(label)).collect();
+            values.len() > 1
+        })
+    }
+
+    /// A cell for each node that has a pod of this object or should have one, by name.
+    pub(crate) fn cells(
+        &self,
+        object: &Object,
+        label: Option<&str>,
+        now: DateTime<Utc>,
+    ) -> Vec<NodeCell> {
+        let label = label.or_else(|| self.group_label());
+        let mut by_node: BTreeMap<&str, Vec<&PodView>> = BTreeMap::new();
+        let pods = self.pods.values();
+        for pod in pods.filter(|pod| pod.owner_uid == object.uid && !pod.node.is_empty()) {
+            by_node.entry(&pod.node).or_default().push(pod);
+        }
+        for node in self.nodes.iter().flatten() {
+            by_node.entry(node.0).or_default();
+        }
+        let judge = Judge {
+            revision: object.revision(),
+            placement: Placement::from_template(object.spec.template.as_ref()),
+            nodes: self.nodes.as_ref(),
+            min_ready: object.strategy().min_ready,
+            now,
+        };
+        let mut cells: Vec<NodeCell> = by_node
+            .into_iter()
+            .filter_map(|(node, pods)| judge.cell(node, &pods, label))
+            .collect();
+        hold(&mut cells, object);
+        cells
+    }
+}
+
+/// What each node is judged by.
+struct Judge<'a> {
+    min_ready: TimeDelta,
+    /// The newest revision.
+    revision: String,
+    placement: Placement,
+    nodes: Option<&'a BTreeMap<String, NodeView>>,
+    now: DateTime<Utc>,
+}
+
+impl Judge<'_> {
+    /// The cell of a node; `None` where it neither has a pod nor should have one.
+    fn cell(&self, name: &str, pods: &[&PodView], label: Option<&str>) -> Option<NodeCell> {
+        let node = self.nodes.and_then(|nodes| nodes.get(name));
+        let eligibility = node.map(|node| self.placement.eligibility(node));
+        let belongs = matches!(
+            eligibility,
+            Some(Eligibility::Run | Eligibility::Down | Eligibility::Cordoned)
+        );
+        if pods.is_empty() && !belongs {
+            return None;
+        }
+        let failing = pods.iter().filter(|pod| !pod.deleting);
+        let failing = failing.filter_map(|pod| {
+            Some(Failing {
+                pod: pod.name.clone(),
+                trouble: pod.trouble.as_deref()?.to_owned(),
+                restarts: pod.restarts,
+                attempt: pod.attempt,
+            })
+        });
+        let failing = failing.min();
+        let group = label.zip(node).and_then(|(label, node)| node.label(label));
+        Some(NodeCell {
+            node: name.to_owned(),
+            group: group.unwrap_or_default().to_owned(),
+            cell: if failing.is_some() {
+                Cell::Failed
+            } else {
+                self.judge(node, pods)
+            },
+            failing,
+        })
+    }
+
+    /// The state of a node without a failing pod.
+    fn judge(&self, node: Option<&NodeView>, pods: &[&PodView]) -> Cell {
+        let is_new = |pod: &&&PodView| pod.revision == self.revision;
+        let is_updated = pods
+            .iter()
+            .filter(is_new)
+            .any(|pod| pod.is_available(self.min_ready, self.now));
+        let is_down = match (self.nodes, node) {
+            // Nodes cannot be listed.
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(_), Some(node)) => node.not_ready_since.is_some(),
+        };
+        let serves_old = pods.iter().any(|pod| pod.is_ready() && !is_new(&pod));
+        if is_updated && pods.iter().all(|pod| is_new(&pod)) {
+            Cell::New
+        } else if is_down {
+            Cell::Down
+        } else if node.is_some_and(|node| node.cordoned) {
+            Cell::Cordoned
+        } else if serves_old && !pods.iter().any(|pod| is_new(&pod)) {
+            Cell::Old
+        } else {
+            Cell::Starting
+        }
+    }
+}
+
+/// Marks the nodes that stay on their revision: all that are behind or, under a partition, the last by name.
+fn hold(cells: &mut [NodeCell], object: &Object) {
+    let strategy = object.strategy();
+    let all = strategy.on_delete || strategy.paused || object.is_auto_paused();
+    let limit = if all { cells.len() } else { strategy.partition };
+    let behind = cells.iter_mut().rev().filter(|node| node.cell == Cell::Old);
+    for node in behind.take(limit) {
+        node.cell = Cell::Held;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::mydaemonset::object::tests::object;
+
+    /// The hash of `{"image":"nginx:1.29"}`.
+    const NEW: &str = "5djmrzzhj3";
+
+    fn now() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_000, 0).unwrap()
+    }
+
+    fn node(name: &str, unready: bool, cordoned: bool) -> NodeView {
+        let status = if unready { "False" } else { "True" };
+        let node = json!({"metadata": {"name": name, "labels": {"topology.kubernetes.io/zone": "z1"}},
+            "spec": {"unschedulable": cordoned},
+            "status": {"conditions": [{"type": "Ready", "status": status}]}});
+        NodeView::from_watched(serde_json::from_value(node).unwrap(), now())
+    }
+
+    fn pod(node: &str, revision: &str, ready: bool) -> PodView {
+        PodView {
+            name: format!("{node}-{revision}"),
+            owner_uid: "u".to_owned(),
+            node: node.to_owned(),
+            revision: revision.to_owned(),
+            ready_since: ready.then(|| now() - TimeDelta::seconds(5)),
+            ..PodView::default()
+        }
+    }
+
+    fn fleet(nodes: &[NodeView], pods: Vec<PodView>) -> Fleet {
+        let nodes = nodes.iter().map(|node| (node.name.clone(), node.clone()));
+        let pods = pods.into_iter().map(|pod| (pod.name.clone(), pod));
+        Fleet {
+            nodes: Some(nodes.collect()),
+            pods: pods.collect(),
+        }
+    }
+
+    fn of(fleet: &Fleet, spec: &Value) -> Vec<(String, Cell)> {
+        let cells = fleet.cells(&object(spec, &Value::Null), None, now());
+        cells
+            .into_iter()
+            .map(|node| (node.node, node.cell))
+            .collect()
+    }
+
+    fn spec() -> Value {
+        json!({"image": "nginx:1.29"})
+    }
+
+    #[test]
+    fn each_node_has_the_state_of_its_pods() {
+        let nodes = [
+            node("cordoned", false, true),
+            node("down", true, false),
+            node("failed", false, false),
+            node("leaving", false, false),
+            node("missing", false, false),
+            node("new", false, false),
+            node("new-cordoned", false, true),
+            node("old", false, false),
+            node("starting", false, false),
+            node("surge", false, false),
+        ];
+        let mut failed = pod("failed", NEW, false);
+        failed.trouble = Some("CrashLoopBackOff".into());
+        let mut leaving = pod("leaving", "old", true);
+        leaving.deleting = true;
+        let foreign = PodView {
+            owner_uid: "other".to_owned(),
+            ..pod("missing", NEW, true)
+        };
+        let pods = vec![
+            pod("cordoned", "old", true),
+            pod("down", "old", false),
+            failed,
+            leaving,
+            foreign,
+            pod("gone", NEW, false),
+            pod("new", NEW, true),
+            pod("new-cordoned", NEW, true),
+            pod("old", "old", true),
+            pod("starting", NEW, false),
+            pod("surge", NEW, true),
+            pod("surge", "old", true),
+        ];
+        let expected = [
+            ("cordoned", Cell::Cordoned),
+            ("down", Cell::Down),
+            ("failed", Cell::Failed),
+            ("gone", Cell::Down),
+            ("leaving", Cell::Starting),
+            ("missing", Cell::Starting),
+            ("new", Cell::New),
+            ("new-cordoned", Cell::New),
+            ("old", Cell::Old),
+            ("starting", Cell::Starting),
+            ("surge", Cell::Starting),
+        ]
+        .map(|(name, cell)| (name.to_owned(), cell));
+        assert_eq!(of(&fleet(&nodes, pods), &spec()), expected);
+    }
+
+    #[test]
+    fn min_ready_seconds_are_waited_for() {
+        let fleet = fleet(&[node("n", false, false)], vec![pod("n", NEW, true)]);
+        let mut spec = spec();
+        assert_eq!(of(&fleet, &spec)[0].1, Cell::New);
+        spec["minReadySeconds"] = json!(6);
+        assert_eq!(of(&fleet, &spec)[0].1, Cell::Starting);
+    }
+
+    #[test]
+    fn a_node_that_the_pods_do_not_belong_on_is_not_shown() {
+        let mut spec = spec();
+        spec["template"] = json!({"spec": {"nodeSelector": {"disk": "ssd"}}});
+        let fleet = fleet(&[node("n", false, false)], Vec::new());
+        assert_eq!(of(&fleet, &spec), []);
+    }
+
+    #[test]
+    fn a_partition_holds_the_last_nodes_that_are_behind() {
+        let names = ["a", "b", "c", "d"];
+        let nodes = names.map(|name| node(name, false, false));
+        let mut pods: Vec<PodView> = names.iter().map(|name| pod(name, "old", true)).collect();
+        pods[3] = pod("d", NEW, true);
+        let fleet = fleet(&nodes, pods);
+        let cells = |rolling: Value| {
+            let mut spec = spec();
+            spec["updateStrategy"] = rolling;
+            let cells = of(&fleet, &spec);
+            cells.into_iter().map(|(_, cell)| cell).collect::<Vec<_>>()
+        };
+        let (old, held, new) = (Cell::Old, Cell::Held, Cell::New);
+        assert_eq!(
+            cells(json!({"rollingUpdate": {"partition": 2}})),
+            [old, held, held, new]
+        );
+        assert_eq!(
+            cells(json!({"rollingUpdate": {"paused": true}})),
+            [held, held, held, new]
+        );
+        assert_eq!(cells(json!({"type": "OnDelete"})), [held, held, held, new]);
+        assert_eq!(cells(json!({})), [old, old, old, new]);
+    }
+
+    #[test]
+    fn without_the_right_to_list_nodes_those_with_a_pod_are_shown() {
+        let mut fleet = fleet(&[], vec![pod("n", NEW, true), pod("m", "old", true)]);
+        fleet.nodes = None;
+        let cells = of(&fleet, &spec());
+        assert_eq!(
+            cells,
+            [("m".to_owned(), Cell::Old), ("n".to_owned(), Cell::New)]
+        );
+    }
+
+    #[test]
+    fn nodes_are_grouped_by_the_label_that_tells_them_apart() {
+        let labelled = |name: &str, labels: Value| {
+            let node = json!({"metadata": {"name": name, "labels": labels}});
+            NodeView::from_watched(serde_json::from_value(node).unwrap(), now())
+        };
+        let group = |a: Value, b: Value| {
+            let fleet = fleet(&[labelled("a", a), labelled("b", b)], Vec::new());
+            fleet.group_label()
+        };
+        let zone = |zone: &str| json!({"topology.kubernetes.io/zone": zone, "karpenter.sh/nodepool": zone.len().to_string()});
+        assert_eq!(
+            group(zone("z1"), zone("z2")),
+            Some("topology.kubernetes.io/zone")
+        );
+        assert_eq!(
+            group(zone("z1"), json!({})),
+            Some("topology.kubernetes.io/zone")
+        );
+        let pools =
+            |pool: &str| json!({"topology.kubernetes.io/zone": "z", "karpenter.sh/nodepool": pool});
+        assert_eq!(group(pools("p"), pools("q")), Some("karpenter.sh/nodepool"));
+        assert_eq!(group(json!({}), json!({})), None);
+    }
+}

@@ -1,0 +1,582 @@
+//! A frame: the header, the nodes within a number of lines, and the failing pods.
+
+use std::collections::BTreeMap;
+
+use unicode_width::UnicodeWidthStr as _;
+
+use super::cells::{Cell, Failing, NodeCell};
+use super::line::{Line, fit, wrap};
+use crate::mydaemonset::object::Object;
+use crate::terminal::Style;
+use my_operator::kinds::mydaemonset::names::APP;
+use my_operator::kinds::mydaemonset::status::{AVAILABLE, DEGRADED, PROGRESSING};
+use my_operator_runtime::reconcile::condition::ACCEPTED;
+
+/// The width of a frame that does not go to a terminal.
+const DEFAULT_WIDTH: usize = 120;
+/// Lines of nodes where there is no terminal whose height would say.
+const DEFAULT_LINES: usize = 16;
+/// A message of a condition takes at most this many lines.
+const MESSAGE_LINES: usize = 4;
+/// The names of groups are cut to this width.
+const GROUP_WIDTH: usize = 24;
+/// The widest a node's name may be beside its cell.
+const NAME_WIDTH: usize = 40;
+
+/// How a frame is drawn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Page {
+    pub(crate) width: usize,
+    /// How many lines the nodes may take.
+    pub(crate) lines: usize,
+    /// Whether the terminal shows UTF-8.
+    pub(crate) utf8: bool,
+}
+
+impl Page {
+    /// A page for a terminal of that size, if there is one.
+    pub(crate) fn new(size: Option<(usize, usize)>, utf8: bool) -> Self {
+        Self {
+            width: size.map_or(DEFAULT_WIDTH, |(width, _)| width.max(20)),
+            lines: size.map_or(DEFAULT_LINES, |(_, height)| (height / 2).max(4)),
+            utf8,
+        }
+    }
+}
+
+/// A failing pod and its last lines.
+#[derive(Clone, Debug)]
+pub(crate) struct FailingPod {
+    pub(crate) node: String,
+    pub(crate) failing: Failing,
+    pub(crate) lines: Vec<String>,
+}
+
+/// The object, its revision, its state, and why.
+pub(crate) fn header(object: &Object, page: Page) -> Vec<Line> {
+    let status = &object.status;
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let image = object.spec.image.clone().or_else(|| own_image(object));
+    let (current, update) = (text(&status.current_revision), object.revision());
+    let revision = if current.is_empty() || current == update {
+        update
+    } else {
+        format!("{update} (in place of {current})")
+    };
+    let is_observed = status.observed_generation.unwrap_or_default() >= object.generation;
+    let state = match &status.state {
+        Some(state) if is_observed => state.clone(),
+        _ => "Unobserved".to_owned(),
+    };
+    let field = |name: &str, value: &str| Line::default().padded(name, 11).plain(value);
+    let mut lines = vec![
+        field("Name:", &object.name),
+        field("Namespace:", &object.namespace),
+        field("Image:", &image.unwrap_or_default()),
+        field("Revision:", &revision),
+        Line::default()
+            .padded("State:", 11)
+            .styled(&state, state_style(&state)),
+    ];
+    let reason = if is_observed {
+        reason(object, &state)
+    } else {
+        "the operator has not seen this spec yet".to_owned()
+    };
+    let wrapped = wrap(&reason, page.width.saturating_sub(11).max(9), MESSAGE_LINES);
+    for (i, text) in wrapped.iter().enumerate() {
+        lines.push(field(if i == 0 { "Reason:" } else { "" }, text));
+    }
+    lines
+}
+
+/// The image of the template's own container `app`.
+fn own_image(object: &Object) -> Option<String> {
+    let template = object.spec.template.as_ref()?;
+    let app = template.container(APP)?;
+    Some(app.image().to_owned())
+}
+
+fn state_style(state: &str) -> Option<Style> {
+    match state {
+        "Complete" => Some(Style::Good),
+        "AutoPaused" | "Degraded" | "Invalid" => Some(Style::Bad),
+        "Unavailable" | "Unobserved" => Some(Style::Warning),
+        _ => None,
+    }
+}
+
+/// The message of the condition that the state is about.
+fn reason(object: &Object, state: &str) -> String {
+    let type_ = match state {
+        "Invalid" => ACCEPTED,
+        "Degraded" => DEGRADED,
+        "Unavailable" => AVAILABLE,
+        _ => PROGRESSING,
+    };
+    object
+        .condition(type_)
+        .map_or(String::new(), |c| c.message.clone())
+}
+
+/// The nodes: each with its name if they fit, else each as a cell, else as counts for each group.
+pub(crate) fn nodes(cells: &[NodeCell], page: Page) -> Vec<Line> {
+    let mut lines = named(cells, page)
+        .or_else(|| packed(cells, page))
+        .unwrap_or_else(|| counted(cells, page));
+    lines.push(legend(cells, page));
+    lines
+}
+
+fn mark(line: Line, cell: Cell, page: Page) -> Line {
+    line.styled(cell.symbol(page.utf8), cell.style())
+}
+
+/// Columns of cells with the nodes' names.
+fn named(cells: &[NodeCell], page: Page) -> Option<Vec<Line>> {
+    let widest = cells
+        .iter()
+        .map(|node| node.node.width())
+        .max()
+        .unwrap_or(0);
+    let widest = widest.min(NAME_WIDTH);
+    let columns = ((page.width + 2) / (widest + 4)).max(1);
+    if cells.len().div_ceil(columns) > page.lines {
+        return None;
+    }
+    let rows = cells.chunks(columns).map(|row| {
+        row.iter().fold(Line::default(), |line, node| {
+            let line = mark(line, node.cell, page).plain(" ");
+            line.padded(&node.node, widest).plain("  ")
+        })
+    });
+    Some(rows.collect())
+}
+
+/// The nodes of each group, in the order of the groups' names.
+fn groups(cells: &[NodeCell]) -> BTreeMap<&str, Vec<Cell>> {
+    let mut groups: BTreeMap<&str, Vec<Cell>> = BTreeMap::new();
+    for node in cells {
+        groups.entry(&node.group).or_default().push(node.cell);
+    }
+    groups
+}
+
+/// The width of the column with the groups' names; 0 where all nodes are in one group without a name.
+fn group_width(groups: &BTreeMap<&str, Vec<Cell>>) -> usize {
+    if groups.keys().all(|group| group.is_empty()) {
+        return 0;
+    }
+    let widest = groups.keys().map(|group| label(group).width()).max();
+    widest.unwrap_or(0).min(GROUP_WIDTH) + 2
+}
+
+fn label(group: &str) -> &str {
+    if group.is_empty() { "(none)" } else { group }
+}
+
+fn group_label(group: &str, width: usize) -> Line {
+    match width.checked_sub(2) {
+        None => Line::default(),
+        Some(inner) => Line::default().padded(&fit(label(group), inner), width),
+    }
+}
+
+/// One cell after the other, in a block for each group.
+fn packed(cells: &[NodeCell], page: Page) -> Option<Vec<Line>> {
+    let groups = groups(cells);
+    let indent = group_width(&groups);
+    let width = page
+        .width
+        .checked_sub(indent)
+        .filter(|width| *width >= 10)?;
+    let needed: usize = groups
+        .values()
+        .map(|cells| cells.len().div_ceil(width))
+        .sum();
+    if needed > page.lines {
+        return None;
+    }
+    let mut lines = Vec::with_capacity(needed);
+    for (group, cells) in groups {
+        for (i, row) in cells.chunks(width).enumerate() {
+            let first = if i == 0 {
+                group_label(group, indent)
+            } else {
+                Line::new(&" ".repeat(indent))
+            };
+            // Cells of one state in a row are one piece: thousands of colours would be slow.
+            let runs = row.chunk_by(|a, b| a == b);
+            let line = runs.fold(first, |line, run| match run.first() {
+                None => line,
+                Some(cell) => line.styled(&cell.symbol(page.utf8).repeat(run.len()), cell.style()),
+            });
+            lines.push(line);
+        }
+    }
+    Some(lines)
+}
+
+/// How many nodes are in each state.
+#[derive(Clone, Copy, Default)]
+struct Counts([usize; Cell::ALL.len()]);
+
+impl Counts {
+    fn add(&mut self, cell: Cell) {
+        for (count, of) in self.0.iter_mut().zip(Cell::ALL) {
+            *count += usize::from(of == cell);
+        }
+    }
+
+    fn of(cells: impl IntoIterator<Item = Cell>) -> Self {
+        let mut counts = Self::default();
+        cells.into_iter().for_each(|cell| counts.add(cell));
+        counts
+    }
+
+    /// Nodes that need a look.
+    fn trouble(&self) -> usize {
+        let pairs = self.0.iter().zip(Cell::ALL);
+        let troubles = [Cell::Failed, Cell::Down, Cell::Starting];
+        pairs
+            .filter(|(_, cell)| troubles.contains(cell))
+            .map(|(count, _)| count)
+            .sum()
+    }
+}
+
+/// A line of counts for each group. Where there are too many groups, those with trouble come first.
+fn counted(cells: &[NodeCell], page: Page) -> Vec<Line> {
+    let groups = groups(cells);
+    let indent = group_width(&groups);
+    let mut rows: Vec<(&str, Counts)> = groups
+        .into_iter()
+        .map(|(group, cells)| (group, Counts::of(cells)))
+        .collect();
+    let mut rest = Vec::new();
+    if rows.len() > page.lines {
+        rows.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.trouble()));
+        rest = rows.split_off(page.lines.saturating_sub(1));
+        rows.sort_by_key(|(group, _)| *group);
+    }
+    let widths: Vec<usize> = Cell::ALL
+        .iter()
+        .enumerate()
+        .map(|(i, _)| {
+            let counts = rows.iter().map(|(_, counts)| counts.0[i]);
+            let widest = counts.max().filter(|count| *count > 0);
+            widest.map_or(0, |widest| widest.to_string().len())
+        })
+        .collect();
+    let mut lines: Vec<Line> = rows
+        .iter()
+        .map(|(group, counts)| {
+            let cells = Cell::ALL.into_iter().zip(counts.0).zip(&widths);
+            cells.filter(|(_, width)| **width > 0).fold(
+                group_label(group, indent),
+                |line, ((cell, count), width)| {
+                    let style = cell.style().filter(|_| count > 0);
+                    let text = format!("{count:>width$} {}", cell.word());
+                    line.styled(&text, style).plain("  ")
+                },
+            )
+        })
+        .collect();
+    if !rest.is_empty() {
+        let nodes: usize = rest.iter().flat_map(|(_, counts)| counts.0).sum();
+        lines.push(Line::new(&format!(
+            "and {} more groups with {nodes} nodes",
+            rest.len()
+        )));
+    }
+    lines
+}
+
+/// What the symbols mean, and how many nodes there are of each.
+fn legend(cells: &[NodeCell], page: Page) -> Line {
+    let counts = Counts::of(cells.iter().map(|node| node.cell));
+    let nodes = match cells.len() {
+        1 => "1 node: ".to_owned(),
+        nodes => format!("{nodes} nodes: "),
+    };
+    let shown = Cell::ALL.into_iter().zip(counts.0);
+    let shown = shown.filter(|(_, count)| *count > 0);
+    shown
+        .enumerate()
+        .fold(Line::new(&nodes), |line, (i, (cell, count))| {
+            let line = line.plain(if i == 0 { "" } else { "  " });
+            mark(line, cell, page).plain(&format!(" {count} {}", cell.word()))
+        })
+}
+
+/// The same in one line, for output that is not a terminal.
+pub(crate) fn summary(object: &Object, cells: &[NodeCell]) -> Line {
+    let state = object.status.state.as_deref().unwrap_or("Unobserved");
+    let counts = Counts::of(cells.iter().map(|node| node.cell));
+    let shown = Cell::ALL.into_iter().zip(counts.0);
+    let texts: Vec<String> = shown
+        .filter(|(_, count)| *count > 0)
+        .map(|(cell, count)| format!("{count} {}", cell.word()))
+        .collect();
+    let nodes = if texts.is_empty() {
+        "no nodes".to_owned()
+    } else {
+        texts.join(", ")
+    };
+    Line::new(&format!("{state}, revision {}: {nodes}", object.revision()))
+}
+
+/// The failing pods with their last lines.
+pub(crate) fn failing(pods: &[FailingPod], total: usize, page: Page) -> Vec<Line> {
+    if pods.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = vec![Line::default(), Line::new("Failing pods:")];
+    for pod in pods {
+        let failing = &pod.failing;
+        let mut text = format!("  {}  {}", failing.pod, failing.trouble);
+        if failing.restarts > 0 {
+            text = format!("{text}, {} restarts", failing.restarts);
+        }
+        if failing.attempt > 0 {
+            text = format!("{text}, {} pods failed before it", failing.attempt);
+        }
+        let line = mark(Line::new("  "), Cell::Failed, page);
+        lines.push(
+            line.plain(" ")
+                .styled(&pod.node, Some(Style::Strong))
+                .plain(&text),
+        );
+        for line in &pod.lines {
+            lines.push(Line::new("      ").styled(line, Some(Style::Faint)));
+        }
+    }
+    if total > pods.len() {
+        lines.push(Line::new(&format!("  and {} more", total - pods.len())));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::mydaemonset::object::tests::object;
+    use crate::terminal::Colour;
+
+    fn page(width: usize) -> Page {
+        Page {
+            width,
+            lines: 12,
+            utf8: true,
+        }
+    }
+
+    fn cells(count: usize, zones: usize, cell: impl Fn(usize) -> Cell) -> Vec<NodeCell> {
+        let node = |i: usize| NodeCell {
+            node: format!("node-{i:04}.example"),
+            group: if zones == 0 {
+                String::new()
+            } else {
+                format!("zone-{}", i % zones)
+            },
+            cell: cell(i),
+            failing: None,
+        };
+        (0..count).map(node).collect()
+    }
+
+    /// The frame as a terminal of that width shows it: what a line is too wide for would appear on the next.
+    fn screen(lines: &[Line], width: usize) -> Vec<String> {
+        let mut terminal = vt100::Parser::new(60, u16::try_from(width).unwrap(), 0);
+        for line in lines {
+            let text = line.render(Some(width), Colour::OFF);
+            terminal.process(format!("{text}\r\n").as_bytes());
+        }
+        let rows = terminal.screen().rows(0, u16::try_from(width).unwrap());
+        let rows: Vec<String> = rows.collect();
+        let end = rows
+            .iter()
+            .rposition(|row| !row.is_empty())
+            .map_or(0, |i| i + 1);
+        rows[..end].to_vec()
+    }
+
+    #[test]
+    fn three_nodes_are_shown_with_their_names() {
+        let states = [Cell::New, Cell::Starting, Cell::Failed];
+        let cells = cells(3, 3, |i| states[i]);
+        for width in [80, 200] {
+            assert_eq!(
+                screen(&nodes(&cells, page(width)), width),
+                [
+                    "● node-0000.example  ◐ node-0001.example  ✗ node-0002.example",
+                    "3 nodes: ● 1 new  ◐ 1 starting  ✗ 1 failed",
+                ]
+            );
+        }
+        let narrow = screen(&nodes(&cells, page(30)), 30);
+        assert_eq!(narrow[0], "● node-0000.example");
+        assert_eq!(narrow[2], "✗ node-0002.example");
+    }
+
+    #[test]
+    fn two_thousand_nodes_fold_to_counts_where_their_cells_do_not_fit() {
+        let state = |i: usize| match i {
+            0..1500 => Cell::New,
+            1999 => Cell::Failed,
+            _ => Cell::Old,
+        };
+        let cells = cells(2_000, 3, state);
+        assert_eq!(
+            screen(&nodes(&cells, page(80)), 80),
+            [
+                "zone-0  500 new  167 old  0 failed",
+                "zone-1  500 new  166 old  1 failed",
+                "zone-2  500 new  166 old  0 failed",
+                "2000 nodes: ● 1500 new  ○ 499 old  ✗ 1 failed",
+            ]
+        );
+        let wide = screen(&nodes(&cells, page(200)), 200);
+        assert_eq!(wide.len(), 13, "{wide:#?}");
+        assert!(wide[0].starts_with("zone-0  ●●●"));
+        assert_eq!(wide[0].chars().count(), 200);
+        assert!(wide[1].starts_with("        ●●●"));
+        let all: String = wide[..12].concat();
+        let count = |symbol: char| all.chars().filter(|c| *c == symbol).count();
+        assert_eq!((count('●'), count('○'), count('✗')), (1500, 499, 1));
+    }
+
+    #[test]
+    fn without_groups_the_counts_are_one_line() {
+        let cells = cells(2_000, 0, |_| Cell::New);
+        let shown = screen(&nodes(&cells, page(80)), 80);
+        assert_eq!(shown, ["2000 new", "2000 nodes: ● 2000 new"]);
+    }
+
+    #[test]
+    fn of_many_groups_those_with_trouble_are_shown() {
+        let cells = cells(5_000, 100, |i| {
+            if i % 100 == 77 { Cell::Down } else { Cell::New }
+        });
+        let shown = screen(&nodes(&cells, page(80)), 80);
+        assert_eq!(shown.len(), 13, "{shown:#?}");
+        assert!(
+            shown.contains(&"zone-77   0 new  50 down".to_owned()),
+            "{shown:#?}"
+        );
+        assert_eq!(shown[11], "and 89 more groups with 4450 nodes");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let hostile = "\u{1b}[2J\u{1b}[31mevil\r\nname\u{202e}日本語日本語日本語日本語日本語日本語"
+            .to_owned();
+        let mut cells = cells(40, 7, |i| Cell::ALL[i % 7]);
+        cells[3].node.clone_from(&hostile);
+        cells[5].group.clone_from(&hostile);
+        let pod = FailingPod {
+            node: hostile.clone(),
+            failing: Failing {
+                pod: hostile.clone(),
+                trouble: hostile.clone(),
+                restarts: 3,
+                attempt: 2,
+            },
+            lines: vec![hostile.clone(), "x".repeat(500)],
+        };
+        let status = json!({"observedGeneration": 3, "state": hostile, "conditions": [{"type": "Progressing",
+            "status": "True", "reason": "x", "message": hostile.repeat(20), "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
+        let object = object(&json!({"image": hostile}), &status);
+        for width in [20, 37, 80, 200] {
+            let page = page(width);
+            let mut frame = header(&object, page);
+            frame.extend(nodes(&cells, page));
+            frame.extend(failing(std::slice::from_ref(&pod), 3, page));
+            for line in &frame {
+                let text = line.render(Some(width), Colour::OFF);
+                assert!(text.width() <= width, "{width}: {text}");
+                assert!(
+                    !text.contains(|c: char| c.is_control() || c == '\u{202e}'),
+                    "{text:?}"
+                );
+            }
+            let shown = screen(&frame, width);
+            assert_eq!(shown.len(), frame.len(), "a line was wrapped: {shown:#?}");
+        }
+    }
+
+    #[test]
+    fn the_header_says_what_is_rolled_out_and_why_it_stands() {
+        let message =
+            "revision 5djmrzzhj3 failed on node-1 (ImagePullBackOff): the roll-out is stopped";
+        let condition = json!({"type": "Progressing", "status": "False", "reason": "AutoPaused", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let mut status = json!({"observedGeneration": 3, "state": "AutoPaused", "currentRevision": "aaaaaaaaaa",
+            "updateRevision": "5djmrzzhj3", "conditions": [condition]});
+        let spec = json!({"image": "nginx:1.29"});
+        let shown = |status: &Value| screen(&header(&object(&spec, status), page(60)), 60);
+        assert_eq!(
+            shown(&status),
+            [
+                "Name:      web",
+                "Namespace: shop",
+                "Image:     nginx:1.29",
+                "Revision:  5djmrzzhj3 (in place of aaaaaaaaaa)",
+                "State:     AutoPaused",
+                "Reason:    revision 5djmrzzhj3 failed on node-1",
+                "           (ImagePullBackOff): the roll-out is stopped",
+            ]
+        );
+        status["observedGeneration"] = json!(2);
+        assert_eq!(
+            shown(&status)[4..],
+            [
+                "State:     Unobserved",
+                "Reason:    the operator has not seen this spec yet"
+            ]
+        );
+    }
+
+    #[test]
+    fn failing_pods_have_their_last_lines() {
+        let pod = FailingPod {
+            node: "n1".to_owned(),
+            failing: Failing {
+                pod: "n1-abc".to_owned(),
+                trouble: "CrashLoopBackOff".to_owned(),
+                restarts: 4,
+                attempt: 0,
+            },
+            lines: vec!["no such file".to_owned()],
+        };
+        assert_eq!(
+            screen(&failing(&[pod], 7, page(80)), 80),
+            [
+                "",
+                "Failing pods:",
+                "  ✗ n1  n1-abc  CrashLoopBackOff, 4 restarts",
+                "      no such file",
+                "  and 6 more",
+            ]
+        );
+        assert!(failing(&[], 0, page(80)).is_empty());
+    }
+
+    #[test]
+    fn a_line_of_text_sums_up_a_frame() {
+        let object = object(
+            &json!({"image": "nginx:1.29"}),
+            &json!({"state": "Rolling 50%"}),
+        );
+        let cells = cells(4, 0, |i| if i < 2 { Cell::New } else { Cell::Old });
+        let text = |cells: &[NodeCell]| summary(&object, cells).render(None, Colour::OFF);
+        assert_eq!(
+            text(&cells),
+            "Rolling 50%, revision 5djmrzzhj3: 2 new, 2 old"
+        );
+        assert_eq!(text(&[]), "Rolling 50%, revision 5djmrzzhj3: no nodes");
+    }
+}

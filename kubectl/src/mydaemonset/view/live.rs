@@ -1,0 +1,373 @@
+//! The view that goes on: its state comes from watches, and is drawn at most five times a second.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt as _};
+use kube::api::DynamicObject;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
+use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+use super::cells::{Fleet, NodeCell};
+use super::layout::{self, FailingPod, Page};
+use super::screen::Screen;
+use super::{frame, is_forbidden, is_utf8, lasting, nodes_api, pods_api};
+use crate::connection::{Connection, Failure};
+use crate::mydaemonset::object::Object;
+use crate::mydaemonset::{cluster, failing};
+use crate::terminal::{Colour, size};
+
+/// The pause between two frames.
+const FRAME: Duration = Duration::from_millis(200);
+/// A node's state may change by time alone, with `minReadySeconds`.
+const REFRESH: Duration = Duration::from_secs(1);
+/// What failing pods said last is read again after this time.
+const LAST_LINES: Duration = Duration::from_secs(10);
+/// The shell's code for a program that was interrupted.
+const INTERRUPTED: u8 = 130;
+
+/// Objects of one watch, by name. A relist replaces all of them at once.
+#[derive(Debug)]
+struct Watched<V> {
+    live: BTreeMap<String, V>,
+    /// Those of the list under way.
+    listed: BTreeMap<String, V>,
+    /// Whether a list has been complete.
+    is_known: bool,
+}
+
+impl<V> Default for Watched<V> {
+    fn default() -> Self {
+        Self {
+            live: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            is_known: false,
+        }
+    }
+}
+
+impl<V> Watched<V> {
+    /// Takes up an event. Returns whether what is known changed.
+    fn apply<K>(&mut self, event: watcher::Event<K>, view: impl Fn(K) -> (String, V)) -> bool {
+        match event {
+            watcher::Event::Init => self.listed = BTreeMap::new(),
+            watcher::Event::InitApply(object) => {
+                let (name, view) = view(object);
+                self.listed.insert(name, view);
+            }
+            watcher::Event::InitDone => {
+                self.live = std::mem::take(&mut self.listed);
+                self.is_known = true;
+                return true;
+            }
+            watcher::Event::Apply(object) => {
+                let (name, view) = view(object);
+                self.live.insert(name, view);
+                return true;
+            }
+            watcher::Event::Delete(object) => {
+                self.live.remove(&view(object).0);
+                return true;
+            }
+        }
+        false
+    }
+}
+
+/// Something that a watch reports.
+enum Event {
+    Object(Result<watcher::Event<DynamicObject>, watcher::Error>),
+    Pod(Result<watcher::Event<WatchedPod>, watcher::Error>),
+    Node(Result<watcher::Event<WatchedNode>, watcher::Error>),
+}
+
+/// What is known.
+#[derive(Default)]
+struct State {
+    objects: Watched<DynamicObject>,
+    pods: Watched<PodView>,
+    nodes: Watched<NodeView>,
+    /// The user may not list nodes.
+    no_nodes: bool,
+    /// The UID of the object that is shown: another one of its name is another object.
+    uid: String,
+}
+
+impl State {
+    /// Takes up an event. Returns whether anything changed.
+    fn apply(&mut self, event: Event, connection: &Connection) -> Result<bool, Failure> {
+        let now = Utc::now();
+        let passing = |error: watcher::Error| match lasting(connection, error) {
+            Some(failure) => Err(failure),
+            None => Ok(false),
+        };
+        match event {
+            Event::Object(Ok(event)) => Ok(self.objects.apply(event, |object| {
+                (object.metadata.name.clone().unwrap_or_default(), object)
+            })),
+            Event::Pod(Ok(event)) => Ok(self.pods.apply(event, |pod| {
+                let view = PodView::from_watched(pod, now);
+                (view.name.clone(), view)
+            })),
+            Event::Node(Ok(event)) => Ok(self.nodes.apply(event, |node| {
+                let view = NodeView::from_watched(node, now);
+                (view.name.clone(), view)
+            })),
+            Event::Object(Err(error)) | Event::Pod(Err(error)) => passing(error),
+            Event::Node(Err(error)) => match passing(error) {
+                Err(failure) if is_forbidden(&failure) => {
+                    let is_new = !self.no_nodes;
+                    self.no_nodes = true;
+                    Ok(is_new)
+                }
+                result => result,
+            },
+        }
+    }
+
+    /// Whether everything has been listed.
+    fn is_known(&self) -> bool {
+        let has_nodes = self.nodes.is_known || self.no_nodes;
+        self.objects.is_known && self.pods.is_known && has_nodes
+    }
+
+    /// The object; an error when it is gone.
+    fn object(&mut self) -> Result<Object, Failure> {
+        let raw = self.objects.live.values().next().cloned();
+        let object = raw
+            .map(Object::decode)
+            .transpose()
+            .map_err(Failure::Message)?;
+        let first = &mut self.uid;
+        let object = object.filter(|object| first.is_empty() || *first == object.uid);
+        let object =
+            object.ok_or_else(|| Failure::Message("object has been deleted".to_owned()))?;
+        first.clone_from(&object.uid);
+        Ok(object)
+    }
+
+    fn cells(&mut self, object: &Object, label: Option<&str>, now: DateTime<Utc>) -> Vec<NodeCell> {
+        // The views move into the fleet and back: there may be thousands.
+        let fleet = Fleet {
+            nodes: (!self.no_nodes).then(|| std::mem::take(&mut self.nodes.live)),
+            pods: std::mem::take(&mut self.pods.live),
+        };
+        let cells = fleet.cells(object, label, now);
+        self.nodes.live = fleet.nodes.unwrap_or_default();
+        self.pods.live = fleet.pods;
+        cells
+    }
+}
+
+fn events(connection: &Connection, name: &str) -> impl Stream<Item = Event> + use<> {
+    fn boxed<S: Stream<Item = Event> + Send + 'static>(events: S) -> BoxStream<'static, Event> {
+        events.boxed()
+    }
+    let object = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let pods = watcher::Config::default().labels(&cluster::selector(name));
+    let nodes = nodes_api(connection.client.clone());
+    stream::select_all([
+        boxed(
+            watcher(cluster::api(connection), object)
+                .default_backoff()
+                .map(Event::Object),
+        ),
+        boxed(
+            watcher(pods_api(connection), pods)
+                .default_backoff()
+                .map(Event::Pod),
+        ),
+        boxed(
+            watcher(nodes, watcher::Config::default())
+                .default_backoff()
+                .map(Event::Node),
+        ),
+    ])
+}
+
+/// Where frames go.
+enum Output {
+    Screen(Screen<io::Stdout>),
+    /// A line for each change.
+    Lines(String),
+}
+
+/// What failing pods said last, and when it was read.
+#[derive(Default)]
+struct LastLines {
+    pods: Vec<FailingPod>,
+    /// The failing pods that it was read for, with their restarts.
+    of: Vec<(String, u32)>,
+    read: Option<Instant>,
+}
+
+impl LastLines {
+    /// Whether to read them (again).
+    fn is_due(&self, of: &[(String, u32)]) -> bool {
+        let is_old = self.read.is_none_or(|read| read.elapsed() >= LAST_LINES);
+        self.of != of || (is_old && !of.is_empty())
+    }
+}
+
+fn failing_of(cells: &[NodeCell]) -> Vec<(String, u32)> {
+    let failing = cells.iter().filter_map(|cell| cell.failing.as_ref());
+    failing
+        .map(|failing| (failing.pod.clone(), failing.restarts))
+        .collect()
+}
+
+/// Shows the object until the user interrupts it.
+pub(super) async fn run(
+    connection: &Connection,
+    name: &str,
+    label: Option<&str>,
+) -> Result<u8, Failure> {
+    // Says in kubectl's words that there is no such object, or no right to see it.
+    cluster::get(connection, name).await?;
+    let mut output = match size() {
+        Some(_) => Output::Screen(Screen::enter(io::stdout())?),
+        None => Output::Lines(String::new()),
+    };
+    let ended = watch(connection, name, label, &mut output).await;
+    if let Output::Screen(screen) = output {
+        screen.leave()?;
+    }
+    ended
+}
+
+async fn watch(
+    connection: &Connection,
+    name: &str,
+    label: Option<&str>,
+    output: &mut Output,
+) -> Result<u8, Failure> {
+    let mut events = events(connection, name);
+    let mut frames = tokio::time::interval(FRAME);
+    frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut interrupt, mut terminate) = (
+        signal(SignalKind::interrupt())?,
+        signal(SignalKind::terminate())?,
+    );
+    let (mut state, mut last_lines) = (State::default(), LastLines::default());
+    let (read, mut was_read) = mpsc::channel::<Vec<FailingPod>>(1);
+    let (mut is_stale, mut drawn) = (true, Instant::now());
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Some(event) => is_stale |= state.apply(event, connection)?,
+                None => return Ok(0),
+            },
+            Some(pods) = was_read.recv() => {
+                last_lines.pods = pods;
+                is_stale = true;
+            }
+            _ = interrupt.recv() => return Ok(INTERRUPTED),
+            _ = terminate.recv() => return Ok(INTERRUPTED),
+            _ = frames.tick() => {
+                let is_resized = match output {
+                    Output::Screen(screen) => size() != Some(screen.size()),
+                    Output::Lines(_) => false,
+                };
+                let is_due = is_stale || is_resized || drawn.elapsed() >= REFRESH;
+                if !is_due || !state.is_known() {
+                    continue;
+                }
+                (is_stale, drawn) = (false, Instant::now());
+                let object = state.object()?;
+                let cells = state.cells(&object, label, Utc::now());
+                draw(output, &object, &cells, &last_lines.pods, !state.no_nodes)?;
+                let of = failing_of(&cells);
+                if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
+                    last_lines.of = of;
+                    last_lines.read = Some(Instant::now());
+                    let (connection, read) = (connection.clone(), read.clone());
+                    tokio::spawn(async move {
+                        // The view may be at its end.
+                        let _ = read.send(failing::pods(&connection, &cells).await).await;
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn draw(
+    output: &mut Output,
+    object: &Object,
+    cells: &[NodeCell],
+    pods: &[FailingPod],
+    has_nodes: bool,
+) -> Result<(), Failure> {
+    match output {
+        Output::Screen(screen) => {
+            let Some((width, height)) = size() else {
+                return Ok(());
+            };
+            let page = Page::new(Some((width, height)), is_utf8());
+            let lines = frame(object, cells, pods, has_nodes, page);
+            let colour = Colour::detect(&io::stdout());
+            let lines = lines.iter().map(|line| line.render(Some(width), colour));
+            screen.show(lines.collect(), (width, height))?;
+        }
+        Output::Lines(last) => {
+            let line = layout::summary(object, cells).render(None, Colour::OFF);
+            if line != *last {
+                let mut out = io::stdout();
+                writeln!(out, "{} {line}", Utc::now().format("%H:%M:%SZ"))?;
+                out.flush()?;
+                *last = line;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(watched: &Watched<u32>) -> Vec<(&str, u32)> {
+        let live = watched.live.iter();
+        live.map(|(name, value)| (name.as_str(), *value)).collect()
+    }
+
+    #[test]
+    fn a_list_replaces_what_was_known_only_when_it_is_complete() {
+        let mut watched = Watched::<u32>::default();
+        let apply = |watched: &mut Watched<u32>, event: watcher::Event<(&str, u32)>| {
+            watched.apply(event, |(name, value)| (name.to_owned(), value))
+        };
+        apply(&mut watched, watcher::Event::Init);
+        assert!(!apply(&mut watched, watcher::Event::InitApply(("a", 1))));
+        apply(&mut watched, watcher::Event::InitApply(("b", 1)));
+        assert!(names(&watched).is_empty() && !watched.is_known);
+        assert!(apply(&mut watched, watcher::Event::InitDone) && watched.is_known);
+        assert_eq!(names(&watched), [("a", 1), ("b", 1)]);
+        apply(&mut watched, watcher::Event::Init);
+        apply(&mut watched, watcher::Event::InitApply(("b", 2)));
+        assert_eq!(names(&watched), [("a", 1), ("b", 1)]);
+        apply(&mut watched, watcher::Event::InitDone);
+        apply(&mut watched, watcher::Event::Apply(("c", 3)));
+        apply(&mut watched, watcher::Event::Delete(("b", 2)));
+        assert_eq!(names(&watched), [("c", 3)]);
+    }
+
+    #[test]
+    fn the_last_lines_are_read_when_the_failing_pods_change() {
+        let of = [("p".to_owned(), 1)];
+        let mut last = LastLines::default();
+        assert!(last.is_due(&of));
+        assert!(!last.is_due(&[]));
+        last.of = of.to_vec();
+        last.read = Some(Instant::now());
+        assert!(!last.is_due(&of));
+        assert!(last.is_due(&[("p".to_owned(), 2)]));
+    }
+}

@@ -1,0 +1,191 @@
+//! `get NAME`: the nodes and how far the roll-out is on each.
+//!
+//! [`cells`] judges each node, [`layout`] draws a frame of [`line`]s within the size of the terminal, and [`screen`] puts
+//! frames on it. [`live`] keeps the state from watches.
+
+pub(super) mod cells;
+pub(super) mod layout;
+mod line;
+mod live;
+mod screen;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+
+use chrono::Utc;
+use clap::Args;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
+use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
+
+use super::cluster;
+use super::failing;
+use super::object::{Object, parse_name};
+use crate::connection::{Connection, Failure};
+use crate::terminal::{Colour, size};
+use cells::{Fleet, NodeCell};
+use layout::{FailingPod, Page};
+use line::Line;
+
+/// The nodes.
+#[derive(Args, Debug)]
+pub(super) struct Get {
+    /// The object
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Go on until interrupted: a view that changes on a terminal, else a line for each change
+    #[arg(short, long)]
+    watch: bool,
+    /// Group the nodes by this label; the zone or the node pool if absent
+    #[arg(long, value_name = "LABEL")]
+    by: Option<String>,
+}
+
+/// Why the nodes cannot be shown as they are.
+const NO_NODES: &str =
+    "You may not list nodes: zones, cordons and nodes without a pod are not shown.";
+
+impl Get {
+    pub(super) async fn run(&self, connection: &Connection) -> Result<u8, Failure> {
+        let name = parse_name(&self.name).map_err(Failure::Message)?;
+        if self.watch {
+            return live::run(connection, &name, self.by.as_deref()).await;
+        }
+        let object = cluster::get(connection, &name).await?;
+        let fleet = fleet(connection, &name).await?;
+        let cells = fleet.cells(&object, self.by.as_deref(), Utc::now());
+        let pods = failing::pods(connection, &cells).await;
+        let page = Page::new(size(), is_utf8());
+        let lines = frame(&object, &cells, &pods, fleet.nodes.is_some(), page);
+        let (width, colour) = (
+            size().map(|(width, _)| width),
+            Colour::detect(&io::stdout()),
+        );
+        let mut out = io::stdout().lock();
+        for line in lines {
+            writeln!(out, "{}", line.render(width, colour))?;
+        }
+        Ok(0)
+    }
+}
+
+/// Everything that is shown.
+fn frame(
+    object: &Object,
+    cells: &[NodeCell],
+    pods: &[FailingPod],
+    has_nodes: bool,
+    page: Page,
+) -> Vec<Line> {
+    let mut lines = layout::header(object, page);
+    lines.push(Line::default());
+    lines.extend(layout::nodes(cells, page));
+    if !has_nodes {
+        lines.push(Line::new(NO_NODES));
+    }
+    let total = cells.iter().filter(|cell| cell.failing.is_some()).count();
+    lines.extend(layout::failing(pods, total, page));
+    lines
+}
+
+/// Why a roll-out stopped by itself: the operator's message, and the failing pods.
+pub(super) async fn stop(connection: &Connection, object: &Object) -> Result<Vec<String>, Failure> {
+    let fleet = fleet(connection, &object.name).await?;
+    let cells = fleet.cells(object, None, Utc::now());
+    let pods = failing::pods(connection, &cells).await;
+    let page = Page::new(size(), is_utf8());
+    let total = cells.iter().filter(|cell| cell.failing.is_some()).count();
+    let mut lines = layout::header(object, page);
+    lines.extend(layout::failing(&pods, total, page));
+    let (width, colour) = (
+        size().map(|(width, _)| width),
+        Colour::detect(&io::stderr()),
+    );
+    Ok(lines
+        .iter()
+        .map(|line| line.render(width, colour))
+        .collect())
+}
+
+fn pods_api(connection: &Connection) -> Api<WatchedPod> {
+    Api::namespaced(connection.client.clone(), &connection.namespace)
+}
+
+fn nodes_api(client: Client) -> Api<WatchedNode> {
+    Api::all(client)
+}
+
+/// The pods of an object, and the nodes as far as the user may see them.
+async fn fleet(connection: &Connection, name: &str) -> Result<Fleet, Failure> {
+    let selector = cluster::selector(name);
+    let (pods, nodes) = (pods_api(connection), nodes_api(connection.client.clone()));
+    let pods = cluster::list(connection, &pods, Some(&selector));
+    let nodes = cluster::list(connection, &nodes, None);
+    let (pods, nodes) = futures::future::join(pods, nodes).await;
+    let now = Utc::now();
+    let nodes = match nodes {
+        Ok(nodes) => Some(nodes),
+        Err(failure) if is_forbidden(&failure) => None,
+        Err(failure) => return Err(failure),
+    };
+    let nodes = nodes.map(|nodes| {
+        let views = nodes
+            .into_iter()
+            .map(|node| NodeView::from_watched(node, now));
+        views.map(|view| (view.name.clone(), view)).collect()
+    });
+    let views = pods?.into_iter().map(|pod| PodView::from_watched(pod, now));
+    let pods: BTreeMap<_, _> = views.map(|view| (view.name.clone(), view)).collect();
+    Ok(Fleet { nodes, pods })
+}
+
+fn is_forbidden(failure: &Failure) -> bool {
+    matches!(failure, Failure::Server(status) if status.code == 403)
+}
+
+/// The failure of a watch, if trying again does not help.
+pub(super) fn lasting(connection: &Connection, error: watcher::Error) -> Option<Failure> {
+    let failure = match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
+            connection.failure(error)
+        }
+        watcher::Error::WatchError(status) => Failure::Server(status),
+        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => return None,
+    };
+    // 410: the watch was behind for too long, and begins with a new list.
+    let is_expired = matches!(&failure, Failure::Server(status) if status.code == 410);
+    (!failure.is_passing() && !is_expired).then_some(failure)
+}
+
+/// Whether the terminal shows UTF-8, as the locale says.
+fn is_utf8() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+    speaks_utf8(locale.as_deref())
+}
+
+/// macOS and minimal containers set no locale, and have terminals that show UTF-8 all the same.
+fn speaks_utf8(locale: Option<&str>) -> bool {
+    let locale = locale.map(str::to_ascii_lowercase);
+    locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_locale_says_whether_there_is_utf_8() {
+        for (locale, expected) in [
+            (None, true),
+            (Some("C.UTF-8"), true),
+            (Some("de_DE.utf8"), true),
+            (Some("C"), false),
+            (Some("en_US.ISO-8859-1"), false),
+        ] {
+            assert_eq!(speaks_utf8(locale), expected, "{locale:?}");
+        }
+    }
+}
