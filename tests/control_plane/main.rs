@@ -5,6 +5,7 @@
 //! - `cluster`: At and MyDaemonSet with their webhooks, driven with kubectl. One control plane, one operator.
 //! - `samples`: the kinds that are off by default. One control plane, one operator.
 //! - `conformance`: the simulated API server of `crates/simulated-apiserver`, held to the real one.
+//! - `kubectl`: the commands for people, beside those of kubectl.
 //! - `install`: `make deploy` and its like, and the components of `config/components`.
 //! - `disruption`: the operator killed, absent or damaged. Each test runs operators of its own.
 //! - `start_up`: what is missing when the operator starts.
@@ -19,6 +20,7 @@ mod cluster;
 mod conformance;
 mod disruption;
 mod install;
+mod kubectl;
 mod samples;
 mod start_up;
 mod sweep;

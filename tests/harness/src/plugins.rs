@@ -14,6 +14,7 @@ const PROGRAM: &str = "kubectl-at";
 const LINKS: &[&str] = &[
     "kubectl-atq",
     "kubectl-atrm",
+    "kubectl-mydaemonset",
     "kubectl_complete-at",
     "kubectl_complete-atrm",
 ];

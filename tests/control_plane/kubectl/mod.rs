@@ -1,0 +1,32 @@
+//! `kubectl mydaemonset`, as a plugin of a real kubectl. One control plane, one operator.
+
+mod mydaemonset;
+
+use my_operator_cluster::{Cluster, Options};
+use tokio::sync::OnceCell;
+
+use crate::harness;
+use crate::harness::{Kubectl, Operator};
+
+struct Environment {
+    cluster: &'static Cluster,
+    _operator: Operator,
+}
+
+static ENVIRONMENT: OnceCell<Environment> = OnceCell::const_new();
+
+/// kubectl in a fresh namespace of that name.
+async fn kubectl(name: &str) -> Kubectl {
+    let environment = ENVIRONMENT.get_or_init(|| async {
+        let nodes = Options::with_nodes(&["node-1", "node-2", "node-3"]);
+        let cluster = harness::shared_plane("kubectl", nodes).await;
+        harness::install(cluster).await;
+        Environment {
+            cluster,
+            _operator: Operator::start(cluster, "operator-kubectl", &[]).await,
+        }
+    });
+    let cluster = environment.await.cluster;
+    let namespace = cluster.namespace(name).await.unwrap();
+    Kubectl::new(cluster, &namespace)
+}
