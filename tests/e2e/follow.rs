@@ -54,7 +54,8 @@ async fn follow_shows_the_output_and_ends_with_the_exit_code_of_the_command() {
     let script =
         "for ((i = 0; i < 50000; i++)); do echo $i; done; read -t 3 <> <(:) || :; echo end";
     let ended = kubectl.run_plugin(&args, script).await;
-    let numbers: String = (0..50_000).map(|number| format!("{number}\n")).collect();
+    let numbers: Vec<String> = (0..50_000).map(|number| number.to_string()).collect();
+    let numbers = numbers.join("\n") + "\n";
     let said = format!("at/long will run now\n{numbers}end\n");
     assert!(
         ended.out == said,

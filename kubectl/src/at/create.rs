@@ -62,8 +62,12 @@ struct Create {
     /// The program and its arguments; from standard input if absent
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["looks", "file"])]
     command: Vec<String>,
-    /// When, as touch(1) takes it: [[CC]YY]MMDDhhmm[.SS]
-    #[arg(short = 't', value_name = "TIME", conflicts_with = "looks")]
+    /// When, as touch(1) takes it
+    #[arg(
+        short = 't',
+        value_name = "[[CC]YY]MMDDhhmm[.SS]",
+        conflicts_with = "looks"
+    )]
     time: Option<String>,
     /// Read the text for the shell from this file; - is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "looks")]

@@ -39,7 +39,7 @@ impl Colour {
         Self(terminal && !forbidden && !matches!(term, None | Some("" | "dumb")))
     }
 
-    /// The text in a style. It must be [harmless](super::harmless) already.
+    /// The text in a style. It must be [harmless](super::harmless()) already.
     pub fn paint(self, style: Style, text: &str) -> String {
         let code = match style {
             _ if !self.0 => return text.to_owned(),

@@ -4,7 +4,6 @@
 mod at;
 mod figures;
 mod mydaemonset;
-mod plugins;
 mod refusals;
 mod transcripts;
 mod webhook;

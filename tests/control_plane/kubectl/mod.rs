@@ -1,5 +1,6 @@
-//! `kubectl mydaemonset`, as a plugin of a real kubectl. One control plane, one operator.
+//! `kubectl at` and `kubectl mydaemonset`, as plugins of a real kubectl. One control plane, one operator.
 
+mod at;
 mod mydaemonset;
 
 use my_operator_cluster::{Cluster, Options};

@@ -75,7 +75,7 @@ fn path(before: Option<OsString>) -> OsString {
 }
 
 impl Kubectl {
-    /// `kubectl PLUGIN ARGS`: kubectl finds the plugin on PATH. Times are those of Berlin. It is counted.
+    /// `kubectl PLUGIN ARGS`: kubectl finds the plugin on PATH. Times are those of Berlin, in UTF-8. It is counted.
     pub fn plugin(&self, args: &[&str]) -> Command {
         kubectl_calls::count();
         let mut command = self.cluster.kubectl();
@@ -83,6 +83,8 @@ impl Kubectl {
         let set = set.and_then(|(_, value)| value).map(ToOwned::to_owned);
         command.args(self.in_namespace(args));
         command.env("PATH", path(set)).env("TZ", "Europe/Berlin");
+        // That of the tests is C, for their own figures.
+        command.env("LC_ALL", "C.UTF-8");
         command
     }
 

@@ -1,6 +1,6 @@
 //! `--follow`: waits for the end of an At, and shows what happens meanwhile.
 //!
-//! [`watch`] follows the object, [`log`] what its command writes; both connect again when a connection breaks. [`stage`]
+//! [`watch`] follows the object, [`log`] what its command writes; both connect again when a connection breaks. [`mod@stage`]
 //! decides what is shown, and [`resume`] which part of a log is new.
 
 mod log;

@@ -1,6 +1,6 @@
 //! `kubectl at`, `atq` and `atrm`, started by kubectl as its plugins.
 
-use crate::cluster::kubectl;
+use super::kubectl;
 use crate::harness::Kubectl;
 
 /// A pod template of which the fake kubelet runs the pod without end.
