@@ -269,7 +269,8 @@ impl Create {
             wish.namespace = connection
                 .map(|it| it.namespace)
                 .or_else(|| self.connection.namespace.clone())
-                .unwrap_or_default();
+                .filter(|it| !it.is_empty())
+                .unwrap_or_else(|| "default".to_owned());
             let manifest = wish.manifest()?;
             self.echo(&wish, &manifest, instant)?;
             return Ok(0);

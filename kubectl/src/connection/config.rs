@@ -98,7 +98,8 @@ fn apply(config: &mut Config, flags: &Flags) -> Result<(), Failure> {
     if let Some(server) = &flags.server {
         config.cluster_url = url(server)?;
     }
-    if let Some(namespace) = &flags.namespace {
+    // An empty one, as of a variable that is not set, is none, as with kubectl.
+    if let Some(namespace) = flags.namespace.as_ref().filter(|it| !it.is_empty()) {
         config.default_namespace.clone_from(namespace);
     }
     if let Some(path) = &flags.certificate_authority {

@@ -78,14 +78,35 @@ pub struct Connection {
     pub server: String,
 }
 
+/// Whether an object can have that name: lower case letters, digits, `-` and `.`, at most 253. Names become parts of URLs
+/// as they are, where a `?`, a `#` or a `/` would lead to another object.
+pub fn is_name(text: &str) -> bool {
+    let is_inner = |byte: u8| matches!(byte, b'-' | b'.');
+    let is_outer = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let ends = [text.bytes().next(), text.bytes().next_back()];
+    text.len() <= 253
+        && text.bytes().all(|byte| is_outer(byte) || is_inner(byte))
+        && ends.into_iter().all(|byte| byte.is_some_and(is_outer))
+}
+
+/// The error of a name that no object can have.
+pub fn no_such_name(text: &str) -> String {
+    format!("{text:?} is not the name of an object: names have lower case letters, digits, - and .")
+}
+
 impl Connection {
     /// Reads the kubeconfig. No request is made.
     ///
     /// # Errors
-    /// When no cluster is configured, or the kubeconfig cannot be read or used.
+    /// When no cluster is configured, the kubeconfig cannot be read or used, or the namespace is no name.
     pub async fn new(flags: &Flags) -> Result<Self, Failure> {
         let config = config::config(flags).await?;
         let namespace = config.default_namespace.clone();
+        if !is_name(&namespace) {
+            return Err(Failure::Message(format!(
+                "invalid namespace {namespace:?}: it has lower case letters, digits and -"
+            )));
+        }
         let server = config
             .cluster_url
             .authority()

@@ -10,6 +10,8 @@ use my_operator_runtime::reconcile::condition::{self, Condition};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::connection;
+
 /// The resource in kubectl's messages about an error, such as `mydaemonsets.apps.zhongmingmao.io "web" is not paused`.
 pub(crate) const RESOURCE: &str = "mydaemonsets.apps.zhongmingmao.io";
 
@@ -41,6 +43,9 @@ pub(crate) fn parse_name(argument: &str) -> Result<String, String> {
     };
     if name.is_empty() || name.contains('/') {
         return Err(format!("{argument:?} is not NAME or mydaemonset/NAME"));
+    }
+    if !connection::is_name(name) {
+        return Err(connection::no_such_name(name));
     }
     Ok(name.to_owned())
 }
@@ -140,7 +145,15 @@ pub(crate) mod tests {
         ] {
             assert_eq!(parse_name(argument).as_deref(), Ok("web"), "{argument}");
         }
-        for argument in ["", "mds/", "daemonset/web", "mds/a/b"] {
+        for argument in [
+            "",
+            "mds/",
+            "daemonset/web",
+            "mds/a/b",
+            "web?",
+            "web#x",
+            "mds/..",
+        ] {
             let error = parse_name(argument).unwrap_err();
             assert!(!error.contains('\n'), "{error}");
         }

@@ -110,9 +110,9 @@ fn failure(object: &Object) -> Option<String> {
 
 fn note(object: &Object) -> Option<String> {
     if object.strategy().paused {
-        let name = &object.name;
+        let (name, namespace) = (&object.name, &object.namespace);
         return Some(format!(
-            "paused; go on with: kubectl mydaemonset rollout resume {name}"
+            "paused; go on with: kubectl mydaemonset rollout resume {name} -n {namespace}"
         ));
     }
     let degraded = object.condition(DEGRADED).filter(|c| c.status == "True")?;
@@ -278,7 +278,7 @@ mod tests {
         let text = note(&paused, &status([3, 1, 3], "Paused")).unwrap();
         assert_eq!(
             text,
-            "paused; go on with: kubectl mydaemonset rollout resume web"
+            "paused; go on with: kubectl mydaemonset rollout resume web -n shop"
         );
         let mut degraded = status([3, 1, 2], "RollingOut");
         degraded["conditions"] = json!([condition("Degraded", "True", "PodsFail")]);

@@ -396,7 +396,8 @@ impl Undo {
                 }
                 Ok(()) if object.strategy().paused && edit.patch.is_some() => {
                     let text = "paused; go on with: kubectl mydaemonset rollout resume";
-                    writeln!(io::stderr(), "{text} {}", harmless(&name))?;
+                    let namespace = harmless(&object.namespace);
+                    writeln!(io::stderr(), "{text} {} -n {namespace}", harmless(&name))?;
                     return Ok(());
                 }
                 result => return result,

@@ -298,11 +298,15 @@ async fn a_pause_has_the_words_of_one_of_a_deployment() {
         .until_field("mds/web", "{.status.state}", "Paused")
         .await;
     let waiting = place.run("status web --watch=false").await;
+    let hint = format!(
+        "paused; go on with: kubectl mydaemonset rollout resume web -n {}\n",
+        place.kubectl.namespace
+    );
     assert_eq!(
         (waiting.out.as_str(), waiting.err.as_str()),
         (
             "Waiting for daemon set \"web\" rollout to finish: 0 out of 3 new pods have been updated...\n",
-            "paused; go on with: kubectl mydaemonset rollout resume web\n"
+            hint.as_str()
         )
     );
     let shown = place.run("get web").await.out;

@@ -70,8 +70,11 @@ fn pending(
     let none = String::new();
     if reason == Some("Suspended") {
         let patch = r#"--type=merge -p '{"spec":{"suspend":false}}'"#;
+        let namespace = &item.namespace;
         return (
-            format!("at/{name} is suspended; kubectl patch at {name} {patch} resumes it"),
+            format!(
+                "at/{name} is suspended; kubectl patch at {name} -n {namespace} {patch} resumes it"
+            ),
             none,
         );
     }
