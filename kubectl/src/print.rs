@@ -1,10 +1,38 @@
-//! Objects as YAML and JSON, as kubectl prints them.
+//! How kubectl prints what a command did: the words of a dry run, and objects as YAML and JSON.
 
 use std::io::{self, Write};
 
+use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::connection::Failure;
+
+/// How far a change goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DryRun {
+    None,
+    Client,
+    Server,
+}
+
+impl DryRun {
+    /// What follows the words for what happened.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Client => " (dry run)",
+            Self::Server => " (server dry run)",
+        }
+    }
+}
+
+/// How a changed object is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Name,
+    Json,
+    Yaml,
+}
 
 /// As one document of YAML.
 ///

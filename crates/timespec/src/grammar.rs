@@ -386,31 +386,19 @@ impl<'a> Parser<'a> {
                 // MMDDYY, or MMDDYYYY; the month may have one digit.
                 let (first, rest) = text.split_at_checked(2 - len % 2).unwrap_or_default();
                 let (day, digits) = rest.split_at_checked(2).unwrap_or_default();
-                Ok(Date::Day {
-                    year: Some(year(index, digits)?),
-                    month: month(index, first)?,
-                    day: day_of_month(index, day)?,
-                })
+                date(index, digits, first, day)
             }
             Kind::HyphenDate => {
                 let mut parts = text.split('-');
                 let mut part = || parts.next().unwrap_or_default();
                 let (y, m, d) = (part(), part(), part());
-                Ok(Date::Day {
-                    year: Some(year(index, y)?),
-                    month: month(index, m)?,
-                    day: day_of_month(index, d)?,
-                })
+                date(index, y, m, d)
             }
             Kind::DottedDate => {
                 let mut parts = text.split('.');
                 let mut part = || parts.next().unwrap_or_default();
                 let (d, m, y) = (part(), part(), part());
-                Ok(Date::Day {
-                    year: Some(year(index, y)?),
-                    month: month(index, m)?,
-                    day: day_of_month(index, d)?,
-                })
+                date(index, y, m, d)
             }
             _ => Err(Failure::Unexpected(index, DATE)),
         }
@@ -519,6 +507,15 @@ fn month(index: usize, digits: &str) -> Result<i64, Failure> {
         month @ 1..=12 => Ok(month - 1),
         _ => Err(Failure::Invalid(index, "months are from 1 to 12")),
     }
+}
+
+/// A date in digits.
+fn date(index: usize, y: &str, m: &str, d: &str) -> Result<Date, Failure> {
+    Ok(Date::Day {
+        year: Some(year(index, y)?),
+        month: month(index, m)?,
+        day: day_of_month(index, d)?,
+    })
 }
 
 fn day_of_month(index: usize, digits: &str) -> Result<i64, Failure> {

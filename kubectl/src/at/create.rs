@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
-use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
+use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser};
 use jiff::{SignedDuration, Timestamp};
 use kube::Resource as _;
 use kube::core::Request;
@@ -15,6 +15,7 @@ use super::manifest::Wish;
 use super::moment::{self, Clock};
 use super::{follow, name, quote, script, show};
 use crate::connection::{Connection, Failure, Flags};
+use crate::print::{DryRun, Format};
 use crate::{Program, block_on, duration, print, terminal};
 
 /// The program.
@@ -146,20 +147,6 @@ struct Create {
 
     #[command(flatten)]
     connection: Flags,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DryRun {
-    None,
-    Client,
-    Server,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Yaml,
-    Json,
-    Name,
 }
 
 /// NAME=VALUE.
@@ -333,11 +320,7 @@ impl Create {
                     (DryRun::None, true) => "is suspended, and once resumed will run",
                     _ => "would run",
                 };
-                let dry = match self.dry_run {
-                    DryRun::None => "",
-                    DryRun::Client => " (dry run)",
-                    DryRun::Server => " (server dry run)",
-                };
+                let dry = self.dry_run.suffix();
                 writeln!(out, "at/{name} {verb} {when}{dry}")?;
             }
         }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
 use chrono::Utc;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use futures::TryStreamExt as _;
 use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -17,7 +17,7 @@ use super::object::{Object, parse_name};
 use super::progress::progress;
 use super::view;
 use crate::connection::{Connection, Failure};
-use crate::print::{json, without_managed_fields, yaml};
+use crate::print::{DryRun, Format, json, without_managed_fields, yaml};
 use crate::terminal::{Table, harmless};
 
 /// A patch that depends on what was read is tried again this often when the object changes meanwhile.
@@ -92,20 +92,6 @@ struct How {
     /// Print the object instead of what happened to it
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Format>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum DryRun {
-    None,
-    Client,
-    Server,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Name,
-    Json,
-    Yaml,
 }
 
 /// Back to a revision.
@@ -471,11 +457,7 @@ impl How {
         let name = full_name(&object.name);
         match self.output {
             None => {
-                let suffix = match self.dry_run {
-                    DryRun::None => "",
-                    DryRun::Client => " (dry run)",
-                    DryRun::Server => " (server dry run)",
-                };
+                let suffix = self.dry_run.suffix();
                 writeln!(out, "{name} {}{suffix}", harmless(&edit.operation))?;
             }
             Some(Format::Name) => writeln!(out, "{name}")?,
