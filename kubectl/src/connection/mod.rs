@@ -3,6 +3,7 @@
 mod config;
 mod exchange;
 mod failure;
+mod retry;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use kube::Client;
 use kube::client::ClientBuilder;
+use tower::buffer::BufferLayer;
 
 pub use failure::Failure;
 
@@ -67,6 +69,9 @@ pub struct Flags {
     pub insecure_skip_tls_verify: bool,
 }
 
+/// So many requests wait for each other at most: no command has more at once.
+const MAX_WAITING: usize = 64;
+
 /// A client, and what the kubeconfig says besides.
 #[derive(Clone)]
 pub struct Connection {
@@ -115,6 +120,9 @@ impl Connection {
             .map_err(|error| Failure::Message(failure::causes(&error)))?;
         let client = builder
             .with_layer(&exchange::layer(flags.request_timeout))
+            // The client's own service cannot be cloned, as retries need it.
+            .with_layer(&BufferLayer::new(MAX_WAITING))
+            .with_layer(&retry::layer())
             .build();
         Ok(Self {
             client,
