@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::manifest::Wish;
 use super::moment::{self, Clock};
-use super::{follow, name, quote, script, show};
+use super::{follow, name, object, quote, script, show};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
 use crate::{Program, block_on, duration, print, terminal};
@@ -307,7 +307,7 @@ impl Create {
             Some(Format::Json) => {
                 print::json(&print::without_managed_fields(object.clone()), &mut out)?;
             }
-            Some(Format::Name) => writeln!(out, "at.cnat.programming-kubernetes.info/{name}")?,
+            Some(Format::Name) => writeln!(out, "{}/{name}", object::RESOURCE)?,
             None => {
                 let clock = Clock::new();
                 let when = if wish.schedule == NOW {

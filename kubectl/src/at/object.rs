@@ -14,6 +14,9 @@ use crate::connection::{self, Connection, Failure};
 /// Who created it, as the webhook recorded it.
 const CREATED_BY: &str = "cnat.programming-kubernetes.info/created-by";
 
+/// What stands before the names of Ats where kubectl prints them for other commands.
+pub(super) const RESOURCE: &str = "at.cnat.programming-kubernetes.info";
+
 /// Objects of one request for a list.
 const PAGE: u32 = 500;
 
@@ -99,7 +102,7 @@ pub(super) async fn get(connection: &Connection, name: &str) -> Result<String, F
 const KINDS: &[&str] = &[
     "at",
     "ats",
-    "at.cnat.programming-kubernetes.info",
+    RESOURCE,
     "ats.cnat.programming-kubernetes.info",
 ];
 

@@ -67,6 +67,15 @@ struct Row {
     cells: Vec<String>,
 }
 
+/// Says, as kubectl get does, that a table would be empty.
+fn none_in(namespace: Option<&str>) -> io::Result<()> {
+    let place = match namespace {
+        Some(namespace) => format!(" in {} namespace.", terminal::harmless(namespace)),
+        None => String::new(),
+    };
+    writeln!(io::stderr(), "No resources found{place}")
+}
+
 impl Queue {
     async fn run(&self) -> Result<u8, Failure> {
         let connection = Connection::new(&self.connection).await?;
@@ -76,7 +85,6 @@ impl Queue {
             fields: (!self.all).then(|| "status.phase!=DONE".to_owned()),
         };
         let mut out = BufWriter::new(io::stdout().lock());
-        let mut found = 0_usize;
         if let Some(format) = self.output.filter(|it| *it != Format::Wide) {
             let mut objects = match format {
                 Format::Json => Some(Objects::json(&mut out)?),
@@ -84,20 +92,17 @@ impl Queue {
                 Format::Name | Format::Wide => None,
             };
             object::list(&connection, &selection, |text| {
-                found += 1;
                 if let Some(objects) = &mut objects {
                     let object = serde_json::from_str(text).map_err(object::unreadable)?;
                     return objects.add(object, &mut out);
                 }
                 let name = Item::read(text)?.name;
                 let name = terminal::harmless(&name);
-                Ok(writeln!(out, "at.cnat.programming-kubernetes.info/{name}")?)
+                Ok(writeln!(out, "{}/{name}", object::RESOURCE)?)
             })
             .await?;
             if let Some(objects) = objects {
                 objects.end(&mut out)?;
-                out.flush()?;
-                return Ok(0);
             }
         } else {
             let clock = Clock::new();
@@ -107,19 +112,13 @@ impl Queue {
                 Ok(())
             })
             .await?;
-            found = rows.len();
-            if found > 0 {
+            if rows.is_empty() {
+                none_in(selection.namespace.as_deref())?;
+            } else {
                 self.table(rows).write(&mut out, self.width())?;
             }
         }
         out.flush()?;
-        if found == 0 {
-            let place = match selection.namespace {
-                Some(namespace) => format!(" in {} namespace", terminal::harmless(&namespace)),
-                None => String::new(),
-            };
-            writeln!(io::stderr(), "No resources found{place}.")?;
-        }
         Ok(0)
     }
 

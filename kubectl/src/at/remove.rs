@@ -2,14 +2,15 @@
 
 use std::io::{self, Write as _};
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, ValueEnum};
 use kube::Resource as _;
 use kube::core::Request;
 use kube::core::params::{DeleteParams, Preconditions, PropagationPolicy};
 use my_operator::kinds::at::crd::{At, Phase};
 
-use super::object::{self, Item};
+use super::object::{self, Item, RESOURCE};
 use crate::connection::{Connection, Failure, Flags};
+use crate::print::DryRun;
 use crate::{Program, block_on, terminal};
 
 /// The program.
@@ -25,6 +26,12 @@ pub const PROGRAM: Program = Program {
 
 /// An At may change between reading and deleting it; so often is it read again.
 const MAX_ATTEMPTS: usize = 5;
+
+/// How what was removed is printed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    Name,
+}
 
 /// Remove Ats before they run, or with their results after it.
 #[derive(Parser, Debug)]
@@ -44,6 +51,12 @@ struct Remove {
     /// Do not fail for one that does not exist
     #[arg(long)]
     ignore_not_found: bool,
+    /// Remove nothing: client only looks, server also asks for the right to remove
+    #[arg(long, value_name = "WHERE", default_value = "none")]
+    dry_run: DryRun,
+    /// Print the name for other commands of kubectl
+    #[arg(short, long, value_name = "FORMAT")]
+    output: Option<Format>,
     #[command(flatten)]
     connection: Flags,
 }
@@ -75,40 +88,53 @@ impl Remove {
                     "at/{name} is running; --force stops its command and removes it"
                 )));
             }
-            match delete(connection, &item).await {
+            let deleted = match self.dry_run {
+                DryRun::Client => Ok(()),
+                DryRun::None | DryRun::Server => self.delete(connection, &item).await,
+            };
+            match deleted {
                 // It has changed meanwhile: it may have started.
                 Err(Failure::Server(status)) if status.reason == "Conflict" => {}
                 Err(failure) => return Err(failure),
-                Ok(()) => {
-                    writeln!(
-                        io::stdout(),
-                        "at.cnat.programming-kubernetes.info \"{}\" deleted from {} namespace",
-                        terminal::harmless(name),
-                        terminal::harmless(&connection.namespace)
-                    )?;
-                    return Ok(());
-                }
+                Ok(()) => return Ok(self.say(name, &connection.namespace)?),
             }
         }
         Err(Failure::Message(format!(
             "at/{name} changes all the time: try again"
         )))
     }
-}
 
-/// Deletes exactly the state that was read.
-async fn delete(connection: &Connection, item: &Item) -> Result<(), Failure> {
-    let params = DeleteParams {
-        propagation_policy: Some(PropagationPolicy::Background),
-        preconditions: Some(Preconditions {
-            uid: Some(item.uid.clone()),
-            resource_version: Some(item.resource_version.clone()),
-        }),
-        ..DeleteParams::default()
-    };
-    let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
-    let request = request.delete(&item.name, &params);
-    let request = request.map_err(|error| Failure::Message(error.to_string()))?;
-    let answer = connection.client.request_text(request).await;
-    answer.map(drop).map_err(|error| connection.failure(error))
+    /// What kubectl delete says.
+    fn say(&self, name: &str, namespace: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        let (name, namespace) = (terminal::harmless(name), terminal::harmless(namespace));
+        match self.output {
+            Some(Format::Name) => writeln!(out, "{RESOURCE}/{name}"),
+            None => {
+                let dry = self.dry_run.suffix();
+                writeln!(
+                    out,
+                    "{RESOURCE} \"{name}\" deleted from {namespace} namespace{dry}"
+                )
+            }
+        }
+    }
+
+    /// Deletes exactly the state that was read.
+    async fn delete(&self, connection: &Connection, item: &Item) -> Result<(), Failure> {
+        let params = DeleteParams {
+            dry_run: self.dry_run == DryRun::Server,
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions {
+                uid: Some(item.uid.clone()),
+                resource_version: Some(item.resource_version.clone()),
+            }),
+            ..DeleteParams::default()
+        };
+        let request = Request::new(At::url_path(&(), Some(&connection.namespace)));
+        let request = request.delete(&item.name, &params);
+        let request = request.map_err(|error| Failure::Message(error.to_string()))?;
+        let answer = connection.client.request_text(request).await;
+        answer.map(drop).map_err(|error| connection.failure(error))
+    }
 }

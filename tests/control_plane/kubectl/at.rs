@@ -1,6 +1,6 @@
 //! `kubectl at`, `atq` and `atrm`, started by kubectl as its plugins.
 
-use super::kubectl;
+use super::{kubectl, plain};
 use crate::harness::Kubectl;
 
 /// A pod template of which the fake kubelet runs the pod without end.
@@ -140,6 +140,61 @@ async fn an_at_is_made_listed_shown_and_removed() {
     let none = run(&["atq"], "").await;
     let sentence = format!("No resources found in {} namespace.\n", kubectl.namespace);
     assert_eq!((none.code, none.err), (Some(0), sentence));
+}
+
+/// Runs a verb on an At and what kubectl has for it on a Job, and compares all that is printed and the exit codes.
+#[tokio::test]
+async fn the_verbs_have_kubectls_words_and_exit_codes() {
+    let kubectl = kubectl("plugin-verbs").await;
+    let run = async |args: &str| {
+        let args: Vec<&str> = args.split(' ').collect();
+        kubectl.run_plugin(&args, "").await
+    };
+    let same = async |ours: &str, theirs: &str| {
+        let (ours, theirs) = (run(ours).await, run(theirs).await);
+        assert_eq!(plain(&ours), plain(&theirs));
+    };
+
+    for flags in ["", " -o name", " -o json", " -o yaml", " -A -l no=ne"] {
+        same(&format!("atq{flags}"), &format!("get jobs{flags}")).await;
+    }
+    for dry_run in ["client", "server", "none"] {
+        same(
+            &format!("at -t 209911271600 --name x --dry-run={dry_run} -o name -- ls"),
+            &format!("create job x --image=bash --dry-run={dry_run} -o name -- ls"),
+        )
+        .await;
+    }
+    // kubectl create job puts words of its own before the server's; kubectl create -f does not.
+    let again = run("at -t 209911271600 --name x -- ls").await;
+    let refusal = "Error from server (AlreadyExists): ats.cnat.programming-kubernetes.info \"x\" already exists\n";
+    assert_eq!(again.bad(), refusal);
+    kubectl.until_any("at/x", "{.status.scheduledTime}").await;
+    for flags in [
+        "-o name",
+        "-o json",
+        "-o yaml",
+        "-l no=ne",
+        "-A -l no=ne",
+        "--as=nobody",
+        "--token=bad",
+    ] {
+        same(&format!("atq {flags}"), &format!("get ats {flags}")).await;
+    }
+    for flags in [
+        "--dry-run=client",
+        "--dry-run=server",
+        "--dry-run=client -o name",
+        "--dry-run=server -o name",
+        "missing",
+        "",
+        "--ignore-not-found",
+    ] {
+        let flags = format!("x {flags}");
+        let flags = flags.trim_end();
+        same(&format!("atrm {flags}"), &format!("delete job {flags}")).await;
+    }
+    same("at -c missing", "get job missing").await;
 }
 
 #[tokio::test]

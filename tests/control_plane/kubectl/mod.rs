@@ -7,7 +7,7 @@ use my_operator_cluster::{Cluster, Options};
 use tokio::sync::OnceCell;
 
 use crate::harness;
-use crate::harness::{Kubectl, Operator};
+use crate::harness::{Ended, Kubectl, Operator};
 
 struct Environment {
     cluster: &'static Cluster,
@@ -30,4 +30,28 @@ async fn kubectl(name: &str) -> Kubectl {
     let cluster = environment.await.cluster;
     let namespace = cluster.namespace(name).await.unwrap();
     Kubectl::new(cluster, &namespace)
+}
+
+/// What was printed, with the names of the kinds made equal.
+pub(super) fn plain(ended: &Ended) -> (Option<i32>, String, String) {
+    let plain = |text: &str| {
+        let words = [
+            ("at.cnat.programming-kubernetes.info", "kind"),
+            ("ats.cnat.programming-kubernetes.info", "kinds"),
+            ("job.batch", "kind"),
+            ("jobs.batch", "kinds"),
+            ("mydaemonset.apps.zhongmingmao.io/", "kind/"),
+            ("daemonset.apps/", "kind/"),
+            ("deployment.apps/", "kind/"),
+            ("mydaemonsets.apps.zhongmingmao.io", "kinds"),
+            ("daemonsets.apps", "kinds"),
+            ("deployments.apps", "kinds"),
+            ("paused mydaemonset", "paused kind"),
+            ("paused deployment", "paused kind"),
+        ];
+        words
+            .iter()
+            .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
+    };
+    (ended.code, plain(&ended.out), plain(&ended.err))
 }

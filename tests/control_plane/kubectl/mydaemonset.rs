@@ -6,7 +6,7 @@ use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use super::kubectl;
+use super::{kubectl, plain};
 use crate::harness::{Ended, Kubectl, wait_for};
 
 /// A pod with this annotation stays Pending on a fake node.
@@ -147,26 +147,6 @@ impl Place {
             .await;
         pod
     }
-}
-
-/// What was printed, with the names of the kinds made equal.
-fn plain(ended: &Ended) -> (Option<i32>, String, String) {
-    let plain = |text: &str| {
-        let words = [
-            ("mydaemonset.apps.zhongmingmao.io/", "kind/"),
-            ("daemonset.apps/", "kind/"),
-            ("deployment.apps/", "kind/"),
-            ("mydaemonsets.apps.zhongmingmao.io", "kinds"),
-            ("daemonsets.apps", "kinds"),
-            ("deployments.apps", "kinds"),
-            ("paused mydaemonset", "paused kind"),
-            ("paused deployment", "paused kind"),
-        ];
-        words
-            .iter()
-            .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-    };
-    (ended.code, plain(&ended.out), plain(&ended.err))
 }
 
 /// The numbers in the first column of a history, and its first line.
