@@ -157,6 +157,76 @@ mod tests {
 
     use super::*;
 
+    /// As kubectl reads it, which is YAML 1.1.
+    fn read_back(text: &str) -> Value {
+        let mut values = Vec::new();
+        my_operator_admit::yaml::documents(text, &mut |document| {
+            values.push(document.content.unwrap().value());
+        });
+        assert_eq!(values.len(), 1, "{text}");
+        values.remove(0)
+    }
+
+    #[test]
+    fn a_text_stays_a_text_in_yaml() {
+        for text in [
+            "yes",
+            "y",
+            "N",
+            "on",
+            "Off",
+            "0400",
+            "017",
+            "0x1f",
+            "0b1",
+            "0o7",
+            "1_000",
+            "1e3",
+            "12:30:00",
+            "~",
+            "null",
+            "=",
+            "<<",
+            "2026-11-27",
+            "",
+            " ",
+            "- a",
+            "a: b",
+            "# a",
+            ".5",
+            "+1",
+            "-1",
+            ".inf",
+            "!x",
+            "&a",
+            "*a",
+            "@a",
+            "`a`",
+            "%a",
+            "---",
+            "...",
+            "a\n---\nb",
+            "a\n",
+            "\na",
+            "  a\n b",
+            "\t",
+            "a\tb",
+            "a\r\nb",
+            "\u{1b}[2J",
+            "\u{85}",
+            "\u{2028}",
+            "\u{feff}",
+            "true ",
+            "日報",
+        ] {
+            let object = json!({"command": text, text: [text]});
+            let mut written = Vec::new();
+            yaml(&object, &mut written).unwrap();
+            let written = String::from_utf8(written).unwrap();
+            assert_eq!(read_back(&written), object, "{text:?}: {written:?}");
+        }
+    }
+
     #[test]
     fn a_list_reads_back_as_what_was_added() {
         let objects = [
@@ -190,11 +260,7 @@ mod tests {
                 expected,
                 "{json_text}"
             );
-            assert_eq!(
-                serde_saphyr::from_str::<Value>(&yaml_text).unwrap(),
-                expected,
-                "{yaml_text}"
-            );
+            assert_eq!(read_back(&yaml_text), expected);
             // What kubectl would write.
             let mut whole = Vec::new();
             json(&expected, &mut whole).unwrap();

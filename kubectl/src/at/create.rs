@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::manifest::Wish;
 use super::moment::{self, Clock};
-use super::{follow, name, object, quote, script, show};
+use super::{follow, name, object, quote, script, show, template};
 use crate::connection::{Connection, Failure, Flags};
 use crate::print::{DryRun, Format};
 use crate::{Program, block_on, duration, print, terminal};
@@ -42,9 +42,6 @@ unknown (Unknown), 130 on ^C, else 1.";
 
 /// The schedule that starts at once.
 const NOW: &str = "now";
-
-/// More than a pod template needs: the API server takes no larger object.
-const MAX_TEMPLATE: u64 = 3 << 19;
 
 /// Run a command once, at a time as at(1) takes it.
 #[derive(Parser, Debug)]
@@ -178,7 +175,8 @@ impl Create {
         // A mistake in the time shows before the user types a command.
         let clock = Clock::new();
         let instant = self.instant(&clock)?;
-        let template = self.template.as_ref().map(template).transpose()?;
+        let template = self.template.as_deref().map(template::read);
+        let template = template.transpose()?;
         let (command, base) = self.text(&clock, instant)?;
         let mut wish = Wish {
             labels: self.labels.clone(),
@@ -334,19 +332,6 @@ fn schedule(instant: Timestamp, now: Timestamp) -> String {
         return NOW.to_owned();
     }
     instant.to_string()
-}
-
-/// The file of --template.
-fn template(path: &PathBuf) -> Result<Value, Failure> {
-    let failed = |what: String| Failure::Message(format!("--template {}: {what}", path.display()));
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
-    let read = io::Read::read_to_string(&mut io::Read::take(file, MAX_TEMPLATE + 1), &mut text);
-    read.map_err(|error| failed(error.to_string()))?;
-    if u64::try_from(text.len()).is_ok_and(|len| len > MAX_TEMPLATE) {
-        return Err(failed("it is too large for a pod template".to_owned()));
-    }
-    serde_saphyr::from_str(&text).map_err(|error| failed(error.to_string()))
 }
 
 #[cfg(test)]

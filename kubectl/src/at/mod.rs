@@ -15,4 +15,5 @@ mod object;
 mod quote;
 mod script;
 mod show;
+mod template;
 mod zone;
