@@ -229,7 +229,8 @@ fn value(arg: &Arg, prefix: &str) -> Wanted {
 /// The values of an argument. Whatever fails, there are none: a completion has no place for a message.
 fn values(program: &Program, argument: &str, before: &[String]) -> Vec<String> {
     let words = std::iter::once(program.name.to_owned()).chain(before.iter().cloned());
-    let matches = (program.command)()
+    let matches = program
+        .parser()
         .ignore_errors(true)
         .try_get_matches_from(words);
     let flags = matches

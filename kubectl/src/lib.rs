@@ -8,10 +8,12 @@ pub mod at;
 pub mod complete;
 pub mod connection;
 pub mod duration;
+mod flags;
 mod man;
 pub mod mydaemonset;
 pub mod print;
 pub mod terminal;
+mod usage;
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write as _};
@@ -30,6 +32,13 @@ pub struct Program {
     pub command: fn() -> clap::Command,
     /// Runs it; the exit code is 0 unless it says otherwise.
     pub run: fn(&clap::ArgMatches) -> Result<u8, Failure>,
+}
+
+impl Program {
+    /// Its flags, as kubectl takes flags.
+    pub(crate) fn parser(&self) -> clap::Command {
+        flags::as_kubectl((self.command)())
+    }
 }
 
 /// Every command. The first is the one that the program takes itself for under an unknown name.
@@ -63,18 +72,9 @@ pub fn main() -> ExitCode {
     {
         return written(man::write(Path::new(folder)));
     }
-    let matches = match (program.command)().try_get_matches_from(&arguments) {
+    let matches = match program.parser().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
-        Err(error) => {
-            // The text may go to a closed pipe, as of `--help | head`.
-            let _ = error.print();
-            let asked = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion].contains(&error.kind());
-            return if asked {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            };
-        }
+        Err(error) => return explain(program, &arguments, &error),
     };
     match (program.run)(&matches) {
         Ok(code) => ExitCode::from(code),
@@ -84,6 +84,28 @@ pub fn main() -> ExitCode {
         }
         Err(failure) => {
             let _ = writeln!(io::stderr(), "{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints help, or what is wrong with the arguments. The text may go to a closed pipe, as of `--help | head`.
+fn explain(program: &Program, arguments: &[OsString], error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            let plain = (program.command)().try_get_matches_from(arguments);
+            let plain = plain.err().filter(|it| it.kind() == error.kind());
+            let _ = plain.as_ref().unwrap_or(error).print();
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let _ = error.print();
+            ExitCode::FAILURE
+        }
+        _ => {
+            let words = arguments.get(1..).unwrap_or_default();
+            let text = usage::mistake(&(program.command)(), error, words);
+            let _ = writeln!(io::stderr(), "{text}");
             ExitCode::FAILURE
         }
     }

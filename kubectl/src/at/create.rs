@@ -30,15 +30,16 @@ pub const PROGRAM: Program = Program {
 };
 
 const EXAMPLES: &str = "Examples:
-  kubectl at 16:00 tomorrow -- ./report --all     # one program and its arguments
+  kubectl at 16:00 tomorrow -- ./report --all     # a program and its arguments
   echo 'date | tee /dev/stderr' | kubectl at noon # text for the shell
   kubectl at now + 5 minutes -f job.sh --follow   # and wait for its end
   kubectl at -t 202611271600 --dry-run=server -o yaml -- ./report
   kubectl at -c report-x7k2p                      # what will run
   kubectl at --logs report-x7k2p                  # what it has written
 
-Exit codes of --follow: that of the command; 75 if it was not started in time (Missed), 76 if its end is
-unknown (Unknown), 130 on ^C, else 1.";
+Exit codes of --follow:
+  that of the command; 75 if it was not started in time (Missed)
+  76 if its end is unknown (Unknown); 130 on ^C, else 1";
 
 /// The schedule that starts at once.
 const NOW: &str = "now";
@@ -55,7 +56,7 @@ const NOW: &str = "now";
 )]
 struct Create {
     /// When: 16:00 tomorrow, noon + 3 days, teatime fri, 9am nov 24, now + 5 minutes; in the time zone of TZ
-    #[arg(value_name = "TIMESPEC", conflicts_with_all = ["looks", "time"])]
+    #[arg(value_name = "TIMESPEC", conflicts_with_all = ["looks", "time"], allow_negative_numbers = true)]
     timespec: Vec<String>,
     /// The program and its arguments; from standard input if absent
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["looks", "file"])]
@@ -340,7 +341,32 @@ mod tests {
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Create, clap::Error> {
-        Create::try_parse_from(["kubectl-at"].iter().chain(words))
+        let matches = PROGRAM
+            .parser()
+            .try_get_matches_from(["kubectl-at"].iter().chain(words))?;
+        Create::from_arg_matches(&matches)
+    }
+
+    #[test]
+    fn an_increment_back_may_have_no_blank_after_the_minus() {
+        let create = parsed(&["sat", "-30", "minutes", "--", "ls"]).unwrap();
+        assert_eq!(create.timespec.join(" "), "sat -30 minutes");
+        let now = "2026-11-27T12:47:35Z".parse().unwrap();
+        let clock = Clock {
+            now,
+            zone: jiff::tz::TimeZone::UTC,
+        };
+        let spaced = parsed(&["sat", "-", "30", "minutes", "--", "ls"]).unwrap();
+        assert_eq!(
+            create.instant(&clock).unwrap(),
+            spaced.instant(&clock).unwrap()
+        );
+    }
+
+    #[test]
+    fn no_example_of_the_help_is_wrapped() {
+        let help = Create::command().term_width(80).render_help().to_string();
+        assert!(help.contains(EXAMPLES), "{help}");
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! What happens around every request: its time limit, and the warnings of its answer.
+//! What happens around every request: its time limit, a line in the log of `-v=6`, and the warnings of its answer.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tower::{BoxError, Layer, Service};
 
 use crate::terminal;
@@ -27,10 +27,11 @@ impl std::fmt::Display for TimedOut {
 
 impl std::error::Error for TimedOut {}
 
-/// The layer around the client's own.
-pub(super) fn layer(timeout: Option<Duration>) -> Exchanges {
+/// The layer around the client's own. `log` is the address of the server if requests are to be logged.
+pub(super) fn layer(timeout: Option<Duration>, log: Option<String>) -> Exchanges {
     Exchanges {
         timeout: timeout.filter(|it| !it.is_zero()),
+        log: log.map(Arc::from),
         shown: Arc::default(),
     }
 }
@@ -38,6 +39,7 @@ pub(super) fn layer(timeout: Option<Duration>) -> Exchanges {
 #[derive(Clone)]
 pub(super) struct Exchanges {
     timeout: Option<Duration>,
+    log: Option<Arc<str>>,
     /// The warnings that were printed: kubectl prints each one once.
     shown: Arc<Mutex<BTreeSet<String>>>,
 }
@@ -73,19 +75,55 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (call, around) = (self.inner.call(request), self.around.clone());
+        let around = self.around.clone();
+        let server = around.log.as_ref();
+        let line = server.map(|server| LogLine::new(server, request.method(), request.uri()));
+        let call = self.inner.call(request);
         Box::pin(async move {
             let answer = match around.timeout {
-                None => call.await,
+                None => call.await.map_err(Into::into),
                 Some(limit) => match tokio::time::timeout(limit, call).await {
-                    Ok(answer) => answer,
-                    Err(_) => return Err(TimedOut(limit).into()),
+                    Ok(answer) => answer.map_err(Into::into),
+                    Err(_) => Err(TimedOut(limit).into()),
                 },
             };
-            let answer = answer.map_err(Into::into)?;
+            if let Some(line) = line {
+                line.write(answer.as_ref().ok().map(Response::status));
+            }
+            let answer = answer?;
             around.warn(answer.headers());
             Ok(answer)
         })
+    }
+}
+
+/// A request that is to be logged, as kubectl does it from level 6 on.
+struct LogLine {
+    request: String,
+    sent: Instant,
+}
+
+impl LogLine {
+    fn new(server: &str, method: &Method, uri: &Uri) -> Self {
+        // The layers within this one put the address of the server before the path.
+        let server = server.trim_end_matches('/');
+        Self {
+            request: format!("{method} {server}{uri}"),
+            sent: Instant::now(),
+        }
+    }
+
+    /// The line; without a status if no answer came.
+    fn text(&self, status: Option<StatusCode>) -> String {
+        let status = status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+        let milliseconds = self.sent.elapsed().as_millis();
+        format!("{} {status} in {milliseconds} milliseconds", self.request)
+    }
+
+    fn write(&self, status: Option<StatusCode>) {
+        let text = self.text(status);
+        // Nothing can be done about a standard error that takes no more.
+        let _ = writeln!(std::io::stderr(), "{}", terminal::harmless(&text));
     }
 }
 
@@ -129,6 +167,19 @@ fn warning(header: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_of_the_log_has_the_whole_url_the_status_and_the_duration() {
+        let uri = Uri::from_static("/api/v1/pods?limit=1");
+        let line = LogLine::new("https://h:6443/", &Method::GET, &uri);
+        let text = line.text(Some(StatusCode::OK));
+        let start = "GET https://h:6443/api/v1/pods?limit=1 200 OK in ";
+        assert!(
+            text.starts_with(start) && text.ends_with(" milliseconds"),
+            "{text}"
+        );
+        assert!(line.text(None).contains("limit=1 no answer in "));
+    }
 
     #[test]
     fn the_text_of_a_warning_is_unquoted() {

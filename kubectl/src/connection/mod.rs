@@ -15,6 +15,8 @@ use tower::buffer::BufferLayer;
 
 pub use failure::Failure;
 
+use crate::flags::natural;
+
 /// kubectl's flags that say which cluster, as whom, and in which namespace.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Connection (as for every command of kubectl)")]
@@ -67,10 +69,16 @@ pub struct Flags {
     /// Accept any certificate of the API server: insecure
     #[arg(long, global = true)]
     pub insecure_skip_tls_verify: bool,
+    /// The level of the log on standard error: from 6 on, each request is a line
+    #[arg(short, long = "v", global = true, value_name = "LEVEL", default_value_t = 0, value_parser = natural::<i32>)]
+    pub verbosity: i32,
 }
 
 /// So many requests wait for each other at most: no command has more at once.
 const MAX_WAITING: usize = 64;
+
+/// The level of `-v` from which on kubectl logs each request.
+const LOG_REQUESTS: i32 = 6;
 
 /// A client, and what the kubeconfig says besides.
 #[derive(Clone)]
@@ -116,10 +124,11 @@ impl Connection {
             .cluster_url
             .authority()
             .map_or_else(String::new, ToString::to_string);
+        let log = (flags.verbosity >= LOG_REQUESTS).then(|| config.cluster_url.to_string());
         let builder = ClientBuilder::try_from(config)
             .map_err(|error| Failure::Message(failure::causes(&error)))?;
         let client = builder
-            .with_layer(&exchange::layer(flags.request_timeout))
+            .with_layer(&exchange::layer(flags.request_timeout, log))
             // The client's own service cannot be cloned, as retries need it.
             .with_layer(&BufferLayer::new(MAX_WAITING))
             .with_layer(&retry::layer())

@@ -17,6 +17,7 @@ use super::object::{Object, parse_name};
 use super::progress::progress;
 use super::view;
 use crate::connection::{Connection, Failure};
+use crate::flags::natural;
 use crate::print::{DryRun, Format, json, without_managed_fields, yaml};
 use crate::terminal::{Table, harmless};
 
@@ -51,14 +52,14 @@ pub(super) struct Status {
     /// The object
     #[arg(value_name = "NAME")]
     name: String,
-    /// Wait until the roll-out is done
-    #[arg(short, long, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    /// Wait until the roll-out is done, as without this flag; --watch=false does not wait
+    #[arg(short, long, default_value_t = true)]
     watch: bool,
     /// Give up after this time, such as 90s or 5m; 0 means never
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::duration::parse)]
     timeout: Duration,
     /// Fail if the newest revision is not the one of this number; 0 means any
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = natural::<i64>)]
     revision: i64,
 }
 
@@ -69,7 +70,7 @@ pub(super) struct History {
     #[arg(value_name = "NAME")]
     name: String,
     /// Show the image and template of this revision, and what it changed
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = natural::<i64>)]
     revision: i64,
 }
 
@@ -100,7 +101,7 @@ pub(super) struct Undo {
     #[command(flatten)]
     write: Change,
     /// The number of the revision; 0 means the one before the present one
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = natural::<i64>)]
     to_revision: i64,
 }
 
@@ -121,7 +122,7 @@ pub(super) struct Partition {
     #[arg(value_name = "NAME")]
     name: String,
     /// How many nodes, the last by name of those that are behind
-    #[arg(value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(value_name = "N", value_parser = natural::<i32>)]
     nodes: i32,
     #[command(flatten)]
     how: How,

@@ -1,0 +1,180 @@
+//! What a mistake on the command line reads like: one line in kubectl's words, and what to write instead where that is known.
+
+use std::error::Error as _;
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+use crate::terminal;
+
+/// Flags that a user may expect, and what to write instead.
+const EXPECTED: &[(&str, &str, &str)] = &[(
+    "kubectl-atrm",
+    "--all",
+    "kubectl atrm has no --all: name the Ats, such as kubectl atrm $(kubectl atq -o name)",
+)];
+
+/// The text for standard error. `arguments` are those after the program's name.
+pub(crate) fn mistake(command: &Command, error: &Error, arguments: &[OsString]) -> String {
+    let text = match advice(command, error, arguments) {
+        Some(advice) => format!("error: {advice}"),
+        None => {
+            let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+            format!("error: {}\nSee '{name} --help' for usage.", words(error))
+        }
+    };
+    terminal::harmless_lines(&text).into_owned()
+}
+
+fn advice(command: &Command, error: &Error, arguments: &[OsString]) -> Option<String> {
+    if !matches!(
+        error.kind(),
+        ErrorKind::UnknownArgument | ErrorKind::InvalidValue | ErrorKind::WrongNumberOfValues
+    ) {
+        return None;
+    }
+    let arguments = arguments.iter().map(|it| it.to_string_lossy());
+    let words: Vec<_> = arguments.take_while(|word| word != "--").collect();
+    // Only for what looks like a flag and is none.
+    for (index, word) in words.iter().enumerate() {
+        let Some(number) = word.strip_prefix('-') else {
+            continue;
+        };
+        if !number.starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        let before = index.checked_sub(1).and_then(|index| words.get(index));
+        return Some(match before {
+            Some(flag) if flag.starts_with("--") => {
+                format!("{flag} takes no negative value: write one such as {number}")
+            }
+            _ if command.get_name() == "kubectl-at" => format!(
+                "{word:?} reads as a flag: write a blank after the minus, as in \"sat - 30 minutes\""
+            ),
+            _ => return None,
+        });
+    }
+    let unknown = text(error, ContextKind::InvalidArg)?;
+    let expected = EXPECTED.iter();
+    let mut expected =
+        expected.filter(|(of, flag, _)| *of == command.get_name() && *flag == unknown);
+    expected.next().map(|(_, _, advice)| (*advice).to_owned())
+}
+
+/// The mistake in kubectl's words where it has some.
+fn words(error: &Error) -> String {
+    let (flag, value) = (
+        text(error, ContextKind::InvalidArg),
+        text(error, ContextKind::InvalidValue),
+    );
+    match (error.kind(), flag, value) {
+        (ErrorKind::UnknownArgument, Some(flag), _) if flag.starts_with('-') => {
+            let close = text(error, ContextKind::SuggestedArg);
+            let close = close.map(|close| format!("; did you mean {close}?"));
+            format!("unknown flag: {flag}{}", close.unwrap_or_default())
+        }
+        (ErrorKind::InvalidValue, Some(flag), None | Some("")) => {
+            format!("flag needs an argument: {flag}")
+        }
+        (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(flag), Some(value)) => {
+            let reason = error.source().map(ToString::to_string).or_else(|| {
+                let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue) else {
+                    return None;
+                };
+                Some(format!("write {}", valid.join(" or ")))
+            });
+            let reason = reason.map(|reason| format!(": {reason}"));
+            format!(
+                "invalid argument {value:?} for {flag:?}{}",
+                reason.unwrap_or_default()
+            )
+        }
+        // clap's own words up to the usage, in one line.
+        _ => {
+            let all = error.to_string();
+            let first = all.split("\n\n").next().unwrap_or_default();
+            let first = first.strip_prefix("error: ").unwrap_or(first);
+            first.split_whitespace().collect::<Vec<_>>().join(" ")
+        }
+    }
+}
+
+fn text(error: &Error, kind: ContextKind) -> Option<&str> {
+    match error.get(kind)? {
+        ContextValue::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::PROGRAMS;
+
+    fn said(words: &str) -> String {
+        let (program, words) = words.split_once(' ').unwrap_or((words, ""));
+        let program = PROGRAMS.iter().find(|it| it.name == program).unwrap();
+        let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
+        let all = std::iter::once(OsString::from(program.name)).chain(words.iter().cloned());
+        let error = program.parser().try_get_matches_from(all).unwrap_err();
+        mistake(&(program.command)(), &error, &words)
+    }
+
+    #[test]
+    fn a_number_after_a_minus_is_no_flag() {
+        for (words, advice) in [
+            (
+                "kubectl-at sat -30min -- ls",
+                "error: \"-30min\" reads as a flag: write a blank after the minus, as in \"sat - 30 minutes\"",
+            ),
+            (
+                "kubectl-at noon --deadline -5s -- ls",
+                "error: --deadline takes no negative value: write one such as 5s",
+            ),
+            (
+                "kubectl-atrm --all",
+                "error: kubectl atrm has no --all: name the Ats, such as kubectl atrm $(kubectl atq -o name)",
+            ),
+        ] {
+            assert_eq!(said(words), advice, "{words}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_in_kubectls_words() {
+        for (words, error) in [
+            ("kubectl-atq --folow", "unknown flag: --folow"),
+            (
+                "kubectl-at --folow",
+                "unknown flag: --folow; did you mean --follow?",
+            ),
+            ("kubectl-atq -z", "unknown flag: -z"),
+            (
+                "kubectl-atq -o",
+                "flag needs an argument: --output <FORMAT>",
+            ),
+            (
+                "kubectl-atq -o xml",
+                "invalid argument \"xml\" for \"--output <FORMAT>\": write wide or name or json or yaml",
+            ),
+            (
+                "kubectl-mydaemonset history x --revision=x",
+                "invalid argument \"x\" for \"--revision <NUMBER>\": write a whole number, 0 or more",
+            ),
+            (
+                "kubectl-mydaemonset partition x 1.5",
+                "invalid argument \"1.5\" for \"<N>\": write a whole number, 0 or more",
+            ),
+            (
+                "kubectl-atrm",
+                "the following required arguments were not provided: <NAME>...",
+            ),
+        ] {
+            let program = words.split(' ').next().unwrap().replacen('-', " ", 1);
+            let expected = format!("error: {error}\nSee '{program} --help' for usage.");
+            assert_eq!(said(words), expected, "{words}");
+        }
+    }
+}
