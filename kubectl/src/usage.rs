@@ -72,9 +72,16 @@ fn words(error: &Error) -> String {
         (ErrorKind::UnknownArgument, Some(flag), _) if flag.starts_with('-') => {
             let close = text(error, ContextKind::SuggestedArg);
             let close = close.map(|close| format!("; did you mean {close}?"));
-            format!("unknown flag: {flag}{}", close.unwrap_or_default())
+            let close = close.unwrap_or_default();
+            match flag.strip_prefix('-') {
+                Some(short) if !short.starts_with('-') => {
+                    format!("unknown shorthand flag: '{short}' in {flag}{close}")
+                }
+                _ => format!("unknown flag: {flag}{close}"),
+            }
         }
         (ErrorKind::InvalidValue, Some(flag), None | Some("")) => {
+            let flag = flag.split(' ').next().unwrap_or(flag);
             format!("flag needs an argument: {flag}")
         }
         (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(flag), Some(value)) => {

@@ -155,8 +155,21 @@ async fn the_verbs_have_kubectls_words_and_exit_codes() {
         assert_eq!(plain(&ours), plain(&theirs));
     };
 
-    for flags in ["", " -o name", " -o json", " -o yaml", " -A -l no=ne"] {
+    for flags in [
+        "",
+        " -o name",
+        " -o json",
+        " -o yaml",
+        " -A -l no=ne",
+        " -n none",
+    ] {
         same(&format!("atq{flags}"), &format!("get jobs{flags}")).await;
+    }
+    // A mistake in the flags leads to the help of the command itself.
+    for flags in ["--nosuch", "-x", "--output", "--namespace"] {
+        let mut theirs = run(&format!("get jobs {flags}")).await;
+        theirs.err = theirs.err.replace("kubectl get", "kubectl atq");
+        assert_eq!(plain(&run(&format!("atq {flags}")).await), plain(&theirs));
     }
     for dry_run in ["client", "server", "none"] {
         same(
