@@ -1,13 +1,15 @@
 //! One line that is rewritten in place: a countdown, a reason.
 
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, Write};
 
 use super::table::cut;
-use super::{harmless, terminal_columns};
+use super::{harmless, obeys_sequences, terminal_columns};
 
-/// The line, on standard error. Where that is no terminal, each different text is a line of its own.
+/// The line, on standard error. Where that is no terminal on which the cursor can be moved, each different text is a line of
+/// its own.
 pub struct StatusLine {
-    terminal: bool,
+    /// Whether the line is rewritten in place.
+    live: bool,
     shown: String,
 }
 
@@ -15,14 +17,14 @@ impl StatusLine {
     /// Without a text.
     pub fn new() -> Self {
         Self {
-            terminal: io::stderr().is_terminal(),
+            live: obeys_sequences(&io::stderr()),
             shown: String::new(),
         }
     }
 
-    /// Whether it is worth rewriting the line as time passes.
+    /// Whether the line is rewritten in place as time passes.
     pub fn is_live(&self) -> bool {
-        self.terminal
+        self.live
     }
 
     /// Shows the text. `lasting` is what of it does not change by itself as time passes.
@@ -31,7 +33,7 @@ impl StatusLine {
     /// Those of standard error.
     pub fn show(&mut self, lasting: &str, passing: &str) -> io::Result<()> {
         let mut out = io::stderr().lock();
-        if !self.terminal {
+        if !self.live {
             if self.shown != lasting {
                 writeln!(out, "{}{}", harmless(lasting), harmless(passing))?;
                 lasting.clone_into(&mut self.shown);
@@ -57,7 +59,7 @@ impl StatusLine {
     /// # Errors
     /// Those of standard error.
     pub fn clear(&mut self) -> io::Result<()> {
-        if self.terminal && !self.shown.is_empty() {
+        if self.live && !self.shown.is_empty() {
             self.shown.clear();
             let mut out = io::stderr().lock();
             write!(out, "\r\x1b[K")?;

@@ -2,6 +2,8 @@
 
 use std::io::IsTerminal;
 
+use super::obeys_sequences;
+
 /// How a piece of text stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
@@ -25,18 +27,10 @@ impl Colour {
     /// None at all.
     pub const OFF: Self = Self(false);
 
-    /// Colour on a terminal, unless NO_COLOR (no-color.org) or a terminal without any forbids it.
+    /// Colour on a terminal that [obeys sequences](obeys_sequences), unless NO_COLOR (no-color.org) forbids it.
     pub fn detect(stream: &impl IsTerminal) -> Self {
-        let term = std::env::var_os("TERM");
-        Self::decide(
-            stream.is_terminal(),
-            std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty()),
-            term.as_deref().and_then(|it| it.to_str()),
-        )
-    }
-
-    fn decide(terminal: bool, forbidden: bool, term: Option<&str>) -> Self {
-        Self(terminal && !forbidden && !matches!(term, None | Some("" | "dumb")))
+        let forbidden = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+        Self(obeys_sequences(stream) && !forbidden)
     }
 
     /// The text in a style. It must be [harmless](super::harmless()) already.
@@ -58,12 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colour_is_for_terminals_that_have_it_and_users_who_want_it() {
-        assert!(Colour::decide(true, false, Some("xterm")).0);
-        assert!(!Colour::decide(false, false, Some("xterm")).0);
-        assert!(!Colour::decide(true, true, Some("xterm")).0);
-        assert!(!Colour::decide(true, false, Some("dumb")).0);
-        assert!(!Colour::decide(true, false, None).0);
+    fn a_style_is_a_sequence_only_with_colour() {
         assert_eq!(Colour::OFF.paint(Style::Bad, "x"), "x");
         assert_eq!(Colour(true).paint(Style::Bad, "x"), "\x1b[31mx\x1b[0m");
     }

@@ -22,7 +22,7 @@ use super::{frame, is_forbidden, is_utf8, lasting, nodes_api, pods_api};
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::object::Object;
 use crate::mydaemonset::{cluster, failing};
-use crate::terminal::{Colour, size};
+use crate::terminal::{Colour, obeys_sequences, size};
 
 /// The pause between two frames.
 const FRAME: Duration = Duration::from_millis(200);
@@ -231,9 +231,10 @@ pub(super) async fn run(
 ) -> Result<u8, Failure> {
     // Says in kubectl's words that there is no such object, or no right to see it.
     cluster::get(connection, name).await?;
-    let mut output = match size() {
-        Some(_) => Output::Screen(Screen::enter(io::stdout())?),
-        None => Output::Lines(String::new()),
+    let mut output = if size().is_some() && obeys_sequences(&io::stdout()) {
+        Output::Screen(Screen::enter(io::stdout())?)
+    } else {
+        Output::Lines(String::new())
     };
     let ended = watch(connection, name, label, &mut output).await;
     if let Output::Screen(screen) = output {
