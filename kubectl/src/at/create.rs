@@ -4,13 +4,14 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
 use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use kube::Resource as _;
 use kube::core::Request;
 use kube::core::params::PostParams;
 use my_operator::kinds::at::crd::At;
 use serde_json::Value;
 
+use super::echo::{Echo, schedule};
 use super::manifest::Wish;
 use super::moment::{self, Clock};
 use super::{follow, name, object, quote, script, show, template};
@@ -40,9 +41,6 @@ const EXAMPLES: &str = "Examples:
 Exit codes of --follow:
   that of the command; 75 if it was not started in time (Missed)
   76 if its end is unknown (Unknown); 130 on ^C, else 1";
-
-/// The schedule that starts at once.
-const NOW: &str = "now";
 
 /// Run a command once, at a time as at(1) takes it.
 #[derive(Parser, Debug)]
@@ -167,7 +165,7 @@ impl Create {
             return block_on(async {
                 let connection = Connection::new(&self.connection).await?;
                 if self.follow {
-                    follow::run(&connection, name).await
+                    follow::run(&connection, name, false).await
                 } else {
                     show::log(&connection, name).await
                 }
@@ -234,12 +232,12 @@ impl Create {
         let input = io::stdin();
         let text = if input.is_terminal() {
             let mut prompt = io::stderr().lock();
-            writeln!(
-                prompt,
-                "Runs {}, {}. Type the commands, and ^D at the end.",
-                clock.local(instant),
-                clock.relative(instant)
-            )?;
+            let when = if instant > clock.now {
+                format!("{}, {}", clock.local(instant), clock.relative(instant))
+            } else {
+                "at once".to_owned()
+            };
+            writeln!(prompt, "Runs {when}. Type the commands, and ^D at the end.")?;
             script::ask(input.lock(), &mut prompt)?
         } else {
             script::all(input.lock(), "standard input")?
@@ -269,7 +267,7 @@ impl Create {
         })?;
         self.echo(&wish, &object, instant)?;
         if self.follow {
-            return follow::run(&connection, &wish.name).await;
+            return follow::run(&connection, &wish.name, true).await;
         }
         Ok(0)
     }
@@ -308,31 +306,20 @@ impl Create {
             }
             Some(Format::Name) => writeln!(out, "{}/{name}", object::RESOURCE)?,
             None => {
-                let clock = Clock::new();
-                let when = if wish.schedule == NOW {
-                    NOW.to_owned()
-                } else {
-                    format!("{}, {}", clock.local(instant), clock.relative(instant))
+                let echo = Echo {
+                    schedule: &wish.schedule,
+                    instant,
+                    deadline: object["spec"]["startingDeadlineSeconds"].as_i64(),
+                    suspend: wish.suspend,
+                    dry_run: self.dry_run,
                 };
-                let verb = match (self.dry_run, wish.suspend) {
-                    (DryRun::None, false) => "will run",
-                    (DryRun::None, true) => "is suspended, and once resumed will run",
-                    _ => "would run",
-                };
+                let words = echo.words(&Clock::new());
                 let dry = self.dry_run.suffix();
-                writeln!(out, "at/{name} {verb} {when}{dry}")?;
+                writeln!(out, "at/{name} {words}{dry}")?;
             }
         }
         Ok(out.flush()?)
     }
-}
-
-/// The instant as the At has it. One that has come is `now`, of which the webhook does not warn as of a past one.
-fn schedule(instant: Timestamp, now: Timestamp) -> String {
-    if instant <= now && instant.duration_since(now) > -SignedDuration::from_mins(1) {
-        return NOW.to_owned();
-    }
-    instant.to_string()
 }
 
 #[cfg(test)]
@@ -392,15 +379,5 @@ mod tests {
         }
         assert!(parsed(&["--logs", "x", "--follow"]).is_ok());
         assert!(parsed(&["noon", "--follow", "--", "ls"]).is_ok());
-    }
-
-    #[test]
-    fn what_has_just_come_is_now() {
-        let now: Timestamp = "2026-11-27T12:47:35.5Z".parse().unwrap();
-        let at = |text: &str| schedule(text.parse().unwrap(), now);
-        assert_eq!(at("2026-11-27T12:47:35.4Z"), "now");
-        assert_eq!(at("2026-11-27T12:47:00Z"), "now");
-        assert_eq!(at("2026-11-27T12:00:00Z"), "2026-11-27T12:00:00Z");
-        assert_eq!(at("2026-11-27T15:00:00Z"), "2026-11-27T15:00:00Z");
     }
 }

@@ -7,6 +7,7 @@ pub mod create;
 pub mod queue;
 pub mod remove;
 
+mod echo;
 mod follow;
 mod manifest;
 mod moment;

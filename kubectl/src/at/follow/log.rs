@@ -43,6 +43,8 @@ pub(super) fn follower(
         sender,
         ended,
         progress: Progress::default(),
+        is_open: false,
+        waits: None,
     };
     (Handle(over), follower.run())
 }
@@ -54,6 +56,10 @@ struct Follower {
     /// Whether the object is over.
     ended: watch::Receiver<bool>,
     progress: Progress,
+    /// Whether the server has answered the last request with the log.
+    is_open: bool,
+    /// Why the log cannot be read at present, as it was reported.
+    waits: Option<String>,
 }
 
 impl Follower {
@@ -78,8 +84,17 @@ impl Follower {
                 Err(_) if over && complete => return Ok(()),
                 // A pod that has never run a container has no log.
                 Err(failure) if over && is_waiting(&failure) => return Ok(()),
-                Err(failure) if is_waiting(&failure) || failure.is_passing() => {
+                // The object itself says what the container waits for.
+                Err(failure) if is_waiting(&failure) => {
                     complete = false;
+                    PAUSE
+                }
+                Err(failure) if failure.is_passing() => {
+                    complete = false;
+                    // A connection that breaks is made again at once, and not worth a line unless that fails.
+                    if !self.is_open {
+                        self.waits(Some(failure.to_string())).await;
+                    }
                     PAUSE
                 }
                 Err(failure) => return Err(failure),
@@ -90,8 +105,18 @@ impl Follower {
         }
     }
 
+    /// Reports why the log cannot be read, or that it can be again: each once.
+    async fn waits(&mut self, reason: Option<String>) {
+        if reason != self.waits {
+            self.waits.clone_from(&reason);
+            // Without a receiver, the next message to it ends this.
+            let _ = self.sender.send(News::LogWaits(reason)).await;
+        }
+    }
+
     /// Reads the log as far as it goes, or as the connection lasts.
     async fn piece(&mut self, follow: bool) -> Result<(), Failure> {
+        self.is_open = false;
         let pod = show::pod(&self.connection, &self.item).await?;
         let Connection {
             client, namespace, ..
@@ -107,6 +132,8 @@ impl Follower {
         let stream = pods.log_stream(&pod, &params).await;
         let stream = stream.map_err(|error| self.connection.failure(error))?;
         let mut stream = Box::pin(stream);
+        self.is_open = true;
+        self.waits(None).await;
         let mut piece = Piece::new(&self.progress);
         let mut buffer = vec![0; 16 * 1024];
         loop {
@@ -128,4 +155,92 @@ impl Follower {
 /// Whether the container has not started: the kubelet's answer is a bad request then.
 fn is_waiting(failure: &Failure) -> bool {
     matches!(failure, Failure::Server(status) if status.code == 400)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use http::{Request, Response, StatusCode};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A server with the pod, whose log is answered with this status.
+    fn connection(status: &Arc<AtomicU16>) -> Connection {
+        let status = Arc::clone(status);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let code = status.load(Ordering::Relaxed);
+            let (code, body) = if !request.uri().path().ends_with("/log") {
+                let metadata = json!({"name": "x-pod", "uid": "u"});
+                let pod = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
+                (200, pod.to_string())
+            } else if code == 200 {
+                (200, "2026-11-27T12:00:00Z hello\n".to_owned())
+            } else {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                    "reason": if code == 403 { "Forbidden" } else { "" }, "message": "no log"});
+                (code, status.to_string())
+            };
+            let answer = Response::builder().status(StatusCode::from_u16(code).unwrap());
+            let answer = answer.body(Body::from(body.into_bytes())).unwrap();
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        Connection {
+            client: Client::new(service, "default"),
+            namespace: "default".to_owned(),
+            server: "server:6443".to_owned(),
+        }
+    }
+
+    fn started() -> Item {
+        let object = json!({"metadata": {"name": "x"}, "status": {"phase": "RUNNING", "podName": "x-pod", "podUID": "u"}});
+        Item::read(&object.to_string()).unwrap()
+    }
+
+    async fn next(inbox: &mut mpsc::Receiver<News>) -> News {
+        let news = time::timeout(Duration::from_secs(10), inbox.recv()).await;
+        news.unwrap().unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_log_that_cannot_be_read_is_explained_at_once_and_shown_later() {
+        let status = Arc::new(AtomicU16::new(500));
+        let (sender, mut inbox) = mpsc::channel(4);
+        let (handle, follower) = follower(&connection(&status), &started(), sender);
+        let task = tokio::spawn(follower);
+        let News::LogWaits(Some(reason)) = next(&mut inbox).await else {
+            unreachable!()
+        };
+        assert_eq!(reason, "Error from server: no log");
+        // Said once: the next message is about something else.
+        time::sleep(PAUSE + Duration::from_millis(100)).await;
+        status.store(200, Ordering::Relaxed);
+        assert!(matches!(next(&mut inbox).await, News::LogWaits(None)));
+        let News::Log(text) = next(&mut inbox).await else {
+            unreachable!()
+        };
+        assert_eq!(text, b"hello\n");
+        handle.over();
+        assert!(matches!(next(&mut inbox).await, News::LogEnded(None)));
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_log_that_may_not_be_read_is_given_up_with_the_servers_words() {
+        let status = Arc::new(AtomicU16::new(403));
+        let (sender, mut inbox) = mpsc::channel(4);
+        let (_handle, follower) = follower(&connection(&status), &started(), sender);
+        tokio::spawn(follower);
+        let News::LogEnded(Some(failure)) = next(&mut inbox).await else {
+            unreachable!()
+        };
+        assert_eq!(failure.to_string(), "Error from server (Forbidden): no log");
+    }
 }

@@ -40,14 +40,20 @@ enum News {
     Broken(String),
     /// There is no way to go on.
     Failed(Failure),
+    /// The log cannot be read, for this reason, and is tried again; or it can be read again.
+    LogWaits(Option<String>),
     /// What the command has written.
     Log(Vec<u8>),
     /// All of the log was shown, or what is missing for this reason.
     LogEnded(Option<Failure>),
 }
 
-/// Follows this At to its end.
-pub(super) async fn run(connection: &Connection, given: &str) -> Result<u8, Failure> {
+/// Follows this At to its end. `announced`: when it runs was just printed.
+pub(super) async fn run(
+    connection: &Connection,
+    given: &str,
+    announced: bool,
+) -> Result<u8, Failure> {
     let name = object::name(given)?.to_owned();
     let (sender, mut inbox) = mpsc::channel(QUEUE);
     // Ends the tasks when this function returns.
@@ -55,26 +61,30 @@ pub(super) async fn run(connection: &Connection, given: &str) -> Result<u8, Fail
     tasks.spawn(watch::run(connection.clone(), name.clone(), sender.clone()));
     let mut tick = time::interval(Duration::from_secs(1));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut view = View::new(&name);
+    let mut view = View::new(&name, announced);
     let mut log: Option<log::Handle> = None;
     let mut give_up: Option<Instant> = None;
     loop {
         let timeout = give_up.unwrap_or_else(|| Instant::now() + LOG_TIMEOUT);
         let news = tokio::select! {
             news = inbox.recv() => news,
-            _ = tick.tick(), if view.status.is_live() => { view.refresh()?; continue }
+            // Also without a terminal: that no operator is there shows by time alone.
+            _ = tick.tick() => { view.refresh()?; continue }
             _ = tokio::signal::ctrl_c() => return view.interrupted(connection),
             () = time::sleep_until(timeout), if give_up.is_some() => {
-                let text = "the rest of the output does not arrive: kubectl at --logs shows it later";
-                Some(News::LogEnded(Some(Failure::Message(text.to_owned()))))
+                Some(News::LogEnded(Some(view.log_missing())))
             }
         };
         match news {
             None => return Err(Failure::Message("the watch has ended".to_owned())),
             Some(News::Failed(failure)) => return view.failed(failure),
-            Some(News::Broken(text)) => view.broken(&text)?,
+            Some(News::Broken(text)) => view.broken = Some(text),
+            Some(News::LogWaits(reason)) => view.log_waits = reason,
             Some(News::Log(bytes)) => view.log(&bytes)?,
-            Some(News::Item(item)) => view.item = Some(*item),
+            Some(News::Item(item)) => {
+                view.item = Some(*item);
+                view.broken = None;
+            }
             Some(News::Gone(last)) => {
                 let over = last.filter(|item| item.status.result.is_some());
                 let Some(item) = over else {
@@ -121,22 +131,32 @@ struct View {
     item: Option<Item>,
     status: StatusLine,
     writer: LogWriter,
+    /// Whether it was printed already when it runs.
+    announced: bool,
     /// Whether there was output: from then on, only trouble is worth a line.
     wrote: bool,
     /// Whether all of the output was shown.
     log_ended: bool,
+    /// Why the object cannot be watched at present.
+    broken: Option<String>,
+    /// Why the log cannot be read at present.
+    log_waits: Option<String>,
+    /// The trouble that was printed last.
     trouble: Option<String>,
 }
 
 impl View {
-    fn new(name: &str) -> Self {
+    fn new(name: &str, announced: bool) -> Self {
         Self {
             name: name.to_owned(),
+            announced,
             item: None,
             status: StatusLine::new(),
             writer: LogWriter::new(),
             wrote: false,
             log_ended: false,
+            broken: None,
+            log_waits: None,
             trouble: None,
         }
     }
@@ -148,34 +168,58 @@ impl View {
     }
 
     fn refresh(&mut self) -> Result<(), Failure> {
-        let Some(item) = &self.item else {
-            return Ok(());
-        };
-        match stage(item, &Clock::new()) {
-            Stage::Waiting(lasting, passing) => self.status.show(&lasting, &passing)?,
-            Stage::Started(None) if !self.wrote => {
-                self.status.show(&format!("at/{} starts", self.name), "")?;
-            }
-            Stage::Started(trouble) if self.wrote => {
-                // Between lines of output, each trouble is a line once.
-                if let Some(text) = trouble.as_ref().filter(|_| trouble != self.trouble) {
-                    writeln!(io::stderr(), "{}", harmless(text))?;
-                }
-                self.trouble = trouble;
-            }
-            Stage::Started(trouble) => self.status.show(&trouble.unwrap_or_default(), "")?,
-            Stage::Over(_) => {}
+        let stage = self.item.as_ref().map(|item| stage(item, &Clock::new()));
+        if let Some(Stage::Over(_)) = stage {
+            return self.trouble(self.log_waits());
         }
+        if let Some(text) = &self.broken {
+            return self.trouble(Some(format!("{text}; trying again")));
+        }
+        match stage {
+            None | Some(Stage::Over(_)) => Ok(()),
+            // Where lines stay, it is there already.
+            Some(Stage::Waiting(_, passing))
+                if self.announced && !passing.is_empty() && !self.status.is_live() =>
+            {
+                Ok(())
+            }
+            Some(Stage::Waiting(lasting, passing)) => Ok(self.status.show(&lasting, &passing)?),
+            Some(Stage::Started(None)) if !self.wrote && self.log_waits.is_none() => {
+                Ok(self.status.show(&format!("at/{} starts", self.name), "")?)
+            }
+            Some(Stage::Started(trouble)) => self.trouble(trouble.or_else(|| self.log_waits())),
+        }
+    }
+
+    fn log_waits(&self) -> Option<String> {
+        let reason = self.log_waits.as_ref()?;
+        Some(format!(
+            "the output of at/{} cannot be read yet: {reason}; trying again",
+            self.name
+        ))
+    }
+
+    /// Shows what keeps it from going on. Between lines of output, each trouble is a line once.
+    fn trouble(&mut self, trouble: Option<String>) -> Result<(), Failure> {
+        if self.wrote {
+            if let Some(text) = trouble.as_ref().filter(|_| trouble != self.trouble) {
+                writeln!(io::stderr(), "{}", harmless(text))?;
+            }
+        } else if let Some(text) = &trouble {
+            self.status.show(text, "")?;
+        }
+        self.trouble = trouble;
         Ok(())
     }
 
-    fn broken(&mut self, text: &str) -> Result<(), Failure> {
-        let text = format!("{text}; trying again");
-        if self.wrote {
-            writeln!(io::stderr(), "{}", harmless(&text))?;
-            return Ok(());
-        }
-        Ok(self.status.show(&text, "")?)
+    /// Why the rest of the log is given up.
+    fn log_missing(&self) -> Failure {
+        let reason = self.log_waits.as_deref();
+        let reason = reason.unwrap_or("it does not arrive");
+        Failure::Message(format!(
+            "not all of the output was shown: {reason}. While the pod exists, try: kubectl at --logs {}",
+            self.name
+        ))
     }
 
     fn log_ended(&mut self, failure: Option<Failure>) -> Result<(), Failure> {

@@ -81,18 +81,19 @@ fn pending(
     if let Some(why) = why {
         return (format!("at/{name} waits: {why}"), none);
     }
-    let Some(due) = due else {
-        return (format!("at/{name} waits for the operator"), none);
-    };
-    if due > clock.now {
+    if let Some(due) = due.filter(|due| *due > clock.now) {
         let lasting = format!("at/{name} will run {}", clock.local(due));
         return (lasting, format!(", {}", clock.relative(due)));
     }
-    if item.status.phase.is_none() && clock.now.duration_since(due) > NO_OPERATOR {
-        let text = format!(
-            "at/{name} is due, but no operator has taken it up: my-operator check shows why"
-        );
+    // Only the operator knows the instant of a relative schedule: before that, the creation counts.
+    let since = due.max(item.created);
+    let is_late = since.is_some_and(|since| clock.now.duration_since(since) > NO_OPERATOR);
+    if item.status.phase.is_none() && is_late {
+        let text = format!("at/{name}: no operator has taken it up: my-operator check shows why");
         return (text, none);
+    }
+    if due.is_none() {
+        return (format!("at/{name} waits for the operator"), none);
     }
     (format!("at/{name} starts"), none)
 }
@@ -155,7 +156,12 @@ mod tests {
     use super::*;
 
     fn staged(spec: &Value, status: &Value) -> Stage {
-        let object = json!({"metadata": {"name": "x"}, "spec": spec, "status": status});
+        created("2026-11-27T12:46:55Z", spec, status)
+    }
+
+    fn created(at: &str, spec: &Value, status: &Value) -> Stage {
+        let metadata = json!({"name": "x", "creationTimestamp": at});
+        let object = json!({"metadata": metadata, "spec": spec, "status": status});
         let clock = Clock {
             now: "2026-11-27T12:47:00Z".parse().unwrap(),
             zone: TimeZone::get("Europe/Berlin").unwrap(),
@@ -182,10 +188,25 @@ mod tests {
             staged(&at("2026-11-27T12:46:59Z"), &json!({"phase": "PENDING"})),
             waiting("at/x starts", "")
         );
-        let Stage::Waiting(text, _) = staged(&at("2026-11-27T12:46:00Z"), &json!(null)) else {
-            unreachable!()
-        };
-        assert!(text.contains("no operator has taken it up"), "{text}");
+        let nobody = waiting(
+            "at/x: no operator has taken it up: my-operator check shows why",
+            "",
+        );
+        for schedule in ["now", "now + 5 minutes", "2026-11-27T12:46:00Z"] {
+            let long_ago = "2026-11-27T12:46:40Z";
+            let pending = json!({"phase": "PENDING"});
+            assert_eq!(
+                created(long_ago, &at(schedule), &json!(null)),
+                nobody,
+                "{schedule}"
+            );
+            assert_ne!(
+                created(long_ago, &at(schedule), &pending),
+                nobody,
+                "{schedule}"
+            );
+            assert_ne!(staged(&at(schedule), &json!(null)), nobody, "{schedule}");
+        }
         let refused =
             json!({"phase": "PENDING", "reason": "PodRefused", "message": "exceeded quota"});
         assert_eq!(
