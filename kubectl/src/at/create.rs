@@ -288,7 +288,7 @@ impl Create {
                 return failure;
             }
             Failure::Unreachable(format!(
-                "{failure}\nThe answer is lost, not necessarily the request: kubectl get at {} shows whether it was created",
+                "{failure}. The answer is lost, not necessarily the request: kubectl get at {} shows whether it was created",
                 wish.name
             ))
         })

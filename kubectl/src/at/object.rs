@@ -37,11 +37,7 @@ pub(super) struct Item {
 impl Item {
     /// Reads one object.
     pub(super) fn read(text: &str) -> Result<Self, Failure> {
-        let object: AtObject = serde_json::from_str(text).map_err(|error| {
-            Failure::Message(format!(
-                "the server sent an At that cannot be read: {error}"
-            ))
-        })?;
+        let object: AtObject = serde_json::from_str(text).map_err(unreadable)?;
         Ok(Self::new(&object))
     }
 

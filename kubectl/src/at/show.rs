@@ -9,7 +9,7 @@ use kube::core::subresource::LogParams;
 
 use super::moment::Clock;
 use super::object::{self, Item};
-use crate::connection::{Connection, Failure};
+use crate::connection::{Connection, Failure, root};
 use crate::terminal;
 
 /// The container that runs the command.
@@ -66,7 +66,10 @@ pub(super) async fn log(connection: &Connection, given: &str) -> Result<u8, Fail
     let mut buffer = vec![0; 16 * 1024];
     loop {
         let read = stream.read(&mut buffer).await.map_err(|error| {
-            Failure::Unreachable(format!("The connection broke within the log: {error}"))
+            Failure::Unreachable(format!(
+                "The connection broke within the log: {}",
+                root(&error)
+            ))
         })?;
         let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
             break;

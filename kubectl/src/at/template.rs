@@ -7,7 +7,7 @@ use std::path::Path;
 use my_operator_admit::{read, yaml};
 use serde_json::Value;
 
-use crate::connection::Failure;
+use crate::connection::{Failure, root};
 
 /// More than a pod template needs: the API server takes no larger object.
 const MAX_LEN: u64 = 3 << 19;
@@ -16,9 +16,9 @@ const MAX_LEN: u64 = 3 << 19;
 pub(super) fn read(path: &Path) -> Result<Value, Failure> {
     let failed = |what: String| Failure::Message(format!("--template {}: {what}", path.display()));
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|error| failed(error.to_string()))?;
+    let file = File::open(path).map_err(|error| failed(root(&error)))?;
     let read = file.take(MAX_LEN + 1).read_to_end(&mut bytes);
-    read.map_err(|error| failed(error.to_string()))?;
+    read.map_err(|error| failed(root(&error)))?;
     if u64::try_from(bytes.len()).is_ok_and(|len| len > MAX_LEN) {
         return Err(failed("it is too large for a pod template".to_owned()));
     }

@@ -29,7 +29,7 @@ pub(super) async fn config(flags: &Flags) -> Result<Config, Failure> {
 
 /// The kubeconfig, if there is any.
 fn kubeconfig(flags: &Flags) -> Result<Option<Kubeconfig>, Failure> {
-    let failed = |path: &Path, error: &dyn std::error::Error| {
+    let failed = |path: &Path, error: &(dyn std::error::Error + 'static)| {
         Failure::Message(format!(
             "cannot use the kubeconfig {}: {}",
             path.display(),

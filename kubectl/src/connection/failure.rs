@@ -31,25 +31,22 @@ impl Failure {
         if let kube::Error::Api(status) = error {
             return Self::Server(status);
         }
-        let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
-        while let Some(it) = cause {
-            let refused = it
-                .downcast_ref::<io::Error>()
-                .is_some_and(|io| io.kind() == io::ErrorKind::ConnectionRefused);
-            if refused {
+        for cause in chain(&error) {
+            let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+            if kind == Some(io::ErrorKind::ConnectionRefused) {
                 return Self::Refused(format!(
                     "The connection to the server {server} was refused - did you specify the right host or port?"
                 ));
             }
-            if it.is::<TimedOut>() {
-                return Self::Unreachable(format!("Unable to connect to the server: {it}"));
-            }
-            cause = it.source();
         }
         match &error {
-            kube::Error::Service(_) | kube::Error::HyperError(_) => Self::Unreachable(format!(
-                "Unable to connect to the server: {}",
-                causes(&error)
+            kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
+                let cause = unreachable(&error);
+                Self::Unreachable(format!("Unable to connect to the server: {cause}"))
+            }
+            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Message(format!(
+                "the answer of {server} cannot be read: it may be no API server, or its objects are of another version ({})",
+                root(&error)
             )),
             _ => Self::Message(causes(&error)),
         }
@@ -90,33 +87,38 @@ impl From<io::Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
-            Self::Server(status) => of_server(status),
+            // It has lines of its own.
+            Self::Server(status) => return f.write_str(&of_server(status)),
             Self::Unreachable(text) | Self::Refused(text) => text.clone(),
             Self::Message(text) => format!("error: {text}"),
-            Self::Output(error) => format!("error: cannot write the output: {error}"),
+            Self::Output(error) => format!("error: cannot write the output: {}", root(error)),
         };
-        f.write_str(&terminal::harmless_lines(&text))
+        f.write_str(&terminal::harmless(&text))
     }
 }
 
-/// What kubectl prints of a Status (checkErr and StandardErrorMessage in k8s.io/kubectl/pkg/cmd/util/helpers.go).
+/// What kubectl prints of a Status (checkErr and StandardErrorMessage in k8s.io/kubectl/pkg/cmd/util/helpers.go). A newline in
+/// a text of the server is shown as such: what is after it would read as a line of this program.
 fn of_server(status: &Status) -> String {
-    let Status {
-        reason, message, ..
-    } = status;
+    let (reason, message) = (
+        terminal::harmless(&status.reason),
+        terminal::harmless(&status.message),
+    );
     if reason == "Invalid"
         && let Some(details) = &status.details
     {
         let subject = if details.kind.is_empty() && details.name.is_empty() {
             "The request is invalid".to_owned()
         } else {
-            format!("The {} {:?} is invalid", details.kind, details.name)
+            let kind = terminal::harmless(&details.kind);
+            format!("The {kind} {:?} is invalid", details.name)
         };
         let mut seen = BTreeSet::new();
         let causes: Vec<String> = details
             .causes
             .iter()
             .map(|cause| format!("{}: {}", cause.field, cause.message))
+            .map(|cause| terminal::harmless(&cause).into_owned())
             .filter(|cause| seen.insert(cause.clone()))
             .collect();
         return match causes.as_slice() {
@@ -134,23 +136,69 @@ fn of_server(status: &Status) -> String {
         return "error: the server does not have the resource type: install the operator's CRDs, or look at --context"
             .to_owned();
     }
-    match reason.as_str() {
+    match &*reason {
         "Unauthorized" => format!("error: You must be logged in to the server ({message})"),
         "" => format!("Error from server: {message}"),
         reason => format!("Error from server ({reason}): {message}"),
     }
 }
 
+/// The error and what caused it, one after the other. Many libraries pass their causes on as `io::Error`, which hides itself.
+fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        let inner = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        inner
+            .map(|inner| inner as &(dyn Error + 'static))
+            .or_else(|| error.source())
+    })
+}
+
+/// Why no answer came, in kubectl's words where it has some. The layers of the client say nothing that helps: "client error".
+fn unreachable(error: &kube::Error) -> String {
+    for cause in chain(error) {
+        if cause.is::<TimedOut>() {
+            return cause.to_string();
+        }
+        if let Some(error) = cause.downcast_ref::<rustls::Error>() {
+            return match error {
+                rustls::Error::InvalidCertificate(why) => {
+                    format!("tls: failed to verify certificate: {why}")
+                }
+                other => format!("tls: {other}"),
+            };
+        }
+        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        if kind == Some(io::ErrorKind::TimedOut) {
+            return "i/o timeout".to_owned();
+        }
+    }
+    root(error)
+}
+
+/// The last cause, in one line, without the numbers of the system.
+pub(crate) fn root(error: &(dyn Error + 'static)) -> String {
+    plain(&chain(error).last().unwrap_or(error).to_string())
+}
+
+/// The first line of a library's text: further ones draw the place of a mistake.
+fn plain(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    let end = line.find(" (os error ").unwrap_or(line.len());
+    line.get(..end).unwrap_or(line).to_owned()
+}
+
 /// The error and what caused it, without what a cause repeats of the text before it.
-pub(super) fn causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(it) = cause {
-        let next = it.to_string();
-        if !text.contains(&next) {
+pub(super) fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = String::new();
+    for cause in chain(error) {
+        let next = plain(&cause.to_string());
+        if text.is_empty() {
+            text = next;
+        } else if !text.contains(&next) {
             text = format!("{text}: {next}");
         }
-        cause = it.source();
     }
     text
 }
@@ -194,6 +242,56 @@ mod tests {
         assert_eq!(
             shown(of(vec![cause("a"), cause("b"), cause("a")])),
             "The At \"x\" is invalid: \n* a: Required value\n* b: Required value"
+        );
+    }
+
+    #[test]
+    fn a_newline_of_the_server_begins_no_line_of_ours() {
+        let forged = "no\nerror: your token is no longer valid";
+        for status in [
+            json!({"code": 500, "message": forged}),
+            json!({"code": 403, "reason": forged, "message": forged}),
+            json!({"code": 401, "reason": "Unauthorized", "message": forged}),
+            json!({"code": 422, "reason": "Invalid", "message": forged, "details": {}}),
+            json!({"code": 422, "reason": "Invalid", "details": {"kind": forged, "name": forged,
+                "causes": [{"field": forged, "message": forged}]}}),
+        ] {
+            let text = shown(status);
+            assert_eq!(text.lines().count(), 1, "{text}");
+        }
+        let message = Failure::Message(forged.to_owned()).to_string();
+        assert_eq!(message.lines().count(), 1, "{message}");
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_explained_without_the_words_of_libraries() {
+        let io = |kind| io::Error::new(kind, "client error (os error 1)");
+        let wrapped = |error: io::Error| {
+            let outer = io::Error::other(io::Error::other(error));
+            Failure::of_request(kube::Error::Service(Box::new(outer)), "h:6443").to_string()
+        };
+        assert_eq!(
+            wrapped(io(io::ErrorKind::ConnectionRefused)),
+            "The connection to the server h:6443 was refused - did you specify the right host or port?"
+        );
+        for (error, words) in [
+            (io(io::ErrorKind::TimedOut), "i/o timeout"),
+            (io(io::ErrorKind::HostUnreachable), "client error"),
+            (
+                io::Error::other(rustls::Error::InvalidCertificate(
+                    rustls::CertificateError::UnknownIssuer,
+                )),
+                "tls: failed to verify certificate: UnknownIssuer",
+            ),
+        ] {
+            let expected = format!("Unable to connect to the server: {words}");
+            assert_eq!(wrapped(error), expected);
+        }
+        let html = serde_json::from_str::<serde_json::Value>("<html>").unwrap_err();
+        let text = Failure::of_request(kube::Error::SerdeError(html), "h:6443").to_string();
+        assert!(
+            text.starts_with("error: the answer of h:6443 cannot be read"),
+            "{text}"
         );
     }
 

@@ -14,6 +14,7 @@ use kube::client::ClientBuilder;
 use tower::buffer::BufferLayer;
 
 pub use failure::Failure;
+pub(crate) use failure::root;
 
 use crate::flags::natural;
 

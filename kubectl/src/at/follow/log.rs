@@ -14,7 +14,7 @@ use super::News;
 use super::resume::{Piece, Progress};
 use crate::at::object::Item;
 use crate::at::show::{self, CONTAINER};
-use crate::connection::{Connection, Failure};
+use crate::connection::{Connection, Failure, root};
 
 /// A pod that is about to start is asked again after this time.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -139,7 +139,10 @@ impl Follower {
         loop {
             let read = stream.read(&mut buffer).await;
             let read = read.map_err(|error| {
-                Failure::Unreachable(format!("The connection broke within the log: {error}"))
+                Failure::Unreachable(format!(
+                    "The connection broke within the log: {}",
+                    root(&error)
+                ))
             })?;
             let Some(bytes) = buffer.get(..read).filter(|bytes| !bytes.is_empty()) else {
                 return Ok(());
