@@ -1,8 +1,10 @@
 //! `kubectl at`: has a command run at an instant, once.
 
 use std::io::{self, IsTerminal as _, Write as _};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
+use chrono::Datelike as _;
 use clap::{ArgGroup, CommandFactory as _, FromArgMatches as _, Parser};
 use jiff::Timestamp;
 use kube::Resource as _;
@@ -41,6 +43,9 @@ const EXAMPLES: &str = "Examples:
 Exit codes of --follow:
   that of the command; 75 if it was not started in time (Missed)
   76 if its end is unknown (Unknown); 130 on ^C, else 1";
+
+/// The years that the API takes (from 1970), and that every time zone can show (to 9999).
+const YEARS: RangeInclusive<i32> = 1970..=9998;
 
 /// Run a command once, at a time as at(1) takes it.
 #[derive(Parser, Debug)]
@@ -200,13 +205,21 @@ impl Create {
     }
 
     fn instant(&self, clock: &Clock) -> Result<Timestamp, Failure> {
-        let far = || Failure::Message("the time is out of range: write a nearer one".to_owned());
+        let far = || {
+            let (first, last) = (YEARS.start(), YEARS.end());
+            Failure::Message(format!(
+                "the time is out of range: an At runs in the years {first} to {last}"
+            ))
+        };
         let now = clock.chrono().ok_or_else(far)?;
         let read = match &self.time {
             Some(time) => my_operator_timespec::parse_touch(time, &now),
             None => my_operator_timespec::parse(&self.timespec.join(" "), &now),
         };
         let instant = read.map_err(|error| Failure::Message(error.to_string()))?;
+        if !YEARS.contains(&instant.year()) {
+            return Err(far());
+        }
         moment::instant(instant).ok_or_else(far)
     }
 
@@ -223,7 +236,7 @@ impl Create {
             return Ok((quote::words(&self.command), base.unwrap_or_default()));
         }
         if let Some(file) = &self.file {
-            let text = script::file(file)?;
+            let text = warned(script::file(file)?)?;
             let stem = file.file_stem().and_then(|stem| stem.to_str());
             let base = stem.filter(|stem| *stem != "-").map(name::base);
             let base = base.unwrap_or_else(|| name::base(&text));
@@ -240,7 +253,7 @@ impl Create {
             writeln!(prompt, "Runs {when}. Type the commands, and ^D at the end.")?;
             script::ask(input.lock(), &mut prompt)?
         } else {
-            script::all(input.lock(), "standard input")?
+            warned(script::all(input.lock(), "standard input")?)?
         };
         let base = name::base(&text);
         Ok((text, base))
@@ -322,6 +335,14 @@ impl Create {
     }
 }
 
+/// The text of a command, once the user has read what is odd about it.
+fn warned(text: String) -> Result<String, Failure> {
+    if let Some(warning) = script::warning(&text) {
+        writeln!(io::stderr(), "{warning}")?;
+    }
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -348,6 +369,36 @@ mod tests {
             create.instant(&clock).unwrap(),
             spaced.instant(&clock).unwrap()
         );
+    }
+
+    #[test]
+    fn a_time_that_no_at_can_have_is_refused() {
+        let now = "2026-11-27T12:47:35Z".parse().unwrap();
+        let clock = Clock {
+            now,
+            zone: jiff::tz::TimeZone::UTC,
+        };
+        for (words, accepted) in [
+            (&["-t", "999812312359"][..], true),
+            (&["-t", "197001010000"], true),
+            (&["-t", "999901010000"], false),
+            (&["-t", "999912312359"], false),
+            (&["-t", "196912312359"], false),
+            (&["-t", "000101010000"], false),
+            (&["noon", "jan", "1", "9999"], false),
+            (&["now", "+", "9999", "years"], false),
+            (&["now", "+", "2147483647", "weeks"], false),
+        ] {
+            let instant = parsed(words).unwrap().instant(&clock);
+            assert_eq!(instant.is_ok(), accepted, "{words:?}");
+            if let Err(error) = instant {
+                let error = error.to_string();
+                assert!(
+                    error.contains("years") && error.lines().count() == 1,
+                    "{error}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -3,15 +3,25 @@
 use std::io::{BufRead, Read, Write};
 use std::path::Path;
 
-use crate::connection::Failure;
+use crate::connection::{Failure, root};
 
 /// No command may be longer: the webhook rejects it.
 pub(super) const MAX_LEN: usize = 32_768;
 
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// What is likely not meant as it is written. Nothing is changed: a document within the text may need it.
+pub(super) fn warning(text: &str) -> Option<&'static str> {
+    let has_crlf = text.contains("\r\n") || text.ends_with('\r');
+    has_crlf.then_some(
+        "Warning: the lines of the command end with CRLF, and a shell takes the CR for a part of the last word: tr -d '\\r' removes it",
+    )
+}
+
 /// Reads a file; `-` is standard input.
 pub(super) fn file(path: &Path) -> Result<String, Failure> {
     let failed = |error: std::io::Error| {
-        Failure::Message(format!("cannot read {}: {error}", path.display()))
+        Failure::Message(format!("cannot read {}: {}", path.display(), root(&error)))
     };
     if path == Path::new("-") {
         return all(std::io::stdin().lock(), "standard input");
@@ -25,7 +35,7 @@ pub(super) fn all(input: impl Read, what: &str) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     let limit = u64::try_from(MAX_LEN).unwrap_or(u64::MAX).saturating_add(2);
     let read = input.take(limit).read_to_end(&mut bytes);
-    read.map_err(|error| Failure::Message(format!("cannot read {what}: {error}")))?;
+    read.map_err(|error| Failure::Message(format!("cannot read {what}: {}", root(&error))))?;
     finished(bytes, what)
 }
 
@@ -37,8 +47,9 @@ pub(super) fn ask(mut input: impl BufRead, prompt: &mut dyn Write) -> Result<Str
         prompt.flush()?;
         let left = u64::try_from(MAX_LEN + 2 - bytes.len()).unwrap_or(0);
         let read = input.by_ref().take(left).read_until(b'\n', &mut bytes);
-        let read =
-            read.map_err(|error| Failure::Message(format!("cannot read the terminal: {error}")))?;
+        let read = read.map_err(|error| {
+            Failure::Message(format!("cannot read the terminal: {}", root(&error)))
+        })?;
         if read == 0 {
             writeln!(prompt, "<EOT>")?;
             break;
@@ -50,6 +61,14 @@ pub(super) fn ask(mut input: impl BufRead, prompt: &mut dyn Write) -> Result<Str
 fn finished(bytes: Vec<u8>, what: &str) -> Result<String, Failure> {
     let mut text = String::from_utf8(bytes)
         .map_err(|_| Failure::Message(format!("the command of {what} is not UTF-8")))?;
+    // Editors write it, and a shell would take it for a part of the first word.
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.remove(0);
+    }
+    if text.contains('\0') {
+        let text = format!("the command of {what} has a NUL byte, which no shell reads: give text");
+        return Err(Failure::Message(text));
+    }
     if text.ends_with('\n') {
         text.pop();
     }
@@ -79,12 +98,23 @@ mod tests {
     }
 
     #[test]
+    fn what_editors_of_windows_add_is_dropped_or_told() {
+        let text = all(&b"\xef\xbb\xbfecho a\r\n"[..], "f").unwrap();
+        assert_eq!(text, "echo a\r");
+        assert!(warning(&text).is_some());
+        assert!(warning("echo a\r\necho b").unwrap().contains("CRLF"));
+        assert_eq!(warning("printf 'a\r'\necho b"), None);
+    }
+
+    #[test]
     fn nothing_and_too_much_are_mistakes() {
         let long = "x".repeat(MAX_LEN);
         assert_eq!(all(format!("{long}\n").as_bytes(), "f").unwrap(), long);
         for (bytes, part) in [
             (&b" \n"[..], "has no command"),
             (&b"\xff"[..], "not UTF-8"),
+            (&b"echo a\0b\n"[..], "has a NUL byte"),
+            (&b"\xef\xbb\xbf"[..], "has no command"),
             (&vec![b'x'; 1 << 20][..], "longer than 32768"),
         ] {
             let asked = ask(bytes, &mut Vec::new()).unwrap_err().to_string();

@@ -1,6 +1,8 @@
 //! The user's time zone, by the rules of tzset(3): TZ, else /etc/localtime, else UTC.
 
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use chrono::{FixedOffset, MappedLocalTime, NaiveDate, NaiveDateTime};
 use jiff::Timestamp;
@@ -10,17 +12,32 @@ use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 /// Where every Linux distribution and macOS keep the zone of the machine.
 const LOCALTIME: &str = "/etc/localtime";
 
-/// The zone that times are read and shown in.
+/// The zone that times are read and shown in. Of a TZ that is not understood, a line on standard error warns once.
 pub(super) fn local() -> TimeZone {
-    let named = std::env::var("TZ").ok();
-    zone(named.as_deref(), Path::new(LOCALTIME))
+    static LOCAL: OnceLock<TimeZone> = OnceLock::new();
+    let found = LOCAL.get_or_init(|| {
+        let named = std::env::var_os("TZ").map(|it| it.to_string_lossy().into_owned());
+        zone(named.as_deref(), Path::new(LOCALTIME)).unwrap_or_else(|| {
+            let named = named.unwrap_or_default();
+            // Nothing can be done about a standard error that takes no more.
+            let _ = writeln!(io::stderr(), "{}", unknown(&named));
+            TimeZone::UTC
+        })
+    });
+    found.clone()
 }
 
-fn zone(named: Option<&str>, localtime: &Path) -> TimeZone {
+fn unknown(named: &str) -> String {
+    format!("Warning: TZ={named:?} is no time zone that is known here: times are in UTC")
+}
+
+/// The zone; `None` if it is not understood, which means UTC.
+fn zone(named: Option<&str>, localtime: &Path) -> Option<TimeZone> {
     match named {
-        None => file(localtime).unwrap_or(TimeZone::UTC),
-        // Set but empty means UTC, and so does what is not understood.
-        Some(name) => by_name(name.strip_prefix(':').unwrap_or(name)).unwrap_or(TimeZone::UTC),
+        None => Some(file(localtime).unwrap_or(TimeZone::UTC)),
+        // Set but empty means UTC.
+        Some("" | ":") => Some(TimeZone::UTC),
+        Some(name) => by_name(name.strip_prefix(':').unwrap_or(name)),
     }
 }
 
@@ -121,7 +138,7 @@ mod tests {
     use super::*;
 
     fn shown(named: Option<&str>, localtime: &str) -> String {
-        let zone = zone(named, Path::new(localtime));
+        let zone = zone(named, Path::new(localtime)).unwrap_or(TimeZone::UTC);
         let summer = Timestamp::constant(1_782_907_200, 0);
         summer.to_zoned(zone).strftime("%H:%M %Z").to_string()
     }
@@ -141,8 +158,28 @@ mod tests {
     }
 
     #[test]
+    fn only_a_zone_that_is_not_understood_is_worth_a_warning() {
+        let missing = Path::new("/nonexistent/localtime");
+        for (named, known) in [
+            (None, true),
+            (Some(""), true),
+            (Some(":"), true),
+            (Some("UTC"), true),
+            (Some("EST5EDT"), true),
+            (Some("XYZ-3"), true),
+            (Some("No/Such"), false),
+            (Some("/nonexistent/zone"), false),
+            (Some("Berlin"), false),
+        ] {
+            assert_eq!(zone(named, missing).is_some(), known, "{named:?}");
+        }
+        assert_eq!(unknown("No/\nSuch").lines().count(), 1);
+    }
+
+    #[test]
     fn chrono_sees_the_same_clock_changes() {
-        let zone = ChronoZone(zone(Some("Europe/Berlin"), Path::new("/nonexistent")));
+        let zone = zone(Some("Europe/Berlin"), Path::new("/nonexistent"));
+        let zone = ChronoZone(zone.unwrap_or(TimeZone::UTC));
         let local = |text: &str| {
             let time = NaiveDateTime::parse_from_str(text, "%Y-%m-%d %H:%M");
             zone.from_local_datetime(&time.unwrap_or_default())
