@@ -157,11 +157,8 @@ mod tests {
                 "kubectl-at --folow",
                 "unknown flag: --folow; did you mean --follow?",
             ),
-            ("kubectl-atq -z", "unknown flag: -z"),
-            (
-                "kubectl-atq -o",
-                "flag needs an argument: --output <FORMAT>",
-            ),
+            ("kubectl-atq -z", "unknown shorthand flag: 'z' in -z"),
+            ("kubectl-atq -o", "flag needs an argument: --output"),
             (
                 "kubectl-atq -o xml",
                 "invalid argument \"xml\" for \"--output <FORMAT>\": write wide or name or json or yaml",

@@ -3,6 +3,7 @@
 mod config;
 mod exchange;
 mod failure;
+mod name;
 mod retry;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use tower::buffer::BufferLayer;
 
 pub use failure::Failure;
 pub(crate) use failure::root;
+pub use name::{Kind, is_name, no_such_name};
 
 use crate::flags::natural;
 
@@ -90,22 +92,6 @@ pub struct Connection {
     pub namespace: String,
     /// Host and port, for messages.
     pub server: String,
-}
-
-/// Whether an object can have that name: lower case letters, digits, `-` and `.`, at most 253. Names become parts of URLs
-/// as they are, where a `?`, a `#` or a `/` would lead to another object.
-pub fn is_name(text: &str) -> bool {
-    let is_inner = |byte: u8| matches!(byte, b'-' | b'.');
-    let is_outer = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let ends = [text.bytes().next(), text.bytes().next_back()];
-    text.len() <= 253
-        && text.bytes().all(|byte| is_outer(byte) || is_inner(byte))
-        && ends.into_iter().all(|byte| byte.is_some_and(is_outer))
-}
-
-/// The error of a name that no object can have.
-pub fn no_such_name(text: &str) -> String {
-    format!("{text:?} is not the name of an object: names have lower case letters, digits, - and .")
 }
 
 impl Connection {

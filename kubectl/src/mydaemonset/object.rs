@@ -10,20 +10,23 @@ use my_operator_runtime::reconcile::condition::{self, Condition};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use crate::connection;
+use crate::connection::Kind;
 
 /// The resource in kubectl's messages about an error, such as `mydaemonsets.apps.zhongmingmao.io "web" is not paused`.
 pub(crate) const RESOURCE: &str = "mydaemonsets.apps.zhongmingmao.io";
 
-/// The words before the slash of `mydaemonset/NAME`.
-const KINDS: [&str; 6] = [
-    "mydaemonset",
-    "mydaemonsets",
-    "mds",
-    "mydaemonset.apps.zhongmingmao.io",
-    "mydaemonsets.apps.zhongmingmao.io",
-    "mydaemonsets.v1beta1.apps.zhongmingmao.io",
-];
+/// How the kind is spelled before a name.
+pub(crate) const KIND: Kind = Kind {
+    words: &[
+        "mydaemonset",
+        "mydaemonsets",
+        "mds",
+        "mydaemonset.apps.zhongmingmao.io",
+        "mydaemonsets.apps.zhongmingmao.io",
+        "mydaemonsets.v1beta1.apps.zhongmingmao.io",
+    ],
+    mistake: "is not a mydaemonset: use kubectl rollout for other kinds",
+};
 
 /// The kind, as requests name it.
 pub(crate) fn resource() -> ApiResource {
@@ -32,22 +35,7 @@ pub(crate) fn resource() -> ApiResource {
 
 /// The name in an argument: `NAME` or `mydaemonset/NAME`.
 pub(crate) fn parse_name(argument: &str) -> Result<String, String> {
-    let name = match argument.split_once('/') {
-        None => argument,
-        Some((kind, name)) if KINDS.contains(&kind.to_ascii_lowercase().as_str()) => name,
-        Some(_) => {
-            return Err(format!(
-                "{argument:?} is not a mydaemonset: use kubectl rollout for other kinds"
-            ));
-        }
-    };
-    if name.is_empty() || name.contains('/') {
-        return Err(format!("{argument:?} is not NAME or mydaemonset/NAME"));
-    }
-    if !connection::is_name(name) {
-        return Err(connection::no_such_name(name));
-    }
-    Ok(name.to_owned())
+    KIND.name(argument).map(str::to_owned)
 }
 
 /// A `MyDaemonSet` with its spec and status decoded.
@@ -133,34 +121,6 @@ pub(crate) mod tests {
             "spec": spec, "status": status,
         });
         Object::decode(serde_json::from_value(object).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn a_name_may_have_its_kind_before_it() {
-        for argument in [
-            "web",
-            "mydaemonset/web",
-            "MDS/web",
-            "mydaemonsets.apps.zhongmingmao.io/web",
-        ] {
-            assert_eq!(parse_name(argument).as_deref(), Ok("web"), "{argument}");
-        }
-        for argument in [
-            "",
-            "mds/",
-            "daemonset/web",
-            "mds/a/b",
-            "web?",
-            "web#x",
-            "mds/..",
-        ] {
-            let error = parse_name(argument).unwrap_err();
-            assert!(!error.contains('\n'), "{error}");
-        }
-        assert_eq!(
-            parse_name("ds/web").unwrap_err(),
-            "\"ds/web\" is not a mydaemonset: use kubectl rollout for other kinds"
-        );
     }
 
     #[test]
