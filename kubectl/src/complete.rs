@@ -12,23 +12,25 @@ use std::time::Duration;
 use clap::{Arg, ArgAction, Command, FromArgMatches as _, ValueHint};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use kube::api::ListParams;
 use kube::config::Kubeconfig;
-use kube::core::NamespaceResourceScope;
-use kube::{Api, Resource, ResourceExt};
 use my_operator::kinds::at::crd::At;
 use my_operator::kinds::mydaemonset::crd::MyDaemonSet;
 use serde::de::DeserializeOwned;
+use tokio::time::{self, Instant};
 
-use crate::connection::{Connection, Failure, Flags};
-use crate::{Program, block_on, terminal};
+use crate::connection::{Connection, Failure, Flags, Kind};
+use crate::{Program, at, block_on, mydaemonset, terminal};
 
 /// What the names of this program begin with for kubectl's completion.
 pub const PREFIX: &str = "kubectl_complete-";
 
 /// Candidates of one answer: a shell shows no more anyway.
-const MAX: u32 = 500;
-/// A user waits for the candidates.
+const MAX: usize = 500;
+/// Objects of one request for a list.
+const PAGE: u32 = 500;
+/// A user waits for the candidates: after this time, those that were found are shown.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// `ShellCompDirectiveDefault`: names of files if there are no candidates.
@@ -36,40 +38,113 @@ const FILES: u8 = 0;
 /// `ShellCompDirectiveNoFileComp`.
 const NO_FILES: u8 = 4;
 
-type Names = for<'a> fn(&'a Connection) -> BoxFuture<'a, Result<Vec<String>, Failure>>;
-
-/// Arguments that are names of objects: program, argument, and who lists the names.
-const OBJECTS: &[(&str, &str, Names)] = &[
-    ("kubectl-at", "cat", |it| Box::pin(names::<At>(it))),
-    ("kubectl-at", "logs", |it| Box::pin(names::<At>(it))),
-    ("kubectl-atrm", "names", |it| Box::pin(names::<At>(it))),
-    ("kubectl-mydaemonset", "name", |it| {
-        Box::pin(names::<MyDaemonSet>(it))
-    }),
-    ("kubectl-mydaemonset", "names", |it| {
-        Box::pin(names::<MyDaemonSet>(it))
-    }),
-];
-
-/// The names of the objects of a kind in the namespace.
-async fn names<K>(connection: &Connection) -> Result<Vec<String>, Failure>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + fmt::Debug,
-{
-    let api: Api<K> = Api::namespaced(connection.client.clone(), &connection.namespace);
-    let list = api.list_metadata(&ListParams::default().limit(MAX)).await;
-    let list = list.map_err(|error| connection.failure(error))?;
-    Ok(list.iter().map(ResourceExt::name_any).collect())
+/// What is looked for.
+struct Search<'a> {
+    connection: &'a Connection,
+    /// What the user has typed of it.
+    start: &'a str,
+    /// The names of objects before it on the command line.
+    given: &'a [String],
+    /// After this, what was found is enough.
+    until: Instant,
 }
 
-async fn namespaces(connection: &Connection) -> Result<Vec<String>, Failure> {
-    let api: Api<Namespace> = Api::all(connection.client.clone());
-    let list = api.list_metadata(&ListParams::default().limit(MAX)).await;
-    let list = list.map_err(|error| connection.failure(error))?;
-    Ok(list.iter().map(ResourceExt::name_any).collect())
+type Found<'a> = BoxFuture<'a, Result<Vec<String>, Failure>>;
+
+/// An argument whose values the server knows.
+struct Known {
+    program: &'static str,
+    argument: &'static str,
+    /// How the kind of the objects is spelled before a name.
+    kind: &'static Kind,
+    find: for<'a> fn(&'a Search<'a>) -> Found<'a>,
+}
+
+const fn known(
+    program: &'static str,
+    argument: &'static str,
+    kind: &'static Kind,
+    find: for<'a> fn(&'a Search<'a>) -> Found<'a>,
+) -> Known {
+    Known {
+        program,
+        argument,
+        kind,
+        find,
+    }
+}
+
+const KNOWN: &[Known] = &[
+    known("kubectl-at", "cat", &at::KIND, ats),
+    known("kubectl-at", "logs", &at::KIND, ats),
+    known("kubectl-atrm", "names", &at::KIND, ats),
+    known("kubectl-mydaemonset", "name", &mydaemonset::KIND, sets),
+    known("kubectl-mydaemonset", "names", &mydaemonset::KIND, sets),
+    known(
+        "kubectl-mydaemonset",
+        "revision",
+        &mydaemonset::KIND,
+        revisions,
+    ),
+    known(
+        "kubectl-mydaemonset",
+        "to_revision",
+        &mydaemonset::KIND,
+        revisions,
+    ),
+];
+
+fn ats<'a>(search: &'a Search<'a>) -> Found<'a> {
+    let client = search.connection.client.clone();
+    Box::pin(search.names(Api::<At>::namespaced(client, &search.connection.namespace)))
+}
+
+fn sets<'a>(search: &'a Search<'a>) -> Found<'a> {
+    let client = search.connection.client.clone();
+    Box::pin(search.names(Api::<MyDaemonSet>::namespaced(
+        client,
+        &search.connection.namespace,
+    )))
+}
+
+fn revisions<'a>(search: &'a Search<'a>) -> Found<'a> {
+    Box::pin(async {
+        let Some(name) = search.given.first() else {
+            return Ok(Vec::new());
+        };
+        let found = mydaemonset::revisions(search.connection, name);
+        let found = time::timeout_at(search.until, found).await;
+        found.unwrap_or_else(|_| Ok(Vec::new()))
+    })
+}
+
+impl Search<'_> {
+    /// The names that begin with what was typed, but for those that are given already. There may be more than there is
+    /// time for: what was found by then is better than nothing.
+    async fn names<K>(&self, api: Api<K>) -> Result<Vec<String>, Failure>
+    where
+        K: Clone + DeserializeOwned + fmt::Debug,
+    {
+        let mut params = ListParams::default().limit(PAGE);
+        let mut found = Vec::new();
+        while let Ok(page) = time::timeout_at(self.until, api.list_metadata(&params)).await {
+            let page = match page {
+                Ok(page) => page,
+                Err(_) if !found.is_empty() => break,
+                Err(error) => return Err(self.connection.failure(error)),
+            };
+            let names = page.items.into_iter().filter_map(|it| it.metadata.name);
+            found.extend(
+                names.filter(|name| name.starts_with(self.start) && !self.given.contains(name)),
+            );
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() || found.len() >= MAX {
+                break;
+            }
+        }
+        found.truncate(MAX);
+        Ok(found)
+    }
 }
 
 /// Prints the candidates for the last of the words, which may be empty.
@@ -87,8 +162,24 @@ pub(crate) fn run(program: &Program, words: &[OsString]) -> io::Result<()> {
         Wanted::Words(words) => (words, NO_FILES),
         Wanted::Files => (Vec::new(), FILES),
         Wanted::Nothing => (Vec::new(), NO_FILES),
-        Wanted::Value { argument, prefix } => {
-            let found = values(program, &argument, before);
+        Wanted::Value {
+            argument,
+            mut prefix,
+            given,
+        } => {
+            let known = KNOWN.iter();
+            let mut known =
+                known.filter(|it| it.program == program.name && it.argument == argument);
+            let known = known.next();
+            let mut start = current.strip_prefix(&prefix).unwrap_or_default();
+            // KIND/NAME is a name, too.
+            if let Some((kind, name)) = start.split_once('/')
+                && known.is_some_and(|known| known.kind.is(kind))
+            {
+                prefix = format!("{prefix}{kind}/");
+                start = name;
+            }
+            let found = values(program, &argument, known, before, start, &given);
             let found = found.into_iter().map(|name| format!("{prefix}{name}"));
             (found.collect(), NO_FILES)
         }
@@ -118,14 +209,19 @@ enum Wanted {
     /// Nothing that is known.
     Nothing,
     /// A value of this argument, which only a cluster or the kubeconfig knows, after a prefix.
-    Value { argument: String, prefix: String },
+    Value {
+        argument: String,
+        prefix: String,
+        /// The arguments before it that are not flags.
+        given: Vec<String>,
+    },
 }
 
 fn wanted(root: &Command, before: &[String], current: &str) -> Wanted {
     let mut root = root.clone();
     root.build();
     let mut command = &root;
-    let mut positionals = 0;
+    let mut given: Vec<String> = Vec::new();
     let mut pending: Option<&Arg> = None;
     for word in before {
         if pending.take().is_some() {
@@ -139,18 +235,18 @@ fn wanted(root: &Command, before: &[String], current: &str) -> Wanted {
             continue;
         }
         match command.find_subcommand(word) {
-            Some(found) => (command, positionals) = (found, 0),
-            None => positionals += 1,
+            Some(found) => (command, given) = (found, Vec::new()),
+            None => given.push(word.clone()),
         }
     }
     if let Some(arg) = pending {
-        return value(arg, "");
+        return value(arg, "", given);
     }
     if let Some((name, _)) = current.split_once('=')
         && current.starts_with("--")
         && let Some(arg) = flag(command, current)
     {
-        return value(arg, &format!("{name}="));
+        return value(arg, &format!("{name}="), given);
     }
     if current.starts_with('-') {
         let flags = command.get_arguments().filter(|arg| !arg.is_hide_set());
@@ -176,13 +272,13 @@ fn wanted(root: &Command, before: &[String], current: &str) -> Wanted {
     let many = |arg: &Arg| {
         arg.get_action().takes_values() && matches!(arg.get_action(), ArgAction::Append)
     };
-    match places.nth(positionals) {
-        Some(arg) => value(arg, ""),
+    match places.nth(given.len()) {
+        Some(arg) => value(arg, "", given),
         None => match command
             .get_positionals()
             .find(|arg| many(arg) && !arg.is_last_set())
         {
-            Some(arg) => value(arg, ""),
+            Some(arg) => value(arg, "", given),
             None => Wanted::Nothing,
         },
     }
@@ -203,7 +299,7 @@ fn flag<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     })
 }
 
-fn value(arg: &Arg, prefix: &str) -> Wanted {
+fn value(arg: &Arg, prefix: &str, given: Vec<String>) -> Wanted {
     let possible: Vec<String> = arg
         .get_possible_values()
         .iter()
@@ -222,12 +318,20 @@ fn value(arg: &Arg, prefix: &str) -> Wanted {
         true => Wanted::Value {
             argument: arg.get_id().to_string(),
             prefix: prefix.to_owned(),
+            given,
         },
     }
 }
 
 /// The values of an argument. Whatever fails, there are none: a completion has no place for a message.
-fn values(program: &Program, argument: &str, before: &[String]) -> Vec<String> {
+fn values(
+    program: &Program,
+    argument: &str,
+    known: Option<&Known>,
+    before: &[String],
+    start: &str,
+    given: &[String],
+) -> Vec<String> {
     let words = std::iter::once(program.name.to_owned()).chain(before.iter().cloned());
     let matches = program
         .parser()
@@ -238,21 +342,36 @@ fn values(program: &Program, argument: &str, before: &[String]) -> Vec<String> {
         .and_then(|it| Flags::from_arg_matches(&it).ok());
     let mut flags = flags.unwrap_or_default();
     flags.request_timeout = Some(TIMEOUT);
-    let listed = match argument {
-        "context" => return contexts(&flags),
-        "namespace" => (|it| Box::pin(namespaces(it))) as Names,
-        _ => {
-            let known =
-                |(of, name, _): &&(&str, &str, Names)| *of == program.name && *name == argument;
-            match OBJECTS.iter().find(known) {
-                Some((_, _, names)) => *names,
-                None => return Vec::new(),
-            }
-        }
-    };
+    // A log would be written into the command line that the user types.
+    flags.verbosity = 0;
+    if argument == "context" {
+        return contexts(&flags);
+    }
+    let names = given.iter().filter_map(|it| match known {
+        Some(known) => known.kind.name(it).ok(),
+        None => Some(it.as_str()),
+    });
+    let given: Vec<String> = names.map(str::to_owned).collect();
     let found = block_on(async {
         let connection = Connection::new(&flags).await?;
-        listed(&connection).await
+        let search = Search {
+            connection: &connection,
+            start,
+            given: &given,
+            until: Instant::now() + TIMEOUT,
+        };
+        match known {
+            Some(known) => (known.find)(&search).await,
+            None if argument == "namespace" => {
+                let search = Search {
+                    given: &[],
+                    ..search
+                };
+                let client = connection.client.clone();
+                search.names(Api::<Namespace>::all(client)).await
+            }
+            None => Ok(Vec::new()),
+        }
     });
     found.unwrap_or_default()
 }
@@ -269,6 +388,15 @@ fn contexts(flags: &Flags) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::{Request, Response};
+    use kube::Client;
+    use kube::client::Body;
+    use serde_json::json;
+
     use super::*;
 
     fn wants(program: &str, words: &[&str]) -> Wanted {
@@ -281,36 +409,92 @@ mod tests {
         wanted(&(program.command)(), &before, current)
     }
 
-    fn value_of(argument: &str, prefix: &str) -> Wanted {
+    fn value_of(argument: &str, prefix: &str, given: &[&str]) -> Wanted {
         Wanted::Value {
             argument: argument.to_owned(),
             prefix: prefix.to_owned(),
+            given: given.iter().map(|&it| it.to_owned()).collect(),
         }
+    }
+
+    /// A server of 1,200 Ats, in pages.
+    fn connection(pages: &Arc<AtomicUsize>) -> Connection {
+        let pages = Arc::clone(pages);
+        let service = tower::service_fn(move |request: Request<Body>| {
+            pages.fetch_add(1, Ordering::Relaxed);
+            let query = request.uri().query().unwrap_or_default();
+            let from = query
+                .split_once("continue=")
+                .map_or(0, |(_, it)| it.parse().unwrap());
+            let to = (from + 500).min(1200);
+            let items: Vec<_> = (from..to)
+                .map(|number| json!({"metadata": {"name": format!("at-{number:04}")}}))
+                .collect();
+            let next = if to < 1200 {
+                to.to_string()
+            } else {
+                String::new()
+            };
+            let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                "metadata": {"continue": next}, "items": items});
+            let answer = Response::new(Body::from(list.to_string().into_bytes()));
+            async move { Ok::<_, Infallible>(answer) }
+        });
+        Connection {
+            client: Client::new(service, "default"),
+            namespace: "default".to_owned(),
+            server: "server:6443".to_owned(),
+        }
+    }
+
+    #[tokio::test]
+    async fn all_pages_are_looked_at_for_names_that_are_not_given_yet() {
+        let pages = Arc::new(AtomicUsize::new(0));
+        let connection = connection(&pages);
+        let given = ["at-1199".to_owned()];
+        let search = |start, until| Search {
+            connection: &connection,
+            start,
+            given: &given,
+            until,
+        };
+        let later = Instant::now() + TIMEOUT;
+        let found = ats(&search("at-119", later)).await.unwrap();
+        let expected: Vec<String> = (1190..1199).map(|it| format!("at-{it}")).collect();
+        assert_eq!(found, expected);
+        assert_eq!(pages.swap(0, Ordering::Relaxed), 3);
+        assert_eq!(ats(&search("", later)).await.unwrap().len(), MAX);
+        assert_eq!(pages.swap(0, Ordering::Relaxed), 1);
     }
 
     #[test]
     fn names_of_objects_are_completed_where_a_name_belongs() {
-        assert_eq!(wants("kubectl-atrm", &[""]), value_of("names", ""));
+        assert_eq!(wants("kubectl-atrm", &[""]), value_of("names", "", &[]));
         assert_eq!(
             wants("kubectl-atrm", &["a", "b", ""]),
-            value_of("names", "")
+            value_of("names", "", &["a", "b"])
         );
         assert_eq!(
             wants("kubectl-atrm", &["a", "-n", ""]),
-            value_of("namespace", "")
+            value_of("namespace", "", &["a"])
         );
         assert_eq!(
             wants("kubectl-atrm", &["a", "--namespace=x"]),
-            value_of("namespace", "--namespace=")
+            value_of("namespace", "--namespace=", &["a"])
         );
-        assert_eq!(wants("kubectl-at", &["-c", ""]), value_of("cat", ""));
-        assert_eq!(wants("kubectl-at", &["--logs", ""]), value_of("logs", ""));
-        for (program, argument, _) in OBJECTS {
-            let program = crate::PROGRAMS
-                .iter()
-                .find(|it| it.name == *program)
-                .unwrap();
-            assert!(has(&(program.command)(), argument), "{argument}");
+        assert_eq!(wants("kubectl-at", &["-c", ""]), value_of("cat", "", &[]));
+        assert_eq!(
+            wants("kubectl-at", &["--logs", ""]),
+            value_of("logs", "", &[])
+        );
+        for known in KNOWN {
+            let mut programs = crate::PROGRAMS.iter();
+            let program = programs.find(|it| it.name == known.program).unwrap();
+            assert!(
+                has(&(program.command)(), known.argument),
+                "{}",
+                known.argument
+            );
         }
     }
 
@@ -323,8 +507,15 @@ mod tests {
     #[test]
     fn names_of_objects_are_completed_after_a_subcommand() {
         let wants = |words: &[&str]| wants("kubectl-mydaemonset", words);
-        assert_eq!(wants(&["status", ""]), value_of("name", ""));
-        assert_eq!(wants(&["rollout", "undo", "a", ""]), value_of("names", ""));
+        assert_eq!(wants(&["status", ""]), value_of("name", "", &[]));
+        assert_eq!(
+            wants(&["rollout", "undo", "a", ""]),
+            value_of("names", "", &["a"])
+        );
+        assert_eq!(
+            wants(&["rollout", "undo", "-n", "x", "a", "--to-revision="]),
+            value_of("to_revision", "--to-revision=", &["a"])
+        );
         let Wanted::Words(verbs) = wants(&["rollout", ""]) else {
             unreachable!()
         };

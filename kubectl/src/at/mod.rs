@@ -18,3 +18,5 @@ mod script;
 mod show;
 mod template;
 mod zone;
+
+pub(crate) use object::KIND;

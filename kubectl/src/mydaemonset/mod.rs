@@ -14,10 +14,25 @@ mod progress;
 mod rollout;
 mod view;
 
+use chrono::Utc;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::connection::{Connection, Failure, Flags};
 use crate::{Program, block_on};
+
+pub(crate) use object::KIND;
+
+/// The numbers of an object's revisions, the newest first, each with its cause after a tab.
+pub(crate) async fn revisions(connection: &Connection, name: &str) -> Result<Vec<String>, Failure> {
+    let object = cluster::get(connection, name).await?;
+    let revisions = cluster::revisions(connection, &object).await?;
+    let rows = history::table(&revisions, &object, Utc::now());
+    // Without the header.
+    let rows = rows.into_iter().skip(1).rev();
+    Ok(rows
+        .map(|[number, .., cause]| format!("{number}\t{cause}"))
+        .collect())
+}
 
 /// The program.
 pub const PROGRAM: Program = Program {

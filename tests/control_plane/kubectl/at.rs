@@ -1,5 +1,7 @@
 //! `kubectl at`, `atq` and `atrm`, started by kubectl as its plugins.
 
+use std::process::Command;
+
 use super::{kubectl, plain};
 use crate::harness::Kubectl;
 
@@ -125,6 +127,10 @@ async fn an_at_is_made_listed_shown_and_removed() {
 
     let completed = run(&["__complete", "atrm", "pi"], "").await;
     assert!(completed.out.starts_with("piped\n"), "{completed:?}");
+    let completed = run(&["__complete", "atrm", "AT/pi"], "").await;
+    assert!(completed.out.starts_with("AT/piped\n"), "{completed:?}");
+    let completed = run(&["__complete", "atrm", "at/piped", "pi"], "").await;
+    assert!(completed.out.starts_with(":4\n"), "{completed:?}");
 
     let args = ["atrm", "piped", &at, "missing"];
     let ended = run(&args, "").await;
@@ -162,9 +168,20 @@ async fn the_verbs_have_kubectls_words_and_exit_codes() {
         " -o yaml",
         " -A -l no=ne",
         " -n none",
+        " -A=true -l no=ne",
+        " -A -A=false -n first -n none",
+        " --no-headers=maybe",
     ] {
         same(&format!("atq{flags}"), &format!("get jobs{flags}")).await;
     }
+    let logged = run("atq -v=6").await;
+    let line = logged.err.lines().next().unwrap_or_default();
+    assert!(
+        line.starts_with("GET https://")
+            && line.contains(" 200 OK in ")
+            && line.ends_with(" milliseconds"),
+        "{logged:?}"
+    );
     // A mistake in the flags leads to the help of the command itself.
     for flags in ["--nosuch", "-x", "--output", "--namespace"] {
         let mut theirs = run(&format!("get jobs {flags}")).await;
@@ -360,6 +377,26 @@ async fn the_editor_may_do_everything_and_the_viewer_reads_which_right_is_missin
             "{user}"
         );
     }
+    // The editor's role has no right to logs: it is said once, and the exit code comes all the same. Without a terminal,
+    // so does "will run".
+    let soon = Command::new("date")
+        .env("TZ", "Europe/Berlin")
+        .args(["-d", "+4 seconds", "+%Y%m%d%H%M.%S"])
+        .output()
+        .unwrap();
+    let soon = String::from_utf8(soon.stdout).unwrap();
+    let at = ["at", "-t", soon.trim(), "--name", "soon", "-F", "--", "ls"];
+    let ended = run("editor", &at).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert_eq!(
+        ended.out.matches("at/soon will run ").count(),
+        1,
+        "{ended:?}"
+    );
+    assert!(!ended.err.contains("will run"), "{ended:?}");
+    assert_eq!(ended.err.matches("(Forbidden)").count(), 1, "{ended:?}");
+    assert!(ended.err.ends_with("at/soon succeeded\n"), "{ended:?}");
+
     one_line(&run("viewer", &["atrm", "x"]).await.bad(), "delete");
     run("editor", &["atrm", "x"]).await.good();
     let elsewhere = run("editor", &["atq", "-A"]).await.bad();
@@ -417,6 +454,19 @@ async fn mistakes_on_the_way_to_the_server_are_one_line() {
             "cannot read /nonexistent",
         ),
         (&["at", "noon"], "standard input has no command"),
+        (
+            &["atq", "--server=http://no-such-host.invalid"],
+            "Unable to connect to the server: ",
+        ),
+        (
+            &["at", "sat", "-30min", "--", "ls"],
+            "write a blank after the minus",
+        ),
+        (
+            &["at", "noon", "--deadline", "-5s", "--", "ls"],
+            "--deadline takes no negative value",
+        ),
+        (&["atrm", "--all"], "kubectl atrm has no --all"),
         (&["at", "-c", "pod/x"], "\"pod/x\" is no At"),
     ] {
         let error = kubectl.run_plugin(args, "").await.bad();

@@ -189,6 +189,20 @@ async fn the_verbs_have_kubectls_words_and_exit_codes() {
     };
     assert_eq!(histories().await, ["REVISION", "1", "2"]);
     place.same("history", "--revision=9").await;
+    for (typed, completed) in [
+        ("rollout status mydaemonset/w", "mydaemonset/web\n:4\n"),
+        ("undo web w", ":4\n"),
+        (
+            "undo mds/web --to-revision=",
+            "--to-revision=2\t~ image: \"nginx:1.28\" -> \"nginx:1.29\"\n--to-revision=1\t<none>\n:4\n",
+        ),
+        ("history web --revision 1", "1\t<none>\n:4\n"),
+    ] {
+        let shown = place
+            .kubectl(&format!("__complete mydaemonset {typed}"))
+            .await;
+        assert_eq!(shown.out, completed, "{typed}");
+    }
     let second = place.run("history web --revision=2").await;
     assert_eq!(
         second.out,

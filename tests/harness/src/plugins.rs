@@ -17,6 +17,7 @@ const LINKS: &[&str] = &[
     "kubectl-mydaemonset",
     "kubectl_complete-at",
     "kubectl_complete-atrm",
+    "kubectl_complete-mydaemonset",
 ];
 
 /// How a plugin ended, and what it wrote.
