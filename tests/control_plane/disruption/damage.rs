@@ -14,8 +14,8 @@ use my_operator_rounds::lengths;
 use serde_json::{Value, json};
 
 use crate::disruption::load::{Load, call, trust};
-use crate::disruption::proxy::{Mode, Proxy};
 use crate::disruption::{VALIDATING, report, until_event, webhook_plane};
+use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::{self, Kubectl, NAMESPACE, Operator, operator_kubeconfig};
 
 /// The propagation time in these tests.

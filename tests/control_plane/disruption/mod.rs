@@ -15,7 +15,6 @@ mod load;
 mod memory;
 mod namespaces;
 mod planes;
-mod proxy;
 mod records;
 mod refused;
 mod rollouts;

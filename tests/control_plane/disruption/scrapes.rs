@@ -18,7 +18,7 @@ use rustls::{
 };
 
 use crate::disruption::cluster;
-use crate::disruption::proxy::{Mode, Proxy};
+use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::{Kubectl, Operator, operator_kubeconfig, wait_for};
 
 /// How long a scraper waits: as long as Prometheus by default.

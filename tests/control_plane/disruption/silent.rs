@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::disruption::cluster;
-use crate::disruption::proxy::{Mode, Proxy};
+use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::{Kubectl, Operator, figure, operator_kubeconfig, wait_for};
 
 #[tokio::test]

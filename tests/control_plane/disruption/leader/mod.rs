@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use my_operator_cluster::Cluster;
 use my_operator_rounds::lengths;
 
-use crate::disruption::proxy::{Mode, Proxy};
 use crate::disruption::{cluster, until_event};
+use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::{
     Kubectl, NAMESPACE, Operator, SERVICE_ACCOUNT, TIMEOUT, http_get, operator_kubeconfig, wait_for,
 };

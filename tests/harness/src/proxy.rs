@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// How the way is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     /// As if it were not there.
     Open,
     /// What the API server says comes later by that much, once a connection stands.
@@ -29,7 +29,7 @@ pub(crate) enum Mode {
 const HANDSHAKE: Duration = Duration::from_millis(500);
 
 /// A TCP proxy before the API server. All its connections end with it.
-pub(crate) struct Proxy {
+pub struct Proxy {
     url: String,
     server: String,
     mode: watch::Sender<Mode>,
@@ -37,7 +37,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    pub(crate) async fn to(cluster: &Cluster) -> Self {
+    pub async fn to(cluster: &Cluster) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let address = cluster.server().trim_start_matches("https://").to_owned();
@@ -65,12 +65,12 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn set(&self, mode: Mode) {
+    pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
     }
 
     /// Makes a kubeconfig lead here and not to the server.
-    pub(crate) fn lead_to(&self, kubeconfig: &Path) {
+    pub fn lead_to(&self, kubeconfig: &Path) {
         let text = std::fs::read_to_string(kubeconfig).unwrap();
         assert!(text.contains(&self.server), "{text}");
         std::fs::write(kubeconfig, text.replace(&self.server, &self.url)).unwrap();
