@@ -178,10 +178,10 @@ impl Status {
             let event = match events.try_next().await {
                 Ok(Some(event)) => event,
                 Ok(None) => return Ok(0),
-                Err(error) => match view::lasting(connection, error) {
-                    Some(failure) => return Err(failure),
-                    None => continue,
-                },
+                Err(error) => {
+                    view::retried(connection, error)?;
+                    continue;
+                }
             };
             let object = match event {
                 watcher::Event::Init => {

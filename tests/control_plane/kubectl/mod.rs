@@ -1,7 +1,9 @@
-//! `kubectl at` and `kubectl mydaemonset`, as plugins of a real kubectl. One control plane, one operator.
+//! `kubectl at` and `kubectl mydaemonset`, as plugins of a real kubectl. One control plane, one operator; `terminal` has
+//! a control plane without an operator, too.
 
 mod at;
 mod mydaemonset;
+mod terminal;
 
 use my_operator_cluster::{Cluster, Options};
 use tokio::sync::OnceCell;

@@ -6,7 +6,7 @@
 //! - [`helm`]: releases of the chart.
 //! - [`wait`]: waiting for everything else. Nothing sleeps for luck.
 //! - [`in_process`]: the reconciler of one kind in this process, on any client and clock.
-//! - [`proxy`]: a bad way to the API server.
+//! - [`terminal`]: a program in a terminal, and what the terminal shows. [`proxy`]: a bad way to the API server.
 //! - [`record`], [`pods`]: every event of some objects, without a gap. [`policies`]: admission policies that hold back
 //!   or change single calls. [`oracle`]: the Go programs of `tests/oracle`.
 
@@ -36,6 +36,7 @@ mod programs;
 pub mod proxy;
 mod reads;
 pub mod record;
+pub mod terminal;
 pub mod wait;
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -60,8 +60,9 @@ fn path(before: Option<OsString>) -> OsString {
         let folder = program.with_file_name("plugins");
         std::fs::create_dir_all(&folder).unwrap();
         for name in LINKS.iter().chain([&PROGRAM]) {
-            // Another test executable may have made it; the link leads to whatever was built last.
-            match symlink(&program, folder.join(name)) {
+            // Another test executable may have made it. The link leads to what was built last beside it, also in a copy of
+            // the folder.
+            match symlink(Path::new("..").join(PROGRAM), folder.join(name)) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("{error}"),
                 _ => {}
             }
@@ -89,7 +90,7 @@ impl Kubectl {
         command
     }
 
-    /// The same to its end, with that standard input.
+    /// [`Kubectl::plugin`] to its end, with that standard input.
     pub fn run_plugin(&self, args: &[&str], input: &str) -> impl Future<Output = Ended> + use<> {
         let mut command = self.plugin(args);
         let input = input.to_owned();

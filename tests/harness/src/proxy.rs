@@ -1,6 +1,6 @@
 //! A way to the API server that can be slow, lead nowhere, or be closed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use my_operator_cluster::Cluster;
@@ -67,6 +67,14 @@ impl Proxy {
 
     pub fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
+    }
+
+    /// The administrator's kubeconfig, which leads here; in a file of that name.
+    pub fn kubeconfig(&self, cluster: &Cluster, name: &str) -> PathBuf {
+        let kubeconfig = cluster.directory().join(name);
+        std::fs::copy(cluster.kubeconfig(), &kubeconfig).unwrap();
+        self.lead_to(&kubeconfig);
+        kubeconfig
     }
 
     /// Makes a kubeconfig lead here and not to the server.

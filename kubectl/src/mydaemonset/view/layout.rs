@@ -90,6 +90,15 @@ pub(crate) fn header(object: &Object, page: Page) -> Vec<Line> {
     lines
 }
 
+/// What is shown may be old.
+pub(crate) fn lost(lost: &str, page: Page) -> Vec<Line> {
+    let text = format!("{lost}; trying again");
+    let lines = wrap(&text, page.width, MESSAGE_LINES).into_iter();
+    lines
+        .map(|line| Line::default().styled(&line, Some(Style::Warning)))
+        .collect()
+}
+
 /// The image of the template's own container `app`.
 fn own_image(object: &Object) -> Option<String> {
     let template = object.spec.template.as_ref()?;

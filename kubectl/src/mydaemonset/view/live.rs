@@ -5,20 +5,22 @@ use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
+use futures::future::{BoxFuture, pending};
 use futures::stream::{self, BoxStream};
-use futures::{Stream, StreamExt as _};
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use kube::api::DynamicObject;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use my_operator::kinds::mydaemonset::observe::node::{NodeView, WatchedNode};
 use my_operator::kinds::mydaemonset::observe::pod::{PodView, WatchedPod};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
+use tokio::time::{self, MissedTickBehavior};
 
 use super::cells::{Fleet, NodeCell};
 use super::layout::{self, FailingPod, Page};
+use super::line::Line;
 use super::screen::Screen;
-use super::{frame, is_forbidden, is_utf8, lasting, nodes_api, pods_api};
+use super::{frame, is_forbidden, is_utf8, nodes_api, pods_api, retried};
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::object::Object;
 use crate::mydaemonset::{cluster, failing};
@@ -30,6 +32,8 @@ const FRAME: Duration = Duration::from_millis(200);
 const REFRESH: Duration = Duration::from_secs(1);
 /// What failing pods said last is read again after this time.
 const LAST_LINES: Duration = Duration::from_secs(10);
+/// While there is no connection, the server is asked again after a pause that grows from the first to the second.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
 /// The shell's code for a program that was interrupted.
 const INTERRUPTED: u8 = 130;
 
@@ -96,6 +100,8 @@ struct State {
     nodes: Watched<NodeView>,
     /// The user may not list nodes.
     no_nodes: bool,
+    /// Why there is no connection.
+    lost: Option<String>,
     /// The UID of the object that is shown: another one of its name is another object.
     uid: String,
 }
@@ -104,9 +110,12 @@ impl State {
     /// Takes up an event. Returns whether anything changed.
     fn apply(&mut self, event: Event, connection: &Connection) -> Result<bool, Failure> {
         let now = Utc::now();
-        let passing = |error: watcher::Error| match lasting(connection, error) {
-            Some(failure) => Err(failure),
-            None => Ok(false),
+        let lost = &mut self.lost;
+        let mut passing = |error: watcher::Error| {
+            let text = retried(connection, error)?;
+            let is_new = text.is_some() && lost.is_none();
+            *lost = lost.take().or(text);
+            Ok(is_new)
         };
         match event {
             Event::Object(Ok(event)) => Ok(self.objects.apply(event, |object| {
@@ -249,8 +258,8 @@ async fn watch(
     label: Option<&str>,
     output: &mut Output,
 ) -> Result<u8, Failure> {
-    let mut events = events(connection, name);
-    let mut frames = tokio::time::interval(FRAME);
+    let mut events = events(connection, name).boxed();
+    let mut frames = time::interval(FRAME);
     frames.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut interrupt, mut terminate) = (
         signal(SignalKind::interrupt())?,
@@ -258,13 +267,26 @@ async fn watch(
     );
     let (mut state, mut last_lines) = (State::default(), LastLines::default());
     let (read, mut was_read) = mpsc::channel::<Vec<FailingPod>>(1);
+    let mut returned: BoxFuture<'_, ()> = pending().boxed();
     let (mut is_stale, mut drawn) = (true, Instant::now());
     loop {
         tokio::select! {
             event = events.next() => match event {
-                Some(event) => is_stale |= state.apply(event, connection)?,
+                Some(event) => {
+                    let was_lost = state.lost.is_some();
+                    is_stale |= state.apply(event, connection)?;
+                    if state.lost.is_some() && !was_lost {
+                        returned = connected(connection, name).boxed();
+                    }
+                }
                 None => return Ok(0),
             },
+            () = &mut returned => {
+                // What was missed is in new lists. The old watches would wait for up to half a minute.
+                events = self::events(connection, name).boxed();
+                (state.lost, is_stale) = (None, true);
+                returned = pending().boxed();
+            }
             Some(pods) = was_read.recv() => {
                 last_lines.pods = pods;
                 is_stale = true;
@@ -283,7 +305,7 @@ async fn watch(
                 (is_stale, drawn) = (false, Instant::now());
                 let object = state.object()?;
                 let cells = state.cells(&object, label, Utc::now());
-                draw(output, &object, &cells, &last_lines.pods, !state.no_nodes)?;
+                draw(output, &object, state.lost.as_deref(), &cells, &last_lines.pods, !state.no_nodes)?;
                 let of = failing_of(&cells);
                 if matches!(output, Output::Screen(_)) && last_lines.is_due(&of) {
                     last_lines.of = of;
@@ -299,9 +321,21 @@ async fn watch(
     }
 }
 
+/// Returns when the server answers, whatever it says: the watches find out what that means.
+async fn connected(connection: &Connection, name: &str) {
+    let (mut pause, max) = PAUSES;
+    while let Err(failure) = cluster::get(connection, name).await
+        && failure.is_passing()
+    {
+        time::sleep(pause).await;
+        pause = (pause * 2).min(max);
+    }
+}
+
 fn draw(
     output: &mut Output,
     object: &Object,
+    lost: Option<&str>,
     cells: &[NodeCell],
     pods: &[FailingPod],
     has_nodes: bool,
@@ -312,13 +346,17 @@ fn draw(
                 return Ok(());
             };
             let page = Page::new(Some((width, height)), is_utf8());
-            let lines = frame(object, cells, pods, has_nodes, page);
+            let lines = frame(object, lost, cells, pods, has_nodes, page);
             let colour = Colour::detect(&io::stdout());
             let lines = lines.iter().map(|line| line.render(Some(width), colour));
             screen.show(lines.collect(), (width, height))?;
         }
         Output::Lines(last) => {
-            let line = layout::summary(object, cells).render(None, Colour::OFF);
+            let line = match lost {
+                Some(lost) => Line::new(&format!("{lost}; trying again")),
+                None => layout::summary(object, cells),
+            };
+            let line = line.render(None, Colour::OFF);
             if line != *last {
                 let mut out = io::stdout();
                 writeln!(out, "{} {line}", Utc::now().format("%H:%M:%SZ"))?;

@@ -57,7 +57,7 @@ impl Get {
         let cells = fleet.cells(&object, self.by.as_deref(), Utc::now());
         let pods = failing::pods(connection, &cells).await;
         let page = Page::new(size(), is_utf8());
-        let lines = frame(&object, &cells, &pods, fleet.nodes.is_some(), page);
+        let lines = frame(&object, None, &cells, &pods, fleet.nodes.is_some(), page);
         let (width, colour) = (
             size().map(|(width, _)| width),
             Colour::detect(&io::stdout()),
@@ -70,15 +70,17 @@ impl Get {
     }
 }
 
-/// Everything that is shown.
+/// Everything that is shown. `lost` says why there is no connection.
 fn frame(
     object: &Object,
+    lost: Option<&str>,
     cells: &[NodeCell],
     pods: &[FailingPod],
     has_nodes: bool,
     page: Page,
 ) -> Vec<Line> {
     let mut lines = layout::header(object, page);
+    lines.extend(lost.into_iter().flat_map(|lost| layout::lost(lost, page)));
     lines.push(Line::default());
     lines.extend(layout::nodes(cells, page));
     if !has_nodes {
@@ -144,18 +146,28 @@ fn is_forbidden(failure: &Failure) -> bool {
     matches!(failure, Failure::Server(status) if status.code == 403)
 }
 
-/// The failure of a watch, if trying again does not help.
-pub(super) fn lasting(connection: &Connection, error: watcher::Error) -> Option<Failure> {
+/// What to say of the failure of a watch that is tried again, if anything; the failure if that does not help.
+pub(super) fn retried(
+    connection: &Connection,
+    error: watcher::Error,
+) -> Result<Option<String>, Failure> {
     let failure = match error {
         watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => {
             connection.failure(error)
         }
         watcher::Error::WatchError(status) => Failure::Server(status),
-        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => return None,
+        watcher::Error::WatchFailed(_) => {
+            let server = &connection.server;
+            return Ok(Some(format!("The connection to the server {server} broke")));
+        }
+        watcher::Error::NoResourceVersion => return Ok(None),
     };
-    // 410: the watch was behind for too long, and begins with a new list.
-    let is_expired = matches!(&failure, Failure::Server(status) if status.code == 410);
-    (!failure.is_passing() && !is_expired).then_some(failure)
+    match failure {
+        // The watch was behind for too long, and begins with a new list.
+        Failure::Server(status) if status.code == 410 => Ok(None),
+        failure if failure.is_passing() => Ok(Some(failure.to_string())),
+        failure => Err(failure),
+    }
 }
 
 /// Whether the terminal shows UTF-8, as the locale says.
