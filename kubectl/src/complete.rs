@@ -23,6 +23,8 @@ use tokio::time::{self, Instant};
 use crate::connection::{Connection, Failure, Flags, Kind};
 use crate::{Program, at, block_on, mydaemonset, terminal};
 
+/// What the names of plugins begin with.
+pub(crate) const PLUGIN_PREFIX: &str = "kubectl-";
 /// What the names of this program begin with for kubectl's completion.
 pub const PREFIX: &str = "kubectl_complete-";
 

@@ -9,6 +9,7 @@ pub mod complete;
 pub mod connection;
 pub mod duration;
 mod flags;
+mod links;
 mod man;
 pub mod mydaemonset;
 pub mod print;
@@ -56,7 +57,7 @@ pub fn main() -> ExitCode {
         .first()
         .and_then(|name| Path::new(name).file_name());
     let called = called.map(OsStr::to_string_lossy).unwrap_or_default();
-    let plugin = called.replacen(complete::PREFIX, "kubectl-", 1);
+    let plugin = called.replacen(complete::PREFIX, complete::PLUGIN_PREFIX, 1);
     let completes = called.starts_with(complete::PREFIX);
     let Some(program) = program(&plugin) else {
         return ExitCode::FAILURE;
@@ -67,10 +68,13 @@ pub fn main() -> ExitCode {
         let words = arguments.get(1..).unwrap_or_default();
         return written(complete::run(program, words));
     }
-    if let [_, flag, folder] = arguments.as_slice()
-        && flag == man::FLAG
-    {
-        return written(man::write(Path::new(folder)));
+    if let [_, flag, folder] = arguments.as_slice() {
+        if flag == man::FLAG {
+            return written(man::write(Path::new(folder)));
+        }
+        if flag == links::FLAG {
+            return written(links::write(Path::new(folder)));
+        }
     }
     let matches = match program.parser().try_get_matches_from(&arguments) {
         Ok(matches) => matches,

@@ -9,16 +9,8 @@ use std::sync::OnceLock;
 
 use crate::{Kubectl, kubectl_calls, operator_program};
 
-/// The program, and the names that it is called by.
+/// The program, which makes the links of its other names itself.
 const PROGRAM: &str = "kubectl-at";
-const LINKS: &[&str] = &[
-    "kubectl-atq",
-    "kubectl-atrm",
-    "kubectl-mydaemonset",
-    "kubectl_complete-at",
-    "kubectl_complete-atrm",
-    "kubectl_complete-mydaemonset",
-];
 
 /// How a plugin ended, and what it wrote.
 #[derive(Debug)]
@@ -59,14 +51,17 @@ fn path(before: Option<OsString>) -> OsString {
         let program = plugin_program();
         let folder = program.with_file_name("plugins");
         std::fs::create_dir_all(&folder).unwrap();
-        for name in LINKS.iter().chain([&PROGRAM]) {
-            // Another test executable may have made it. The link leads to what was built last beside it, also in a copy of
-            // the folder.
-            match symlink(Path::new("..").join(PROGRAM), folder.join(name)) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("{error}"),
-                _ => {}
-            }
+        // Another test executable may have made it. The link leads to what was built last beside it, also in a copy of the
+        // folder.
+        match symlink(Path::new("..").join(PROGRAM), folder.join(PROGRAM)) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("{error}"),
+            _ => {}
         }
+        let made = Command::new(&program)
+            .arg("--write-links")
+            .arg(&folder)
+            .status();
+        assert!(made.unwrap().success());
         folder
     });
     let before = before
