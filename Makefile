@@ -95,15 +95,11 @@ soak: ## Run the long versions of all tests, and e2e with the image that is ship
 build: ## Build the release binary, target/release/my-operator.
 	$(CARGO) build --release --locked --bin my-operator
 
-# Its own profile and selection of packages: small, and without what only the operator needs.
-KUBECTL_BIN = target/kubectl/kubectl-at
-KUBECTL_NAMES = kubectl-atq kubectl-atrm kubectl-mydaemonset \
-	kubectl_complete-at kubectl_complete-atq kubectl_complete-atrm kubectl_complete-mydaemonset
-
+# As it is released, but for the list of its crates, which needs a program of its own.
 kubectl: ## Build the plugins of kubectl, target/kubectl/kubectl-at and links of its other names.
-	$(CARGO) build --profile kubectl --locked -p my-operator-kubectl --bin kubectl-at
-	@cd "$(dir $(KUBECTL_BIN))" && for name in $(KUBECTL_NAMES); do ln -sf kubectl-at "$$name"; done
-	@echo "To use them: export PATH=\"$(CURDIR)/$(dir $(KUBECTL_BIN)):\$$PATH\""
+	@built=$$(AUDITABLE=no ./hack/release "" kubectl-at) && folder=$$(./hack/built kubectl) && mkdir -p "$$folder" && \
+		install -m 755 "$$built" "$$folder/kubectl-at" && "$$folder/kubectl-at" --write-links "$$folder" && \
+		echo "To use them: export PATH=\"$$folder:\$$PATH\""
 
 reproducible: ## Make all files of a release here and in another folder, and compare the bytes (RELEASE_PLATFORMS=linux/amd64).
 	RELEASE_PLATFORMS="$(RELEASE_PLATFORMS)" ./hack/reproducible
