@@ -1,10 +1,11 @@
-//! What people install, made from config/: `make chart`, `make bundle`.
+//! What people install: from config/, `make chart` and `make bundle`; of the plugins of kubectl, krew's manifests.
 //!
 //! config/ is the one description of the installation; the Helm chart and the OLM bundle are other forms of it, and no
 //! line of theirs is written by hand that could be derived from it.
 
 mod bundle;
 mod chart;
+mod krew;
 mod rendered;
 
 use std::io::Write as _;
@@ -16,7 +17,7 @@ use clap::{Parser, Subcommand};
 
 use crate::rendered::Checkout;
 
-/// Makes what people install from config/.
+/// Makes what people install.
 #[derive(Debug, Parser)]
 #[command(name = "my-operator-packaging", version)]
 struct Arguments {
@@ -60,6 +61,21 @@ enum Command {
         #[arg(long, default_value = chart::IMAGE)]
         image: String,
     },
+    /// Write the manifests of the plugins of kubectl for krew, `krew-NAME.yaml`.
+    Krew {
+        /// The URL of the folder that the archives will be in.
+        #[arg(long)]
+        downloads: String,
+        /// The URL of the project.
+        #[arg(long)]
+        homepage: Option<String>,
+        /// The folder to write into.
+        #[arg(long)]
+        out: PathBuf,
+        /// Archives with the program for a platform, whose checksums the manifests have.
+        #[arg(required = true, value_name = "OS/ARCH=FILE")]
+        archives: Vec<krew::Archive>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -73,12 +89,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let checkout = Checkout::at(&arguments.checkout)?;
+    let checkout = || Checkout::at(&arguments.checkout);
     match &arguments.command {
         Command::Objects { components } => {
             let mut out = std::io::stdout().lock();
             let components: Vec<&str> = components.iter().map(String::as_str).collect();
-            for object in checkout.render(&components)? {
+            for object in checkout()?.render(&components)? {
                 writeln!(out, "{}", rendered::title(&object))?;
             }
         }
@@ -96,12 +112,25 @@ fn run(arguments: &Arguments) -> Result<()> {
                 components: components.clone(),
             };
             bundle::write(
-                &checkout,
+                &checkout()?,
                 &options,
                 out.as_ref().unwrap_or(&arguments.checkout),
             )?;
         }
-        Command::Chart { out, image } => chart::write(&chart::files(&checkout, image)?, out)?,
+        Command::Chart { out, image } => chart::write(&chart::files(&checkout()?, image)?, out)?,
+        Command::Krew {
+            downloads,
+            homepage,
+            out,
+            archives,
+        } => {
+            let options = krew::Options {
+                downloads: downloads.clone(),
+                homepage: homepage.clone(),
+                archives: archives.clone(),
+            };
+            krew::write(&options, out)?;
+        }
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub const PROGRAM: Program = Program {
 /// More characters of a command than this are only shown by `-o wide`.
 const MAX_COMMAND: usize = 60;
 
-/// List the Ats that are to run or are running, the next one first.
+/// List Ats that are to run or running, in order.
 #[derive(Parser, Debug)]
 #[command(name = "kubectl-atq", bin_name = "kubectl atq", version)]
 struct Queue {

@@ -33,7 +33,7 @@ enum Format {
     Name,
 }
 
-/// Remove Ats before they run, or with their results after it.
+/// Remove Ats, before they run or with their results.
 #[derive(Parser, Debug)]
 #[command(
     name = "kubectl-atrm",
