@@ -81,8 +81,7 @@ fn words(error: &Error) -> String {
             }
         }
         (ErrorKind::InvalidValue, Some(flag), None | Some("")) => {
-            let flag = flag.split(' ').next().unwrap_or(flag);
-            format!("flag needs an argument: {flag}")
+            format!("flag needs an argument: {}", name(flag))
         }
         (ErrorKind::ValueValidation | ErrorKind::InvalidValue, Some(flag), Some(value)) => {
             let reason = error.source().map(ToString::to_string).or_else(|| {
@@ -92,10 +91,12 @@ fn words(error: &Error) -> String {
                 Some(format!("write {}", valid.join(" or ")))
             });
             let reason = reason.map(|reason| format!(": {reason}"));
-            format!(
-                "invalid argument {value:?} for {flag:?}{}",
-                reason.unwrap_or_default()
-            )
+            let reason = reason.unwrap_or_default();
+            let flag = match name(flag) {
+                name if name.starts_with('-') => format!("{name:?} flag"),
+                name => name.to_owned(),
+            };
+            format!("invalid argument {value:?} for {flag}{reason}")
         }
         // clap's own words up to the usage, in one line.
         _ => {
@@ -105,6 +106,11 @@ fn words(error: &Error) -> String {
             first.split_whitespace().collect::<Vec<_>>().join(" ")
         }
     }
+}
+
+/// The name of an argument, without its value: `--output` of `--output <FORMAT>`, `--follow` of `--follow[=<FOLLOW>]`.
+fn name(argument: &str) -> &str {
+    argument.split([' ', '[']).next().unwrap_or(argument)
 }
 
 fn text(error: &Error, kind: ContextKind) -> Option<&str> {
@@ -161,15 +167,19 @@ mod tests {
             ("kubectl-atq -o", "flag needs an argument: --output"),
             (
                 "kubectl-atq -o xml",
-                "invalid argument \"xml\" for \"--output <FORMAT>\": write wide or name or json or yaml",
+                "invalid argument \"xml\" for \"--output\" flag: write wide or name or json or yaml",
             ),
             (
                 "kubectl-mydaemonset history x --revision=x",
-                "invalid argument \"x\" for \"--revision <NUMBER>\": write a whole number, 0 or more",
+                "invalid argument \"x\" for \"--revision\" flag: write a whole number, 0 or more",
+            ),
+            (
+                "kubectl-at noon --follow=maybe",
+                "invalid argument \"maybe\" for \"--follow\" flag: write true or false",
             ),
             (
                 "kubectl-mydaemonset partition x 1.5",
-                "invalid argument \"1.5\" for \"<N>\": write a whole number, 0 or more",
+                "invalid argument \"1.5\" for <N>: write a whole number, 0 or more",
             ),
             (
                 "kubectl-atrm",

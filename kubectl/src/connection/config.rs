@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use kube::Config;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use my_operator_admit::{read, yaml};
 
-use super::failure::causes;
+use super::failure::{causes, root};
 use super::{Failure, Flags};
 
 /// The configuration that the flags stand for.
@@ -29,17 +30,10 @@ pub(super) async fn config(flags: &Flags) -> Result<Config, Failure> {
 
 /// The kubeconfig, if there is any.
 fn kubeconfig(flags: &Flags) -> Result<Option<Kubeconfig>, Failure> {
-    let failed = |path: &Path, error: &(dyn std::error::Error + 'static)| {
-        Failure::Message(format!(
-            "cannot use the kubeconfig {}: {}",
-            path.display(),
-            causes(error)
-        ))
-    };
     if let Some(path) = &flags.kubeconfig {
         return Kubeconfig::read_from(path)
             .map(Some)
-            .map_err(|error| failed(path, &error));
+            .map_err(|error| unusable(path, &error));
     }
     if let Some(paths) = std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty()) {
         // kubectl skips the files of the list that do not exist; if there is none at all, no cluster is configured.
@@ -47,10 +41,12 @@ fn kubeconfig(flags: &Flags) -> Result<Option<Kubeconfig>, Failure> {
             .filter(|path| !path.as_os_str().is_empty() && path.exists());
         let mut merged: Option<Kubeconfig> = None;
         for path in existing {
-            let next = Kubeconfig::read_from(&path).map_err(|error| failed(&path, &error))?;
+            let next = Kubeconfig::read_from(&path).map_err(|error| unusable(&path, &error))?;
             merged = Some(match merged {
                 None => next,
-                Some(before) => before.merge(next).map_err(|error| failed(&path, &error))?,
+                Some(before) => before
+                    .merge(next)
+                    .map_err(|error| unusable(&path, &error))?,
             });
         }
         return Ok(merged);
@@ -61,7 +57,32 @@ fn kubeconfig(flags: &Flags) -> Result<Option<Kubeconfig>, Failure> {
     };
     Kubeconfig::read_from(&path)
         .map(Some)
-        .map_err(|error| failed(&path, &error))
+        .map_err(|error| unusable(&path, &error))
+}
+
+/// Why the file cannot be used, in one line.
+fn unusable(path: &Path, error: &KubeconfigError) -> Failure {
+    let why = match error {
+        KubeconfigError::ReadConfig(error, _) => root(error),
+        KubeconfigError::Parse(_) => mistake(path).unwrap_or_else(|| causes(error)),
+        error => causes(error),
+    };
+    Failure::Message(format!(
+        "cannot use the kubeconfig {}: {why}",
+        path.display()
+    ))
+}
+
+/// The first mistake in the YAML of a file. The library of the client explains it with options of its own.
+fn mistake(path: &Path) -> Option<String> {
+    let text = read::decode(std::fs::read(path).ok()?).ok()?;
+    let mut found: Option<String> = None;
+    yaml::documents(&text, &mut |document| {
+        if let Err(wrong) = document.content {
+            found.get_or_insert(format!("line {}: {}", wrong.line, wrong.message));
+        }
+    });
+    found
 }
 
 async fn from_kubeconfig(mut kubeconfig: Kubeconfig, flags: &Flags) -> Result<Config, Failure> {
@@ -155,4 +176,32 @@ fn url(server: &str) -> Result<http::Uri, Failure> {
     };
     full.parse()
         .map_err(|error| Failure::Message(format!("--server: {server:?} is no URL: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_that_cannot_be_used_is_explained_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        for (text, why) in [
+            ("a: 1\na: 2\n", "line 2: key \"a\" already set in map"),
+            ("a: [\n", "line 1: "),
+            ("clusters: 5\n", "line 1 column 11"),
+        ] {
+            let path = folder.path().join("config");
+            std::fs::write(&path, text).unwrap();
+            let error = unusable(&path, &Kubeconfig::read_from(&path).unwrap_err()).to_string();
+            let start = format!("error: cannot use the kubeconfig {}: ", path.display());
+            assert!(error.starts_with(&start) && error.contains(why), "{error}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+        let path = Path::new("/nonexistent");
+        assert_eq!(
+            unusable(path, &Kubeconfig::read_from(path).unwrap_err()).to_string(),
+            "error: cannot use the kubeconfig /nonexistent: No such file or directory"
+        );
+    }
 }

@@ -170,7 +170,6 @@ async fn the_verbs_have_kubectls_words_and_exit_codes() {
         " -n none",
         " -A=true -l no=ne",
         " -A -A=false -n first -n none",
-        " --no-headers=maybe",
     ] {
         same(&format!("atq{flags}"), &format!("get jobs{flags}")).await;
     }
