@@ -6,9 +6,15 @@ use std::fmt;
 use std::io;
 
 use kube::core::Status;
+use rustls::CertificateError;
 
 use super::exchange::TimedOut;
 use crate::terminal;
+
+/// The reason of a Status that the client makes when it got none.
+const NO_STATUS: &str = "Failed to parse error data";
+/// Characters of an answer that is no Status.
+const MAX_PAGE: usize = 200;
 
 /// Why a command has failed. Shown, it is what goes to standard error, without the newline at the end.
 #[derive(Debug)]
@@ -41,7 +47,7 @@ impl Failure {
         }
         match &error {
             kube::Error::Service(_) | kube::Error::HyperError(_) | kube::Error::ReadEvents(_) => {
-                let cause = unreachable(&error);
+                let cause = unreachable(&error, server);
                 Self::Unreachable(format!("Unable to connect to the server: {cause}"))
             }
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Message(format!(
@@ -136,6 +142,11 @@ fn of_server(status: &Status) -> String {
         return "error: the server does not have the resource type: install the operator's CRDs, or look at --context"
             .to_owned();
     }
+    // The client's own, for an answer that is no Status: perhaps a page of something that is no API server.
+    if reason == NO_STATUS {
+        let start: String = message.chars().take(MAX_PAGE).collect();
+        return format!("Error from server: HTTP status {}: {start}", status.code);
+    }
     match &*reason {
         "Unauthorized" => format!("error: You must be logged in to the server ({message})"),
         "" => format!("Error from server: {message}"),
@@ -156,13 +167,16 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 }
 
 /// Why no answer came, in kubectl's words where it has some. The layers of the client say nothing that helps: "client error".
-fn unreachable(error: &kube::Error) -> String {
+fn unreachable(error: &kube::Error, server: &str) -> String {
     for cause in chain(error) {
         if cause.is::<TimedOut>() {
             return cause.to_string();
         }
         if let Some(error) = cause.downcast_ref::<rustls::Error>() {
             return match error {
+                rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+                    "tls: failed to verify certificate: x509: certificate signed by unknown authority".to_owned()
+                }
                 rustls::Error::InvalidCertificate(why) => {
                     format!("tls: failed to verify certificate: {why}")
                 }
@@ -174,8 +188,15 @@ fn unreachable(error: &kube::Error) -> String {
             return "i/o timeout".to_owned();
         }
     }
-    root(error)
+    let cause = root(error);
+    match cause.strip_prefix(LOOKUP) {
+        Some(why) => format!("lookup {server}{why}"),
+        None => cause,
+    }
 }
+
+/// What the standard library says before the reason why a host has no address.
+const LOOKUP: &str = "failed to lookup address information";
 
 /// The last cause, in one line, without the numbers of the system.
 pub(crate) fn root(error: &(dyn Error + 'static)) -> String {
@@ -279,14 +300,25 @@ mod tests {
             (io(io::ErrorKind::HostUnreachable), "client error"),
             (
                 io::Error::other(rustls::Error::InvalidCertificate(
-                    rustls::CertificateError::UnknownIssuer,
+                    CertificateError::UnknownIssuer,
                 )),
-                "tls: failed to verify certificate: UnknownIssuer",
+                "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+            ),
+            (
+                io::Error::other("failed to lookup address information: Name or service not known"),
+                "lookup h:6443: Name or service not known",
             ),
         ] {
             let expected = format!("Unable to connect to the server: {words}");
             assert_eq!(wrapped(error), expected);
         }
+        let page = format!("<html>\n{}", "x".repeat(9999));
+        let page = shown(json!({"code": 502, "reason": NO_STATUS, "message": page}));
+        assert!(
+            page.starts_with("Error from server: HTTP status 502: <html>\\nxxx"),
+            "{page}"
+        );
+        assert!(page.len() < 300, "{page}");
         let html = serde_json::from_str::<serde_json::Value>("<html>").unwrap_err();
         let text = Failure::of_request(kube::Error::SerdeError(html), "h:6443").to_string();
         assert!(
