@@ -35,7 +35,7 @@ DOC = RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
 T ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt check lint advisories unit test e2e soak bench build kubectl reproducible sbom run install uninstall \
+.PHONY: help manifests fmt check lint advisories unit test e2e soak bench build kubectl pictures reproducible sbom run install uninstall \
 	docker-build docker-push deploy undeploy build-installer chart matrix
 
 help: ## Show this list.
@@ -100,6 +100,11 @@ kubectl: ## Build the plugins of kubectl, target/kubectl/kubectl-at and links of
 	@built=$$(AUDITABLE=no ./hack/release "" kubectl-at) && folder=$$(./hack/built kubectl) && mkdir -p "$$folder" && \
 		install -m 755 "$$built" "$$folder/kubectl-at" && "$$folder/kubectl-at" --write-links "$$folder" && \
 		echo "To use them: export PATH=\"$$folder:\$$PATH\""
+
+pictures: ## Record the pictures of docs/kubectl again, from a real run of the plugins.
+	$(BUILD)
+	@"$$(./hack/built)"/my-operator-cluster build
+	@"$$(./hack/built)"/my-operator-pictures
 
 reproducible: ## Make all files of a release here and in another folder, and compare the bytes (RELEASE_PLATFORMS=linux/amd64).
 	RELEASE_PLATFORMS="$(RELEASE_PLATFORMS)" ./hack/reproducible

@@ -6,7 +6,8 @@
 //! - [`helm`]: releases of the chart.
 //! - [`wait`]: waiting for everything else. Nothing sleeps for luck.
 //! - [`in_process`]: the reconciler of one kind in this process, on any client and clock.
-//! - [`terminal`]: a program in a terminal, and what the terminal shows. [`proxy`]: a bad way to the API server.
+//! - [`terminal`]: a program in a terminal, and what the terminal shows; [`picture`]: that as an SVG. [`proxy`]: a bad way
+//!   to the API server.
 //! - [`record`], [`pods`]: every event of some objects, without a gap. [`policies`]: admission policies that hold back
 //!   or change single calls. [`oracle`]: the Go programs of `tests/oracle`.
 
@@ -28,6 +29,7 @@ mod kubectl;
 mod kubectl_calls;
 mod operator;
 pub mod oracle;
+pub mod picture;
 mod planes;
 mod plugins;
 pub mod pods;

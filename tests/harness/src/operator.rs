@@ -9,14 +9,15 @@ use crate::figures::http_get;
 use crate::install::operator_kubeconfig;
 use crate::wait::{TIMEOUT, try_wait};
 
-/// The operator's program: cargo puts the programs of a package beside the folder of its tests.
+/// The operator's program: cargo puts programs into one folder, and tests into `deps` below it.
 pub fn operator_program() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let program = test
-        .parent()
-        .and_then(Path::parent)
-        .unwrap()
-        .join("my-operator");
+    let this = std::env::current_exe().unwrap();
+    let folder = this.parent().unwrap();
+    let folder = match folder.parent() {
+        Some(above) if folder.ends_with("deps") => above,
+        _ => folder,
+    };
+    let program = folder.join("my-operator");
     assert!(program.exists(), "{} is not built", program.display());
     program
 }

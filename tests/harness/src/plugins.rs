@@ -85,6 +85,23 @@ impl Kubectl {
         command
     }
 
+    /// A shell for a terminal, with kubectl and its plugins.
+    pub fn shell(&self) -> Command {
+        let kubectl = self.cluster.kubectl();
+        let folder = Path::new(kubectl.get_program()).parent();
+        let folder = folder.unwrap().as_os_str().to_owned();
+        let mut command = Command::new("bash");
+        command.args(["--noprofile", "--norc", "-i"]);
+        let set = kubectl.get_envs();
+        command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+        let before = std::env::var_os("PATH").unwrap_or_default();
+        let paths = std::iter::once(folder.into()).chain(std::env::split_paths(&before));
+        let before = std::env::join_paths(paths).unwrap();
+        command.env("PATH", path(Some(before))).env("PS1", "$ ");
+        command.env("TZ", "Europe/Berlin").env("LC_ALL", "C.UTF-8");
+        command
+    }
+
     /// [`Kubectl::plugin`] to its end, with that standard input.
     pub fn run_plugin(&self, args: &[&str], input: &str) -> impl Future<Output = Ended> + use<> {
         let mut command = self.plugin(args);
