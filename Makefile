@@ -236,13 +236,13 @@ RELEASE_STEPS := release-binaries release-archives release-image release-manifes
 release-binaries: ## Build the binaries of a release (RELEASE_PLATFORMS="linux/amd64 linux/arm64").
 	@$(ARTIFACTS) binaries
 
-release-archives: ## Pack the binaries, and write and validate their SBOMs.
+release-archives: ## Pack the binaries, those of the plugins with man pages, and write and validate their SBOMs.
 	@$(ARTIFACTS) archives
 
 release-image: ## Write the image for all architectures, without an engine (RELEASE_IMAGE=registry/name; SOURCE=URL).
 	@$(ARTIFACTS) image
 
-release-manifests: ## Write install.yaml with the image by digest, and the release notes.
+release-manifests: ## Write install.yaml with the image by digest, manifests for krew, and the release notes.
 	@$(ARTIFACTS) manifests
 
 release-checksums: ## Write checksums.txt of all artifacts.
