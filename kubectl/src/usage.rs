@@ -17,12 +17,11 @@ const EXPECTED: &[(&str, &str, &str)] = &[(
 
 /// The text for standard error. `arguments` are those after the program's name.
 pub(crate) fn mistake(command: &Command, error: &Error, arguments: &[OsString]) -> String {
-    let text = match advice(command, error, arguments) {
-        Some(advice) => format!("error: {advice}"),
-        None => {
-            let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
-            format!("error: {}\nSee '{name} --help' for usage.", words(error))
-        }
+    let text = if let Some(advice) = advice(command, error, arguments) {
+        format!("error: {advice}")
+    } else {
+        let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
+        format!("error: {}\nSee '{name} --help' for usage.", words(error))
     };
     terminal::harmless_lines(&text).into_owned()
 }

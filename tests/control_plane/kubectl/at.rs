@@ -205,7 +205,7 @@ async fn the_verbs_have_kubectls_words_and_exit_codes() {
         "-o yaml",
         "-l no=ne",
         "-A -l no=ne",
-        "--as=nobody",
+        "--as=jane",
         "--token=bad",
     ] {
         same(&format!("atq {flags}"), &format!("get ats {flags}")).await;

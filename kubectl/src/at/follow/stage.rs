@@ -188,7 +188,7 @@ mod tests {
             staged(&at("2026-11-27T12:46:59Z"), &json!({"phase": "PENDING"})),
             waiting("at/x starts", "")
         );
-        let nobody = waiting(
+        let no_operator = waiting(
             "at/x: no operator has taken it up: my-operator check shows why",
             "",
         );
@@ -197,15 +197,19 @@ mod tests {
             let pending = json!({"phase": "PENDING"});
             assert_eq!(
                 created(long_ago, &at(schedule), &json!(null)),
-                nobody,
+                no_operator,
                 "{schedule}"
             );
             assert_ne!(
                 created(long_ago, &at(schedule), &pending),
-                nobody,
+                no_operator,
                 "{schedule}"
             );
-            assert_ne!(staged(&at(schedule), &json!(null)), nobody, "{schedule}");
+            assert_ne!(
+                staged(&at(schedule), &json!(null)),
+                no_operator,
+                "{schedule}"
+            );
         }
         let refused =
             json!({"phase": "PENDING", "reason": "PodRefused", "message": "exceeded quota"});
