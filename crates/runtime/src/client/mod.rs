@@ -38,7 +38,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection on which nothing happens is probed after this time, and then as often.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(10);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(5);
-/// A connection is closed when sent data, including probes, is not acknowledged for this long.
+/// A connection is closed when sent data, including probes, is not acknowledged for this long. macOS, for people's
+/// commands alone, has no such option (`TCP_USER_TIMEOUT`, tcp(7)): there, probes alone close a connection.
+#[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(20);
 
 /// Whether the process runs in a pod: the kubelet gives every pod these.
@@ -114,6 +116,7 @@ pub fn tcp() -> HttpConnector {
     tcp.enforce_http(false);
     tcp.set_keepalive(Some(KEEPALIVE_AFTER));
     tcp.set_keepalive_interval(Some(KEEPALIVE_EVERY));
+    #[cfg(target_os = "linux")]
     tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
     tcp
 }
