@@ -35,8 +35,8 @@ DOC = RUSTDOCFLAGS="-D warnings -A rustdoc::private-intra-doc-links" \
 T ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help manifests fmt check lint advisories unit test e2e soak bench build kubectl pictures reproducible sbom run install uninstall \
-	docker-build docker-push deploy undeploy build-installer chart matrix
+.PHONY: help manifests fmt check lint advisories unit test e2e soak bench build kubectl check-darwin pictures reproducible sbom run \
+	install uninstall docker-build docker-push deploy undeploy build-installer chart matrix
 
 help: ## Show this list.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,9 @@ pictures: ## Record the pictures of docs/kubectl again, from a real run of the p
 	$(BUILD)
 	@"$$(./hack/built)"/my-operator-cluster build
 	@"$$(./hack/built)"/my-operator-pictures
+
+check-darwin: ## Type-check the plugins of kubectl for macOS (rustup target add aarch64-apple-darwin x86_64-apple-darwin).
+	./hack/check-darwin
 
 reproducible: ## Make all files of a release here and in another folder, and compare the bytes (RELEASE_PLATFORMS=linux/amd64).
 	RELEASE_PLATFORMS="$(RELEASE_PLATFORMS)" ./hack/reproducible
