@@ -84,13 +84,15 @@ enum Measurement {
     Memory,
     /// Of MyDaemonSets: many with nothing to do.
     Rest,
+    /// Of MyDaemonSets: `kubectl mydaemonset get -w` while the image changes.
+    View,
 }
 
 impl Measurement {
     fn part(self) -> Part {
         match self {
             Self::Burst | Self::Idle | Self::Late => Part::At,
-            Self::Rollout | Self::Memory | Self::Rest => Part::MyDaemonSet,
+            Self::Rollout | Self::Memory | Self::Rest | Self::View => Part::MyDaemonSet,
         }
     }
 }

@@ -32,6 +32,12 @@ pub(crate) fn build() -> Result<()> {
     Ok(())
 }
 
+/// The plugins of kubectl, as users make them.
+pub(crate) fn plugins() -> Result<PathBuf> {
+    run(Command::new("make").arg("kubectl").current_dir(checkout()))?;
+    Ok(checkout().join("target/kubectl/kubectl-at"))
+}
+
 /// Builds a program of `peers/controller-runtime`.
 pub(crate) fn peer(package: &str, out: &Path) -> Result<()> {
     run(Command::new("go")

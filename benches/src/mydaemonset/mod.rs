@@ -2,11 +2,13 @@
 //! DaemonSet, and with a small controller-runtime MyDaemonSet.
 //!
 //! Every measurement has a fresh plane of its own. [`rollout`] rolls one out to many nodes and changes its image,
-//! [`memory`] measures the cost of nodes, their heartbeats and pods, and [`rest`] has many with nothing to do.
+//! [`memory`] measures the cost of nodes, their heartbeats and pods, and [`rest`] has many with nothing to do. [`view`]
+//! measures what a user's view of a roll-out costs.
 
 mod memory;
 mod rest;
 mod rollout;
+mod view;
 mod writes;
 
 use anyhow::{Context as _, Result};
@@ -44,7 +46,7 @@ fn operator(column: &str) -> Option<Operator> {
 /// How much is measured.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// How often, in turns. Memory and rest are measured in the first round only: they hardly vary.
+    /// How often, in turns. Memory, rest and view are measured in the first round only: they hardly vary.
     pub(crate) rounds: u32,
     /// How many nodes there are.
     pub(crate) nodes: usize,
@@ -95,6 +97,11 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
                 let measured = rest::measure(operator, plan, &mut figures).await;
                 measured.with_context(|| failed("rest"))?;
             }
+        }
+        if plan.has(Measurement::View) && name == OURS && round == 1 {
+            progress("view");
+            let measured = view::measure(plan, &mut figures).await;
+            measured.with_context(|| failed("view"))?;
         }
         columns.push(Column::printed(name, figures));
     }

@@ -1,6 +1,6 @@
 //! What there is to see of each node: one cell.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use my_operator::kinds::mydaemonset::decide::placement::{Eligibility, Placement};
@@ -121,61 +121,76 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    /// The label by which nodes are grouped.
-    fn group_label(&self) -> Option<&'static str> {
+    /// The label by which nodes are grouped, unless the user says which.
+    pub(crate) fn group_label(&self) -> Option<&'static str> {
         let nodes = self.nodes.as_ref()?;
         GROUPS.into_iter().find(|label| {
-            let values: BTreeSet<_> = nodes.values().map(|node| node.label(label)).collect();
-            values.len() > 1
+            let mut values = nodes.values().map(|node| node.label(label));
+            let first = values.next();
+            values.any(|value| Some(value) != first)
         })
     }
 
-    /// A cell for each node that has a pod of this object or should have one, by name.
+    /// A cell for each node that has a pod of this object or should have one, by name; the nodes are grouped by a label.
     pub(crate) fn cells(
         &self,
         object: &Object,
         label: Option<&str>,
         now: DateTime<Utc>,
     ) -> Vec<NodeCell> {
-        let label = label.or_else(|| self.group_label());
-        let mut by_node: BTreeMap<&str, Vec<&PodView>> = BTreeMap::new();
-        let pods = self.pods.values();
-        for pod in pods.filter(|pod| pod.owner_uid == object.uid && !pod.node.is_empty()) {
-            by_node.entry(&pod.node).or_default().push(pod);
-        }
-        for node in self.nodes.iter().flatten() {
-            by_node.entry(node.0).or_default();
-        }
         let judge = Judge {
             revision: object.revision(),
             placement: Placement::from_template(object.spec.template.as_ref()),
-            nodes: self.nodes.as_ref(),
+            has_nodes: self.nodes.is_some(),
             min_ready: object.strategy().min_ready,
             now,
         };
-        let mut cells: Vec<NodeCell> = by_node
-            .into_iter()
-            .filter_map(|(node, pods)| judge.cell(node, &pods, label))
-            .collect();
+        let pods = self.pods.values();
+        let pods = pods.filter(|pod| pod.owner_uid == object.uid && !pod.node.is_empty());
+        let mut pods: Vec<&PodView> = pods.collect();
+        pods.sort_by(|a, b| a.node.cmp(&b.node));
+        let mut pods = pods.chunk_by(|a, b| a.node == b.node).peekable();
+        // Both are in the order of the nodes' names. This runs five times a second, with thousands of nodes: there is no
+        // map of them.
+        let mut cells = Vec::new();
+        for (node, view) in self.nodes.iter().flatten() {
+            while let Some(pods) = pods.next_if(|pods| node_of(pods) < node.as_str()) {
+                cells.extend(judge.cell(node_of(pods), None, pods, label));
+            }
+            let pods = pods.next_if(|pods| node_of(pods) == node);
+            cells.extend(judge.cell(node, Some(view), pods.unwrap_or_default(), label));
+        }
+        cells.extend(pods.filter_map(|pods| judge.cell(node_of(pods), None, pods, label)));
         hold(&mut cells, object);
         cells
     }
 }
 
+/// The node of pods that are all on one.
+fn node_of<'a>(pods: &[&'a PodView]) -> &'a str {
+    pods.first().map_or("", |pod| &pod.node)
+}
+
 /// What each node is judged by.
-struct Judge<'a> {
+struct Judge {
     min_ready: TimeDelta,
     /// The newest revision.
     revision: String,
     placement: Placement,
-    nodes: Option<&'a BTreeMap<String, NodeView>>,
+    /// Whether the user may list nodes.
+    has_nodes: bool,
     now: DateTime<Utc>,
 }
 
-impl Judge<'_> {
+impl Judge {
     /// The cell of a node; `None` where it neither has a pod nor should have one.
-    fn cell(&self, name: &str, pods: &[&PodView], label: Option<&str>) -> Option<NodeCell> {
-        let node = self.nodes.and_then(|nodes| nodes.get(name));
+    fn cell(
+        &self,
+        name: &str,
+        node: Option<&NodeView>,
+        pods: &[&PodView],
+        label: Option<&str>,
+    ) -> Option<NodeCell> {
         let eligibility = node.map(|node| self.placement.eligibility(node));
         let belongs = matches!(
             eligibility,
@@ -214,12 +229,8 @@ impl Judge<'_> {
             .iter()
             .filter(is_new)
             .any(|pod| pod.is_available(self.min_ready, self.now));
-        let is_down = match (self.nodes, node) {
-            // Nodes cannot be listed.
-            (None, _) => false,
-            (Some(_), None) => true,
-            (Some(_), Some(node)) => node.not_ready_since.is_some(),
-        };
+        // A node that is not there is gone, where nodes can be listed.
+        let is_down = node.map_or(self.has_nodes, |node| node.not_ready_since.is_some());
         let serves_old = pods.iter().any(|pod| pod.is_ready() && !is_new(&pod));
         if is_updated && pods.iter().all(|pod| is_new(&pod)) {
             Cell::New

@@ -28,6 +28,12 @@ use crate::terminal::{Colour, obeys_sequences, size};
 
 /// The pause between two frames.
 const FRAME: Duration = Duration::from_millis(200);
+/// Events are read for this long before a frame,
+const BURST: Duration = Duration::from_millis(20);
+/// and on, until none has come for this long,
+const GAP: Duration = Duration::from_millis(1);
+/// but no longer than this.
+const MAX_BURST: Duration = Duration::from_secs(1);
 /// A node's state may change by time alone, with `minReadySeconds`.
 const REFRESH: Duration = Duration::from_secs(1);
 /// What failing pods said last is read again after this time.
@@ -57,7 +63,7 @@ impl<V> Default for Watched<V> {
     }
 }
 
-impl<V> Watched<V> {
+impl<V: PartialEq> Watched<V> {
     /// Takes up an event. Returns whether what is known changed.
     fn apply<K>(&mut self, event: watcher::Event<K>, view: impl Fn(K) -> (String, V)) -> bool {
         match event {
@@ -73,8 +79,9 @@ impl<V> Watched<V> {
             }
             watcher::Event::Apply(object) => {
                 let (name, view) = view(object);
+                let is_new = self.live.get(&name) != Some(&view);
                 self.live.insert(name, view);
-                return true;
+                return is_new;
             }
             watcher::Event::Delete(object) => {
                 self.live.remove(&view(object).0);
@@ -100,6 +107,10 @@ struct State {
     nodes: Watched<NodeView>,
     /// The user may not list nodes.
     no_nodes: bool,
+    /// The label by which the nodes are grouped. It takes long to find where they have none of these labels.
+    group: Option<&'static str>,
+    /// Whether that may have changed.
+    regroup: bool,
     /// Why there is no connection.
     lost: Option<String>,
     /// The UID of the object that is shown: another one of its name is another object.
@@ -125,10 +136,14 @@ impl State {
                 let view = PodView::from_watched(pod, now);
                 (view.name.clone(), view)
             })),
-            Event::Node(Ok(event)) => Ok(self.nodes.apply(event, |node| {
-                let view = NodeView::from_watched(node, now);
-                (view.name.clone(), view)
-            })),
+            Event::Node(Ok(event)) => {
+                let is_new = self.nodes.apply(event, |node| {
+                    let view = NodeView::from_watched(node, now);
+                    (view.name.clone(), view)
+                });
+                self.regroup |= is_new;
+                Ok(is_new)
+            }
             Event::Object(Err(error)) | Event::Pod(Err(error)) => passing(error),
             Event::Node(Err(error)) => match passing(error) {
                 Err(failure) if is_forbidden(&failure) => {
@@ -168,7 +183,10 @@ impl State {
             nodes: (!self.no_nodes).then(|| std::mem::take(&mut self.nodes.live)),
             pods: std::mem::take(&mut self.pods.live),
         };
-        let cells = fleet.cells(object, label, now);
+        if std::mem::take(&mut self.regroup) {
+            self.group = fleet.group_label();
+        }
+        let cells = fleet.cells(object, label.or(self.group), now);
         self.nodes.live = fleet.nodes.unwrap_or_default();
         self.pods.live = fleet.pods;
         cells
@@ -271,16 +289,6 @@ async fn watch(
     let (mut is_stale, mut drawn) = (true, Instant::now());
     loop {
         tokio::select! {
-            event = events.next() => match event {
-                Some(event) => {
-                    let was_lost = state.lost.is_some();
-                    is_stale |= state.apply(event, connection)?;
-                    if state.lost.is_some() && !was_lost {
-                        returned = connected(connection, name).boxed();
-                    }
-                }
-                None => return Ok(0),
-            },
             () = &mut returned => {
                 // What was missed is in new lists. The old watches would wait for up to half a minute.
                 events = self::events(connection, name).boxed();
@@ -294,6 +302,11 @@ async fn watch(
             _ = interrupt.recv() => return Ok(INTERRUPTED),
             _ = terminate.recv() => return Ok(INTERRUPTED),
             _ = frames.tick() => {
+                let was_lost = state.lost.is_some();
+                is_stale |= read_burst(&mut events, &mut state, connection).await?;
+                if state.lost.is_some() && !was_lost {
+                    returned = connected(connection, name).boxed();
+                }
                 let is_resized = match output {
                     Output::Screen(screen) => size() != Some(screen.size()),
                     Output::Lines(_) => false,
@@ -317,6 +330,27 @@ async fn watch(
                     });
                 }
             }
+        }
+    }
+}
+
+/// Takes up what has come since the last frame; returns whether anything changed. In between, events wait in the
+/// connection: to wake up for each of hundreds a second would cost more.
+async fn read_burst(
+    events: &mut (impl Stream<Item = Event> + Unpin),
+    state: &mut State,
+    connection: &Connection,
+) -> Result<bool, Failure> {
+    let begin = time::Instant::now();
+    let mut is_stale = false;
+    loop {
+        // The first lists are worth waiting for.
+        let burst = if state.is_known() { BURST } else { FRAME };
+        let end = (begin + burst).max(time::Instant::now() + GAP);
+        let end = end.min(begin + MAX_BURST);
+        match time::timeout_at(end, events.next()).await {
+            Ok(Some(event)) => is_stale |= state.apply(event, connection)?,
+            Ok(None) | Err(_) => return Ok(is_stale),
         }
     }
 }
@@ -393,7 +427,8 @@ mod tests {
         apply(&mut watched, watcher::Event::InitApply(("b", 2)));
         assert_eq!(names(&watched), [("a", 1), ("b", 1)]);
         apply(&mut watched, watcher::Event::InitDone);
-        apply(&mut watched, watcher::Event::Apply(("c", 3)));
+        assert!(apply(&mut watched, watcher::Event::Apply(("c", 3))));
+        assert!(!apply(&mut watched, watcher::Event::Apply(("c", 3))));
         apply(&mut watched, watcher::Event::Delete(("b", 2)));
         assert_eq!(names(&watched), [("c", 3)]);
     }

@@ -54,7 +54,8 @@ impl Get {
         }
         let object = cluster::get(connection, &name).await?;
         let fleet = fleet(connection, &name).await?;
-        let cells = fleet.cells(&object, self.by.as_deref(), Utc::now());
+        let label = self.by.as_deref().or_else(|| fleet.group_label());
+        let cells = fleet.cells(&object, label, Utc::now());
         let pods = failing::pods(connection, &cells).await;
         let page = Page::new(size(), is_utf8());
         let lines = frame(&object, None, &cells, &pods, fleet.nodes.is_some(), page);
