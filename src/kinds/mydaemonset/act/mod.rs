@@ -1,6 +1,7 @@
 //! The calls of a reconcile pass. Everything that changes the cluster, but for the status, is here.
 //!
 //! [`revisions`] stores the revision of the current spec before anything else, since pods name it.
+//! [`first_look`] has the cache show the orphans that a new object may adopt.
 //! [`doubts`] asks about earlier writes that no watch has shown. [`carry_out`] then makes the calls
 //! that were decided on: [`delete`], [`claim`], [`create`] (one pod in `create_pod`, after a
 //! `dry_run`), and [`release`]. Each step backs off by itself; what fails is in the [`outcome`].
@@ -23,6 +24,7 @@ mod delete;
 pub(crate) mod doubts;
 mod dry_run;
 mod failure;
+pub(crate) mod first_look;
 pub(crate) mod outcome;
 mod ownership;
 mod release;

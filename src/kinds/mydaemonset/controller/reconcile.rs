@@ -57,6 +57,13 @@ impl<'a> Reconcile<'a> {
             Ensured::Conflict(reason) => return self.report_conflict(&reason).await,
             Ensured::Waiting(revision) => return self.report_wait(&revision).await,
         };
+        let is_new = self.status.before().current_revision.is_none();
+        if let Some(at) = act::first_look::wait_for_orphans(&pass, is_new).await? {
+            return Ok(Action {
+                requeue_at: Some(at),
+                did: None,
+            });
+        }
         // What is still in doubt counts in the decision, so it is asked about before.
         act::doubts::resolve_doubts(&pass, &mut outcome).await;
         let before = self.status.before();

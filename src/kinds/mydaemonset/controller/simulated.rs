@@ -507,6 +507,67 @@ async fn an_orphan_that_cannot_be_adopted_is_reported_and_blocks_no_other_node()
     );
 }
 
+/// Pods that have no controller, with the labels of the set and of an older revision, on each of the nodes.
+fn create_orphans(world: &World, nodes: usize) {
+    for node in 0..nodes {
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("orphan-{node}"), "namespace": "ns", "labels": {
+                NAME_LABEL: "d", super::super::names::REVISION_LABEL: "older", MANAGED_BY: MANAGER,
+            }},
+            "spec": {"nodeName": format!("n{node}"), "containers": [{"name": "app", "image": "a:0"}]},
+        });
+        world.server.direct().create(pod).unwrap();
+    }
+}
+
+/// More than one pod on a node that stays.
+fn is_doubled(pods: &[(bool, bool)]) -> bool {
+    pods.iter().filter(|(_, stays)| *stays).count() > 1
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_object_makes_no_second_pod_beside_orphans_that_the_watch_does_not_show_yet() {
+    let mut world = World::new(3, &Options::default());
+    sleep(Duration::from_secs(10)).await;
+    let pods = world.server.watches(Target::resource("pods"));
+    pods.delay(Duration::from_secs(30));
+    create_orphans(&world, 3);
+    sleep(Duration::from_secs(1)).await;
+    world.create(&json!({"maxUnavailable": 1}));
+    sleep(Duration::from_secs(20)).await;
+    assert_eq!(world.pods().len(), 3, "{:?}", world.pods());
+    // One list for each attempt, and fewer and fewer of them.
+    assert!(world.calls(Verb::List) <= 12, "{}", world.calls(Verb::List));
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:1"), 3);
+    assert_eq!(world.most(0, is_doubled), 0);
+    // Once it has a status there is nothing to ask, not even for another process.
+    let lists = world.calls(Verb::List);
+    world.restart();
+    sleep(Duration::from_secs(10)).await;
+    world.set_image("a:2");
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:2"), 3);
+    // The list of the new process's own watch.
+    assert_eq!(world.calls(Verb::List), lists + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_while_a_new_object_waits_for_orphans_makes_no_second_pod() {
+    let mut world = World::new(3, &Options::default());
+    sleep(Duration::from_secs(10)).await;
+    let pods = world.server.watches(Target::resource("pods"));
+    pods.delay(Duration::from_secs(30));
+    create_orphans(&world, 3);
+    world.create(&json!({"maxUnavailable": 1}));
+    sleep(Duration::from_secs(2)).await;
+    world.restart();
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:1"), 3);
+    assert_eq!(world.most(0, is_doubled), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_old_revision_that_cannot_be_deleted_is_reported_and_blocks_nothing() {
     let world = World::running(2, &json!({"maxUnavailable": 1})).await;

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | [`nodes`] | pods that were created, deleted, adopted and released are so until the watch shows it; the last pods of nodes | the calls about pods, the watch of pods |
 //! | [`vanished_pods`] | pods that the watch lost may have lost our labels, until a live read | the watch of pods, the step that releases them |
+//! | [`first_look`] | the cache shows every pod that was there before the object, once it did | the live list of a new object |
 //! | [`acceptance`] | the API server accepts the pods of a revision, until a restart | the calls that create pods |
 //! | [`stored_revision`] | the revision of the spec is stored, until the watch shows it | the calls about revisions |
 //! | [`backoffs`] | a step that failed fails again, until its pause ends or the spec changes | every step |
@@ -25,6 +26,7 @@ pub(crate) mod acceptance;
 pub(crate) mod backoffs;
 pub(crate) mod belief;
 pub(crate) mod event_tally;
+pub(crate) mod first_look;
 mod last_pods;
 pub(crate) mod nodes;
 pub(crate) mod pending_writes;
@@ -41,6 +43,7 @@ pub(crate) struct Memory {
     pub(crate) rollout: Option<RolloutState>,
     pub(crate) nodes: nodes::NodeMemory,
     pub(crate) vanished: vanished_pods::VanishedPods,
+    pub(crate) first_look: first_look::FirstLook,
     pub(crate) acceptance: acceptance::Acceptance,
     pub(crate) stored: stored_revision::StoredRevision,
     pub(crate) backoffs: backoffs::Backoffs,

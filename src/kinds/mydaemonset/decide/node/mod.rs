@@ -135,10 +135,8 @@ impl<'a> NodeState<'a> {
                 self.claims.push(Claim::release(pod));
                 continue;
             }
-            if pod.is_orphan() {
-                if pod.deleting {
-                    continue;
-                }
+            // One that is being deleted cannot be adopted, but it is on its node all the same.
+            if pod.is_orphan() && !pod.deleting {
                 self.claims.push(Claim::adopt(pod));
             }
             if pod.deleting {
