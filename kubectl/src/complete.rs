@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::{Arg, ArgAction, Command, FromArgMatches as _, ValueHint};
 use futures::future::BoxFuture;
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::ListParams;
@@ -57,15 +58,15 @@ type Found<'a> = BoxFuture<'a, Result<Vec<String>, Failure>>;
 struct Known {
     program: &'static str,
     argument: &'static str,
-    /// How the kind of the objects is spelled before a name.
-    kind: &'static Kind,
+    /// How the kind of the objects is spelled before a name; none if the values have it themselves.
+    kind: Option<&'static Kind>,
     find: for<'a> fn(&'a Search<'a>) -> Found<'a>,
 }
 
 const fn known(
     program: &'static str,
     argument: &'static str,
-    kind: &'static Kind,
+    kind: Option<&'static Kind>,
     find: for<'a> fn(&'a Search<'a>) -> Found<'a>,
 ) -> Known {
     Known {
@@ -76,24 +77,18 @@ const fn known(
     }
 }
 
+const AT: Option<&Kind> = Some(&at::KIND);
+const SET: Option<&Kind> = Some(&mydaemonset::KIND);
+
 const KNOWN: &[Known] = &[
-    known("kubectl-at", "cat", &at::KIND, ats),
-    known("kubectl-at", "logs", &at::KIND, ats),
-    known("kubectl-atrm", "names", &at::KIND, ats),
-    known("kubectl-mydaemonset", "name", &mydaemonset::KIND, sets),
-    known("kubectl-mydaemonset", "names", &mydaemonset::KIND, sets),
-    known(
-        "kubectl-mydaemonset",
-        "revision",
-        &mydaemonset::KIND,
-        revisions,
-    ),
-    known(
-        "kubectl-mydaemonset",
-        "to_revision",
-        &mydaemonset::KIND,
-        revisions,
-    ),
+    known("kubectl-at", "cat", AT, ats),
+    known("kubectl-at", "logs", AT, ats),
+    known("kubectl-atrm", "names", AT, ats),
+    known("kubectl-mydaemonset", "name", SET, sets),
+    known("kubectl-mydaemonset", "names", SET, sets),
+    known("kubectl-mydaemonset", "revision", SET, revisions),
+    known("kubectl-mydaemonset", "to_revision", SET, revisions),
+    known("kubectl-mydaemonset", "object", None, either_way),
 ];
 
 fn ats<'a>(search: &'a Search<'a>) -> Found<'a> {
@@ -107,6 +102,32 @@ fn sets<'a>(search: &'a Search<'a>) -> Found<'a> {
         client,
         &search.connection.namespace,
     )))
+}
+
+/// What can be migrated: objects with their kind.
+fn either_way<'a>(search: &'a Search<'a>) -> Found<'a> {
+    Box::pin(async {
+        let client = &search.connection.client;
+        let namespace = &search.connection.namespace;
+        let mut found = Vec::new();
+        for prefix in ["daemonset/", "mydaemonset/"] {
+            let start = match search.start.strip_prefix(prefix) {
+                Some(start) => start,
+                None if prefix.starts_with(search.start) => "",
+                None => continue,
+            };
+            let search = Search { start, ..*search };
+            let names = if prefix == "daemonset/" {
+                let api: Api<DaemonSet> = Api::namespaced(client.clone(), namespace);
+                search.names(api).await?
+            } else {
+                let api: Api<MyDaemonSet> = Api::namespaced(client.clone(), namespace);
+                search.names(api).await?
+            };
+            found.extend(names.iter().map(|name| format!("{prefix}{name}")));
+        }
+        Ok(found)
+    })
 }
 
 fn revisions<'a>(search: &'a Search<'a>) -> Found<'a> {
@@ -176,7 +197,9 @@ pub(crate) fn run(program: &Program, words: &[OsString]) -> io::Result<()> {
             let mut start = current.strip_prefix(&prefix).unwrap_or_default();
             // KIND/NAME is a name, too.
             if let Some((kind, name)) = start.split_once('/')
-                && known.is_some_and(|known| known.kind.is(kind))
+                && known
+                    .and_then(|known| known.kind)
+                    .is_some_and(|it| it.is(kind))
             {
                 prefix = format!("{prefix}{kind}/");
                 start = name;
@@ -349,10 +372,12 @@ fn values(
     if argument == "context" {
         return contexts(&flags);
     }
-    let names = given.iter().filter_map(|it| match known {
-        Some(known) => known.kind.name(it).ok(),
-        None => Some(it.as_str()),
-    });
+    let names = given
+        .iter()
+        .filter_map(|it| match known.and_then(|it| it.kind) {
+            Some(kind) => kind.name(it).ok(),
+            None => Some(it.as_str()),
+        });
     let given: Vec<String> = names.map(str::to_owned).collect();
     let found = block_on(async {
         let connection = Connection::new(&flags).await?;

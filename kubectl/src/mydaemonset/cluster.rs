@@ -12,7 +12,7 @@ use super::object::{Object, resource};
 use crate::connection::{Connection, Failure};
 
 /// Who the API server records as the one that changed a field.
-const FIELD_MANAGER: &str = "kubectl-mydaemonset";
+pub(super) const FIELD_MANAGER: &str = "kubectl-mydaemonset";
 /// Objects of one request for a list.
 const PAGE: u32 = 500;
 

@@ -2,13 +2,15 @@
 //!
 //! [`object`] is what is read of a `MyDaemonSet`. The decisions are pure functions of it: [`progress`] has the words of
 //! `rollout status`, [`history`] and [`diff`] the revisions, [`edit`] the patches. [`cluster`] makes the requests,
-//! [`failing`] reads what failing pods said last, [`rollout`] runs the verbs, and [`view`] draws the nodes.
+//! [`failing`] reads what failing pods said last, [`rollout`] runs the verbs, [`view`] draws the nodes, and [`migrate`] takes
+//! over what a `DaemonSet` has.
 
 mod cluster;
 mod diff;
 mod edit;
 mod failing;
 mod history;
+mod migrate;
 mod object;
 mod progress;
 mod rollout;
@@ -70,6 +72,8 @@ enum Command {
     Verb(rollout::Verb),
     /// Show the nodes: one cell for each, and what failing pods said last
     Get(view::Get),
+    /// Take over the pods of a DaemonSet, node by node; or go back
+    Migrate(migrate::Migrate),
 }
 
 impl Arguments {
@@ -78,6 +82,7 @@ impl Arguments {
         match self.command {
             Command::Rollout(verb) | Command::Verb(verb) => verb.run(&connection).await,
             Command::Get(get) => get.run(&connection).await,
+            Command::Migrate(migrate) => migrate.run(&connection).await,
         }
     }
 }

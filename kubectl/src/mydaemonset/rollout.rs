@@ -19,7 +19,7 @@ use super::view;
 use crate::connection::{Connection, Failure};
 use crate::flags::natural;
 use crate::print::{DryRun, Format, json, without_managed_fields, yaml};
-use crate::terminal::{Table, harmless};
+use crate::terminal::{Table, ask, harmless};
 
 /// A patch that depends on what was read is tried again this often when the object changes meanwhile.
 const ATTEMPTS: usize = 5;
@@ -242,6 +242,17 @@ impl Status {
     }
 }
 
+/// Follows the roll-out of that object to its end, as `rollout status` does.
+pub(super) async fn follow(connection: &Connection, name: &str) -> Result<u8, Failure> {
+    let status = Status {
+        name: name.to_owned(),
+        watch: true,
+        timeout: Duration::ZERO,
+        revision: 0,
+    };
+    status.run(connection).await
+}
+
 /// What was printed last.
 #[derive(Default)]
 struct Said {
@@ -427,14 +438,10 @@ impl Resume {
                 "the roll-out of {name:?} stopped by itself: add --yes to resume it all the same"
             )));
         }
-        write!(err, "Resume the roll-out all the same? [y/N] ")?;
-        err.flush()?;
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer)?;
-        match answer.trim().to_ascii_lowercase().as_str() {
-            "y" | "yes" => Ok(()),
-            _ => Err(Failure::Message(format!("{name:?} is not resumed"))),
+        if ask("Resume the roll-out all the same?")? {
+            return Ok(());
         }
+        Err(Failure::Message(format!("{name:?} is not resumed")))
     }
 }
 

@@ -6,7 +6,7 @@ mod style;
 mod table;
 
 use std::ffi::OsStr;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write as _};
 
 pub use harmless::{harmless, harmless_lines, harmless_log};
 pub use status_line::StatusLine;
@@ -21,6 +21,20 @@ pub fn obeys_sequences(stream: &impl IsTerminal) -> bool {
 
 fn is_able(term: Option<&OsStr>) -> bool {
     term.is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
+/// Asks a question on the terminal; anything but yes means no.
+///
+/// # Errors
+/// When the terminal cannot be written or read.
+pub fn ask(question: &str) -> io::Result<bool> {
+    let mut err = io::stderr();
+    write!(err, "{question} [y/N] ")?;
+    err.flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    let answer = answer.trim().to_ascii_lowercase();
+    Ok(matches!(answer.as_str(), "y" | "yes"))
 }
 
 /// The columns of the terminal that standard output goes to; none if it goes elsewhere.

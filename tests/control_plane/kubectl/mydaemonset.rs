@@ -519,3 +519,121 @@ async fn a_dry_run_and_an_output_format_change_nothing_and_print_the_object() {
         "{undone:?}"
     );
 }
+
+/// The built-in `DaemonSet` `web`, with a pod on each of the three nodes.
+async fn with_daemon_set(place: &Place, strategy: Value) {
+    let spec = json!({
+        "selector": {"matchLabels": {"app": "web"}}, "updateStrategy": strategy,
+        "template": {"metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "nginx", "image": "nginx:1.28"}]}},
+    });
+    place.create(DAEMON_SET, spec).await;
+    place
+        .kubectl
+        .until_field("ds/web", "{.status.numberAvailable}", "3")
+        .await;
+}
+
+#[tokio::test]
+async fn a_daemon_set_is_migrated_there_and_back() {
+    let place = Place::new("migrate").await;
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
+    with_daemon_set(&place, rolling).await;
+    let spec = place.kubectl.field("ds/web", "{.spec}").await;
+    for flags in ["--plan", "--dry-run=server", "--plan -o yaml"] {
+        let plan = place.run(&format!("migrate ds/web {flags}")).await.good();
+        let names = ["becomes MyDaemonSet web.", "kind: MyDaemonSet"];
+        assert!(names.iter().any(|text| plan.contains(text)), "{plan}");
+    }
+    let refused = place.run("migrate ds/web").await.bad();
+    assert_eq!(refused, "error: nothing was changed: add --yes to begin\n");
+    assert_eq!(place.kubectl.field("ds/web", "{.spec}").await, spec);
+
+    let there = place.run("migrate daemonset/web --yes").await.good();
+    for text in [
+        "configmap/web-migration created",
+        "3 pods labelled",
+        "daemonset.apps/web deleted, its pods stay",
+        "mydaemonset.apps.zhongmingmao.io/web created",
+        "daemon set \"web\" successfully rolled out",
+        "Back with: kubectl mydaemonset migrate mydaemonset/web",
+    ] {
+        assert!(there.contains(text), "{text}: {there}");
+    }
+    // Again, there is nothing left to do.
+    place.run("migrate daemonset/web --yes").await.good();
+    let shown = place.run("get web").await.good();
+    assert!(shown.ends_with("\n3 nodes: ● 3 new\n"), "{shown}");
+
+    let back = place.run("migrate mydaemonset/web --yes").await.good();
+    assert!(
+        back.contains("daemon set \"web\" successfully rolled out"),
+        "{back}"
+    );
+    assert_eq!(place.kubectl.field("ds/web", "{.spec}").await, spec);
+    let marker = "{.metadata.annotations.apps\\.zhongmingmao\\.io/migration}";
+    place.kubectl.absent("ds/web", marker).await;
+    // The guarded one leaves nothing that an undo could find.
+    let revisions = place
+        .kubectl
+        .run("get controllerrevisions -l app=web -o name")
+        .await;
+    assert_eq!(revisions.good().lines().count(), 1);
+    let labels = place
+        .kubectl
+        .run("get pods -l apps.zhongmingmao.io/mydaemonset -o name")
+        .await;
+    assert_eq!(labels.good(), "");
+}
+
+#[tokio::test]
+async fn nothing_is_touched_that_cannot_be_migrated_to_its_end() {
+    let place = Place::new("no-migrate").await;
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}});
+    with_daemon_set(&place, rolling).await;
+    // The webhook refuses what a template of ours may not have.
+    let bad = json!({"template": {"spec": {"schedulingGates": [{"name": "example.com/x"}]}}});
+    place
+        .merge(
+            DAEMON_SET,
+            json!({"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}}),
+        )
+        .await;
+    place.merge(DAEMON_SET, bad).await;
+    let refused = place.run("migrate ds/web --yes").await.bad();
+    assert!(refused.contains("schedulingGates"), "{refused}");
+    place.kubectl.run("get configmap/web-migration").await.bad();
+    place
+        .merge(
+            DAEMON_SET,
+            json!({"template": {"spec": {"schedulingGates": null}}}),
+        )
+        .await;
+
+    let namespace = &place.namespace;
+    place.kubectl.run("create serviceaccount view").await.good();
+    let binding =
+        format!("create rolebinding view --clusterrole=view --serviceaccount={namespace}:view");
+    place.kubectl.run(&binding).await.good();
+    let user = format!("--as=system:serviceaccount:{namespace}:view");
+    let missing = wait_for("the rights to read", async || {
+        let err = place
+            .run(&format!("migrate ds/web --plan {user}"))
+            .await
+            .bad();
+        err.starts_with("error: you have no right").then_some(err)
+    })
+    .await;
+    assert_eq!(
+        missing,
+        format!(
+            "error: you have no right in the namespace {namespace:?} to: patch daemonsets.apps, delete daemonsets.apps, create mydaemonsets.apps.zhongmingmao.io, patch mydaemonsets.apps.zhongmingmao.io, patch pods, delete pods, create configmaps, patch configmaps, delete configmaps\n"
+        )
+    );
+
+    // OnDelete stays OnDelete: the pods are adopted, and nothing is replaced.
+    let before = place.kubectl.run("get pods -o name").await.good();
+    let there = place.run("migrate ds/web --yes").await.good();
+    assert!(there.contains("has the strategy OnDelete"), "{there}");
+    assert_eq!(place.kubectl.run("get pods -o name").await.good(), before);
+}
