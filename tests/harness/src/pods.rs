@@ -9,6 +9,9 @@ use kube::{Api, Client, ResourceExt as _};
 
 use super::record::{Event, Record, version};
 
+/// How the names of the pods begin that are made to end a record.
+pub const END: &str = "the-end-of-the-record-";
+
 /// The first event in which a pod had no scheduling gate: from then on it could run.
 #[derive(Clone, Debug)]
 pub struct Release {
@@ -43,7 +46,7 @@ impl Recorder {
     /// Waits until every event up to now is in the record: until that of a pod that is made here.
     pub async fn end(&self) {
         let last = serde_json::json!({
-            "apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "the-end-of-the-record-"},
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": END},
             "spec": {"schedulingGates": [{"name": "example.com/end"}], "containers": [{"name": "c", "image": "i:1"}]},
         });
         let last = serde_json::from_value(last).unwrap();

@@ -94,6 +94,8 @@ lengths! {
     rollouts_killed: Budget = budget(8, 6), budget(150, 100);
     /// `disruption::rollouts::killed`: the same, with two operators at a time in some of the rounds.
     rollouts_two_operators: Budget = budget(8, 4), budget(60, 24);
+    /// `disruption::rollouts::migrated`: migrations there and back, four at a time.
+    migrations: u64 = 1, 20;
     /// `disruption::rollouts::disturbed`: objects that are rolled out side by side.
     disturbed_fleets: usize = 5, 20;
     /// `disruption::rollouts::disturbed`: roll-outs of each of them, one after the other.

@@ -10,6 +10,7 @@ mod fleet;
 mod joins;
 mod judge;
 pub(crate) mod killed;
+mod migrated;
 
 use std::sync::Mutex;
 
@@ -22,7 +23,7 @@ use my_operator_cluster::Cluster;
 use crate::harness::record::{Record, number};
 use delivery::Delivery;
 pub(crate) use fleet::{Fleet, Strategy};
-use judge::{Verdict, judge, save};
+use judge::{History, Rules, Verdict, judge, save};
 
 /// A node that is `NotReady` for longer is left out of the limits.
 pub(crate) const GRACE: TimeDelta = TimeDelta::seconds(3);
@@ -86,22 +87,26 @@ impl Run {
         let latest = self.delivery.latest().await + two_operators.unwrap_or_default();
         let mut verdicts = Vec::new();
         for fleet in fleets {
-            let mut history = fleet.history().await;
-            self.nodes.look(|events| history.nodes(events));
-            for (version, seen) in self.starts.lock().unwrap().iter() {
-                history.started(*version, *seen);
-            }
             let rules = fleet.rules(latest, two_operators.is_some());
-            let mut verdict = judge(&history, &rules);
-            if !verdict.wrong.is_empty() {
-                let test = std::thread::current().name().unwrap_or("run").to_owned();
-                let test = test.rsplit("::").next().unwrap_or_default().to_owned();
-                let name = format!("{test}-{}", fleet.namespace);
-                verdict.saved = Some(save(&name, self.seed, &rules, &history));
-            }
-            verdicts.push(verdict);
+            verdicts.push(self.verdict(fleet.history().await, &rules, &fleet.namespace));
         }
         verdicts
+    }
+
+    /// Judges what happened in a namespace; a history in which something is wrong is saved.
+    fn verdict(&self, mut history: History, rules: &Rules, namespace: &str) -> Verdict {
+        self.nodes.look(|events| history.nodes(events));
+        for (version, seen) in self.starts.lock().unwrap().iter() {
+            history.started(*version, *seen);
+        }
+        let mut verdict = judge(&history, rules);
+        if !verdict.wrong.is_empty() {
+            let test = std::thread::current().name().unwrap_or("run").to_owned();
+            let test = test.rsplit("::").next().unwrap_or_default().to_owned();
+            let name = format!("{test}-{namespace}");
+            verdict.saved = Some(save(&name, self.seed, rules, &history));
+        }
+        verdict
     }
 }
 

@@ -53,6 +53,7 @@ impl Story {
                     partition: 0,
                     paused: false,
                     min_ready: TimeDelta::zero(),
+                    is_built_in: false,
                 },
                 status: MyDaemonSetStatus::default(),
                 resumed: None,
