@@ -636,4 +636,14 @@ async fn nothing_is_touched_that_cannot_be_migrated_to_its_end() {
     let there = place.run("migrate ds/web --yes").await.good();
     assert!(there.contains("has the strategy OnDelete"), "{there}");
     assert_eq!(place.kubectl.run("get pods -o name").await.good(), before);
+
+    // What is kept of that one does not answer the question for another.
+    place
+        .kubectl
+        .run("delete mds/web --timeout=90s")
+        .await
+        .good();
+    with_daemon_set(&place, json!({"type": "OnDelete"})).await;
+    let refused = place.run("migrate ds/web").await.bad();
+    assert_eq!(refused, "error: nothing was changed: add --yes to begin\n");
 }

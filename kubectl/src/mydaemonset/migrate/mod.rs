@@ -92,12 +92,10 @@ impl Migrate {
             return Err(Failure::Message(text.to_owned()));
         }
         let state = run.requests.observe().await?;
-        let is_begun = state
-            .kept
-            .as_ref()
-            .is_some_and(|kept| kept.direction == direction);
         let step = next(direction, &state).map_err(Failure::Message)?;
         let is_left = step != Step::Follow;
+        // What is kept may be of an earlier migration: until the source is stopped, nothing has happened to it.
+        let is_begun = !matches!(step, Step::Keep(_) | Step::Stop(_));
         if only_plan || (is_left && !is_begun) {
             let planned = run.plan(&step, &state, self).await?;
             if only_plan {
