@@ -276,7 +276,8 @@ async fn follow_shows_every_line_once_over_connections_that_drop_and_return() {
     let status = child.wait().await.unwrap();
     let err = err.lock().unwrap().clone();
     assert_eq!(status.code(), Some(5), "{err}");
-    let lines: String = (0..50_000).map(|number| format!("{number}\n")).collect();
+    let lines: Vec<String> = (0..50_000).map(|number| number.to_string()).collect();
+    let lines = lines.join("\n") + "\n";
     let said = format!("at/drops will run now\n{lines}");
     // What is in the pipe when the process ends is read a moment later.
     wait_for("the end of the output", async || {

@@ -107,7 +107,7 @@ impl View {
     async fn percent_of_a_core<T>(&self, until: impl Future<Output = Result<T>>) -> Result<f64> {
         let (begin, before) = (Instant::now(), usage::cpu(self.child.id())?);
         until.await?;
-        let used = usage::cpu(self.child.id())? - before;
+        let used = usage::cpu(self.child.id())?.saturating_sub(before);
         Ok(used.as_secs_f64() * 100.0 / begin.elapsed().as_secs_f64())
     }
 }

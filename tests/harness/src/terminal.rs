@@ -59,7 +59,7 @@ impl Terminal {
         let program = blocking::Command::from(command).spawn(pts).unwrap();
         let parser = Parser::new_with_callbacks(lines, columns, 0, Effects::default());
         let (pty, parser) = (Arc::new(pty), Arc::new(Mutex::new(parser)));
-        let (changed, changes) = watch::channel(());
+        let (notify, changes) = watch::channel(());
         let (output, to) = (Arc::clone(&pty), Arc::clone(&parser));
         std::thread::spawn(move || {
             let mut buffer = vec![0; 64 * 1024];
@@ -74,7 +74,7 @@ impl Terminal {
                     }
                     Ok(count) => {
                         to.lock().unwrap().process(&buffer[..count]);
-                        changed.send_replace(());
+                        notify.send_replace(());
                         empty = 0;
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -385,17 +385,17 @@ fn draw(
             let lines = lines.iter().map(|line| line.render(Some(width), colour));
             screen.show(lines.collect(), (width, height))?;
         }
-        Output::Lines(last) => {
+        Output::Lines(before) => {
             let line = match lost {
                 Some(lost) => Line::new(&format!("{lost}; trying again")),
                 None => layout::summary(object, cells),
             };
             let line = line.render(None, Colour::OFF);
-            if line != *last {
+            if line != *before {
                 let mut out = io::stdout();
                 writeln!(out, "{} {line}", Utc::now().format("%H:%M:%SZ"))?;
                 out.flush()?;
-                *last = line;
+                *before = line;
             }
         }
     }

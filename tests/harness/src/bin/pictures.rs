@@ -1,7 +1,13 @@
 //! `make pictures`: runs the plugins of kubectl in a terminal, on a control plane of their own, and writes what it shows
 //! as the pictures of docs/kubectl.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+// It says what it has written, and a picture that cannot be recorded ends it.
+#![allow(
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 
 use my_operator_cluster::{Cluster, FakeNode, Options};
 use my_operator_harness::picture::svg;
