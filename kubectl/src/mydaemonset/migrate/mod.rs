@@ -27,6 +27,8 @@ use steps::{Direction, Side, State, Step, next};
 const PAUSE: Duration = Duration::from_millis(300);
 /// What takes longer is worth a line.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// An operator takes up a new object within a second.
+const IDLE: Duration = Duration::from_secs(10);
 /// So many failures in a row that may pass are waited out.
 const ATTEMPTS: u32 = 30;
 /// The exit code after Ctrl-C.
@@ -95,7 +97,9 @@ impl Migrate {
         let step = next(direction, &state).map_err(Failure::Message)?;
         let is_left = step != Step::Follow;
         // What is kept may be of an earlier migration: until the source is stopped, nothing has happened to it.
-        let is_begun = !matches!(step, Step::Keep(_) | Step::Stop(_));
+        // Without either object, that may have been long ago.
+        let has_object = state.daemon_set.is_some() || state.ours.is_some();
+        let is_begun = has_object && !matches!(step, Step::Keep(_) | Step::Stop(_));
         if only_plan || (is_left && !is_begun) {
             let planned = run.plan(&step, &state, self).await?;
             if only_plan {
@@ -120,7 +124,7 @@ impl Migrate {
         let (argument, namespace) = (harmless(&self.object), harmless(&connection.namespace));
         writeln!(
             io::stderr(),
-            "The migration is not at its end. Go on with: kubectl mydaemonset migrate {argument} -n {namespace}"
+            "The migration is not at its end. Go on with: kubectl mydaemonset migrate {argument} -n {namespace} --yes"
         )?;
         Ok(code)
     }
@@ -198,10 +202,21 @@ impl Run<'_> {
     async fn to_the_end(&self) -> Result<u8, Failure> {
         let mut failures = 0;
         let mut waiting: Option<(String, Instant)> = None;
+        let mut is_begun = false;
         loop {
             let observed = self.requests.observe().await;
             let taken = match observed {
-                Ok(state) => self.step(&state, &mut waiting).await,
+                Ok(state) => {
+                    let kept = state.kept.as_ref();
+                    let is_ours = kept.is_some_and(|kept| kept.direction == self.direction);
+                    if is_begun && !is_ours {
+                        let text =
+                            "another run of this command migrates the other way, so this one ends";
+                        return Err(Failure::Message(text.to_owned()));
+                    }
+                    is_begun |= is_ours;
+                    self.step(&state, &mut waiting).await
+                }
                 Err(failure) => Err(failure),
             };
             match taken {
@@ -267,7 +282,10 @@ impl Run<'_> {
         let code = match target {
             // kubectl's verb refuses to follow this strategy.
             Side::Ours if stored["spec"]["updateStrategy"]["type"] != "OnDelete" => {
-                rollout::follow(self.requests.connection, name).await?
+                tokio::select! {
+                    code = rollout::follow(self.requests.connection, name) => code?,
+                    idle = self.tell_if_idle() => idle?,
+                }
             }
             _ => self.poll(target).await?,
         };
@@ -291,6 +309,20 @@ impl Run<'_> {
             }
         }
         Ok(code)
+    }
+
+    /// Says once that no operator has taken up the object, and then never ends.
+    async fn tell_if_idle(&self) -> Result<u8, Failure> {
+        sleep(IDLE).await;
+        let stored = self.requests.stored(Side::Ours).await?;
+        if stored.is_some_and(|it| it["status"]["observedGeneration"].is_null()) {
+            let name = self.requests.name;
+            writeln!(
+                io::stderr(),
+                "no operator has taken up mydaemonset/{name} yet: does one run, and for this namespace?"
+            )?;
+        }
+        std::future::pending().await
     }
 
     /// Follows the roll-out as `kubectl rollout status` does.

@@ -38,6 +38,18 @@ pub(super) fn lines(
     let name = &state.name;
     let (from, to) = (direction.source().kind(), direction.target().kind());
     let target = &kept.manifest(direction.target())["spec"];
+    let kept_as = kept_name(name);
+    let is_there = |side| state.live(side).is_some();
+    if !is_there(direction.source()) {
+        return Ok(vec![if is_there(direction.target()) {
+            format!("{to} {name} exists: only the end of the migration is left.")
+        } else {
+            format!(
+                "There is neither a {from} nor a {to} {name}. The {to} is created from configmap/{kept_as}, and adopts the pods that are left, {}.",
+                at_a_time(target)
+            )
+        }]);
+    }
     let mut lines = vec![format!("{from} {name} becomes {to} {name}.")];
     if let Some(nodes) = source["status"]["desiredNumberScheduled"].as_i64() {
         lines.push(format!("Nodes: {nodes}, {}.", at_a_time(target)));
@@ -52,10 +64,16 @@ pub(super) fn lines(
     };
     lines.push("What changes:".to_owned());
     lines.extend(changes.into_iter().map(|change| format!("  {change}")));
+    if let Some(finalizers) = source["metadata"]["finalizers"].as_array() {
+        let names: Vec<&str> = finalizers.iter().filter_map(Value::as_str).collect();
+        let names = names.join(", ");
+        lines.push(format!(
+            "  metadata.finalizers go, and the deletion waits until they are removed: {names}"
+        ));
+    }
     if let Some(tool) = deployed_by(source) {
         lines.push(format!("{tool} deploys this {from}, and would create it again beside the {to}: take it out of what {tool} deploys first."));
     }
-    let kept_as = kept_name(name);
     let last = match direction {
         Direction::Forward => "create the MyDaemonSet: it adopts the pods and replaces them",
         Direction::Back => {

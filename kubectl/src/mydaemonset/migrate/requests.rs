@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::steps::{
-    Direction, Kept, Live, Marker, Pod, Relabel, Side, State, Step, guarded, is_guarded,
+    Direction, Kept, Live, Marker, Pod, Relabel, Side, State, Step, guarded, is_guarded, unmarked,
 };
 use super::translate::{MARKER, manifest, selector};
 use crate::connection::{Connection, Failure};
@@ -123,7 +123,9 @@ impl Requests<'_> {
         let Some(stored) = got else {
             return Ok(None);
         };
-        let data = stored.data.unwrap_or_default();
+        let labels = stored.metadata.labels.unwrap_or_default();
+        let is_ours = labels.get(MARKER).is_some_and(|it| it == self.name);
+        let data = stored.data.filter(|_| is_ours).unwrap_or_default();
         kept(&data).map(Some).ok_or_else(|| {
             Failure::Message(format!(
                 "configmap/{name} is not one of a migration: rename or delete it"
@@ -359,24 +361,22 @@ impl Requests<'_> {
         let (Some(live), Some(kept)) = (state.live(side), &state.kept) else {
             return Ok(());
         };
-        let spec = &kept.manifest(side)["spec"];
+        let wanted = unmarked(side, live, kept, self.name);
         let marker = MARKER.replace('/', "~1");
         let mut operations = vec![
             json!({"op": "replace", "path": "/metadata/uid", "value": live.uid}),
             json!({"op": "replace", "path": "/metadata/resourceVersion", "value": live.version}),
             json!({"op": "remove", "path": format!("/metadata/annotations/{marker}")}),
         ];
-        // Of a MyDaemonSet, only the strategy was changed.
-        let fields: &[&str] = match side {
-            Side::DaemonSet => &["template", "updateStrategy"],
-            Side::Ours => &["updateStrategy"],
-        };
-        for field in fields {
-            let path = format!("/spec/{field}");
-            operations.push(match spec.get(field).filter(|value| !value.is_null()) {
-                Some(value) => json!({"op": "add", "path": path, "value": value}),
-                None => json!({"op": "remove", "path": path}),
-            });
+        // Nothing else was changed.
+        for path in ["/spec/updateStrategy", "/spec/template/spec/affinity"] {
+            match (live.manifest.pointer(path), wanted.pointer(path)) {
+                (before, after) if before == after => {}
+                (_, Some(value)) => {
+                    operations.push(json!({"op": "add", "path": path, "value": value}));
+                }
+                (_, None) => operations.push(json!({"op": "remove", "path": path})),
+            }
         }
         let operations = serde_json::from_value(operations.into());
         let operations = operations.map_err(|error| Failure::Message(error.to_string()))?;
@@ -457,6 +457,14 @@ fn kept(data: &BTreeMap<String, String>) -> Option<Kept> {
     })
 }
 
+/// Kind and name of the controller in the metadata of an object.
+fn controller(metadata: &Value) -> Option<String> {
+    let owners = metadata["ownerReferences"].as_array();
+    let owner = owners?.iter().find(|owner| owner["controller"] == true)?;
+    let text = |field: &str| owner[field].as_str().unwrap_or_default();
+    Some(format!("{} {}", text("kind"), text("name")))
+}
+
 fn live(object: &Value) -> Live {
     let metadata = &object["metadata"];
     let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
@@ -467,6 +475,8 @@ fn live(object: &Value) -> Live {
         version: text("resourceVersion"),
         is_observed: observed >= generation,
         is_deleting: metadata.get("deletionTimestamp").is_some(),
+        is_as_created: generation == Some(1),
+        controller: controller(metadata),
         marker: metadata["annotations"][MARKER].as_str().map(Marker::parse),
         manifest: manifest(object),
     }

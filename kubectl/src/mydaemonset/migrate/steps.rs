@@ -16,11 +16,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::core::SelectorExt as _;
 use my_operator::kinds::mydaemonset::names::{NAME_LABEL, REVISION_LABEL};
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 use serde_json::{Value, json};
 
-use super::translate::{MARKER, OUR_LABELS, member, to_daemon_set, to_ours};
+use super::translate::{MARKER, OUR_LABELS, member, selector, to_daemon_set, to_ours};
 
 /// The revision of pods that a `DaemonSet` made: the hash of no revision is this long.
 pub(super) const REVISION: &str = "daemonset";
@@ -103,6 +104,10 @@ pub(super) struct Live {
     /// Its controller has seen the present spec.
     pub(super) is_observed: bool,
     pub(super) is_deleting: bool,
+    /// Its spec is that of its creation.
+    pub(super) is_as_created: bool,
+    /// Kind and name of the object that controls it.
+    pub(super) controller: Option<String>,
     pub(super) marker: Option<Marker>,
     pub(super) manifest: Value,
 }
@@ -202,8 +207,8 @@ pub(super) fn next(direction: Direction, state: &State) -> Result<Step, String> 
         return Ok(Step::Keep(wanted));
     }
     match (state.live(source), state.live(target)) {
-        (Some(live), _) => Ok(give_up(direction, state, live)),
-        (None, None) => Ok(hand_over(direction, state, &wanted)),
+        (Some(live), _) => give_up(direction, state, live, &wanted),
+        (None, None) => hand_over(direction, state, &wanted),
         (None, Some(live)) => Ok(take_over(direction, state, live, &wanted)),
     }
 }
@@ -251,21 +256,21 @@ fn to_keep(direction: Direction, state: &State) -> Result<Kept, String> {
             ..kept.clone()
         });
     };
+    if let Some(controller) = &live.controller {
+        return Err(format!(
+            "{} {name:?} is controlled by {controller}, which would put it back: take it out of that first",
+            source.kind()
+        ));
+    }
     let manifest = match (live.marker, kept) {
         // What it is to become was kept before it was made.
-        (Some(Marker::Guarded), Some(kept)) => {
+        (Some(Marker::Guarded), Some(kept)) if live.is_as_created => {
             return Ok(Kept {
                 direction,
                 ..kept.clone()
             });
         }
-        // Its strategy is ours for now.
-        (Some(Marker::Stopped), Some(kept)) => {
-            let mut manifest = live.manifest.clone();
-            *member(&mut manifest, &["spec", "updateStrategy"]) =
-                kept.manifest(source)["spec"]["updateStrategy"].clone();
-            manifest
-        }
+        (Some(_), Some(kept)) => unmarked(source, live, kept, name),
         _ => live.manifest.clone(),
     };
     // Turning round, or going on: the other manifest stays as long as this one does.
@@ -292,27 +297,112 @@ fn to_keep(direction: Direction, state: &State) -> Result<Kept, String> {
     })
 }
 
+/// What an object would be without the changes of a migration, with those of others: what it was is only put back where it
+/// still is what the migration made of it.
+pub(super) fn unmarked(side: Side, live: &Live, kept: &Kept, name: &str) -> Value {
+    let mut manifest = live.manifest.clone();
+    let kept = kept.manifest(side);
+    let strategy = member(&mut manifest, &["spec", "updateStrategy"]);
+    let before = &kept["spec"]["updateStrategy"];
+    match side {
+        Side::DaemonSet if strategy["type"] == "OnDelete" => *strategy = before.clone(),
+        Side::Ours if strategy["rollingUpdate"]["paused"] == true => {
+            let mut stopped = before.clone();
+            *member(&mut stopped, &["rollingUpdate", "paused"]) = true.into();
+            if *strategy == stopped {
+                *strategy = before.clone();
+            } else {
+                let paused = before["rollingUpdate"]["paused"] == true;
+                *member(strategy, &["rollingUpdate", "paused"]) = paused.into();
+            }
+        }
+        _ => {}
+    }
+    if live.marker == Some(Marker::Guarded) {
+        unguard(&mut manifest, kept, name);
+    }
+    if let Some(annotations) = manifest["metadata"]
+        .get_mut("annotations")
+        .and_then(Value::as_object_mut)
+    {
+        annotations.remove(MARKER);
+        if annotations.is_empty()
+            && let Some(metadata) = manifest["metadata"].as_object_mut()
+        {
+            metadata.remove("annotations");
+        }
+    }
+    manifest
+}
+
+/// Takes the guard out of a `DaemonSet`.
+fn unguard(manifest: &mut Value, kept: &Value, name: &str) {
+    let affinity = "/spec/template/spec/affinity";
+    if manifest.pointer(affinity) == guarded(kept, name).pointer(affinity) {
+        let spec = manifest.pointer_mut("/spec/template/spec");
+        let Some(spec) = spec.and_then(Value::as_object_mut) else {
+            return;
+        };
+        match kept.pointer(affinity) {
+            Some(before) => spec.insert("affinity".to_owned(), before.clone()),
+            None => spec.remove("affinity"),
+        };
+        return;
+    }
+    // Another client has changed it: only the one term is ours.
+    let place = format!("/{}", GUARDS.join("/"));
+    let terms = manifest.pointer_mut(&place).and_then(Value::as_array_mut);
+    if let Some(terms) = terms {
+        terms.retain(|term| *term != guard(name));
+    }
+}
+
+/// The pods that the `DaemonSet` of the way back cannot select, even with the labels of its template.
+fn unselectable<'a>(state: &'a State, kept: &Kept) -> Result<Vec<&'a Pod>, String> {
+    let spec = &kept.daemon_set["spec"];
+    let selector = selector(&spec["selector"])?;
+    let template = strings(&spec["template"]["metadata"]["labels"]);
+    let pods = state.pods_at_stake().filter(|pod| {
+        let mut labels = pod.labels.clone();
+        for (key, value) in &template {
+            labels.insert(key.clone(), value.clone().unwrap_or_default());
+        }
+        !pod.is_deleting && !selector.matches(&labels)
+    });
+    Ok(pods.collect())
+}
+
 /// The source exists: it is stopped and deleted.
-fn give_up(direction: Direction, state: &State, live: &Live) -> Step {
+fn give_up(direction: Direction, state: &State, live: &Live, kept: &Kept) -> Result<Step, String> {
     let source = direction.source();
+    if direction == Direction::Back {
+        let pods = unselectable(state, kept)?;
+        if !pods.is_empty() {
+            return Err(format!(
+                "spec.selector of the DaemonSet excludes {} by a label: remove the label or delete the pods first",
+                pods_text(&pods)
+            ));
+        }
+    }
     if live.marker.is_none() {
-        return Step::Stop(source);
+        return Ok(Step::Stop(source));
     }
     if !live.is_observed {
         let (kind, name) = (source.kind(), &state.name);
-        return Step::Wait(format!("the controller of {kind} {name} to see its change"));
+        let text = format!("the controller of {kind} {name} to see its change");
+        return Ok(Step::Wait(text));
     }
     // Early, so that the pods are without a controller for a short time only.
     if direction == Direction::Forward
         && let Some(step) = label_ours(state)
     {
-        return step;
+        return Ok(step);
     }
-    Step::Orphan(source)
+    Ok(Step::Orphan(source))
 }
 
 /// Neither object exists: the pods are made ready for the target.
-fn hand_over(direction: Direction, state: &State, kept: &Kept) -> Step {
+fn hand_over(direction: Direction, state: &State, kept: &Kept) -> Result<Step, String> {
     let source = direction.source();
     let owned: Vec<&Pod> = state
         .pods
@@ -320,21 +410,29 @@ fn hand_over(direction: Direction, state: &State, kept: &Kept) -> Step {
         .filter(|pod| state.is_of(pod, source))
         .collect();
     if !owned.is_empty() {
-        return Step::Wait(format!("{} to be without owner or gone", pods_text(&owned)));
+        let text = format!("{} to be without owner or gone", pods_text(&owned));
+        return Ok(Step::Wait(text));
     }
     match direction {
         Direction::Forward => {
             if let Some(step) = label_ours(state) {
-                return step;
+                return Ok(step);
             }
             // The operator takes no pod without a node, and the scheduler would place it beside the operator's.
             let unplaced = state.pods_at_stake().filter(|pod| pod.node.is_empty());
             let unplaced: Vec<Pod> = unplaced.take(MAX_PODS).cloned().collect();
             if !unplaced.is_empty() {
-                return Step::DeleteUnplaced(unplaced);
+                return Ok(Step::DeleteUnplaced(unplaced));
             }
         }
         Direction::Back => {
+            let excluded = unselectable(state, kept)?;
+            if !excluded.is_empty() {
+                let pods = pods_text(&excluded);
+                return Ok(Step::Wait(format!(
+                    "{pods} to lose the label by which spec.selector of the DaemonSet excludes them"
+                )));
+            }
             let template = &kept.daemon_set["spec"]["template"]["metadata"]["labels"];
             let unselected = state.pods_at_stake().filter(|pod| !pod.is_selected);
             let relabels = unselected.map(|pod| Relabel {
@@ -343,11 +441,11 @@ fn hand_over(direction: Direction, state: &State, kept: &Kept) -> Step {
                 labels: strings(template),
             });
             if let Some(step) = label(relabels.collect()) {
-                return step;
+                return Ok(step);
             }
         }
     }
-    Step::Create(direction.target())
+    Ok(Step::Create(direction.target()))
 }
 
 /// The target exists: it adopts the pods.

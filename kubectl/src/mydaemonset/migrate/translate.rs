@@ -16,6 +16,11 @@ use serde_json::{Map, Value, json};
 pub(super) const OUR_LABELS: [&str; 3] = [NAME_LABEL, REVISION_LABEL, MANAGED_BY];
 /// On an object that a migration has stopped, or made for a while only. The value says which.
 pub(super) const MARKER: &str = "apps.zhongmingmao.io/migration";
+/// The selector's label where a `DaemonSet` gets one. The operator's own would select its ControllerRevisions too, and the
+/// DaemonSet would adopt them as revisions of its own.
+const SELECTED: &str = "apps.zhongmingmao.io/daemonset";
+/// A label's value, and so the name of a `MyDaemonSet`, has no more characters.
+const MAX_NAME: usize = 63;
 /// What `kubectl apply` and the API server write themselves.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
@@ -92,10 +97,14 @@ pub(super) fn to_ours(daemon_set: &Value) -> Result<Translation, String> {
     if let Some(unknown) = spec.keys().find(|key| !known.contains(&key.as_str())) {
         return Err(format!("a MyDaemonSet has no field for spec.{unknown}"));
     }
-    check_selector(
-        &daemon_set["spec"]["selector"],
-        text(&daemon_set["metadata"]["name"]),
-    )?;
+    let name = text(&daemon_set["metadata"]["name"]);
+    if name.len() > MAX_NAME {
+        return Err(format!(
+            "the name of a MyDaemonSet has at most {MAX_NAME} characters, and that of this DaemonSet has {}",
+            name.len()
+        ));
+    }
+    check_selector(&daemon_set["spec"]["selector"], name)?;
     let mut changes =
         vec!["spec.selector is not needed: the operator knows its pods by their owner".to_owned()];
     let mut template = daemon_set["spec"]["template"].clone();
@@ -247,10 +256,10 @@ fn put_selector(
     }
     let name = text(&ours["metadata"]["name"]);
     changes.push(format!(
-        "spec.selector is {NAME_LABEL}={name}, and the template gets this label"
+        "spec.selector is {SELECTED}={name}, and the template gets this label"
     ));
-    *member(template, &["metadata", "labels", NAME_LABEL]) = name.into();
-    json!({"matchLabels": {NAME_LABEL: name}})
+    *member(template, &["metadata", "labels", SELECTED]) = name.into();
+    json!({"matchLabels": {SELECTED: name}})
 }
 
 /// A selector as requests have it.
@@ -354,6 +363,12 @@ fn lift_image(template: &mut Value, changes: &mut Vec<String>) -> Result<Value, 
     };
     let at = names.iter().position(|name| name == APP);
     if at.is_none() {
+        let inits = template["spec"]["initContainers"].as_array();
+        if inits.into_iter().flatten().any(|it| it["name"] == APP) {
+            return Err(format!(
+                "an init container has the name {APP:?}, which the main container of a MyDaemonSet has: rename it first"
+            ));
+        }
         changes.push(format!(
             "the container {first:?} is renamed to {APP:?}, the one of spec.image: dashboards, alerts and kubectl logs -c need the new name"
         ));
@@ -567,6 +582,17 @@ mod tests {
             with(&["spec", "template"], Value::Null),
             "spec.template has no container"
         );
+        assert_eq!(
+            with(
+                &["spec", "template", "spec", "initContainers"],
+                json!([{"name": "app"}])
+            ),
+            "an init container has the name \"app\", which the main container of a MyDaemonSet has: rename it first"
+        );
+        assert_eq!(
+            with(&["metadata", "name"], "x".repeat(64).into()),
+            "the name of a MyDaemonSet has at most 63 characters, and that of this DaemonSet has 64"
+        );
     }
 
     #[test]
@@ -601,19 +627,22 @@ mod tests {
         assert_eq!(
             object["spec"],
             json!({
-                "selector": {"matchLabels": {NAME_LABEL: "web"}},
-                "template": {"metadata": {"labels": {NAME_LABEL: "web"}},
+                "selector": {"matchLabels": {SELECTED: "web"}},
+                "template": {"metadata": {"labels": {SELECTED: "web"}},
                     "spec": {"containers": [{"name": "app", "image": "a:1"}]}},
                 "updateStrategy": {"type": "RollingUpdate",
                     "rollingUpdate": {"maxUnavailable": 0, "maxSurge": "10%"}},
             })
         );
         assert_eq!(changes.len(), 4, "{changes:?}");
-        // And there again: this label is the only one of the operator's that a selector may have.
+        // And there again: the label stays, so that the selector of another way back is the same.
         let mut named = object.clone();
         *member(&mut named, &["metadata", "name"]) = "web".into();
         let again = to_ours(&named).unwrap().object;
-        assert_eq!(again["spec"]["template"]["metadata"]["labels"], json!({}));
+        assert_eq!(
+            again["spec"]["template"]["metadata"]["labels"],
+            json!({SELECTED: "web"})
+        );
     }
 
     #[test]

@@ -25,6 +25,8 @@ fn live(manifest: Value) -> Live {
         version: "1".to_owned(),
         is_observed: true,
         is_deleting: false,
+        is_as_created: true,
+        controller: None,
         marker: None,
         manifest,
     }
@@ -115,11 +117,9 @@ fn carry_out(step: &Step, state: &mut State) {
             // The operator's roll-out counts orphans; that of the built-in controller does not.
             let adopted = state.pods.iter().all(|pod| pod.controller.is_some());
             assert!(*side == Side::Ours || adopted);
-            object(
-                state,
-                *side,
-                Some(live(kept.unwrap().manifest(*side).clone())),
-            );
+            let marked = state.live(*side).unwrap();
+            let manifest = unmarked(*side, marked, &kept.unwrap(), "web");
+            object(state, *side, Some(live(manifest)));
         }
         // What is waited for happens.
         Step::Wait(_) | Step::Follow => {
@@ -308,5 +308,126 @@ fn what_cannot_be_migrated_is_one_line() {
     assert_eq!(
         next(Direction::Forward, &state).unwrap_err(),
         "there is no DaemonSet \"web\""
+    );
+}
+
+/// Takes steps until that one is next.
+fn until(direction: Direction, state: &mut State, is_next: impl Fn(&Step) -> bool) {
+    for _ in 0..40 {
+        let step = next(direction, state).unwrap();
+        if is_next(&step) {
+            return;
+        }
+        carry_out(&step, state);
+    }
+    panic!("the step never comes: {state:#?}");
+}
+
+#[test]
+fn a_pod_that_the_selector_excludes_is_named_and_never_labelled_for_ever() {
+    let mut state = begin();
+    let spec = &mut state.daemon_set.as_mut().unwrap().manifest["spec"];
+    spec["selector"]["matchExpressions"] =
+        json!([{"key": "quarantine", "operator": "DoesNotExist"}]);
+    to_the_end(Direction::Forward, &mut state);
+    let mut excluded = state.clone();
+    excluded.pods[0]
+        .labels
+        .insert("quarantine".to_owned(), "yes".to_owned());
+    excluded.pods[0].is_selected = false;
+    // Before anything is changed.
+    until(Direction::Back, &mut state, |step| {
+        matches!(step, Step::Orphan(_))
+    });
+    excluded.kept.clone_from(&state.kept);
+    assert_eq!(
+        next(Direction::Back, &excluded).unwrap_err(),
+        "spec.selector of the DaemonSet excludes 1 pod (a) by a label: remove the label or delete the pods first"
+    );
+    // After it.
+    excluded.ours = None;
+    for pod in &mut excluded.pods {
+        pod.controller = None;
+    }
+    assert_eq!(
+        next(Direction::Back, &excluded),
+        Ok(Step::Wait(
+            "1 pod (a) to lose the label by which spec.selector of the DaemonSet excludes them"
+                .to_owned()
+        ))
+    );
+}
+
+#[test]
+fn turning_round_keeps_what_others_have_changed_meanwhile() {
+    let image = ["spec", "template", "spec", "priorityClassName"];
+    let changed = |state: &mut State| {
+        let live = state.daemon_set.as_mut().unwrap();
+        *member(&mut live.manifest, &image) = "changed".into();
+        live.is_as_created = false;
+    };
+    let mut wanted = daemon_set();
+    *member(&mut wanted, &image) = "changed".into();
+    // The DaemonSet is stopped, and the way back begins.
+    let mut state = begin();
+    until(Direction::Forward, &mut state, |step| {
+        matches!(step, Step::Orphan(_))
+    });
+    changed(&mut state);
+    to_the_end(Direction::Back, &mut state);
+    assert_eq!(state.daemon_set.unwrap().manifest, wanted);
+
+    // It is guarded: on the same way, and after another turn.
+    for direction in [Direction::Back, Direction::Forward] {
+        let mut state = begin();
+        to_the_end(Direction::Forward, &mut state);
+        until(Direction::Back, &mut state, |step| {
+            *step == Step::Finish(Side::DaemonSet)
+        });
+        changed(&mut state);
+        to_the_end(direction, &mut state);
+        to_the_end(Direction::Back, &mut state);
+        assert_eq!(state.daemon_set.unwrap().manifest, wanted, "{direction:?}");
+    }
+
+    // A strategy that another client has set stays.
+    let mut state = begin();
+    to_the_end(Direction::Forward, &mut state);
+    until(Direction::Back, &mut state, |step| {
+        matches!(step, Step::Orphan(_))
+    });
+    let limit = ["spec", "updateStrategy", "rollingUpdate", "maxUnavailable"];
+    *member(&mut state.ours.as_mut().unwrap().manifest, &limit) = 3.into();
+    to_the_end(Direction::Forward, &mut state);
+    let strategy = &state.ours.unwrap().manifest["spec"]["updateStrategy"];
+    assert_eq!(strategy["rollingUpdate"]["maxUnavailable"], 3);
+    assert_ne!(strategy["rollingUpdate"]["paused"], true);
+}
+
+#[test]
+fn another_term_beside_the_guard_stays() {
+    let mut state = begin();
+    to_the_end(Direction::Forward, &mut state);
+    until(Direction::Back, &mut state, |step| {
+        *step == Step::Finish(Side::DaemonSet)
+    });
+    let other = json!({"topologyKey": "zone"});
+    let live = state.daemon_set.as_mut().unwrap();
+    live.is_as_created = false;
+    let terms = member(&mut live.manifest, &GUARDS);
+    terms.as_array_mut().unwrap().push(other.clone());
+    to_the_end(Direction::Back, &mut state);
+    let manifest = state.daemon_set.unwrap().manifest;
+    let place = format!("/{}", GUARDS.join("/"));
+    assert_eq!(manifest.pointer(&place), Some(&json!([other])));
+}
+
+#[test]
+fn an_object_that_another_one_controls_is_not_migrated() {
+    let mut state = begin();
+    state.daemon_set.as_mut().unwrap().controller = Some("Agent web".to_owned());
+    assert_eq!(
+        next(Direction::Forward, &state).unwrap_err(),
+        "DaemonSet \"web\" is controlled by Agent web, which would put it back: take it out of that first"
     );
 }
