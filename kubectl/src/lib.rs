@@ -50,6 +50,9 @@ pub const PROGRAMS: &[Program] = &[
     mydaemonset::PROGRAM,
 ];
 
+/// The exit code after Ctrl-C, as a shell has it: 128 and the number of SIGINT.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Runs the command that the program's own name stands for.
 pub fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();

@@ -12,7 +12,7 @@ use tokio::process::Child;
 
 use crate::harness::proxy::{Mode, Proxy};
 use crate::harness::terminal::{Terminal, contents};
-use crate::harness::{Kubectl, wait_for};
+use crate::harness::{Kubectl, LATE, wait_for};
 use crate::kubectl;
 
 #[tokio::test]
@@ -138,21 +138,9 @@ fn with_a_folder(kubectl: &Kubectl, name: &str) -> (String, PathBuf) {
 #[tokio::test]
 async fn follow_ends_with_75_for_missed_and_76_for_a_lost_pod() {
     let kubectl = kubectl("follow-ends").await;
-    let args = [
-        "at",
-        "-t",
-        "202001010000",
-        "--deadline",
-        "1s",
-        "--name",
-        "late",
-        "-F",
-        "--",
-        "ls",
-    ];
     // Until the API server calls the webhook, an At has no defaults.
     let ended = wait_for("the webhook", async || {
-        let ended = kubectl.run_plugin(&args, "").await;
+        let ended = kubectl.run_plugin(LATE, "").await;
         (ended.code != Some(1)).then_some(ended)
     });
     let ended = ended.await;

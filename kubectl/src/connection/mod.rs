@@ -16,7 +16,8 @@ use tower::buffer::BufferLayer;
 
 pub use failure::Failure;
 pub(crate) use failure::root;
-pub use name::{Kind, is_name, no_such_name};
+pub use name::Kind;
+use name::is_name;
 
 use crate::flags::natural;
 

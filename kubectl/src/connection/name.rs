@@ -37,7 +37,7 @@ impl Kind {
 
 /// Whether an object can have that name: lower case letters, digits, `-` and `.`, at most 253. Names become parts of URLs
 /// as they are, where a `?`, a `#` or a `/` would lead to another object.
-pub fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     let is_inner = |byte: u8| matches!(byte, b'-' | b'.');
     let is_outer = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let ends = [text.bytes().next(), text.bytes().next_back()];
@@ -47,7 +47,7 @@ pub fn is_name(text: &str) -> bool {
 }
 
 /// The error of a name that no object can have.
-pub fn no_such_name(text: &str) -> String {
+fn no_such_name(text: &str) -> String {
     format!("{text:?} is not the name of an object: names have lower case letters, digits, - and .")
 }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::{kubectl, plain};
-use crate::harness::Kubectl;
+use crate::harness::{Kubectl, LATE};
 
 /// A pod template of which the fake kubelet runs the pod without end.
 const HOLD: &str =
@@ -294,19 +294,7 @@ async fn a_running_one_is_only_removed_by_force() {
 #[tokio::test]
 async fn follow_ends_with_75_for_missed_and_76_for_unknown() {
     let kubectl = kubectl("plugin-ends").await;
-    let args = [
-        "at",
-        "-t",
-        "202001010000",
-        "--deadline",
-        "1s",
-        "--name",
-        "late",
-        "-F",
-        "--",
-        "ls",
-    ];
-    let ended = kubectl.run_plugin(&args, "").await;
+    let ended = kubectl.run_plugin(LATE, "").await;
     assert_eq!(ended.code, Some(75), "{ended:?}");
     let words = "at/late was missed, its command has not run: StartingDeadlineExceeded";
     assert!(ended.err.contains(words), "{ended:?}");

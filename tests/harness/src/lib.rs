@@ -56,7 +56,7 @@ pub use kubectl_calls::counting_kubectl;
 pub use my_operator_rounds::seed;
 pub use operator::{Operator, operator_program};
 pub use planes::{OwnPlane, shared_plane};
-pub use plugins::{Ended, plugin_program};
+pub use plugins::{Ended, LATE, plugin_program};
 pub use programs::{Killed, Said, run};
 pub use reads::Changes;
 pub use wait::{TIMEOUT, try_wait, wait_for};

@@ -12,6 +12,20 @@ use crate::{Kubectl, kubectl_calls, operator_program};
 /// The program, which makes the links of its other names itself.
 const PROGRAM: &str = "kubectl-at";
 
+/// Follows an At that is missed at once: exit code 75.
+pub const LATE: &[&str] = &[
+    "at",
+    "-t",
+    "202001010000",
+    "--deadline",
+    "1s",
+    "--name",
+    "late",
+    "-F",
+    "--",
+    "ls",
+];
+
 /// How a plugin ended, and what it wrote.
 #[derive(Debug)]
 pub struct Ended {

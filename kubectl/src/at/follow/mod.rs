@@ -19,6 +19,7 @@ use tokio::time::{self, Instant, MissedTickBehavior};
 use super::moment::Clock;
 use super::object::{self, Item};
 use super::show::LogWriter;
+use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
 use crate::terminal::{StatusLine, harmless};
 use stage::{Outcome, Stage, stage};
@@ -27,8 +28,6 @@ use stage::{Outcome, Stage, stage};
 const QUEUE: usize = 16;
 /// The rest of a log arrives within this time after the end, or is given up.
 const LOG_TIMEOUT: Duration = Duration::from_mins(1);
-/// 128 and the number of SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// What the followers report.
 enum News {

@@ -17,7 +17,8 @@ use tokio::time::{Instant, sleep};
 
 use super::object::parse_name;
 use super::rollout;
-use crate::connection::{Connection, Failure, is_name, no_such_name};
+use crate::INTERRUPTED;
+use crate::connection::{Connection, Failure, Kind};
 use crate::print::{DryRun, Objects};
 use crate::terminal::{ask, harmless};
 use requests::{Requests, kept_name};
@@ -31,8 +32,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(10);
 /// So many failures in a row that may pass are waited out.
 const ATTEMPTS: u32 = 30;
-/// The exit code after Ctrl-C.
-const INTERRUPTED: u8 = 130;
+/// The kind of the way there.
+const DAEMON_SET: Kind = Kind {
+    words: &[
+        "daemonset",
+        "daemonsets",
+        "ds",
+        "daemonset.apps",
+        "daemonsets.apps",
+        "daemonsets.v1.apps",
+    ],
+    mistake: "is not a daemonset",
+};
 
 /// From a DaemonSet to a MyDaemonSet, or back.
 #[derive(Args, Debug)]
@@ -56,22 +67,12 @@ pub(super) struct Migrate {
 
 /// Direction and name in an argument.
 fn parse(argument: &str) -> Result<(Direction, String), String> {
-    let daemon_sets = [
-        "daemonset",
-        "daemonsets",
-        "ds",
-        "daemonset.apps",
-        "daemonsets.apps",
-        "daemonsets.v1.apps",
-    ];
     match argument.split_once('/') {
         None => Err(format!(
             "{argument:?} does not say which way: use daemonset/NAME or mydaemonset/NAME"
         )),
-        Some((kind, name)) if daemon_sets.contains(&kind.to_ascii_lowercase().as_str()) => {
-            if !is_name(name) {
-                return Err(no_such_name(name));
-            }
+        Some((kind, _)) if DAEMON_SET.is(kind) => {
+            let name = DAEMON_SET.name(argument)?;
             Ok((Direction::Forward, name.to_owned()))
         }
         Some(_) => parse_name(argument).map(|name| (Direction::Back, name)),

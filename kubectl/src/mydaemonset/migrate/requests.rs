@@ -11,7 +11,7 @@ use kube::api::{
     DeleteParams, DynamicObject, NotUsed, Object, Patch, PatchParams, PostParams, Preconditions,
     PropagationPolicy,
 };
-use kube::core::{ApiResource, SelectorExt as _};
+use kube::core::ApiResource;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -135,19 +135,13 @@ impl Requests<'_> {
 
     async fn pods_of(&self, selected: &Value) -> Result<Vec<Pod>, Failure> {
         let mut labels = vec![by_name(self.name)];
-        let mut selects = None;
         if !selected.is_null() {
-            let selector = selector(selected).map_err(Failure::Message)?;
-            labels.push(selector.to_string());
-            selects = Some(selector);
+            labels.push(selector(selected).map_err(Failure::Message)?.to_string());
         }
         let mut pods = BTreeMap::new();
         for labels in labels {
             for pod in list(self.connection, &self.pods(), Some(&labels)).await? {
-                let mut pod = slim(pod);
-                pod.is_selected = selects
-                    .as_ref()
-                    .is_some_and(|selector| selector.matches(&pod.labels));
+                let pod = slim(pod);
                 pods.insert(pod.name.clone(), pod);
             }
         }
@@ -491,7 +485,6 @@ fn slim(pod: SlimPod) -> Pod {
         uid: metadata.uid.unwrap_or_default(),
         version: metadata.resource_version.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
-        is_selected: false,
         controller: controller.map(|owner| (owner.kind, owner.name)),
         meant_for: meant_for(&pod.spec.affinity),
         node: pod.spec.node_name,

@@ -137,8 +137,6 @@ pub(super) struct Pod {
     /// `metadata.resourceVersion`.
     pub(super) version: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// The selector of the `DaemonSet` selects it.
-    pub(super) is_selected: bool,
     /// Kind and name of its controller.
     pub(super) controller: Option<(String, String)>,
     /// `spec.nodeName`; empty while the scheduler has not placed it.
@@ -321,17 +319,6 @@ pub(super) fn unmarked(side: Side, live: &Live, kept: &Kept, name: &str) -> Valu
     if live.marker == Some(Marker::Guarded) {
         unguard(&mut manifest, kept, name);
     }
-    if let Some(annotations) = manifest["metadata"]
-        .get_mut("annotations")
-        .and_then(Value::as_object_mut)
-    {
-        annotations.remove(MARKER);
-        if annotations.is_empty()
-            && let Some(metadata) = manifest["metadata"].as_object_mut()
-        {
-            metadata.remove("annotations");
-        }
-    }
     manifest
 }
 
@@ -433,8 +420,12 @@ fn hand_over(direction: Direction, state: &State, kept: &Kept) -> Result<Step, S
                     "{pods} to lose the label by which spec.selector of the DaemonSet excludes them"
                 )));
             }
-            let template = &kept.daemon_set["spec"]["template"]["metadata"]["labels"];
-            let unselected = state.pods_at_stake().filter(|pod| !pod.is_selected);
+            let spec = &kept.daemon_set["spec"];
+            let selector = selector(&spec["selector"])?;
+            let template = &spec["template"]["metadata"]["labels"];
+            let unselected = state
+                .pods_at_stake()
+                .filter(|pod| !selector.matches(&pod.labels));
             let relabels = unselected.map(|pod| Relabel {
                 pod: pod.name.clone(),
                 uid: pod.uid.clone(),

@@ -21,6 +21,7 @@ use super::layout::{self, FailingPod, Page};
 use super::line::Line;
 use super::screen::Screen;
 use super::{frame, is_forbidden, is_utf8, nodes_api, pods_api, retried};
+use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::object::Object;
 use crate::mydaemonset::{cluster, failing};
@@ -40,8 +41,6 @@ const REFRESH: Duration = Duration::from_secs(1);
 const LAST_LINES: Duration = Duration::from_secs(10);
 /// While there is no connection, the server is asked again after a pause that grows from the first to the second.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
-/// The shell's code for a program that was interrupted.
-const INTERRUPTED: u8 = 130;
 
 /// Objects of one watch, by name. A relist replaces all of them at once.
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 use super::*;
+use crate::mydaemonset::migrate::translate::manifest;
 
 const LABELS: [&str; 3] = OUR_LABELS;
 
@@ -37,7 +38,6 @@ fn pod(name: &str, node: &str, kind: Option<&str>) -> Pod {
         name: name.to_owned(),
         uid: name.to_owned(),
         labels: [("app".to_owned(), "web".to_owned())].into(),
-        is_selected: true,
         controller: kind.map(|kind| (kind.to_owned(), "web".to_owned())),
         node: node.to_owned(),
         ..Pod::default()
@@ -104,11 +104,13 @@ fn carry_out(step: &Step, state: &mut State) {
         }
         Step::Create(side) => {
             let has_ours = |pod: &Pod| LABELS.iter().all(|key| pod.labels.contains_key(*key));
-            assert!(state.pods.iter().all(|pod| pod.is_selected));
+            let selector = &kept.as_ref().unwrap().daemon_set["spec"]["selector"];
+            let selector = super::selector(selector).unwrap();
+            assert!(state.pods.iter().all(|pod| selector.matches(&pod.labels)));
             assert!(*side == Side::DaemonSet || state.pods.iter().all(has_ours));
             let mut created = live(kept.unwrap().manifest(*side).clone());
             if *side == Side::DaemonSet {
-                created.manifest = guarded(&created.manifest, "web");
+                created.manifest = manifest(&guarded(&created.manifest, "web"));
                 created.marker = Some(Marker::Guarded);
             }
             object(state, *side, Some(created));
@@ -334,7 +336,6 @@ fn a_pod_that_the_selector_excludes_is_named_and_never_labelled_for_ever() {
     excluded.pods[0]
         .labels
         .insert("quarantine".to_owned(), "yes".to_owned());
-    excluded.pods[0].is_selected = false;
     // Before anything is changed.
     until(Direction::Back, &mut state, |step| {
         matches!(step, Step::Orphan(_))
