@@ -24,7 +24,8 @@ SOURCE ?= unknown
 
 # One selection of packages for every cargo command of the working day: another one (-p, or one crate alone) would
 # resolve other features, and so compile tokio, kube and the operator again.
-BUILD := $(CARGO) build --workspace --locked --bins --tests
+# With Go beside it, which builds what the tests call.
+BUILD := ./hack/build control-plane helm promtool -- --bins --tests
 # --tests and --all-targets leave out e2e, which a plain `cargo test` is not to run (test = false).
 CLIPPY = $(CARGO) clippy --workspace --all-targets --locked -- -D warnings && \
 	$(CARGO) clippy --workspace --bins --test e2e --locked -- -D warnings
@@ -69,13 +70,11 @@ unit: ## Run the tests that need no cluster and no Go, in a minute (T=part-of-a-
 
 test: ## Run every test that needs no root, with real control planes on loopback (T=part-of-a-name for some).
 	$(BUILD)
-	@"$$(./hack/built)"/my-operator-cluster build --helm
 	$(CARGO) test --workspace --locked --quiet --doc
 	./hack/test --lib --bins --example greeting --tests $(T)
 
 e2e: ## Run the tests on a real node with containers of the image (root; cluster/README.md says what it needs).
-	$(CARGO) build --workspace --locked --bins --test e2e
-	@"$$(./hack/built)"/my-operator-cluster build --real-node --helm
+	./hack/build control-plane node helm -- --bins --test e2e
 	$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 
 matrix: ## Run the tests against other releases of Kubernetes (VERSIONS="v1.33.13 ..."; each is built once, in some minutes).
@@ -84,8 +83,7 @@ matrix: ## Run the tests against other releases of Kubernetes (VERSIONS="v1.33.1
 
 # '[!h]*' is every test executable but hostile, which measures latencies: those of an optimized program.
 soak: ## Run the long versions of all tests, and e2e with the image that is shipped (root; half an hour; prints seeds and figures).
-	$(BUILD)
-	@"$$(./hack/built)"/my-operator-cluster build --real-node --helm
+	./hack/build control-plane node helm promtool -- --bins --tests
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --profile soak --lib --test offline $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --bins --test oracle --test control_plane $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --release --test hostile $(T) -- --show-output
@@ -102,8 +100,7 @@ kubectl: ## Build the plugins of kubectl, target/kubectl/kubectl-at and links of
 		echo "To use them: export PATH=\"$$folder:\$$PATH\""
 
 pictures: ## Record the pictures of docs/kubectl again, from a real run of the plugins.
-	$(BUILD)
-	@"$$(./hack/built)"/my-operator-cluster build
+	./hack/build control-plane -- --bins
 	@"$$(./hack/built)"/my-operator-pictures
 
 check-darwin: ## Type-check the plugins of kubectl for macOS (rustup target add aarch64-apple-darwin x86_64-apple-darwin).
@@ -164,8 +161,7 @@ test-e2e: e2e
 setup-envtest: envtest
 
 envtest: ## Build the control plane of the tests, as `make test` does by itself.
-	$(BUILD)
-	@"$$(./hack/built)"/my-operator-cluster build
+	./hack/build control-plane
 
 generate:
 	@echo "Nothing to do: the compiler derives what controller-gen generates. \`make manifests\` writes CRDs and RBAC."

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ObjectMeta, PostParams};
+use my_operator_programs::{Programs, log_tail};
 
-use crate::binaries::Programs;
 use crate::components::{API_SERVER, ETCD, FAKE_KUBELET, Plan};
 use crate::error::Error;
 use crate::fake_kubelet::FakeKubelet;
@@ -21,7 +21,7 @@ use crate::guard::Guard;
 use crate::kubeconfig;
 use crate::options::Options;
 use crate::pki::{self, Credentials};
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::real_node::{self, Namespaces, Place};
 
 /// Time limit of every wait. Generous, because a machine that also compiles is slow, and because only a failure takes
@@ -52,7 +52,7 @@ pub struct Cluster {
     components: Mutex<BTreeMap<&'static str, Arc<Process>>>,
     guard: Guard,
     // After the guard, whose watchdog looks at the node's processes before it kills them.
-    _namespaces: Option<Namespaces>,
+    namespaces_of_node: Option<Namespaces>,
 }
 
 impl Cluster {
@@ -117,7 +117,7 @@ impl Cluster {
             kubeconfigs: AtomicU64::new(0),
             fake_kubelet: Mutex::default(),
             components: Mutex::default(),
-            _namespaces: namespaces,
+            namespaces_of_node: namespaces,
             guard,
         };
         cluster.start_components().await?;
@@ -164,6 +164,11 @@ impl Cluster {
     /// The API server's address, like `https://127.0.0.1:20000`.
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// Whether one of its nodes runs containers.
+    pub fn has_real_node(&self) -> bool {
+        self.namespaces_of_node.is_some()
     }
 
     /// The path of a program of the control plane, like `kubectl`.
@@ -487,7 +492,7 @@ impl Cluster {
 
     /// The last lines of a component's log.
     pub fn log_tail(&self, name: &str, lines: usize) -> String {
-        process::tail(&self.directory().join(format!("{name}.log")), lines)
+        log_tail(&self.directory().join(format!("{name}.log")), lines)
     }
 
     fn known(&self, name: &str) -> Result<&'static str, Error> {

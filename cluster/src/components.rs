@@ -4,11 +4,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
-use crate::binaries::Programs;
 use crate::error::Error;
 use crate::options::Options;
 use crate::ports;
 use crate::real_node::{self, Place};
+use my_operator_programs::Programs;
 
 /// What a component's command line needs to know.
 #[derive(Debug)]

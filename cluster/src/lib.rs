@@ -1,7 +1,8 @@
 //! A real local Kubernetes control plane for development, tests and benchmarks: etcd, kube-apiserver,
 //! kube-controller-manager and kube-scheduler on loopback ports, with fake nodes and a fake kubelet.
 //!
-//! - [`binaries`] finds the programs: `KUBEBUILDER_ASSETS`, the user's cache, or (the `go` module) a build with Go;
+//! - [`binaries`] finds the programs: `KUBEBUILDER_ASSETS`, the user's cache, or a build with Go. It is a crate of its own
+//!   (`programs`), so that Go can build while cargo compiles this one;
 //! - `pki`, `kubeconfig`, `ports`, `components`: certificates, identities, ports and flags of one control plane;
 //! - `guard` and `process`: how children are started and stopped, and never outlive this process (`guard` has the
 //!   reasons);
@@ -23,17 +24,14 @@
 //! # }
 //! ```
 
-pub mod binaries;
 mod cluster;
 mod components;
 mod error;
 mod fake_kubelet;
 mod fake_node;
-mod go;
 mod guard;
 mod image;
 mod kubeconfig;
-mod modules;
 mod nodes;
 mod options;
 mod pki;
@@ -46,6 +44,7 @@ pub use cluster::Cluster;
 pub use error::Error;
 pub use fake_node::FakeNode;
 pub use image::Image;
+pub use my_operator_programs as binaries;
 pub use options::Options;
 pub use ports::free_ports;
 pub use process::Process;

@@ -1,7 +1,5 @@
 //! One child process of a cluster.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -9,6 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
+
+use my_operator_programs::log_tail;
 
 use crate::error::Error;
 
@@ -93,7 +93,7 @@ impl Process {
 
     /// The last `lines` lines of its log.
     pub fn log_tail(&self, lines: usize) -> String {
-        tail(&self.log, lines)
+        log_tail(&self.log, lines)
     }
 
     fn signal(&self, signal: Signal) {
@@ -124,20 +124,4 @@ pub(crate) fn cannot_spawn(command: &Command, cause: std::io::Error) -> Error {
         program: command.get_program().to_string_lossy().into_owned(),
         cause,
     }
-}
-
-/// The last `lines` lines of a file, empty if it cannot be read. Looks at no more than its last 64 KiB.
-pub(crate) fn tail(path: &Path, lines: usize) -> String {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|mut file| {
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(64 * 1024)))?;
-        file.read_to_end(&mut bytes)
-    });
-    if read.is_err() {
-        return String::new();
-    }
-    let text = String::from_utf8_lossy(&bytes);
-    let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
 }

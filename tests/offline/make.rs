@@ -1,7 +1,6 @@
-//! The Makefile: targets that pages name, the tutorials' commands, PROJECT, and which cluster `make run` takes.
+//! The Makefile: targets that pages name, the tutorials' commands, and PROJECT.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 use std::process::{Command, Output};
 
@@ -84,7 +83,7 @@ fn what_kubebuilder_scaffolds_can_be_typed() {
     }
     // What needs no doing says so in one line that names the way here.
     for target in ["generate", "controller-gen", "kustomize", "operator-sdk"] {
-        let said = make(target, &[]);
+        let said = make(target);
         let line = String::from_utf8(said.stdout).unwrap();
         assert!(said.status.success(), "{target}: {line}");
         assert_eq!(line.lines().count(), 1, "{line}");
@@ -127,86 +126,11 @@ fn project_lists_every_kind() {
     assert_eq!(listed, registered.collect());
 }
 
-/// What a program of the checkout prints with these variables, and with a home folder without a kubeconfig.
-fn output(program: impl AsRef<OsStr>, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    let home = tempfile::tempdir().unwrap();
-    Command::new(program)
-        .args(arguments)
+/// What a target prints that says where to go instead.
+fn make(target: &str) -> Output {
+    Command::new("make")
+        .args(["--no-print-directory", target])
         .current_dir(checkout())
-        .env("HOME", home.path())
-        .env_remove("KUBECONFIG")
-        .env_remove("KUBECTL")
-        .env_remove("LOCAL")
-        .envs(variables.iter().copied())
         .output()
         .unwrap()
-}
-
-fn make(target: &str, variables: &[(&str, &str)]) -> Output {
-    output("make", &["--no-print-directory", target], variables)
-}
-
-#[test]
-fn install_and_run_take_the_current_context_else_the_local_cluster() {
-    let folder = tempfile::tempdir().unwrap();
-    let config = |name: &str, current: &str| {
-        let path = folder.path().join(name);
-        let text = format!(
-            "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
-             contexts: [{{name: a, context: {{cluster: c}}}}, {{name: b, context: {{cluster: c}}}}]\n{current}"
-        );
-        fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
-    let (chosen, without) = (config("chosen", "current-context: a\n"), config("none", ""));
-    let context = |variables: &[(&str, &str)]| {
-        let output = output(checkout().join("hack/context"), &[], variables);
-        let text = |bytes| String::from_utf8(bytes).unwrap().trim().to_owned();
-        (
-            output.status.code(),
-            text(output.stdout),
-            text(output.stderr),
-        )
-    };
-    let none = String::new;
-
-    assert_eq!(context(&[]), (Some(0), none(), none()));
-    let taken = context(&[("KUBECONFIG", &chosen)]);
-    assert_eq!(taken, (Some(0), "a".to_owned(), none()));
-    let flag = context(&[("KUBECONFIG", &chosen), ("KUBECTL", "kubectl --context b")]);
-    assert_eq!(flag, (Some(0), "b".to_owned(), none()));
-    let local = context(&[("KUBECONFIG", &chosen), ("LOCAL", "1")]);
-    assert_eq!(local, (Some(0), none(), none()));
-    let named = context(&[("KUBECONFIG", &chosen), ("MY_OPERATOR_CONTEXT", "b")]);
-    assert_eq!(named, (Some(0), "b".to_owned(), none()));
-    let (dangling, broken) = (
-        config("dangling", "current-context: c\n"),
-        config("broken", "x: [\n"),
-    );
-    for wrong in [
-        &[("KUBECONFIG", without.as_str())][..],
-        &[("KUBECONFIG", dangling.as_str())],
-        &[("KUBECONFIG", broken.as_str())],
-        &[("KUBECTL", "no-such-kubectl")],
-        &[("KUBECTL", "kubectl --kubeconfig=other")],
-        &[("MY_OPERATOR_CONTEXT", "b"), ("LOCAL", "1")],
-    ] {
-        let (code, out, error) = context(wrong);
-        assert_eq!((code, out), (Some(2), none()), "{error}");
-        assert!(
-            error.starts_with("error: ") && error.lines().count() == 1,
-            "{error}"
-        );
-    }
-
-    // Without a cluster, `make install run` is `make run`, which installs by itself.
-    for target in ["install", "uninstall"] {
-        let said = make(target, &[("KUBECONFIG", &chosen), ("LOCAL", "1")]);
-        let all = [said.stdout, said.stderr].concat();
-        assert!(said.status.success());
-        assert!(
-            String::from_utf8(all).unwrap().contains("`make run`"),
-            "{target}"
-        );
-    }
 }

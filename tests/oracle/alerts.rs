@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use my_operator_cluster::binaries;
 use serde_json::Value;
 
 fn checkout() -> &'static Path {
@@ -28,15 +29,8 @@ fn alerts(rules: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 fn promtool(folder: &Path, args: &[&str]) {
-    let output = Command::new("promtool")
-        .current_dir(folder)
-        .args(args)
-        .output();
-    let output = output.unwrap_or_else(|error| {
-        panic!(
-            "{error}: promtool is of the Debian package prometheus; hack/ci-tools takes it out of there"
-        )
-    });
+    let mut promtool = Command::new(binaries::promtool().unwrap());
+    let output = promtool.current_dir(folder).args(args).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "promtool {args:?}:\n{said}");
 }

@@ -26,7 +26,7 @@ const SPECS: [&str; 2] = [
 fn kubernetes() -> PathBuf {
     let output = Command::new("go")
         .args(["list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes"])
-        .current_dir(harness::checkout().join("cluster/go/controlplane"))
+        .current_dir(harness::checkout().join("cluster/programs/go/controlplane"))
         .envs([("GOFLAGS", "-mod=readonly"), ("GOWORK", "off")])
         .output()
         .expect("cannot start go");

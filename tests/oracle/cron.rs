@@ -411,7 +411,7 @@ fn the_module_is_that_of_the_local_control_plane() {
     };
     assert_eq!(
         line("tests/oracle/go.mod"),
-        line("cluster/go/controlplane/go.mod")
+        line("cluster/programs/go/controlplane/go.mod")
     );
 }
 

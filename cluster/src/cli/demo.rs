@@ -221,12 +221,26 @@ impl Demo {
         watch_ats(cluster).await?;
         show(cluster, &["get", "at,pods"]).await?;
 
-        println!("\nThe operator goes on running. From another terminal:\n");
+        println!("\nThe operator goes on running. From another terminal, in this folder:\n");
         println!("  export KUBECONFIG={}", cluster.kubeconfig().display());
         if let Some(directory) = cluster.program("kubectl").parent() {
             println!("  export PATH={}:$PATH", directory.display());
         }
-        println!("  kubectl get mds,at,pods\n");
+        println!("\nA webhook rejects an object; an At runs; a MyDaemonSet rolls out:\n");
+        let samples = samples.display();
+        println!("  kubectl apply -f {samples}/bad/cnat_v1alpha1_at.yaml");
+        println!(
+            "  kubectl replace --force -f {samples}/cnat_v1alpha1_at.yaml && kubectl get at,pods -w"
+        );
+        println!(
+            "  kubectl patch mds mydaemonset-sample --type=merge -p '{{\"spec\":{{\"image\":\"nginx:1.29\"}}}}' && kubectl get mds -w"
+        );
+        println!();
+        if !cluster.has_real_node() {
+            println!(
+                "The nodes are fake: their pods become Ready and end, but nothing runs in them, and they have no logs."
+            );
+        }
         println!(
             "Ctrl-C stops everything and leaves nothing behind. What the operator logs from here on:"
         );

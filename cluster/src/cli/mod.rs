@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use my_operator_cluster::binaries::{self, Programs};
+use my_operator_cluster::binaries::Programs;
 use my_operator_cluster::{FakeNode, Options};
 
 mod background;
@@ -24,15 +24,6 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Build the programs of the control plane if they are not there yet
-    Build {
-        /// Those of a real node too
-        #[arg(long)]
-        real_node: bool,
-        /// Helm too: the release that HELM names, 3 or 4
-        #[arg(long)]
-        helm: bool,
-    },
     /// Start a cluster in the background
     Up(Nodes),
     /// Say whether a cluster is up in the background (exit code 1: no)
@@ -72,7 +63,6 @@ impl Command {
     /// Whether it needs the programs of a real node.
     fn has_real_node(&self) -> bool {
         match self {
-            Self::Build { real_node, .. } => *real_node,
             Self::Up(nodes)
             | Self::Serve(nodes)
             | Self::Exec { nodes, .. }
@@ -134,16 +124,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         .build()?;
     runtime.block_on(async {
         match command {
-            Command::Build { real_node, helm } => {
-                println!("{}", binaries::cache_directory()?.display());
-                if real_node {
-                    println!("{}", binaries::node_cache_directory()?.display());
-                }
-                if helm {
-                    println!("{}", binaries::helm()?.display());
-                }
-                Ok(ExitCode::SUCCESS)
-            }
             Command::Image(arguments) => image::write(&arguments),
             Command::Up(nodes) => background::up(nodes.count, nodes.real_node).await,
             Command::Status => background::status(),

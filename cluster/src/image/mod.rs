@@ -11,7 +11,6 @@ use serde_json::{Map, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::go;
 
 /// An image of one layer.
 #[derive(Debug, Clone)]
@@ -61,7 +60,7 @@ impl Image {
             command: Vec::new(),
             environment: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
             labels: Vec::new(),
-            architecture: go::platform().1.to_owned(),
+            architecture: my_operator_programs::platform().1.to_owned(),
         }
     }
 

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 
 use super::names::{CONTAINERD, PAUSE, directory, socket};
 use super::namespaces::Place;
-use super::needs::PATH;
-use crate::binaries::Programs;
 use crate::error::Error;
+use my_operator_programs::Programs;
+use my_operator_programs::needs::PATH;
 
 /// The range of the pods' addresses. They are not visible outside the node's network.
 const PODS: &str = "10.244.0.0/24";

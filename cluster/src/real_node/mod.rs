@@ -1,6 +1,6 @@
 //! A real node: a kubelet with containerd that runs containers, and a kube-proxy that makes Services work.
 //!
-//! - `needs` says what a machine must have;
+//! - `my_operator_programs::needs` says what a machine must have;
 //! - `namespaces` isolates the node, so that nothing of it stays behind;
 //! - `config` has the files and flags of its programs;
 //! - `node` is what a cluster does with it, such as `Cluster::load_image`.
@@ -8,7 +8,6 @@
 mod config;
 mod names;
 mod namespaces;
-pub(crate) mod needs;
 mod node;
 
 pub(crate) use config::{command, write};

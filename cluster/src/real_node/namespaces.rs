@@ -17,10 +17,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::names::directory;
-use super::needs::PATH;
 use crate::error::Error;
 use crate::guard::Guard;
 use crate::process::{Process, cannot_spawn};
+use my_operator_programs::needs::PATH;
 
 /// The life of the holder. `$1` is the node's directory.
 const HOLDER: &str = r#"

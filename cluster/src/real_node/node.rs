@@ -8,11 +8,11 @@ use kube::api::Api;
 
 use super::names::{PAUSE, socket};
 use super::namespaces::run;
-use super::needs::program;
 use crate::cluster::Cluster;
 use crate::error::Error;
 use crate::image::Image;
 use crate::nodes::{has_taint, is_ready};
+use my_operator_programs::needs::program;
 
 impl Cluster {
     /// Brings an image to the real node, whose pods can then have it with `imagePullPolicy: IfNotPresent`.

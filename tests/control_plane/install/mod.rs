@@ -3,6 +3,7 @@
 
 mod chart;
 mod components;
+mod context;
 mod deploy;
 mod operator_policy;
 

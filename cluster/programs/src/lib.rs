@@ -1,7 +1,7 @@
-//! Where the programs of the control plane and of a real node come from: `KUBEBUILDER_ASSETS`, the user's cache
-//! directory, or Go.
+//! Where the programs come from that the local cluster and the tests call: `KUBEBUILDER_ASSETS`, the user's cache
+//! directory, or a build with Go.
 //!
-//! The two [`Set`]s have a directory each, so that a cluster without a real node does not build the node's programs.
+//! Each [`Set`] has a directory of its own, so that a cluster without a real node does not build the node's programs.
 //! The directory is `$XDG_CACHE_HOME/my-operator/cluster/<key>` (`~/.cache/...`), where the key is a hash of everything
 //! that the programs depend on. A program in it is complete: builds write to another name and rename. Directories of
 //! other keys are kept; another checkout may use them.
@@ -12,11 +12,15 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::error::Error;
-use crate::go;
-pub use crate::modules::kubernetes_version;
-use crate::modules::{CONTROL_PLANE_SET, HELM_3_SET, HELM_4_SET, Module, NODE_SET, Set};
-use crate::real_node::needs;
+mod error;
+mod go;
+mod modules;
+pub mod needs;
+
+pub use error::Error;
+pub use go::{log_tail, platform};
+pub use modules::kubernetes_version;
+use modules::{CONTROL_PLANE_SET, HELM_3_SET, HELM_4_SET, Module, NODE_SET, PROMTOOL_SET, Set};
 
 /// The programs of a control plane, and those of a real node if it is to have one; all present.
 #[derive(Debug, Clone)]
@@ -50,7 +54,7 @@ impl Programs {
     }
 
     /// The directory with the programs of a node, which call each other.
-    pub(crate) fn node_directory(&self) -> Option<&Path> {
+    pub fn node_directory(&self) -> Option<&Path> {
         self.node.as_deref()
     }
 
@@ -103,6 +107,14 @@ pub fn helm() -> Result<PathBuf, Error> {
         path => return Ok(PathBuf::from(path)),
     };
     let programs = find_or_build(set, None)?;
+    Ok(programs.into_values().collect())
+}
+
+/// The promtool of Prometheus, which tests alerts. One that is not there yet is built with Go.
+///
+/// Blocks: for minutes the first time, for microseconds afterwards.
+pub fn promtool() -> Result<PathBuf, Error> {
+    let programs = find_or_build(&PROMTOOL_SET, None)?;
     Ok(programs.into_values().collect())
 }
 

@@ -5,8 +5,10 @@
 pub(crate) struct Module {
     /// A directory name for it.
     pub(crate) name: &'static str,
-    /// The build tags of programs that are partly written in C; those of the others are Go alone.
-    pub(crate) cgo: Option<&'static str>,
+    /// Whether its programs are partly written in C.
+    pub(crate) cgo: bool,
+    /// The build tags, if any.
+    pub(crate) tags: &'static str,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
 }
@@ -34,7 +36,8 @@ pub(crate) struct Set {
 /// Kubernetes and the etcd it wants.
 pub(crate) static CONTROL_PLANE: Module = Module {
     name: "controlplane",
-    cgo: None,
+    cgo: false,
+    tags: "",
     go_mod: include_str!("../go/controlplane/go.mod"),
     go_sum: include_str!("../go/controlplane/go.sum"),
 };
@@ -43,21 +46,24 @@ pub(crate) static CONTROL_PLANE: Module = Module {
 /// of it does not rebuild the control plane.
 pub(crate) static KUBELET: Module = Module {
     name: "node",
-    cgo: None,
+    cgo: false,
+    tags: "",
     go_mod: include_str!("../go/node/go.mod"),
     go_sum: include_str!("../go/node/go.sum"),
 };
 /// containerd; Debian's is too old for this kubelet.
 static RUNTIME: Module = Module {
     name: "runtime",
-    cgo: None,
+    cgo: false,
+    tags: "",
     go_mod: include_str!("../go/runtime/go.mod"),
     go_sum: include_str!("../go/runtime/go.sum"),
 };
 /// What containerd calls. The seccomp profile of a restricted pod needs libseccomp.
 pub(crate) static OCI: Module = Module {
     name: "oci",
-    cgo: Some("seccomp"),
+    cgo: true,
+    tags: "seccomp",
     go_mod: include_str!("../go/oci/go.mod"),
     go_sum: include_str!("../go/oci/go.sum"),
 };
@@ -65,13 +71,15 @@ pub(crate) static OCI: Module = Module {
 /// The two releases of Helm that charts are installed with.
 static HELM_3: Module = Module {
     name: "helm3",
-    cgo: None,
+    cgo: false,
+    tags: "",
     go_mod: include_str!("../go/helm3/go.mod"),
     go_sum: include_str!("../go/helm3/go.sum"),
 };
 static HELM_4: Module = Module {
     name: "helm4",
-    cgo: None,
+    cgo: false,
+    tags: "",
     go_mod: include_str!("../go/helm4/go.mod"),
     go_sum: include_str!("../go/helm4/go.sum"),
 };
@@ -100,10 +108,31 @@ pub(crate) static HELM_4_SET: Set = Set {
     }],
 };
 
+/// Prometheus, without its service discovery, which is most of it.
+static PROMETHEUS: Module = Module {
+    name: "prometheus",
+    cgo: false,
+    tags: "remove_all_sd",
+    go_mod: include_str!("../go/prometheus/go.mod"),
+    go_sum: include_str!("../go/prometheus/go.sum"),
+};
+
+/// What tests alerts.
+pub(crate) static PROMTOOL_SET: Set = Set {
+    name: "promtool of Prometheus",
+    duration: "2 minutes",
+    modules: &[&PROMETHEUS],
+    programs: &[Program {
+        name: "promtool",
+        package: "github.com/prometheus/prometheus/cmd/promtool",
+        module: &PROMETHEUS,
+    }],
+};
+
 /// The programs of a control plane.
 pub(crate) static CONTROL_PLANE_SET: Set = Set {
     name: "Kubernetes control plane",
-    duration: "6 minutes",
+    duration: "5 minutes",
     modules: &[&CONTROL_PLANE],
     programs: &CONTROL_PLANE_PROGRAMS,
 };

@@ -19,17 +19,17 @@ const PROGRAMS: [(&str, &str); 10] = [
 ];
 
 /// The directories of system programs; those for root are not in every user's `PATH`.
-pub(crate) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// The path of a program of the system.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
+pub fn program(name: &str) -> Option<PathBuf> {
     PATH.split(':')
         .map(|directory| Path::new(directory).join(name))
         .find(|path| path.is_file())
 }
 
 /// Says everything that is missing, in one line.
-pub(crate) fn check() -> Result<(), Error> {
+pub fn check() -> Result<(), Error> {
     let user = rustix::process::geteuid();
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let missing = missing(user.as_raw(), &mounts, |name| program(name).is_some());

@@ -1,0 +1,114 @@
+//! Which cluster `make run` and `make install` take, by the words of a real kubectl (`hack/context`).
+
+use std::ffi::OsStr;
+use std::fs;
+use std::process::{Command, Output};
+
+use my_operator_cluster::binaries::Programs;
+
+use crate::harness::checkout;
+
+/// What a program of the checkout prints with these variables, and with a home folder without a kubeconfig.
+fn output(program: impl AsRef<OsStr>, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    Command::new(program)
+        .args(arguments)
+        .current_dir(checkout())
+        .env("HOME", home.path())
+        .env_remove("KUBECONFIG")
+        .env("KUBECTL", Programs::ensure().unwrap().path("kubectl"))
+        .env_remove("LOCAL")
+        .envs(variables.iter().copied())
+        .output()
+        .unwrap()
+}
+
+fn make(target: &str, variables: &[(&str, &str)]) -> Output {
+    output("make", &["--no-print-directory", target], variables)
+}
+
+#[test]
+fn install_and_run_take_the_current_context_else_the_local_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = |name: &str, current: &str| {
+        let path = folder.path().join(name);
+        let text = format!(
+            "apiVersion: v1\nkind: Config\nclusters: [{{name: c, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+             contexts: [{{name: a, context: {{cluster: c}}}}, {{name: b, context: {{cluster: c}}}}]\n{current}"
+        );
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (chosen, without) = (config("chosen", "current-context: a\n"), config("none", ""));
+    let context = |variables: &[(&str, &str)]| {
+        let output = output(checkout().join("hack/context"), &[], variables);
+        let text = |bytes| String::from_utf8(bytes).unwrap().trim().to_owned();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let none = String::new;
+
+    assert_eq!(context(&[]), (Some(0), none(), none()));
+    let taken = context(&[("KUBECONFIG", &chosen)]);
+    assert_eq!(taken, (Some(0), "a".to_owned(), none()));
+    let kubectl = Programs::ensure().unwrap().path("kubectl");
+    let with_flag = format!("{} --context b", kubectl.display());
+    let flag = context(&[("KUBECONFIG", &chosen), ("KUBECTL", &with_flag)]);
+    assert_eq!(flag, (Some(0), "b".to_owned(), none()));
+    let local = context(&[("KUBECONFIG", &chosen), ("LOCAL", "1")]);
+    assert_eq!(local, (Some(0), none(), none()));
+    let named = context(&[("KUBECONFIG", &chosen), ("MY_OPERATOR_CONTEXT", "b")]);
+    assert_eq!(named, (Some(0), "b".to_owned(), none()));
+    let (dangling, broken) = (
+        config("dangling", "current-context: c\n"),
+        config("broken", "x: [\n"),
+    );
+    for wrong in [
+        &[("KUBECONFIG", without.as_str())][..],
+        &[("KUBECONFIG", dangling.as_str())],
+        &[("KUBECONFIG", broken.as_str())],
+        &[("KUBECTL", "no-such-kubectl")],
+        &[("KUBECTL", "kubectl --kubeconfig=other")],
+        &[("MY_OPERATOR_CONTEXT", "b"), ("LOCAL", "1")],
+    ] {
+        let (code, out, error) = context(wrong);
+        assert_eq!((code, out), (Some(2), none()), "{error}");
+        assert!(
+            error.starts_with("error: ") && error.lines().count() == 1,
+            "{error}"
+        );
+    }
+
+    // A machine without kubectl has no cluster, unless a configuration says so.
+    let empty = tempfile::tempdir().unwrap();
+    let bash = Command::new("sh")
+        .args(["-c", "command -v bash dirname"])
+        .output()
+        .unwrap();
+    for line in String::from_utf8(bash.stdout).unwrap().lines() {
+        let name = std::path::Path::new(line).file_name().unwrap();
+        std::os::unix::fs::symlink(line, empty.path().join(name)).unwrap();
+    }
+    let bare = [
+        ("PATH", empty.path().to_str().unwrap()),
+        ("KUBECTL", "kubectl"),
+    ];
+    assert_eq!(context(&bare), (Some(0), none(), none()));
+    let (code, _, error) = context(&[bare[0], bare[1], ("KUBECONFIG", &chosen)]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("kubectl is missing"), "{error}");
+
+    // Without a cluster, `make install run` is `make run`, which installs by itself.
+    for target in ["install", "uninstall"] {
+        let said = make(target, &[("KUBECONFIG", &chosen), ("LOCAL", "1")]);
+        let all = [said.stdout, said.stderr].concat();
+        assert!(said.status.success());
+        assert!(
+            String::from_utf8(all).unwrap().contains("`make run`"),
+            "{target}"
+        );
+    }
+}
