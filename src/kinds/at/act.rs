@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use kube::api::Patch;
+use futures::{StreamExt as _, pin_mut};
+use kube::api::{Patch, WatchEvent, WatchParams};
 use kube::core::Status;
 use kube::{Api, Client};
 use serde_json::json;
@@ -20,6 +21,10 @@ use super::pod::object::PodObject;
 use super::pod::view::PodView;
 use my_operator_runtime::clock::Clock;
 use my_operator_runtime::reconcile::{Error, call, if_there, read, write};
+
+/// For how many seconds a watch waits for a deletion that has happened. A watch cache lags by
+/// milliseconds.
+const FIND_DELETION_WITHIN: u32 = 2;
 
 /// What is known of the pod after the call of a decision.
 pub(crate) enum Acted {
@@ -86,7 +91,7 @@ impl Calls<'_> {
                 self.create(body).await
             }
             Operation::RemoveGate { uid, gate } => self.release(&uid, gate, &observed).await,
-            Operation::DeletePod(version) => self.delete(&version).await,
+            Operation::DeletePod(version) => self.delete(&version, &observed).await,
             Operation::DeleteAt => {
                 let deleted = self.delete_at().await;
                 deleted.map_err(|error| Failed { call: None, error })?;
@@ -199,11 +204,18 @@ impl Calls<'_> {
         Ok(self.caches.remember_pod(self.at, pod))
     }
 
-    /// Deletes a pod that has not run.
-    async fn delete(&self, version: &PodVersion) -> Result<Acted, Failed> {
+    /// Deletes a pod that has not run, as it was observed.
+    async fn delete(&self, version: &PodVersion, observed: &KnownPod) -> Result<Acted, Failed> {
         let deleted = self.delete_pod(version).await;
         if deleted.map_err(|error| Failed::new(Call::Delete, error))? {
             self.memory.record_call_success(self.at, Call::Delete);
+            if let Some(pod) = observed.pod.as_deref()
+                && self.at.phase() != Phase::Done
+            {
+                // Now, because a status write that fails may be repeated before the watch shows it.
+                let (key, uid) = (&self.at.key, &self.at.uid);
+                self.memory.record_pod_deletion(key, uid, pod, true);
+            }
             if self.at.phase() == Phase::Pending && self.at.status.pod_uid.is_none() {
                 // Back off: otherwise a client that spoils pods would make us create them without end.
                 self.memory.record_failure(self.at, (self.clock)());
@@ -286,10 +298,63 @@ impl Calls<'_> {
 
     async fn get_live(&self) -> Result<Option<PodView>, Failed> {
         let (api, name) = (self.pods(), self.pod_name());
+        let failed = |error| Failed::new(Call::Read, error);
         let pod = if_there(read("read the pod", &self.at.key, api.get(&name)).await);
-        let pod = pod.map_err(|error| Failed::new(Call::Read, error))?;
+        let pod = pod.map_err(failed)?.map(PodView::from_object);
+        self.find_last_state(pod.as_ref()).await.map_err(failed)?;
         self.memory.record_call_success(self.at, Call::Read);
-        Ok(pod.map(PodView::from_object))
+        Ok(pod)
+    }
+
+    /// Records the last state of the recorded pod if that is gone and the announced end depends on
+    /// it: an operator that started since has not seen the deletion.
+    async fn find_last_state(&self, found: Option<&PodView>) -> Result<(), Error> {
+        let at = self.at;
+        let announced = at.is_end_announced();
+        let Some(uid) = at.status.pod_uid.as_deref().filter(|_| announced) else {
+            return Ok(());
+        };
+        let last = self.memory.get(at).sightings.last;
+        let is_known = last.is_some_and(|last| last.certain && last.pod.uid == uid);
+        if is_known || found.is_some_and(|pod| pod.uid == uid) {
+            return Ok(());
+        }
+        let step = "find the last state of the pod";
+        if let Some(pod) = read(step, &at.key, self.get_deleted(uid)).await? {
+            self.memory
+                .record_pod_deletion(&at.key, &at.uid, &pod, true);
+        }
+        Ok(())
+    }
+
+    /// The last state of that deleted pod, if the API server still has the deletion in its watch
+    /// cache (for 75 s or more: `eventFreshDuration` in k8s.io/apiserver, storage/cacher).
+    ///
+    /// The announcement was the last write of the At, before the deletion, so a watch from that
+    /// version shows it. If it does not, such as after an edit of the At, the state stays unknown.
+    /// Nothing is assumed about versions of different resources: only a deletion of that UID counts,
+    /// and its event carries the last state.
+    async fn get_deleted(&self, uid: &str) -> Result<Option<PodView>, kube::Error> {
+        let name = format!("metadata.name={}", self.pod_name());
+        let params = WatchParams::default().fields(&name).disable_bookmarks();
+        let params = params.timeout(FIND_DELETION_WITHIN);
+        let events = self.pods().watch(&params, &self.at.resource_version).await;
+        let events = match events {
+            Err(kube::Error::Api(status)) if status.code == 410 => return Ok(None),
+            events => events?,
+        };
+        pin_mut!(events);
+        while let Some(event) = events.next().await {
+            match event? {
+                WatchEvent::Deleted(pod) if pod.metadata.uid.as_deref() == Some(uid) => {
+                    return Ok(Some(PodView::from_object(pod)));
+                }
+                // Usually 410: the API server has forgotten that version.
+                WatchEvent::Error(_) => return Ok(None),
+                _ => {}
+            }
+        }
+        Ok(None)
     }
 
     fn pods(&self) -> Api<PodObject> {

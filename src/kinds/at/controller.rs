@@ -385,13 +385,17 @@ impl AtReconciler {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use std::sync::atomic::{AtomicI64, Ordering};
+    use std::time::Duration;
 
     use chrono::TimeDelta;
     use kube::Resource as _;
+    use parking_lot::Mutex;
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
     use simulated_apiserver::{self as simulated, Decision, Options, Review, Server, Site, Verb};
 
+    use super::super::conditions::{FAILURE_TARGET, TOO_LATE};
+    use super::super::crd::Ending;
     use super::super::decide::{Operation, PodVersion};
     use super::super::memory::FIRST_BACKOFF;
     use super::super::pod::names::GATE;
@@ -451,6 +455,21 @@ mod tests {
             world.set_status(&json!({"phase": "RUNNING", "podUID": world.pod().uid,
                 "startTime": "2027-01-15T08:00:00Z"}));
             world
+        }
+
+        /// The same, and the operator that announced Missed is gone.
+        fn announced() -> Self {
+            let world = Self::committed();
+            let target = json!({"type": FAILURE_TARGET, "status": "True", "reason": TOO_LATE,
+                "message": "too late", "lastTransitionTime": "2027-01-15T08:00:00Z"});
+            world.set_status(&json!({"conditions": [target], "startTime": null}));
+            world
+        }
+
+        /// The result that is stored.
+        fn result(&self) -> Option<Ending> {
+            self.sync_at();
+            self.at().status.result
         }
 
         /// Creates the gated pod with these owner references.
@@ -744,6 +763,70 @@ mod tests {
         };
         assert!(observed.live && observed.pod.as_deref() == Some(&pod));
         assert!(reconciler.memory.get(&at).not_before.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_announced_end_holds_if_the_deletion_is_found_and_the_pod_was_as_announced() {
+        let finds = async |before: fn(&World), after: fn(&World)| {
+            let world = World::announced();
+            before(&world);
+            world.delete_pod();
+            after(&world);
+            world.work().await;
+            world.result()
+        };
+        let nothing: fn(&World) = |_| {};
+        assert_eq!(finds(nothing, nothing).await, Some(Ending::Missed));
+        let release: fn(&World) = |world| drop(world.remove_gate());
+        assert_eq!(finds(release, nothing).await, Some(Ending::Unknown));
+        let forget: fn(&World) = |world| world.server.compact(world.server.version());
+        assert_eq!(finds(nothing, forget).await, Some(Ending::Unknown));
+        // Another pod of the name hides nothing.
+        let again: fn(&World) = |world| world.create_pod(&json!([]));
+        assert_eq!(finds(nothing, again).await, Some(Ending::Missed));
+        // After an edit, the version of the At is later than the deletion.
+        let edit: fn(&World) = |world| {
+            world.set_status(&json!({"message": "edited"}));
+        };
+        assert_eq!(finds(nothing, edit).await, Some(Ending::Unknown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_search_for_the_last_state_that_fails_decides_nothing() {
+        for failure in [
+            Decision::Lost,
+            Decision::Silent,
+            Decision::Answer(simulated::Status::unavailable(Duration::from_secs(7))),
+        ] {
+            let world = World::announced();
+            world.delete_pod();
+            let failure = Mutex::new(Some(failure));
+            world.server.on(move |site: &Site| match site.verb {
+                Verb::Watch => failure.lock().take().unwrap_or(Decision::Forward),
+                _ => Decision::Forward,
+            });
+            let mut pass = Pass::default();
+            let failed = world.reconciler.reconcile_at(&key(), &mut pass).await;
+            assert!(failed.is_err() && world.result().is_none(), "{failed:?}");
+            world.work().await;
+            assert_eq!(world.result(), Some(Ending::Missed));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn our_own_deletion_is_known_although_the_status_write_after_it_fails() {
+        let world = World::announced();
+        let writes = AtomicI64::new(0);
+        world.server.on(move |site: &Site| match site.verb {
+            Verb::Update if writes.fetch_add(1, Ordering::Relaxed) == 0 => Decision::Lost,
+            Verb::Watch => Decision::Answer(simulated::Status::expired("too old")),
+            _ => Decision::Forward,
+        });
+        let mut pass = Pass::default();
+        let failed = world.reconciler.reconcile_at(&key(), &mut pass).await;
+        assert!(failed.is_err() && world.server.direct().get("pods", "ns", "a-pod").is_none());
+        world.work().await;
+        assert_eq!(world.result(), Some(Ending::Missed));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::admission::{AtRules, Base, SCHEDULE_SET_AT, base, schedule_instant};
-use super::conditions::STARTED;
+use super::conditions::{FAILURE_TARGET, STARTED};
 use super::crd::{AtObject, AtSpec, AtStatus, Ending, Phase};
 use super::pod::build::Owner;
 use super::pod::names::pod_name;
@@ -193,6 +193,11 @@ impl AtView {
         self.status.is_true(STARTED)
     }
 
+    /// Whether its end is announced, and only the deletion of its pod is left.
+    pub(crate) fn is_end_announced(&self) -> bool {
+        self.status.is_true(FAILURE_TARGET)
+    }
+
     /// The At as the owner of a pod.
     pub(crate) fn owner(&self) -> Owner<'_> {
         Owner {
@@ -294,7 +299,7 @@ pub(crate) struct Observed<'a> {
     pub(crate) pod: Option<&'a PodView>,
     /// It comes from a live read, not from a watch.
     pub(crate) live: bool,
-    /// The last state of a pod that the watch saw deleted.
+    /// The last known state of a pod that is gone.
     pub(crate) last: Option<&'a LastSeen>,
     /// The first sight of a pod of this At without our gate. It counts when the pod is gone, too: a
     /// pod that could run is the run.

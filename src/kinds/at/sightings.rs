@@ -20,7 +20,7 @@ const MAX_RECORD_DELAY: TimeDelta = TimeDelta::minutes(5);
 /// What one process has observed of the pods of an At, in addition to the latest state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sightings {
-    /// The last state of a pod that the watch saw deleted.
+    /// The last known state of a pod that is gone.
     pub(crate) last: Option<LastSeen>,
     /// The first sight of a pod without our gate.
     pub(crate) released: Option<Released>,

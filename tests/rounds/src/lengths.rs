@@ -29,7 +29,7 @@ const fn budget(seconds: u64, at_least: usize) -> Budget {
 // Pure logic (`make unit`): numbers of seeds.
 lengths! {
     /// `kinds::at::decide`: histories of an At in the model of the API server.
-    at_model: u64 = 400, 5_000;
+    at_model: u64 = 400, 1_000_000;
     /// `kinds::mydaemonset::decide`: histories of a roll-out in the model of a cluster.
     rollout_model: u64 = 500, 100_000;
     /// `leader::simulation`: schedules of an election.

@@ -29,6 +29,9 @@ pub(super) fn decide(at: &AtView, failed: FailedCall<'_>, now: DateTime<Utc>) ->
     let mut status = StatusBuilder::new(at, now);
     match at.phase() {
         _ if at.deleting => {}
+        // The search for the last state of a pod begins at the version of the announcement. Another
+        // write would hide the deletion.
+        _ if failed.call == Call::Read && at.is_end_announced() => return Decision::nothing(),
         // The result stays. Only the deletion is retried.
         Phase::Done if failed.failures == 1 => {
             status.publish(Severity::Warning, reason, "DeletePod", message);
@@ -49,7 +52,7 @@ pub(super) fn decide(at: &AtView, failed: FailedCall<'_>, now: DateTime<Utc>) ->
         Phase::Done => None,
         Phase::Pending if at.status.pod_uid.is_none() => too_late_from(at),
         // Once the end is announced, only the deletion is left.
-        _ if at.is_started() || status.announced_end().is_some() => None,
+        _ if at.is_started() || at.is_end_announced() => None,
         _ => too_late_to_release_from(at),
     };
     let deadline = deadline.filter(|deadline| *deadline > now);

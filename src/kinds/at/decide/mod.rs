@@ -8,7 +8,8 @@
 //!
 //! A deletion that decides a result is preceded by a write of that decision
 //! ([`FAILURE_TARGET`](super::conditions::FAILURE_TARGET)), so that neither a failed write nor a
-//! crash after the deletion turns Missed into Unknown.
+//! crash after the deletion turns Missed into Unknown. The decision is final only with the last
+//! state of the pod, which may have been released after that write.
 //!
 //! The tables of `docs/at/protocol.md` define what is done when, and the tests check [`decide`]
 //! against them. Only a live read decides what follows from a pod's absence or a foreign pod's

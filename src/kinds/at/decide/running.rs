@@ -149,6 +149,10 @@ fn gone(status: StatusBuilder<'_>, observed: Observed<'_>, uid: &str) -> Decisio
 }
 
 /// No pod shows any more how the run ended: what was seen of it before decides.
+///
+/// An announced end is final only if the last state of the pod is known. Otherwise the pod may have
+/// been released after the announcement, or a node may have accepted it: neither changes the version
+/// of the At.
 pub(super) fn lost(
     mut status: StatusBuilder<'_>,
     observed: Observed<'_>,
@@ -161,18 +165,18 @@ pub(super) fn lost(
             .released
             .is_some_and(|run| Some(&run.uid) == recorded)
         || last.is_some_and(|last| last.pod.gate.is_none());
-    let was_bound = last.is_some_and(|last| last.pod.bound);
     if was_released {
         status.record_start(observed, last.map(|last| &last.pod));
     }
+    let known = last.filter(|last| last.certain);
     let announced = status.announced_end().filter(|run| match run.ending {
-        Ending::Missed => !was_released,
-        _ => !was_bound,
+        Ending::Missed => known.is_some() && !was_released,
+        _ => known.is_some_and(|last| !last.pod.bound),
     });
     if let Some(run) = announced {
         return end(status, &run);
     }
-    let gated = last.is_some_and(|last| last.certain) && !was_released;
+    let gated = known.is_some() && !was_released;
     let mut run = unknown(if gated { NEVER_STARTED } else { POD_LOST });
     // Such as an eviction, which marks the pod before deleting it.
     if let Some(last) = last.filter(|last| !last.pod.reason.is_empty()) {

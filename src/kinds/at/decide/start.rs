@@ -3,11 +3,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::kinds::at::admission::{deadline, past};
-use crate::kinds::at::conditions::FAILURE_TARGET;
 use crate::kinds::at::crd::{AtSpec, Phase};
 use crate::kinds::at::observe::AtView;
 use crate::kinds::at::sightings::Released;
-use my_operator_runtime::reconcile::condition;
 
 /// A busy cluster does not explain a start that is later than this.
 const OVERDUE_AFTER: TimeDelta = TimeDelta::seconds(60);
@@ -84,8 +82,8 @@ pub(crate) fn is_overdue(at: &AtView, released: Option<&Released>, now: DateTime
             Phase::Running => {
                 let seen = released.is_some_and(|r| Some(&r.uid) == at.status.pod_uid.as_ref());
                 // An At whose end is announced waits for the deletion of its pod, not for a start.
-                let ends = condition::get(&at.status.conditions, FAILURE_TARGET).is_some();
-                !at.is_started() && !seen && !ends && is_due_for_long(at.status.scheduled_time)
+                let waits = !at.is_started() && !seen && !at.is_end_announced();
+                waits && is_due_for_long(at.status.scheduled_time)
             }
             Phase::Done => false,
         }

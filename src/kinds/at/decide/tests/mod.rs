@@ -10,8 +10,8 @@ use super::start::{Start, is_too_late};
 use super::*;
 use crate::kinds::at::admission::{AtRules, Base};
 use crate::kinds::at::conditions::{
-    COMPLETE, FAILED, FAILURE_TARGET, FINISHED, GATE_VIOLATED, NEVER_STARTED, RECONCILING, STALLED,
-    STARTED,
+    COMPLETE, DEADLINE_EXCEEDED, FAILED, FAILURE_TARGET, FINISHED, GATE_VIOLATED, NEVER_STARTED,
+    RECONCILING, STALLED, STARTED,
 };
 use crate::kinds::at::crd::{AtSpec, AtStatus, Ending};
 use crate::kinds::at::observe::{Call, FailedCall};
@@ -154,6 +154,18 @@ fn live(pod: Option<&PodView>) -> Observed<'_> {
     Observed {
         live: true,
         ..cached(pod)
+    }
+}
+
+fn deleted(pod: PodView, certain: bool) -> LastSeen {
+    LastSeen { pod, certain }
+}
+
+/// A live read finds no pod, and that is the last known state.
+fn gone(last: &LastSeen) -> Observed<'_> {
+    Observed {
+        last: Some(last),
+        ..live(None)
     }
 }
 
@@ -539,10 +551,7 @@ fn a_pod_that_was_seen_without_its_gate_is_the_run_when_it_is_gone() {
             status,
             ..at.clone()
         };
-        let last = LastSeen {
-            pod: ended("p-1", 0),
-            certain: true,
-        };
+        let last = deleted(ended("p-1", 0), true);
         let observed = Observed {
             last: Some(&last),
             ..observed(true)
@@ -893,19 +902,14 @@ fn step_at(at: &AtView, observed: Observed<'_>, second: i64) -> Operation {
 
 #[test]
 fn a_lost_pod_leaves_the_reason_of_its_disruption() {
-    let last = LastSeen {
-        pod: PodView {
-            reason: "EvictionByEvictionAPI".to_owned(),
-            message: "Eviction API: evicting".to_owned(),
-            ..freed("p-1")
-        },
-        certain: true,
+    let evicted = PodView {
+        reason: "EvictionByEvictionAPI".to_owned(),
+        message: "Eviction API: evicting".to_owned(),
+        ..freed("p-1")
     };
-    let observed = Observed {
-        last: Some(&last),
-        ..live(None)
-    };
-    let status = decide_now(&running_at("p-1"), observed).status.unwrap();
+    let last = deleted(evicted, true);
+    let decision = decide_now(&running_at("p-1"), gone(&last));
+    let status = decision.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("PodLost"));
     let message = status.message.unwrap();
     assert!(
@@ -1003,9 +1007,10 @@ fn a_release_after_the_deadline_is_not_made() {
         ..pod.clone()
     };
     // The same after a failed write and a crash: the pod is gone, or being deleted.
+    let last = deleted(pod.clone(), true);
     for status in [
         missed.status.unwrap(),
-        decide(&at, live(None), later).status.unwrap(),
+        decide(&at, gone(&last), later).status.unwrap(),
         decide(&at, live(Some(&deleting)), later).status.unwrap(),
     ] {
         assert_eq!(
@@ -1050,6 +1055,53 @@ fn a_release_after_the_deadline_is_not_made() {
         decide(&at, live(Some(&freed("p-1"))), later).operation,
         Operation::Nothing
     );
+}
+
+/// `SEED=174494236582097` of the model found this: one operator releases the pod at the deadline,
+/// another announces Missed on what it read before, and another client deletes the pod.
+#[test]
+fn a_pod_that_may_have_been_released_after_the_announcement_is_not_missed() {
+    let mut at = running_at("p-1");
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(10);
+    let (first, second) = (at.clone(), &mut at);
+    let (pod, later) = (gated("p-1"), at_second(11));
+    let release = decide(&first, cached(Some(&pod)), now()).operation;
+    assert!(matches!(release, Operation::RemoveGate { .. }));
+    // The release does not change the version of the At, so this write succeeds.
+    let announced = decide(second, live(Some(&pod)), later);
+    second.status = *announced.status.unwrap();
+    let ends = |observed: Observed<'_>| {
+        let status = decide(second, observed, later).status.unwrap();
+        let (started, _) = reason(&status, STARTED).unwrap();
+        let ending = (status.result.unwrap(), status.reason.clone().unwrap());
+        assert_eq!(reason(&status, FAILURE_TARGET), None);
+        (ending.0, ending.1, started.to_owned())
+    };
+    let lost = |started: &str| (Ending::Unknown, "PodLost".to_owned(), started.to_owned());
+    // The deletion was not seen.
+    assert_eq!(ends(live(None)), lost("Unknown"));
+    assert_eq!(ends(gone(&deleted(pod.clone(), false))), lost("Unknown"));
+    // It was, or is found.
+    assert_eq!(ends(gone(&deleted(freed("p-1"), true))), lost("True"));
+    let (result, _, started) = ends(gone(&deleted(pod, true)));
+    assert_eq!((result, started.as_str()), (Ending::Missed, "False"));
+}
+
+#[test]
+fn a_failed_read_is_not_written_over_an_announced_end() {
+    let mut at = running_at("p-1");
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(5);
+    let failed = FailedCall {
+        call: Call::Read,
+        refused: false,
+        failures: 3,
+        not_before: None,
+        ..rejected(Call::Read, "no answer", now())
+    };
+    assert!(call_failed(&at, failed, now()).status.is_some());
+    at.status = *decide_now(&at, live(Some(&gated("p-1")))).status.unwrap();
+    let kept = call_failed(&at, failed, now());
+    assert_eq!((kept.status, kept.events), (None, vec![]));
 }
 
 #[test]
@@ -1186,12 +1238,8 @@ fn a_lost_pod_is_unknown_and_never_run_again() {
 fn the_last_watched_state_of_a_deleted_pod_decides_the_result() {
     let at = running_at("p-1");
     let with = |pod: PodView, certain: bool| {
-        let last = LastSeen { pod, certain };
-        let observed = Observed {
-            last: Some(&last),
-            ..live(None)
-        };
-        let status = decide_now(&at, observed).status.unwrap();
+        let last = deleted(pod, certain);
+        let status = decide_now(&at, gone(&last)).status.unwrap();
         (status.result.unwrap(), status.reason.unwrap())
     };
     assert_eq!(
@@ -1331,7 +1379,8 @@ fn a_pod_that_no_node_takes_is_ended_after_its_active_deadline() {
     let end = decide(&at, live(Some(&pod)), at_second(40));
     assert_eq!(end.operation, delete(&pod));
     // The same after a failed write and a crash.
-    let after = decide(&at, live(None), at_second(41));
+    let last = deleted(pod.clone(), true);
+    let after = decide(&at, gone(&last), at_second(41));
     for status in [end.status.unwrap(), after.status.unwrap()] {
         assert_eq!(
             (status.result, status.reason.as_deref()),
@@ -1347,16 +1396,11 @@ fn a_pod_that_no_node_takes_is_ended_after_its_active_deadline() {
     let decision = super::decide(&at, live(Some(&bound)), at_second(400));
     assert_eq!(decision.operation, Operation::Nothing);
     assert_eq!(reason(&decision.status.unwrap(), FAILURE_TARGET), None);
-    let last = LastSeen {
-        pod: bound,
-        certain: true,
-    };
-    let observed = Observed {
-        last: Some(&last),
-        ..live(None)
-    };
-    let status = super::decide(&at, observed, at_second(400)).status.unwrap();
-    assert_eq!(status.reason.as_deref(), Some("PodLost"));
+    // The same if the last state is not known.
+    for last in [deleted(bound, true), deleted(pod, false)] {
+        let status = super::decide(&at, gone(&last), at_second(400)).status;
+        assert_eq!(status.unwrap().reason.as_deref(), Some("PodLost"));
+    }
 }
 
 #[test]
