@@ -7,7 +7,6 @@ use super::failure::{Failure, Failures, answer, is_gone};
 use super::outcome::{Outcome, is_skipped, report};
 use crate::kinds::mydaemonset::decide::decision::{Decision, Delete, DeleteReason};
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
-use crate::kinds::mydaemonset::memory::acceptance::MayReplace;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::memory::belief::Answer;
 use crate::kinds::mydaemonset::observe::node::WatchedNode;
@@ -80,31 +79,8 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
     let unanswered = unanswered.into_iter().filter(is_wanted);
     let decided = decision.delete.iter().cloned();
     // A created pod that was not observed yet has no known UID, and so cannot be deleted.
-    let all = unanswered.chain(decided).filter(|d| !d.uid.is_empty());
-    let mut all = all.collect();
-    keep_to_trial(pass, &mut all);
-    all
-}
-
-/// Where the API server cannot dry-run a pod, one node is the trial: no outdated pod of another
-/// node is deleted before a pod of the newest revision was created.
-fn keep_to_trial(pass: &Pass<'_>, deletes: &mut Vec<Delete>) {
-    let runs = |node: &str| pass.eligibility(node) == Some(Eligibility::Run);
-    let is_outdated = |delete: &&Delete| delete.reason == DeleteReason::Outdated;
-    let first = deletes.iter().find(is_outdated);
-    let first = first.map(|delete| delete.node.clone());
-    let mut memory = pass.memory();
-    let acceptance = &mut memory.acceptance;
-    let may_replace = acceptance.may_replace(&pass.spec.hash, runs, first.as_deref());
-    let MayReplace::Trial(node) = may_replace else {
-        return;
-    };
-    deletes.retain(|delete| match delete.reason {
-        DeleteReason::Outdated => node == Some(delete.node.as_str()),
-        // It cannot be the trial: no pod of the newest revision may run there.
-        DeleteReason::Excluded => false,
-        _ => true,
-    });
+    let all = unanswered.chain(decided);
+    all.filter(|delete| !delete.uid.is_empty()).collect()
 }
 
 async fn delete_pod(pass: &Pass<'_>, delete: &Delete) -> Result<Deleted, Error> {

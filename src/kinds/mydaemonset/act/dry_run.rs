@@ -25,10 +25,6 @@ pub(super) async fn dry_run(pass: &Pass<'_>, create: &Create) -> Option<Failure>
         Err(error) if is_already_there(&error) => None,
         // The old pod frees its place in the quota.
         Err(error) if is_over_quota(&error) => None,
-        Err(error) if has_no_dry_run(&error) => {
-            pass.memory().acceptance.no_dry_run(&pass.spec.hash);
-            return None;
-        }
         Err(error) => Some(Failure::not_created(error, &name, &create.node)),
     };
     if failure.is_none() {
@@ -41,11 +37,4 @@ pub(super) async fn dry_run(pass: &Pass<'_>, create: &Create) -> Option<Failure>
 fn is_over_quota(error: &Error) -> bool {
     let status = error.status();
     status.is_some_and(|status| status.code == 403 && status.message.contains("exceeded quota"))
-}
-
-/// Whether an admission webhook has no dry run (k8s.io/apiserver, `NewDryRunUnsupportedErr`). The
-/// API shows that only by these words.
-fn has_no_dry_run(error: &Error) -> bool {
-    let status = error.status();
-    status.is_some_and(|s| s.code == 400 && s.message.contains("does not support dry run"))
 }

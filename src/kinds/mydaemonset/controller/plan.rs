@@ -45,7 +45,7 @@ pub(super) fn plan(
         },
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),
-        validated: memory.acceptance.allows_deletions(update),
+        validated: memory.acceptance.is_validated(update),
         auto_paused: is_auto_paused(before, update),
         resumed: pass.object.resume.as_deref() == Some(update),
         now: pass.now,

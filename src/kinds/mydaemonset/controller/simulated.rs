@@ -830,29 +830,19 @@ async fn few_pods_are_tried_in_a_terminating_namespace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_no_dry_run_is_possible_one_node_is_the_trial() {
-    for is_taken in [true, false] {
-        let world = World::running(6, &json!({"maxUnavailable": 3})).await;
-        world.pod_calls(Verb::Create, move |nth| match nth {
-            0 => {
-                let message = "admission webhook \"w.example.com\" does not support dry run";
-                Decision::Answer(Status::bad_request(message))
-            }
-            _ if is_taken => Decision::Forward,
-            _ => Decision::Answer(Status::new(403, "Forbidden", "a policy says no")),
-        });
-        world.set_image("a:2");
-        sleep(SETTLED).await;
-        if is_taken {
-            assert_eq!(
-                (world.ready_of("a:2"), world.degraded().0),
-                (6, "False".into())
-            );
-        } else {
-            assert_eq!(world.ready_of("a:1"), 5);
-            assert_eq!(world.degraded(), ("True".into(), "PodRefused".into()));
-        }
-    }
+async fn a_webhook_without_dry_run_is_reported_and_costs_no_pod() {
+    let world = World::running(6, &json!({"maxUnavailable": 3})).await;
+    let before = world.pods();
+    world.pod_calls(Verb::Create, |_| {
+        let message = "admission webhook \"w.example.com\" does not support dry run";
+        Decision::Answer(Status::bad_request(message))
+    });
+    world.set_image("a:2");
+    sleep(SETTLED).await;
+    assert_eq!((world.pods(), world.calls(Verb::Delete)), (before, 0));
+    let (status, reason, message) = world.condition("Degraded").unwrap();
+    assert_eq!((&*status, &*reason), ("True", "PodRefused"));
+    assert!(message.contains("w.example.com"), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
