@@ -40,12 +40,16 @@ const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 /// All reasons for which a roll-out stands while nodes are left.
 pub(crate) const STANDS: [&str; 5] = [AUTO_PAUSED, ON_DELETE, PAUSED, PARTITIONED, CORDONED];
 
-/// Reason of `Degraded=True`: another object has the name of the revision.
-const REVISION_CONFLICT: &str = "RevisionConflict";
 /// Reason of `Accepted=True`, and its message.
 const VALID: &str = "Valid";
 const OBEYS: &str = "the spec is valid";
 
+/// Reason of `Degraded=True`: another object has the name of the revision.
+pub(crate) const REVISION_CONFLICT: &str = "RevisionConflict";
+/// Reason of `Degraded=True`: the API server rejects the revision as it is.
+pub(crate) const REVISION_REFUSED: &str = "RevisionRefused";
+/// Both are also reasons of `Progressing=False`: without its revision a spec is not rolled out.
+const NOT_STORED: [&str; 2] = [REVISION_CONFLICT, REVISION_REFUSED];
 /// Reason of `Degraded=True`: the API server rejects a pod as it is.
 pub(crate) const POD_REFUSED: &str = "PodRefused";
 /// Reason of `Degraded=True`: the API server rejects the deletion of a pod.
@@ -54,7 +58,7 @@ pub(crate) const DELETE_REFUSED: &str = "DeleteRefused";
 pub(crate) const NAME_CONFLICT: &str = "NameConflict";
 /// Reason of `Degraded=True`: an admission webhook changes the labels that select pods.
 pub(crate) const LABELS_CHANGED: &str = "LabelsChanged";
-/// Reason of `Degraded=True`: pods could not be created, at least twice in a row.
+/// Reason of `Degraded=True`: pods, or the revision, could not be created, at least twice in a row.
 pub(crate) const FAILED_CREATE: &str = "FailedCreate";
 /// Reason of `Degraded=True`: the same for deletions.
 pub(crate) const FAILED_DELETE: &str = "FailedDelete";
@@ -65,7 +69,7 @@ pub(crate) const FAILED_RELEASE: &str = "FailedRelease";
 /// Reason of `Degraded=True`: the same for the deletion of old revisions.
 pub(crate) const FAILED_PRUNE: &str = "FailedPrune";
 /// All of them. Each is also the reason of an Event.
-const REFUSALS: [&str; 10] = [
+const REFUSALS: [&str; 11] = [
     POD_REFUSED,
     DELETE_REFUSED,
     NAME_CONFLICT,
@@ -76,11 +80,13 @@ const REFUSALS: [&str; 10] = [
     FAILED_RELEASE,
     FAILED_PRUNE,
     REVISION_CONFLICT,
+    REVISION_REFUSED,
 ];
 /// Reason of `Progressing=True`: a revision of a deleted object of the same name blocks the name.
 const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
 
-/// A failed call: a pod could not be created or deleted, or its owner could not be changed.
+/// A failed call: a pod could not be created or deleted, its owner could not be changed, or the
+/// revision could not be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// One of the reasons of `Degraded=True`.
@@ -114,7 +120,9 @@ pub(crate) struct StatusInput<'a> {
     pub(crate) update: &'a str,
     /// The revision of the last roll-out that reached every node.
     pub(crate) current: &'a str,
-    /// Why a pod could not be created, if so.
+    /// Whether the revision of the current spec is stored.
+    pub(crate) stored: bool,
+    /// Why a pod could not be created or the revision not be stored, if so.
     pub(crate) refusal: Option<&'a Refusal>,
     pub(crate) now: DateTime<Utc>,
 }
@@ -152,32 +160,6 @@ pub(crate) fn rejected(
     status
 }
 
-/// The status of an object whose revision cannot be stored. What is known of its pods stays.
-pub(crate) fn conflicting(
-    previous: &MyDaemonSetStatus,
-    generation: Option<i64>,
-    reason: &str,
-    now: DateTime<Utc>,
-) -> MyDaemonSetStatus {
-    let mut status = previous.clone();
-    status.observed_generation = generation;
-    let list = &mut status.conditions;
-    let accepted = State::of(true, VALID, OBEYS);
-    let stands = State::of(false, REVISION_CONFLICT, reason);
-    let in_the_way = State::of(true, REVISION_CONFLICT, reason);
-    for (type_, state) in [
-        (ACCEPTED, &accepted),
-        (PROGRESSING, &stands),
-        (DEGRADED, &in_the_way),
-        (STALLED, &in_the_way),
-    ] {
-        state.set(list, type_, generation, now);
-    }
-    condition::remove(list, RECONCILING);
-    status.state = Some(summary(list, None));
-    status
-}
-
 /// The status of an object whose revision waits for the deletion of one that a deleted object of
 /// the same name left. What is known of its pods stays.
 pub(crate) fn waiting(
@@ -208,7 +190,16 @@ pub(crate) fn waiting(
 
 /// The status for what is observed. If nothing changed, it is the one before.
 pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
-    let observed = input.observed;
+    let (observed, previous) = (input.observed, input.previous);
+    let (mut current, mut update) = (
+        previous.current_revision.clone(),
+        previous.update_revision.clone(),
+    );
+    // Before it is stored, nothing that could be looked up has the name.
+    if input.stored {
+        current = Some(input.current.to_owned());
+        update = Some(input.update.to_owned());
+    }
     let mut status = MyDaemonSetStatus {
         observed_generation: input.generation,
         available_replicas: Some(count(observed.available)),
@@ -219,13 +210,14 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         updated_number_scheduled: Some(count(observed.updated)),
         number_available: Some(count(observed.available)),
         number_unavailable: Some(count(observed.desired.saturating_sub(observed.available))),
-        current_revision: Some(input.current.to_owned()),
-        update_revision: Some(input.update.to_owned()),
+        current_revision: current,
+        update_revision: update,
         state: None,
-        conditions: input.previous.conditions.clone(),
+        conditions: previous.conditions.clone(),
     };
     let progress = progress(input);
-    let stalled = (progress.reason == AUTO_PAUSED).then(|| progress.clone());
+    let is_stalled = progress.reason == AUTO_PAUSED || NOT_STORED.contains(&&*progress.reason);
+    let stalled = is_stalled.then(|| progress.clone());
     let reconciling = progress.status.then(|| progress.clone());
     for (type_, state) in [
         (ACCEPTED, Some(State::of(true, VALID, OBEYS))),
@@ -307,6 +299,9 @@ fn progress(input: &StatusInput<'_>) -> State {
     if observed.auto_paused {
         return State::of(false, AUTO_PAUSED, auto_paused(observed, update, before));
     }
+    if !input.stored {
+        return not_stored(input);
+    }
     if let Some(held) = held(input, before) {
         return held;
     }
@@ -320,6 +315,19 @@ fn progress(input: &StatusInput<'_>) -> State {
         State::of(true, ROLLING_OUT, rolling_out(observed, update))
     } else {
         State::of(false, COMPLETE, completed(observed, update))
+    }
+}
+
+/// The state of a roll-out that has not begun because its revision is not stored.
+fn not_stored(input: &StatusInput<'_>) -> State {
+    match input.refusal {
+        Some(refusal) if NOT_STORED.contains(&refusal.reason) => {
+            State::of(false, refusal.reason, refusal.to_string())
+        }
+        _ => {
+            let message = format!("revision {} cannot be stored yet", input.update);
+            State::of(true, ROLLING_OUT, message)
+        }
     }
 }
 
@@ -663,8 +671,29 @@ mod tests {
             strategy,
             update: "new",
             current,
+            stored: true,
             refusal: None,
             now: at(now),
+        })
+    }
+
+    /// The status while the revision cannot be stored.
+    fn not_stored_of(previous: &MyDaemonSetStatus, reason: &'static str) -> MyDaemonSetStatus {
+        let refusal = Refusal {
+            reason,
+            message: "taken".into(),
+            node: None,
+        };
+        next(&StatusInput {
+            previous,
+            generation: Some(3),
+            observed: &under_way(),
+            strategy: strategy(),
+            update: "newer",
+            current: "old",
+            stored: false,
+            refusal: Some(&refusal),
+            now: at(2),
         })
     }
 
@@ -863,7 +892,7 @@ mod tests {
         let faults = [Fault::required("spec.image", "image is required")];
         let invalid = rejected(&before, Some(3), &faults, at(2));
         assert_eq!(state(&invalid), "Invalid");
-        let conflict = conflicting(&before, Some(3), "taken", at(2));
+        let conflict = not_stored_of(&before, REVISION_CONFLICT);
         assert_eq!(state(&conflict), DEGRADED);
         let waits = waiting(&before, Some(3), "new", at(2));
         assert_eq!(state(&waits), WAITING_FOR_DELETION);
@@ -1001,7 +1030,7 @@ mod tests {
             update_revision: Some("old".into()),
             ..next_of(&none(), &complete(3), strategy(), "new", 1)
         };
-        let refused = conflicting(&none(), Some(1), "taken", at(1));
+        let refused = not_stored_of(&none(), REVISION_REFUSED);
         for previous in [none(), of_another, refused] {
             let status = next_of(&previous, &made, strategy(), "new", 2);
             let found = conditions(&status);
@@ -1075,12 +1104,25 @@ mod tests {
 
     #[test]
     fn a_revision_that_cannot_be_stored_is_reported() {
-        let before = next_of(&none(), &under_way(), strategy(), "old", 1);
-        let status = conflicting(&before, Some(3), "taken", at(2));
-        let found = conditions(&status);
-        assert!(found.contains(&"Degraded=True/RevisionConflict".to_owned()));
-        assert!(found.contains(&"Stalled=True/RevisionConflict".to_owned()));
-        assert_eq!(events(&before, &status)[0].reason, "RevisionConflict");
+        let before = next_of(&none(), &complete(3), strategy(), "new", 1);
+        for (reason, progress, for_tools) in [
+            (REVISION_CONFLICT, "False/RevisionConflict", "Stalled"),
+            (REVISION_REFUSED, "False/RevisionRefused", "Stalled"),
+            (FAILED_CREATE, "True/RollingOut", "Reconciling"),
+        ] {
+            let status = not_stored_of(&before, reason);
+            let found = conditions(&status);
+            assert!(found.contains(&format!("Degraded=True/{reason}")));
+            assert!(found.contains(&format!("Progressing={progress}")));
+            assert!(condition::get(&status.conditions, for_tools).is_some());
+            let revisions = (&status.current_revision, &status.update_revision);
+            assert_eq!(
+                revisions,
+                (&before.current_revision, &before.update_revision)
+            );
+            let events: Vec<_> = events(&before, &status).iter().map(|e| e.reason).collect();
+            assert_eq!(events, [reason]);
+        }
     }
 
     #[test]
@@ -1118,6 +1160,7 @@ mod tests {
             strategy: strategy(),
             update: "new",
             current: "new",
+            stored: true,
             refusal: Some(&refusal),
             now: at(4),
         });

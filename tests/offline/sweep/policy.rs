@@ -36,6 +36,11 @@ impl Policy {
         self.refuse(|review| (review.verb, review.resource) == (Verb::Create, "pods"));
     }
 
+    /// No revision may be stored.
+    pub fn refuse_revisions(&mut self) {
+        self.refuse(|review| review.resource == "controllerrevisions");
+    }
+
     /// No operator may change a pod.
     pub fn refuse_updates_of_pods(&mut self) {
         self.refuse(|review| (review.verb, review.resource) == (Verb::Update, "pods"));

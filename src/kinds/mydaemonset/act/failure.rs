@@ -7,7 +7,8 @@ use crate::kinds::mydaemonset::memory::backoffs::{Nature, Problem};
 use crate::kinds::mydaemonset::memory::belief::Answer;
 use crate::kinds::mydaemonset::names::NAME_LABEL;
 use crate::kinds::mydaemonset::status::{
-    FAILED_CREATE, LABELS_CHANGED, NAME_CONFLICT, POD_REFUSED, Refusal,
+    FAILED_CREATE, LABELS_CHANGED, NAME_CONFLICT, POD_REFUSED, REVISION_CONFLICT, REVISION_REFUSED,
+    Refusal,
 };
 use my_operator_runtime::reconcile::{Error, write};
 
@@ -50,16 +51,33 @@ impl Failure {
 
     /// A pod was not created.
     pub(super) fn not_created(error: Error, pod: &str, node: &str) -> Self {
+        Self::not_made(error, POD_REFUSED, pod, Some(node))
+    }
+
+    /// The revision of the spec was not stored.
+    pub(super) fn not_stored(error: Error, revision: &str) -> Self {
+        let mut failure = Self::not_made(error, REVISION_REFUSED, revision, None);
+        let message = &mut failure.problem.refusal.message;
+        *message = format!("the ControllerRevision {revision} cannot be stored: {message}");
+        failure
+    }
+
+    fn not_made(error: Error, refused: &'static str, name: &str, node: Option<&str>) -> Self {
         let status = error.status();
         let details = status.and_then(|status| status.details.as_ref());
         let mut causes = details.into_iter().flat_map(|details| &details.causes);
         let is_ending = causes.any(|cause| cause.reason == "NamespaceTerminating");
-        let mut failure = Self::new(error, Some(POD_REFUSED), FAILED_CREATE, pod, Some(node));
+        let mut failure = Self::new(error, Some(refused), FAILED_CREATE, name, node);
         if is_ending {
             // The object is deleted, too.
             failure.problem.nature = Nature::Expected;
         }
         failure
+    }
+
+    /// A foreign object blocks the name of the revision.
+    pub(super) fn revision_conflict(reason: String) -> Self {
+        Self::refused(REVISION_CONFLICT, reason)
     }
 
     /// A foreign pod has the name of one to create.

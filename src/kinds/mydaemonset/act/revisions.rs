@@ -24,9 +24,9 @@ use my_operator_runtime::reconcile::{Error, call, read, write};
 /// The outcome of storing the revision of the current spec.
 pub(crate) enum Ensured {
     /// The object's revisions, the current spec's among them and the newest.
-    Known(Vec<Arc<RevisionView>>),
-    /// It cannot be stored, with the reason.
-    Conflict(String),
+    Stored(Vec<Arc<RevisionView>>),
+    /// The object's revisions. The current spec's cannot be stored, or not be made the newest.
+    NotStored(Vec<Arc<RevisionView>>),
     /// The revision of that name belongs to a deleted object and is being deleted.
     Waiting(String),
 }
@@ -34,18 +34,16 @@ pub(crate) enum Ensured {
 /// The outcome of creating one revision.
 enum Created {
     Revision(RevisionView),
-    /// It cannot be stored, with the reason. A user has to act.
+    /// Another object has its name, with the reason. A user has to act.
     Conflict(String),
     /// The revision of that name belongs to a deleted object and is being deleted.
     Waiting(String),
 }
 
 /// The object's revisions, the current spec's among them and the newest: it is created, or made
-/// the newest, if it is not. Orphans are adopted; a failure of that must not block the pods.
-pub(crate) async fn ensure_revision(
-    pass: &Pass<'_>,
-    outcome: &mut Outcome,
-) -> Result<Ensured, Error> {
+/// the newest, if it is not. Orphans are adopted. A failure of either must not block the pods of
+/// the revisions that are there.
+pub(crate) async fn ensure_revision(pass: &Pass<'_>, outcome: &mut Outcome) -> Ensured {
     let hash = &pass.spec.hash;
     let mut known = pass.caches.revisions_of(&pass.object.uid);
     known.extend(adopt_revisions(pass, outcome).await);
@@ -60,23 +58,43 @@ pub(crate) async fn ensure_revision(
     }
     let at = known.iter().position(|r| r.hash == *hash);
     let number = revision::next_number(known.iter().chain(&earlier).map(AsRef::as_ref));
-    let ensured = match at {
-        // The highest number may occur more than once, after a manual edit.
-        Some(at) if known[at].number >= number - 1 => return Ok(Ensured::Known(known)),
-        Some(at) => {
-            let old = known.swap_remove(at);
-            renew_revision(pass, &old, number, None).await?
-        }
-        None => match create_revision(pass, number).await? {
-            Created::Revision(created) => created,
-            Created::Conflict(reason) => return Ok(Ensured::Conflict(reason)),
-            Created::Waiting(name) => return Ok(Ensured::Waiting(name)),
-        },
+    // The highest number may occur more than once, after a manual edit.
+    let is_newest = at.is_some_and(|at| known[at].number >= number - 1);
+    if is_skipped(pass, Step::Store, is_newest) {
+        return if is_newest {
+            Ensured::Stored(known)
+        } else {
+            Ensured::NotStored(known)
+        };
+    }
+    let stored = match at {
+        Some(at) => renew_revision(pass, &known[at], number, None)
+            .await
+            .map(Created::Revision),
+        None => create_revision(pass, number).await,
     };
-    let (ensured, now) = (Arc::new(ensured), pass.clock());
-    pass.memory().stored.record(ensured.clone(), now);
-    known.push(ensured);
-    Ok(Ensured::Known(known))
+    let (ensured, failure) = match stored {
+        Ok(Created::Revision(revision)) => {
+            let (revision, now) = (Arc::new(revision), pass.clock());
+            pass.memory().stored.record(revision.clone(), now);
+            known.retain(|known| known.hash != *hash);
+            known.push(revision);
+            (Ensured::Stored(known), None)
+        }
+        Ok(Created::Waiting(name)) => (Ensured::Waiting(name), None),
+        Ok(Created::Conflict(reason)) => {
+            let failure = Failure::revision_conflict(reason);
+            (Ensured::NotStored(known), Some(failure))
+        }
+        Err(error) => {
+            let name = revision::name(&pass.key.name, hash);
+            let failure = Failure::not_stored(error, &name);
+            (Ensured::NotStored(known), Some(failure))
+        }
+    };
+    let some_done = failure.is_none();
+    report(pass, Step::Store, failure, some_done, outcome);
+    ensured
 }
 
 /// Adopts the orphaned revisions of this name, and returns them.
@@ -119,13 +137,7 @@ async fn create_revision(pass: &Pass<'_>, number: i64) -> Result<Created, Error>
     match call("create the revision", pass.key, request).await {
         Ok(made) => Ok(Created::Revision(RevisionView::from_watched(made))),
         Err(error) if is_already_there(&error) => take_revision(pass, number, error).await,
-        Err(error) => match error.status().filter(|s| matches!(s.code, 403 | 422)) {
-            Some(status) => {
-                let reason = format!("it cannot be stored: {}", status.message);
-                Ok(Created::Conflict(reason))
-            }
-            None => Err(error),
-        },
+        Err(error) => Err(error),
     }
 }
 

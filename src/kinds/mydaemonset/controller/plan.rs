@@ -24,6 +24,7 @@ pub(super) struct Plan {
 pub(super) fn plan(
     pass: &Pass<'_>,
     revisions: &[Arc<RevisionView>],
+    stored: bool,
     before: &MyDaemonSetStatus,
 ) -> Plan {
     let spec = pass.spec;
@@ -46,6 +47,7 @@ pub(super) fn plan(
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),
         validated: memory.acceptance.is_validated(update),
+        stored,
         auto_paused: is_auto_paused(before, update),
         resumed: pass.object.resume.as_deref() == Some(update),
         now: pass.now,
@@ -54,7 +56,8 @@ pub(super) fn plan(
     // Where nothing is held, no node gets its own revision again. Without this, it would be
     // remembered as long as the node exists.
     let strategy = &spec.strategy;
-    if !strategy.paused && strategy.partition == 0 && !decision.observed.auto_paused {
+    let is_held = strategy.paused || strategy.partition > 0 || !stored;
+    if !is_held && !decision.observed.auto_paused {
         for node in idle {
             memory.nodes.forget_last(&node);
         }

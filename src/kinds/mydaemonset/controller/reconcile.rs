@@ -20,8 +20,8 @@ use my_operator_admission::faults::Fault;
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::{Action, Error};
 
-/// Retry interval while a foreign object blocks a name.
-const CONFLICT_PAUSE: TimeDelta = TimeDelta::seconds(10);
+/// Retry interval while a deleted object's revision blocks the name, or the watch is behind.
+const RETRY_PAUSE: TimeDelta = TimeDelta::seconds(10);
 
 /// One pass over one object.
 pub(super) struct Reconcile<'a> {
@@ -52,9 +52,9 @@ impl<'a> Reconcile<'a> {
     async fn reconcile(&self, spec: &'a ParsedSpec) -> Result<Action, Error> {
         let pass = self.pass(spec);
         let mut outcome = Outcome::default();
-        let revisions = match ensure_revision(&pass, &mut outcome).await? {
-            Ensured::Known(revisions) => revisions,
-            Ensured::Conflict(reason) => return self.report_conflict(&reason).await,
+        let (revisions, stored) = match ensure_revision(&pass, &mut outcome).await {
+            Ensured::Stored(revisions) => (revisions, true),
+            Ensured::NotStored(revisions) => (revisions, false),
             Ensured::Waiting(revision) => return self.report_wait(&revision).await,
         };
         let is_new = self.status.before().current_revision.is_none();
@@ -67,11 +67,11 @@ impl<'a> Reconcile<'a> {
         // What is still in doubt counts in the decision, so it is asked about before.
         act::doubts::resolve_doubts(&pass, &mut outcome).await;
         let before = self.status.before();
-        let plan = plan(&pass, &revisions, before);
+        let plan = plan(&pass, &revisions, stored, before);
         act::carry_out(&pass, &revisions, &plan.decision, &mut outcome).await;
         // After the pods: a revision is in use once a pod of it is about to be created.
         prune_revisions(&pass, &revisions, &plan.current, &mut outcome).await;
-        let after = self.next_status(spec, &plan, before);
+        let after = self.next_status(spec, stored, &plan, before);
         self.scope.metrics.status(self.scope.key, &after);
         // Events say what was done even if the status cannot be written.
         let written = self.write_status(&plan, &after).await;
@@ -97,6 +97,7 @@ impl<'a> Reconcile<'a> {
     fn next_status(
         &self,
         spec: &ParsedSpec,
+        stored: bool,
         plan: &Plan,
         before: &MyDaemonSetStatus,
     ) -> MyDaemonSetStatus {
@@ -108,6 +109,7 @@ impl<'a> Reconcile<'a> {
             strategy: spec.strategy,
             update: &spec.hash,
             current: &plan.current,
+            stored,
             refusal: refusal.as_ref(),
             now: self.scope.now,
         })
@@ -144,15 +146,6 @@ impl<'a> Reconcile<'a> {
         })
     }
 
-    /// Reports that the revision of the current spec cannot be stored, and does nothing else.
-    async fn report_conflict(&self, reason: &str) -> Result<Action, Error> {
-        let generation = self.scope.object.generation;
-        let after = status::conflicting(self.status.before(), generation, reason, self.scope.now);
-        self.scope.metrics.status(self.scope.key, &after);
-        self.status.write(&after).await?;
-        Ok(self.retry_later())
-    }
-
     /// Reports that the current revision waits for the deletion of one with the same name, which the watch delivers.
     async fn report_wait(&self, revision: &str) -> Result<Action, Error> {
         let generation = self.scope.object.generation;
@@ -164,7 +157,7 @@ impl<'a> Reconcile<'a> {
 
     fn retry_later(&self) -> Action {
         Action {
-            requeue_at: Some(self.scope.now + CONFLICT_PAUSE),
+            requeue_at: Some(self.scope.now + RETRY_PAUSE),
             did: None,
         }
     }

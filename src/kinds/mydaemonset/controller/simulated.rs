@@ -131,6 +131,19 @@ impl World {
         });
     }
 
+    /// Decides the outcome of every write of a revision.
+    fn revision_writes(&self, fault: fn() -> Decision) {
+        self.server.on(move |site: &Site| {
+            let is_write = matches!(site.verb, Verb::Create | Verb::Patch);
+            let is_it = site.resource == "controllerrevisions" && site.user == OPERATOR;
+            if is_it && is_write {
+                fault()
+            } else {
+                Decision::Forward
+            }
+        });
+    }
+
     /// How many calls about pods there were, by second.
     fn calls_by_second(&self, verb: Verb) -> BTreeMap<u64, usize> {
         let mut calls = BTreeMap::new();
@@ -593,6 +606,114 @@ async fn an_old_revision_that_cannot_be_deleted_is_reported_and_blocks_nothing()
             .len(),
         2
     );
+}
+
+/// Outcomes of a call, and within how many seconds `Degraded` has which reason if no revision can be stored for them.
+const REVISION_FAULTS: [(fn() -> Decision, u64, &str); 6] = [
+    (|| answer(400, "denied the request"), 1, "RevisionRefused"),
+    (|| answer(403, "exceeded quota"), 1, "RevisionRefused"),
+    (|| Decision::Answer(no_webhook()), 10, "FailedCreate"),
+    (|| answer(429, "not now"), 10, "FailedCreate"),
+    (|| answer(503, "not now"), 10, "FailedCreate"),
+    (|| Decision::Silent, 90, "FailedCreate"),
+];
+
+fn answer(code: u16, message: &str) -> Decision {
+    Decision::Answer(Status::new(code, "Failed", message))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_that_cannot_be_stored_is_reported_and_the_current_one_heals() {
+    for (fault, within, reason) in REVISION_FAULTS {
+        let world = World::running(3, &json!({"maxUnavailable": 3})).await;
+        world.revision_writes(fault);
+        world.set_image("a:2");
+        sleep(Duration::from_secs(within)).await;
+        assert_eq!(world.degraded(), ("True".into(), reason.into()));
+        let is_stalled = world.condition("Stalled").is_some();
+        assert_eq!(is_stalled, reason == "RevisionRefused", "{:?}", fault());
+        let (_, progress, message) = world.condition("Progressing").unwrap();
+        assert_ne!(progress, "Complete");
+        assert!(message.contains("cannot be stored"), "{message}");
+        let object = world
+            .server
+            .direct()
+            .get("mydaemonsets", "ns", "d")
+            .unwrap();
+        let observed = &object["status"]["observedGeneration"];
+        assert_eq!(*observed, object["metadata"]["generation"]);
+        // A pod that is missing, and a node that joins, get the revision that is there.
+        let pod = world.pods().pop_first().unwrap();
+        world.server.direct().delete("pods", "ns", &pod).unwrap();
+        world.kubelet.add_node("n3");
+        sleep(Duration::from_mins(5)).await;
+        assert_eq!(world.ready_of("a:1"), 4, "{:?}", fault());
+        assert_eq!(world.calls(Verb::Delete), 0, "{:?}", fault());
+        assert!(world.events().contains(reason), "{:?}", fault());
+        assert!(!world.events().contains("RolloutStarted"), "{:?}", fault());
+        world.revision_writes(|| Decision::Forward);
+        sleep(SETTLED).await;
+        assert_eq!(world.ready_of("a:2"), 4, "{:?}", fault());
+        assert_eq!(world.degraded().0, "False");
+        assert_eq!(world.condition("Progressing").unwrap().1, "Complete");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_object_whose_revision_cannot_be_stored_gets_a_status_and_no_pod() {
+    for (fault, within, reason) in REVISION_FAULTS {
+        let world = World::new(3, &Options::default());
+        world.revision_writes(fault);
+        world.create(&json!({}));
+        sleep(Duration::from_secs(within)).await;
+        assert_eq!(world.degraded(), ("True".into(), reason.into()));
+        let object = world
+            .server
+            .direct()
+            .get("mydaemonsets", "ns", "d")
+            .unwrap();
+        let status = &object["status"];
+        assert_eq!(
+            (
+                &status["observedGeneration"],
+                &status["desiredNumberScheduled"]
+            ),
+            (&json!(1), &json!(3))
+        );
+        assert_eq!(status["updateRevision"], Value::Null);
+        assert_eq!(world.pods(), BTreeSet::new());
+        world.revision_writes(|| Decision::Forward);
+        sleep(SETTLED).await;
+        assert_eq!(world.ready_of("a:1"), 3, "{:?}", fault());
+        assert_eq!(world.condition("Progressing").unwrap().1, "Complete");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undo_whose_revision_cannot_be_renewed_rolls_nothing_back() {
+    for (fault, within, reason) in REVISION_FAULTS {
+        let world = World::running(3, &json!({"maxUnavailable": 3})).await;
+        world.set_image("a:2");
+        sleep(Duration::from_mins(1)).await;
+        let deletes = world.calls(Verb::Delete);
+        world.revision_writes(fault);
+        world.set_image("a:1");
+        sleep(Duration::from_secs(within)).await;
+        assert_eq!(world.degraded(), ("True".into(), reason.into()));
+        let pod = world.pods().pop_first().unwrap();
+        world.server.direct().delete("pods", "ns", &pod).unwrap();
+        sleep(Duration::from_mins(5)).await;
+        assert_eq!(
+            (world.ready_of("a:2"), world.calls(Verb::Delete)),
+            (3, deletes)
+        );
+        world.revision_writes(|| Decision::Forward);
+        sleep(SETTLED).await;
+        assert_eq!(
+            (world.ready_of("a:1"), world.degraded().0),
+            (3, "False".into())
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -56,6 +56,9 @@ pub(crate) struct RolloutInput<'a> {
     pub(crate) failures: usize,
     /// Whether the API server is known to accept a pod of the newest revision.
     pub(crate) validated: bool,
+    /// Whether the revision of the current spec is stored as the newest one. Until then every node
+    /// stays on the revision that it has, since the store is what a held node's next pod is made of.
+    pub(crate) stored: bool,
     /// Whether this roll-out was stopped because of failing nodes.
     pub(crate) auto_paused: bool,
     /// Whether a user resumed this roll-out in spite of failing nodes.

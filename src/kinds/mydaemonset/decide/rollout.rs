@@ -68,6 +68,7 @@ struct InputKey {
     current: String,
     known: BTreeMap<String, i64>,
     grace: TimeDelta,
+    stored: bool,
 }
 
 impl InputKey {
@@ -83,6 +84,7 @@ impl InputKey {
                 .map(|(hash, known)| ((*hash).to_owned(), known.number))
                 .collect(),
             grace: input.grace,
+            stored: input.stored,
         }
     }
 }
@@ -242,6 +244,10 @@ impl RolloutState {
 
     /// Decides what to do next.
     pub(crate) fn decide(&mut self, input: &RolloutInput<'_>) -> Decision {
+        let mut input = *input;
+        // Otherwise a node would wait for the newest revision once its pod is gone.
+        input.strategy.on_delete &= input.stored;
+        let input = &input;
         let input_key = InputKey::from_input(input);
         // A verdict only looks forward in time from the decision that made it.
         if input_key != self.input_key || input.now < self.decided_at {
@@ -261,7 +267,7 @@ impl RolloutState {
             }
         }
         let mut decision = Decision {
-            observed: self.observe(&limits, auto_paused),
+            observed: self.observe(&limits, auto_paused, input.stored),
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
@@ -273,6 +279,10 @@ impl RolloutState {
         self.roll(&limits, input, &mut decision);
         self.dry_run(input, &mut decision);
         let revisions = &input.revisions;
+        if !input.stored {
+            let is_known = |hash: &str| revisions.known.contains_key(hash);
+            decision.create.retain(|create| is_known(&create.revision));
+        }
         self.at_rest = revisions.update == revisions.current
             && self.count(NodeFlag::Outdated) == self.count(NodeFlag::HeldBack);
         decision
@@ -376,7 +386,7 @@ impl RolloutState {
     /// Judges again those for which that changed.
     fn update_held(&mut self, auto_paused: bool, input: &RolloutInput<'_>) {
         let held = Held {
-            all: input.strategy.paused || auto_paused,
+            all: input.strategy.paused || auto_paused || !input.stored,
             auto_paused,
             from: self.boundary(input.strategy.partition),
         };
@@ -416,7 +426,7 @@ impl RolloutState {
         from
     }
 
-    fn observe(&self, limits: &Limits, auto_paused: bool) -> Observed {
+    fn observe(&self, limits: &Limits, auto_paused: bool, stored: bool) -> Observed {
         let named = |flag: NodeFlag, text: &dyn Fn(&Arc<str>) -> String| {
             Named::new(self.names[flag as usize].iter(), text)
         };
@@ -473,7 +483,7 @@ impl RolloutState {
             },
             left_out: named(NodeFlag::LeftOut, &left_out),
             auto_paused,
-            complete: !auto_paused && self.is_complete(),
+            complete: !auto_paused && stored && self.is_complete(),
         }
     }
 

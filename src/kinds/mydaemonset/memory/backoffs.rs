@@ -12,6 +12,8 @@ const MAX_PAUSE: TimeDelta = TimeDelta::seconds(60);
 /// A step of a pass. Each backs off by itself, so that a rejection of one does not block the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
+    /// The revision of the spec is created, or made the newest.
+    Store,
     /// Pods are created, or dry-run.
     Create,
     /// Pods are deleted.

@@ -120,6 +120,10 @@ fn judge_creation(seen: &Seen<'_>, version: &Version, request: &Request) -> Opti
         // Of a set that is gone: the collector has it soon.
         return None;
     }
+    let mut stored = versions(seen.history, "controllerrevisions");
+    if !stored.any(|v| v.version < version.version && v.name.ends_with(revision)) {
+        return Some(format!("its revision {revision} was never stored"));
+    }
     // Whether it was carried out or not, the operator takes a deletion without a definite answer for done.
     let is_asked_for = |pod: &Pod<'_>| {
         seen.history.requests.iter().any(|other| {
@@ -439,10 +443,6 @@ fn judge_end(seen: &Seen<'_>) -> Vec<String> {
         return wrong;
     }
     if condition(set.object(), "Accepted").is_none_or(|(is, _)| is != "True") {
-        return wrong;
-    }
-    // Nothing is made of the spec, and the numbers stay as they were.
-    if condition(set.object(), "Degraded").is_some_and(|c| c.1 == "RevisionConflict") {
         return wrong;
     }
     let in_use = [&status["currentRevision"], &status["updateRevision"]];

@@ -154,6 +154,7 @@ impl Subject for MyDaemonSet {
             "PodRefused",
             "PodsFail",
             "RevisionConflict",
+            "RevisionRefused",
             "RollingOut",
             "TooFewNodesAvailable",
         ]
@@ -507,6 +508,25 @@ scenarios! {
         image(cluster, "app:2");
         degraded(cluster, "DeleteRefused").await;
         cluster.sleep(30).await;
+        cluster.admission().allow_everything();
+        cluster.until(is_complete).await;
+    };
+    revisions_refused = |cluster| {
+        run(cluster, json!({})).await;
+        cluster.admission().refuse_revisions();
+        image(cluster, "app:2");
+        degraded(cluster, "RevisionRefused").await;
+        delete_pod(cluster, "node-2");
+        cluster.kubelet.join(JOINING, &json!({}), JOINS_AFTER);
+        cluster.sleep(90).await;
+        cluster.admission().allow_everything();
+        cluster.until(is_complete).await;
+    };
+    revisions_of_a_new_set_refused = |cluster| {
+        cluster.admission().refuse_revisions();
+        create(cluster, json!({}));
+        degraded(cluster, "RevisionRefused").await;
+        cluster.sleep(90).await;
         cluster.admission().allow_everything();
         cluster.until(is_complete).await;
     };

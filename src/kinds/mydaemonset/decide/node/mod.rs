@@ -216,12 +216,14 @@ impl<'a> NodeState<'a> {
     }
 
     /// Whether the node joined after the newest revision came, and so never had a pod of another
-    /// one. Both times are truncated to whole seconds: if they are equal, a node that is known to
+    /// one. A revision that is not stored has not come yet. Both times are truncated to whole seconds: if they are equal, a node that is known to
     /// have had a pod of another revision was there before.
     fn joined(&self, node: &NodeView, input: &RolloutInput<'_>) -> bool {
         let since = input.revisions.update_since;
         let had_another = |last: &Last| last.revision != input.revisions.update;
-        node.created > since || (node.created == since && !self.last.is_some_and(had_another))
+        let is_later =
+            node.created > since || (node.created == since && !self.last.is_some_and(had_another));
+        input.stored && is_later
     }
 
     /// The older revision that a node without a pod gets while it is held: the one that it had.
@@ -243,7 +245,7 @@ impl<'a> NodeState<'a> {
         let kept = match last {
             Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded),
             // It may well have lost its pod to the newest revision.
-            None if newest == Eligibility::Leave => None,
+            None if newest == Eligibility::Leave && input.stored => None,
             None => Some(revisions.current).filter(is_known),
         };
         kept.filter(|kept| *kept != revisions.update)

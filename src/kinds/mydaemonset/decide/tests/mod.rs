@@ -125,6 +125,7 @@ struct World {
     gone: BTreeMap<String, DateTime<Utc>>,
     failures: usize,
     validated: bool,
+    stored: bool,
     auto_paused: bool,
     resumed: bool,
 }
@@ -187,6 +188,7 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         gone: BTreeMap::new(),
         failures: 0,
         validated: true,
+        stored: true,
         auto_paused: false,
         resumed: false,
     }
@@ -204,11 +206,12 @@ impl World {
         let middle = Arc::new(Placement::from_template(Some(middle)));
         let older = Arc::new(Placement::from_template(Some(older)));
         let known = |number, placement| Known { number, placement };
-        let known = BTreeMap::from([
+        let mut known = BTreeMap::from([
             ("old", known(1, older)),
             ("middle", known(2, middle)),
             ("new", known(3, Arc::new(newest.clone()))),
         ]);
+        known.retain(|hash, _| self.stored || *hash != self.update);
         let input = RolloutInput {
             placement: &newest,
             strategy: self.strategy,
@@ -221,6 +224,7 @@ impl World {
             grace: GRACE,
             failures: self.failures,
             validated: self.validated,
+            stored: self.stored,
             auto_paused: self.auto_paused,
             resumed: self.resumed,
             now: at(NOW),
@@ -1032,6 +1036,31 @@ fn a_node_that_cannot_be_changed_does_not_block_others() {
     }
     world.strategy.max_surge = Amount::Nodes(9);
     assert_eq!(created(&world.decide()).len(), 3);
+}
+
+#[test]
+fn a_revision_that_is_not_stored_reaches_no_node() {
+    for (on_delete, disk) in [(false, "hdd"), (true, "hdd"), (false, "ssd"), (true, "ssd")] {
+        let names = ["a", "b", "c", "d"];
+        let mut world = world(
+            names.map(|name| with_disk(name, "hdd")).into(),
+            vec![pod("a", "old"), ready("b", "old")],
+        );
+        // A node that joins is not known to have had a pod.
+        world.nodes[3].created = at(NOW - 50);
+        world.old_template = Some(on_disk("hdd"));
+        world.template = on_disk(disk);
+        world.strategy.on_delete = on_delete;
+        world.strategy.max_unavailable = Amount::Nodes(4);
+        world.stored = false;
+        let decision = world.decide();
+        assert_eq!(created(&decision), ["c/old", "d/old"]);
+        assert_eq!(deleted(&decision), NOTHING);
+        assert!(!decision.observed.complete && decision.dry_run.is_none());
+        // The first revision of an object.
+        world.current = "new";
+        assert_eq!(created(&world.decide()), NOTHING);
+    }
 }
 
 #[test]

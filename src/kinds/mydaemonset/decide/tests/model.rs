@@ -580,6 +580,7 @@ impl Model {
             },
             failures: 0,
             validated: true,
+            stored: true,
             auto_paused: self.auto_paused && !self.is(Mutant::StopForgotten),
             resumed: self.calm,
             now: self.now,
