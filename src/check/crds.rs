@@ -167,8 +167,9 @@ mod tests {
     #[test]
     fn each_fault_of_a_crd_is_one_line() {
         const SPEC: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
+        const STATUS: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/status";
         type Change = fn(&mut Value);
-        let cases: [(Change, Level, &str); 8] = [
+        let cases: [(Change, Level, &str); 9] = [
             (|_| (), Level::Passed, "v1alpha1, established"),
             (
                 |it| it["status"]["conditions"][1]["status"] = "False".into(),
@@ -208,6 +209,11 @@ mod tests {
             ),
             (
                 |it| it.pointer_mut(SPEC).unwrap()["suspend"]["type"] = "string".into(),
+                Level::Warning,
+                "schema of v1alpha1 is not that of this program",
+            ),
+            (
+                |it| it.pointer_mut(STATUS).unwrap()["default"] = Value::Null,
                 Level::Warning,
                 "schema of v1alpha1 is not that of this program",
             ),

@@ -12,14 +12,36 @@ use tokio::time::sleep;
 use super::{Kind, REGISTRY};
 use my_operator_runtime::reconcile::Context;
 
-/// The seconds at which a kind tried to write, Events excluded, while its object changes five
-/// times a second and the API server gives that answer to each write.
-async fn attempts(kind: &Kind, answer: Status) -> Vec<u64> {
+/// A server that knows the kind.
+fn server_of(kind: &Kind) -> Server {
     let server = Server::new(Options::default());
     let crd = (kind.crd)().spec;
     let version = &crd.versions[0].name;
     let (name, plural) = (&crd.names.kind, &crd.names.plural);
     server.register(Resource::custom(&crd.group, version, name, plural));
+    server
+}
+
+/// Starts the reconciler of the kind.
+fn start(kind: &Kind, server: &Server) {
+    let (context, teller) = Context::new(server.client("operator"), server.clock().source());
+    tokio::spawn(teller.run(context.stop.clone()));
+    tokio::spawn(kind.start.run_with_defaults(context).unwrap());
+}
+
+/// Creates the first sample of the kind. Returns its name.
+fn create(kind: &Kind, server: &Server) -> String {
+    let mut object: Value = serde_saphyr::from_str(kind.samples[0].text).unwrap();
+    object["metadata"]["namespace"] = json!("default");
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    server.direct().create(object).unwrap();
+    name
+}
+
+/// The seconds at which a kind tried to write, Events excluded, while its object changes five
+/// times a second and the API server gives that answer to each write.
+async fn attempts(kind: &Kind, answer: Status) -> Vec<u64> {
+    let server = server_of(kind);
     let kubelet = server.kubelet(KubeletOptions::default());
     kubelet.add_node("n");
     server.on(move |site: &Site| match site.verb {
@@ -27,17 +49,13 @@ async fn attempts(kind: &Kind, answer: Status) -> Vec<u64> {
         _ if site.resource == "events" => Decision::Forward,
         _ => Decision::Answer(answer.clone()),
     });
-    let (context, teller) = Context::new(server.client("operator"), server.clock().source());
-    tokio::spawn(teller.run(context.stop.clone()));
-    tokio::spawn(kind.start.run_with_defaults(context).unwrap());
-    let mut object: Value = serde_saphyr::from_str(kind.samples[0].text).unwrap();
-    object["metadata"]["namespace"] = json!("default");
-    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-    server.direct().create(object).unwrap();
+    start(kind, &server);
+    let name = create(kind, &server);
+    let plural = (kind.admission.resource)().plural;
     for change in 0..300 {
         let labels = json!({"metadata": {"labels": {"change": change.to_string()}}});
         let objects = server.direct();
-        objects.patch(plural, "default", &name, &labels).unwrap();
+        objects.patch(&plural, "default", &name, &labels).unwrap();
         sleep(Duration::from_millis(200)).await;
     }
     let requests = server.history().requests.into_iter();
@@ -59,5 +77,40 @@ async fn events_shorten_no_pause_after_a_failure_of_any_kind() {
         // Without an answer of the API server the pause doubles.
         let tried = attempts(kind, Status::internal_error("etcd")).await;
         assert!((5..=9).contains(&tried.len()), "{}: {tried:?}", kind.name);
+    }
+}
+
+/// What a kind does within a minute for an object that has that status when the operator starts, and the status then.
+async fn first_minute(kind: &Kind, status: Option<&Value>) -> (Vec<String>, Value) {
+    let server = server_of(kind);
+    let kubelet = server.kubelet(KubeletOptions::default());
+    kubelet.add_node("n");
+    let name = create(kind, &server);
+    let plural = (kind.admission.resource)().plural;
+    let objects = server.direct();
+    if let Some(status) = status {
+        let change = json!({"status": status});
+        let patched = objects.patch_status(&plural, "default", &name, &change);
+        patched.unwrap();
+    }
+    start(kind, &server);
+    sleep(Duration::from_mins(1)).await;
+    let requests = server.history().requests.into_iter();
+    let requests = requests.map(|request| format!("{} {:?}", request.site, request.code));
+    let object = objects.get(&plural, "default", &name).unwrap();
+    (requests.collect(), object["status"].clone())
+}
+
+/// The API server fills in the default; objects on a simulated one, and those of an older CRD, have no status.
+#[tokio::test(start_paused = true)]
+async fn the_default_status_is_treated_as_no_status() {
+    for kind in REGISTRY {
+        let crd = serde_json::to_value((kind.crd)()).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        let default = &schema["properties"]["status"]["default"];
+        let with = first_minute(kind, Some(default)).await;
+        let without = first_minute(kind, None).await;
+        assert_eq!(with, without, "{}", kind.name);
+        assert_eq!(with.1["observedGeneration"], 1, "{}", kind.name);
     }
 }

@@ -7,7 +7,7 @@ use my_operator::kinds::Permission;
 use my_operator::manifests::Names;
 use my_operator::{kinds, manifests};
 use my_operator_admission::review::Request;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::checkout::checkout;
 
@@ -72,6 +72,25 @@ fn properties<'a>(path: &str, schema: &'a Value, found: &mut Vec<(String, &'a Va
     for below in ["items", "additionalProperties"] {
         if schema[below].is_object() {
             properties(&format!("{path}[]"), &schema[below], found);
+        }
+    }
+}
+
+/// kstatus, and so Flux, takes an object without a status for Current.
+#[test]
+fn every_kind_has_a_status_before_an_operator_has_seen_it() {
+    for kind in kinds::REGISTRY {
+        let crd = serde_json::to_value((kind.crd)()).unwrap();
+        for version in crd["spec"]["versions"].as_array().unwrap() {
+            let status = &version["schema"]["openAPIV3Schema"]["properties"]["status"];
+            let default = &status["default"];
+            assert_eq!(*default, json!({"observedGeneration": -1}), "{}", kind.name);
+            let generation = &status["properties"]["observedGeneration"];
+            // The API server refuses a CRD whose default is invalid.
+            assert_eq!(generation["type"], "integer", "{}", kind.name);
+            assert_eq!(generation["minimum"], Value::Null, "{}", kind.name);
+            let meaning = generation["description"].as_str().unwrap();
+            assert!(meaning.contains("-1 until"), "{}: {meaning}", kind.name);
         }
     }
 }

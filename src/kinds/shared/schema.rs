@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray,
+    CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray,
 };
+use serde_json::json;
 
 /// Adjusts a derived CRD: no `spec` that the schema requires (the webhook rejects its absence, with
-/// its complete list of errors), conditions keyed by their type, descriptions in one piece, our
-/// label.
+/// its complete list of errors), a status from the start, conditions keyed by their type,
+/// descriptions in one piece, our label.
 pub(crate) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut();
         if let Some(root) = schema.and_then(|schema| schema.open_api_v3_schema.as_mut()) {
             root.required = None;
+            default_status(root);
             key_conditions(root);
             unwrap_lines(root);
         }
@@ -23,6 +25,25 @@ pub(crate) fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinit
         "my-operator".to_owned(),
     )]));
     crd
+}
+
+/// Gives an object that no operator has seen the status that Flux's own kinds have. kstatus takes an object without a
+/// status for Current, so that Flux would not wait for the operator. An observed generation other than the object's
+/// makes it InProgress.
+fn default_status(root: &mut JSONSchemaProps) {
+    let Some(status) = root
+        .properties
+        .as_mut()
+        .and_then(|all| all.get_mut("status"))
+    else {
+        return;
+    };
+    status.default = Some(JSON(json!({"observedGeneration": -1})));
+    let fields = status.properties.as_mut();
+    let generation = fields.and_then(|all| all.get_mut("observedGeneration"));
+    if let Some(text) = generation.and_then(|it| it.description.as_mut()) {
+        text.push_str(" -1 until the operator has seen the object.");
+    }
 }
 
 /// Makes `status.conditions` what it is in Kubernetes' own kinds: at most one of each type, and merged by it.

@@ -22,6 +22,7 @@ mod rotation;
 mod scrapes;
 mod silent;
 mod stored;
+mod unseen;
 
 use crate::harness::Kubectl;
 pub(crate) use planes::{cluster, webhook_plane};

@@ -78,7 +78,8 @@ async fn a_namespace_without_rights_holds_up_no_other() {
     let (_, page) = http_get(&operator.probes, "/readyz?verbose").unwrap();
     let words = format!("[!]ats.cnat.programming-kubernetes.info/{bad}: not allowed to list");
     assert!(page.contains(&words), "{page}");
-    elsewhere.absent("at/waits", "{.status}").await;
+    let observed = "{.status.observedGeneration}";
+    assert_eq!(elsewhere.field("at/waits", observed).await, "-1");
     elsewhere.run(&grant).await.good();
     elsewhere
         .until_field("at/waits", "{.status.phase}", "DONE")

@@ -316,7 +316,7 @@ impl Run<'_> {
     async fn tell_if_idle(&self) -> Result<u8, Failure> {
         sleep(IDLE).await;
         let stored = self.requests.stored(Side::Ours).await?;
-        if stored.is_some_and(|it| it["status"]["observedGeneration"].is_null()) {
+        if stored.is_some_and(|it| !plan::is_taken_up(&it)) {
             let name = self.requests.name;
             writeln!(
                 io::stderr(),

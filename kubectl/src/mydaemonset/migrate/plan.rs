@@ -110,6 +110,12 @@ fn at_a_time(spec: &Value) -> String {
     }
 }
 
+/// Whether an operator has ever seen a `MyDaemonSet`. Until then the CRD's default is -1; an older CRD has none.
+pub(super) fn is_taken_up(ours: &Value) -> bool {
+    let observed = ours["status"]["observedGeneration"].as_i64();
+    observed.is_some_and(|generation| generation > 0)
+}
+
 /// How far a `DaemonSet` is in kubectl's words, and whether it is done.
 pub(super) fn progress(daemon_set: &Value) -> (String, bool) {
     let name = daemon_set["metadata"]["name"].as_str().unwrap_or_default();
@@ -146,4 +152,24 @@ pub(super) fn progress(daemon_set: &Value) -> (String, bool) {
         ));
     }
     (format!("daemon set {name:?} successfully rolled out"), true)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_is_taken_up_once_an_operator_has_observed_a_generation() {
+        for (status, expected) in [
+            (json!(null), false),
+            (json!({}), false),
+            (json!({"observedGeneration": -1}), false),
+            (json!({"observedGeneration": 1}), true),
+        ] {
+            let ours = json!({"metadata": {"generation": 2}, "status": status});
+            assert_eq!(is_taken_up(&ours), expected, "{status}");
+        }
+    }
 }
