@@ -8,6 +8,7 @@ use std::process::Command;
 
 use my_operator::kinds::{self, REGISTRY};
 use my_operator::run::api_server::new_enough;
+use my_operator_cluster::binaries::Programs;
 use serde_json::Value;
 
 fn checkout() -> PathBuf {
@@ -29,6 +30,7 @@ fn committed() -> Value {
 fn written(components: &[&str]) -> Result<tempfile::TempDir, String> {
     let out = tempfile::tempdir().unwrap();
     let run = Command::new(env!("CARGO_BIN_EXE_my-operator-packaging"))
+        .env("KUBECTL", Programs::ensure().unwrap().path("kubectl"))
         .arg("--checkout")
         .arg(checkout())
         .args([

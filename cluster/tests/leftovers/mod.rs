@@ -1,21 +1,20 @@
 //! What a cluster may leave behind: processes and a directory.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The command lines of the processes that mention this directory: every component does, and so does the watchdog.
 pub(crate) fn processes(directory: &Path) -> Vec<String> {
-    let output = Command::new("ps")
-        .args(["-A", "-ww", "-o", "pid=,args="])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let directory = directory.display().to_string();
-    text.lines()
-        .filter(|line| line.contains(&directory))
-        .map(str::to_owned)
-        .collect()
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    // A process may end while it is looked at.
+    let commands = entries.filter_map(|entry| {
+        let pid = entry.file_name().into_string().ok()?;
+        let arguments = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let arguments = String::from_utf8_lossy(&arguments).replace('\0', " ");
+        Some(format!("{pid} {arguments}"))
+    });
+    commands.filter(|line| line.contains(&directory)).collect()
 }
 
 /// Panics unless nothing is left within a few seconds.
