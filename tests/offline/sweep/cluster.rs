@@ -186,6 +186,12 @@ impl Cluster {
 
     /// The first operator finishes what it has in hand, and the second takes over.
     pub async fn hand_over(&self) {
+        self.retire().await;
+        self.start(SECOND);
+    }
+
+    /// The first operator finishes what it has in hand, and ends.
+    pub async fn retire(&self) {
         let first = locked(&self.operators).remove(FIRST);
         if let Some(first) = first {
             first.stop.cancel();
@@ -194,7 +200,6 @@ impl Cluster {
                 sleep(Duration::from_millis(10)).await;
             }
         }
-        self.start(SECOND);
     }
 
     /// Starts `name` a moment later.

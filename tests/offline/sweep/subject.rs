@@ -143,6 +143,8 @@ pub enum Special {
     TwoOperators,
     /// The pod goes before a disturbed operator may have seen its end: then the result may be Unknown.
     EndMayBeMissed,
+    /// The API server forgets how the pod went: only a disturbed operator may see it, and knows the result.
+    EndMayBeSeen,
     /// The clock is set.
     ClockIsSet,
     /// The object does not reach what its spec says: something is in the way until a person acts.

@@ -52,7 +52,7 @@ lengths! {
     texts: u32 = 250, 3_000;
     /// `admit`: files of each kind that are judged.
     documents: u32 = 100, 2_000;
-    /// `tests/offline/sweep`: runs of each kind with a fault at a call. At has 13,500 of them, MyDaemonSet 74,000.
+    /// `tests/offline/sweep`: runs of each kind with a fault at a call. At has 14,500 of them, MyDaemonSet 74,000.
     swept_faults: Budget = budget(8, 400), budget(0, usize::MAX);
     /// `tests/offline/sweep`: runs of each kind with several faults at random.
     random_faults: u64 = 200, 10_000;

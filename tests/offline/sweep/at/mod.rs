@@ -10,7 +10,7 @@ mod judge;
 mod mutants;
 
 use self::judge::GATE;
-use super::cluster::{Cluster, NAMESPACE, run_of_command};
+use super::cluster::{Cluster, NAMESPACE, SECOND, run_of_command};
 use super::faults::Fault;
 use super::mutants::Mutant;
 use super::subject::{Judged, Scenario, Seen, Special, Subject, scenarios};
@@ -86,12 +86,16 @@ impl Subject for At {
         let hides = seen.faults.iter().any(|fault| fault.hides("pods"));
         let has_hole = hides && judge::foreign_release(seen.history);
         let outcome = judge::outcome(seen.history);
-        let end_was_missed = seen.special == Special::EndMayBeMissed
-            && outcome.contains(" DONE Unknown exit null PodLost ");
+        let lost = outcome.contains(" DONE Unknown exit null PodLost ");
+        let other_end = match seen.special {
+            Special::EndMayBeMissed => lost,
+            Special::EndMayBeSeen => lost || outcome.contains(" DONE Missed "),
+            _ => false,
+        };
         Judged {
             broken: judge::broken_promises(seen.history, has_hole),
             outcome,
-            end_may_differ: has_hole || end_was_missed,
+            end_may_differ: has_hole || other_end,
             marks: judge::reasons(seen.history),
         }
     }
@@ -190,6 +194,21 @@ async fn lose_the_node(cluster: &Cluster) {
     cluster.delete_at_once("pods", POD);
 }
 
+/// The operator decides that the At is Missed, and is away while the pod is deleted. A release that arrives late meets the
+/// pod in between, and no operator sees it.
+async fn lose_the_pod_after_the_decision(cluster: &Cluster) {
+    cluster.admission().refuse_updates_of_pods();
+    cluster.admission().refuse_deletions_of_pods();
+    let spec = json!({"command": "sleep 600", "startingDeadlineSeconds": 30});
+    cluster.create("ats", at(spec));
+    let is_decided = |c: &Cluster| !c.condition("FailureTarget").is_empty() || phase(c) == "DONE";
+    cluster.until(is_decided).await;
+    cluster.retire().await;
+    cluster.admission().allow_everything();
+    cluster.sleep(70).await;
+    cluster.delete_at_once("pods", POD);
+}
+
 /// An At with that spec, in the future or `now`, and a command that takes two seconds.
 fn at(spec: Value) -> Value {
     let mut spec = spec;
@@ -244,6 +263,16 @@ scenarios! {
     too_late_to_release = |cluster| {
         cluster.admission().refuse_updates_of_pods();
         cluster.create("ats", at(json!({"startingDeadlineSeconds": 90})));
+    };
+    pod_deleted_after_the_decision(EndMayBeMissed) = |cluster| {
+        lose_the_pod_after_the_decision(cluster).await;
+        cluster.start(SECOND);
+    };
+    pod_deleted_after_the_decision_and_forgotten(EndMayBeSeen) = |cluster| {
+        lose_the_pod_after_the_decision(cluster).await;
+        // The API server keeps no changes for watches for ever.
+        cluster.server.compact(cluster.server.version());
+        cluster.start(SECOND);
     };
     active_deadline = |cluster| {
         cluster.create("ats", at(json!({"activeDeadlineSeconds": 60,

@@ -180,6 +180,16 @@ pub const ALL: &[Mutant] = &[
         ..BASE
     },
     Mutant {
+        name: "the deletion of a pod shows it as it was before its release",
+        read: |path, event| {
+            if path.ends_with("/pods") && event["type"] == "DELETED" {
+                event["object"]["spec"]["schedulingGates"] = json!([{"name": GATE}]);
+            }
+        },
+        shown_by: &[Fault::Late],
+        ..BASE
+    },
+    Mutant {
         name: "a look at the pod sees none",
         answer: |_, sent, answer| {
             let none = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404,
