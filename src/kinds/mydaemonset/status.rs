@@ -216,7 +216,7 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         conditions: previous.conditions.clone(),
     };
     let progress = progress(input);
-    let is_stalled = progress.reason == AUTO_PAUSED || NOT_STORED.contains(&&*progress.reason);
+    let is_stalled = progress.reason == AUTO_PAUSED || NOT_STORED.contains(&progress.reason);
     let stalled = is_stalled.then(|| progress.clone());
     let reconciling = progress.status.then(|| progress.clone());
     for (type_, state) in [

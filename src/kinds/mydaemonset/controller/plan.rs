@@ -40,6 +40,7 @@ pub(super) fn plan(
         strategy: spec.strategy,
         revisions: Revisions {
             update,
+            stored,
             update_since: newest.map(|r| r.since).unwrap_or_default(),
             current: &current,
             known: &known,
@@ -47,7 +48,6 @@ pub(super) fn plan(
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),
         validated: memory.acceptance.is_validated(update),
-        stored,
         auto_paused: is_auto_paused(before, update),
         resumed: pass.object.resume.as_deref() == Some(update),
         now: pass.now,

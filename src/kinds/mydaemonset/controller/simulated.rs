@@ -608,8 +608,10 @@ async fn an_old_revision_that_cannot_be_deleted_is_reported_and_blocks_nothing()
     );
 }
 
-/// Outcomes of a call, and within how many seconds `Degraded` has which reason if no revision can be stored for them.
-const REVISION_FAULTS: [(fn() -> Decision, u64, &str); 6] = [
+/// The outcome of every write of a revision, and within how many seconds `Degraded` has which reason.
+type RevisionFault = (fn() -> Decision, u64, &'static str);
+
+const REVISION_FAULTS: [RevisionFault; 6] = [
     (|| answer(400, "denied the request"), 1, "RevisionRefused"),
     (|| answer(403, "exceeded quota"), 1, "RevisionRefused"),
     (|| Decision::Answer(no_webhook()), 10, "FailedCreate"),

@@ -13,6 +13,9 @@ use super::strategy::Strategy;
 pub(crate) struct Revisions<'a> {
     /// The revision of the current spec.
     pub(crate) update: &'a str,
+    /// Whether it is stored as the newest. Until then every node stays on the revision that it has,
+    /// since the store is what a held node's next pod is made of.
+    pub(crate) stored: bool,
     /// Since when it is the newest.
     pub(crate) update_since: DateTime<Utc>,
     /// The revision of the last roll-out that reached every node.
@@ -56,9 +59,6 @@ pub(crate) struct RolloutInput<'a> {
     pub(crate) failures: usize,
     /// Whether the API server is known to accept a pod of the newest revision.
     pub(crate) validated: bool,
-    /// Whether the revision of the current spec is stored as the newest one. Until then every node
-    /// stays on the revision that it has, since the store is what a held node's next pod is made of.
-    pub(crate) stored: bool,
     /// Whether this roll-out was stopped because of failing nodes.
     pub(crate) auto_paused: bool,
     /// Whether a user resumed this roll-out in spite of failing nodes.

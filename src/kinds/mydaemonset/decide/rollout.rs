@@ -84,7 +84,7 @@ impl InputKey {
                 .map(|(hash, known)| ((*hash).to_owned(), known.number))
                 .collect(),
             grace: input.grace,
-            stored: input.stored,
+            stored: input.revisions.stored,
         }
     }
 }
@@ -246,7 +246,7 @@ impl RolloutState {
     pub(crate) fn decide(&mut self, input: &RolloutInput<'_>) -> Decision {
         let mut input = *input;
         // Otherwise a node would wait for the newest revision once its pod is gone.
-        input.strategy.on_delete &= input.stored;
+        input.strategy.on_delete &= input.revisions.stored;
         let input = &input;
         let input_key = InputKey::from_input(input);
         // A verdict only looks forward in time from the decision that made it.
@@ -267,7 +267,7 @@ impl RolloutState {
             }
         }
         let mut decision = Decision {
-            observed: self.observe(&limits, auto_paused, input.stored),
+            observed: self.observe(&limits, auto_paused, input.revisions.stored),
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
@@ -279,7 +279,7 @@ impl RolloutState {
         self.roll(&limits, input, &mut decision);
         self.dry_run(input, &mut decision);
         let revisions = &input.revisions;
-        if !input.stored {
+        if !input.revisions.stored {
             let is_known = |hash: &str| revisions.known.contains_key(hash);
             decision.create.retain(|create| is_known(&create.revision));
         }
@@ -386,7 +386,7 @@ impl RolloutState {
     /// Judges again those for which that changed.
     fn update_held(&mut self, auto_paused: bool, input: &RolloutInput<'_>) {
         let held = Held {
-            all: input.strategy.paused || auto_paused || !input.stored,
+            all: input.strategy.paused || auto_paused || !input.revisions.stored,
             auto_paused,
             from: self.boundary(input.strategy.partition),
         };

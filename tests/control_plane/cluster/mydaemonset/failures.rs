@@ -223,14 +223,15 @@ async fn a_pod_that_succeeds_is_made_again_when_no_finalizer_keeps_it() {
     assert_ne!(after.only(&nodes[0]).uid, kept.uid);
 }
 
-/// A pod webhook that is down, and that fails closed, as those of a service mesh or a policy engine do.
-#[tokio::test]
-async fn a_pod_webhook_that_is_down_is_reported_and_costs_no_pod() {
-    let place = Place::new("webhook-down", 2).await;
-    let nodes = place.nodes(2);
-    place.apply(&place.plain("a:1")).await;
-    let before = place.served("a:1", &nodes).await;
+/// A webhook for those objects that is down, and that fails closed.
+fn webhook_down(place: &Place, group: &str, plural: &str) -> (String, Value) {
     let name = format!("down-{}", place.kubectl.namespace);
+    let namespace = json!({"kubernetes.io/metadata.name": place.kubectl.namespace});
+    let operations = if plural == "pods" {
+        json!(["CREATE"])
+    } else {
+        json!(["CREATE", "UPDATE"])
+    };
     let webhook = json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": name},
@@ -238,10 +239,57 @@ async fn a_pod_webhook_that_is_down_is_reported_and_costs_no_pod() {
             "name": "down.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None",
             "failurePolicy": "Fail", "timeoutSeconds": 1,
             "clientConfig": {"url": "https://127.0.0.1:9/"},
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": place.kubectl.namespace}},
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]}],
+            "namespaceSelector": {"matchLabels": namespace},
+            "rules": [{"apiGroups": [group], "apiVersions": ["v1"], "resources": [plural], "operations": operations}],
         }],
     });
+    (name, webhook)
+}
+
+#[tokio::test]
+async fn a_revision_webhook_that_is_down_is_reported_and_stops_no_healing() {
+    let place = Place::new("revisions-down", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    let (name, webhook) = webhook_down(&place, "apps", "controllerrevisions");
+    place.kubectl.apply(&webhook.to_string()).await.good();
+    let words = "failed calling webhook";
+    let revisions = place.revisions().await;
+    let revision = revisions[0]["metadata"]["name"].as_str().unwrap();
+    let annotate = format!("annotate controllerrevision/{revision} probe=1");
+    place.kubectl.until_refused(&annotate, words).await;
+    place.apply(&place.plain("a:2")).await;
+    let reported = |s: &Sight| {
+        s.is_current()
+            && s.condition("Degraded") == "True/FailedCreate"
+            && s.message("Degraded").contains(words)
+    };
+    let sight = place.until("the revision", reported).await;
+    assert_eq!(sight.uids(), before.uids());
+    assert_eq!(sight.condition("Progressing"), "True/RollingOut");
+    // A missing pod is made of the revision that is there.
+    place.delete_pod(&before.only(&nodes[0]).name).await;
+    let healed = |s: &Sight| s.serving("a:1").len() == 2 && s.uids() != before.uids();
+    let sight = place.until("the missing pod", healed).await;
+    assert_eq!(sight.of_image("a:2"), 0);
+    place
+        .kubectl
+        .run(&format!("delete validatingwebhookconfiguration/{name}"))
+        .await
+        .good();
+    let sight = place.served("a:2", &nodes).await;
+    assert_eq!(sight.condition("Degraded"), "False/NoPodFails");
+}
+
+/// A pod webhook that is down, and that fails closed, as those of a service mesh or a policy engine do.
+#[tokio::test]
+async fn a_pod_webhook_that_is_down_is_reported_and_costs_no_pod() {
+    let place = Place::new("webhook-down", 2).await;
+    let nodes = place.nodes(2);
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &nodes).await;
+    let (name, webhook) = webhook_down(&place, "", "pods");
     place.kubectl.apply(&webhook.to_string()).await.good();
     let words = "failed calling webhook";
     place

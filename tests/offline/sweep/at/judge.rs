@@ -27,6 +27,12 @@ pub fn foreign_release(history: &History) -> bool {
     releases.any(|release| !is_operator(&release.by))
 }
 
+/// Whether the operator ever decided an end before it deleted a pod.
+pub fn is_decided(history: &History) -> bool {
+    let mut ats = of(history, "ats");
+    ats.any(|at| condition(at.object(), "FailureTarget").is_some())
+}
+
 /// The sentence of each promise that a history breaks.
 ///
 /// With `has_hole`, another client released a pod and the operator may not have seen it.

@@ -87,8 +87,11 @@ impl Subject for At {
         let has_hole = hides && judge::foreign_release(seen.history);
         let outcome = judge::outcome(seen.history);
         let lost = outcome.contains(" DONE Unknown exit null PodLost ");
+        // The operator died at the deletion, and the next one does not find it: another fault delays the watches.
+        let is_forgotten = hides && seen.faults.len() > 1 && judge::is_decided(seen.history);
         let other_end = match seen.special {
             Special::EndMayBeMissed => lost,
+            Special::Nothing if is_forgotten => lost,
             Special::EndMayBeSeen => lost || outcome.contains(" DONE Missed "),
             _ => false,
         };

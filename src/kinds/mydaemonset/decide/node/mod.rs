@@ -223,7 +223,7 @@ impl<'a> NodeState<'a> {
         let had_another = |last: &Last| last.revision != input.revisions.update;
         let is_later =
             node.created > since || (node.created == since && !self.last.is_some_and(had_another));
-        input.stored && is_later
+        input.revisions.stored && is_later
     }
 
     /// The older revision that a node without a pod gets while it is held: the one that it had.
@@ -245,7 +245,7 @@ impl<'a> NodeState<'a> {
         let kept = match last {
             Some(last) => Some(last.revision.as_str()).filter(|_| !last.excluded),
             // It may well have lost its pod to the newest revision.
-            None if newest == Eligibility::Leave && input.stored => None,
+            None if newest == Eligibility::Leave && input.revisions.stored => None,
             None => Some(revisions.current).filter(is_known),
         };
         kept.filter(|kept| *kept != revisions.update)

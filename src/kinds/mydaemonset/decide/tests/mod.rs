@@ -124,8 +124,9 @@ struct World {
     memory: BTreeMap<String, Last>,
     gone: BTreeMap<String, DateTime<Utc>>,
     failures: usize,
+    /// The revisions that are not stored.
+    missing: &'static [&'static str],
     validated: bool,
-    stored: bool,
     auto_paused: bool,
     resumed: bool,
 }
@@ -187,8 +188,8 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         memory: BTreeMap::new(),
         gone: BTreeMap::new(),
         failures: 0,
+        missing: &[],
         validated: true,
-        stored: true,
         auto_paused: false,
         resumed: false,
     }
@@ -211,12 +212,13 @@ impl World {
             ("middle", known(2, middle)),
             ("new", known(3, Arc::new(newest.clone()))),
         ]);
-        known.retain(|hash, _| self.stored || *hash != self.update);
+        known.retain(|hash, _| !self.missing.contains(hash));
         let input = RolloutInput {
             placement: &newest,
             strategy: self.strategy,
             revisions: Revisions {
                 update: self.update,
+                stored: known.contains_key(self.update),
                 update_since: at(self.update_since),
                 current: self.current,
                 known: &known,
@@ -224,7 +226,6 @@ impl World {
             grace: GRACE,
             failures: self.failures,
             validated: self.validated,
-            stored: self.stored,
             auto_paused: self.auto_paused,
             resumed: self.resumed,
             now: at(NOW),
@@ -1052,7 +1053,7 @@ fn a_revision_that_is_not_stored_reaches_no_node() {
         world.template = on_disk(disk);
         world.strategy.on_delete = on_delete;
         world.strategy.max_unavailable = Amount::Nodes(4);
-        world.stored = false;
+        world.missing = &["new"];
         let decision = world.decide();
         assert_eq!(created(&decision), ["c/old", "d/old"]);
         assert_eq!(deleted(&decision), NOTHING);

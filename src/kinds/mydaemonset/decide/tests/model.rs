@@ -569,6 +569,7 @@ impl Model {
             strategy,
             revisions: Revisions {
                 update: self.update(),
+                stored: true,
                 update_since,
                 current: &self.current,
                 known: &believed,
@@ -580,7 +581,6 @@ impl Model {
             },
             failures: 0,
             validated: true,
-            stored: true,
             auto_paused: self.auto_paused && !self.is(Mutant::StopForgotten),
             resumed: self.calm,
             now: self.now,
