@@ -47,7 +47,9 @@ impl StatusLine {
             let width = terminal_columns(io::stderr())
                 .unwrap_or(80)
                 .saturating_sub(1);
-            write!(out, "\r\x1b[K{}", cut(&line, width))?;
+            // In one write: standard error has no buffer, and a line that is erased first flickers.
+            let rewritten = format!("\r\x1b[K{}", cut(&line, width));
+            out.write_all(rewritten.as_bytes())?;
             out.flush()?;
             self.shown = text;
         }
