@@ -4,33 +4,16 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 
 /// Why a cluster could not be built, started or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A program of the cluster could not be found or built.
+    /// A program could not be found, built or started, a file not be read or written, or this machine cannot have a real
+    /// node.
     #[error(transparent)]
     Programs(#[from] my_operator_programs::Error),
-    /// A file or directory cannot be written or read.
-    #[error("cannot {action} {}: {cause}", path.display())]
-    File {
-        /// What was tried.
-        action: &'static str,
-        /// With which path.
-        path: PathBuf,
-        /// Why it failed.
-        cause: std::io::Error,
-    },
-    /// A program cannot be started at all.
-    #[error("cannot start {program}: {cause}")]
-    Spawn {
-        /// Which program.
-        program: String,
-        /// Why.
-        cause: std::io::Error,
-    },
     /// A component of the control plane ended while the cluster was starting.
     #[error(
         "{log}\n{component} ended during start ({status}): the lines above are the end of its log"
@@ -82,9 +65,6 @@ pub enum Error {
         /// The highest port tried.
         last: u16,
     },
-    /// This machine, or this user, cannot have a real node.
-    #[error("no real node on this machine: {0}")]
-    Need(String),
     /// A program that prepares something of a real node failed.
     #[error("cannot {action}: {output}")]
     Failed {
@@ -112,12 +92,18 @@ impl Error {
         action: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |cause| Self::File {
-            action,
-            path,
-            cause,
-        }
+        let wrap = my_operator_programs::Error::file(action, path);
+        move |cause| wrap(cause).into()
+    }
+
+    /// The error of a program that could not be started, naming it.
+    pub(crate) fn spawn(command: &Command, cause: std::io::Error) -> Self {
+        my_operator_programs::Error::spawn(command, cause).into()
+    }
+
+    /// What a real node lacks on this machine.
+    pub(crate) fn need(what: &str) -> Self {
+        my_operator_programs::Error::Need(what.to_owned()).into()
     }
 
     /// Wraps an API error with what was tried.

@@ -29,7 +29,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
-use crate::process;
 use crate::process::Process;
 
 /// `$1` is the work directory, `$2` the process group. Lines read are pids of processes outside the group that must go
@@ -130,7 +129,7 @@ impl Guard {
             .process_group(self.group);
         let child = command
             .spawn()
-            .map_err(|cause| process::cannot_spawn(command, cause))?;
+            .map_err(|cause| Error::spawn(command, cause))?;
         Ok(Process::new(child, log))
     }
 
@@ -139,7 +138,7 @@ impl Guard {
         command.process_group(self.group);
         command
             .spawn()
-            .map_err(|cause| process::cannot_spawn(command, cause))
+            .map_err(|cause| Error::spawn(command, cause))
     }
 
     /// Starts `command` in this process's own group, because a terminal stops a process of another group that reads
@@ -148,7 +147,7 @@ impl Guard {
     pub(crate) fn run_in_foreground(&self, command: &mut Command) -> Result<Child, Error> {
         let child = command
             .spawn()
-            .map_err(|cause| process::cannot_spawn(command, cause))?;
+            .map_err(|cause| Error::spawn(command, cause))?;
         self.send_to_watchdog(&child.id().to_string());
         Ok(child)
     }
@@ -193,5 +192,5 @@ fn helper(program: &str, args: &[&str]) -> Result<Child, Error> {
     command.process_group(0);
     command
         .spawn()
-        .map_err(|cause| process::cannot_spawn(&command, cause))
+        .map_err(|cause| Error::spawn(&command, cause))
 }

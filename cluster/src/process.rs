@@ -2,15 +2,13 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
 use my_operator_programs::log_tail;
-
-use crate::error::Error;
 
 /// How often a child is asked whether it has ended. Asking is one cheap system call; a notification would need a
 /// runtime, and a process here must not depend on the runtime that happened to start it.
@@ -115,13 +113,5 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
         let _ = self.child().wait();
-    }
-}
-
-/// The error of a program that could not be started, naming it.
-pub(crate) fn cannot_spawn(command: &Command, cause: std::io::Error) -> Error {
-    Error::Spawn {
-        program: command.get_program().to_string_lossy().into_owned(),
-        cause,
     }
 }

@@ -3,8 +3,9 @@
 //! The line holds the cause's text, so causes are fields and not `source()`s, which would be printed twice.
 
 use std::path::PathBuf;
+use std::process::Command;
 
-/// Why a program could not be found or built.
+/// Why a program could not be found, built or started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -84,7 +85,7 @@ pub enum Error {
 
 impl Error {
     /// Wraps an I/O error with what was tried on which path.
-    pub(crate) fn file(
+    pub fn file(
         action: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(std::io::Error) -> Self {
@@ -95,4 +96,22 @@ impl Error {
             cause,
         }
     }
+
+    /// The error of a program that could not be started, naming it.
+    pub fn spawn(command: &Command, cause: std::io::Error) -> Self {
+        Self::Spawn {
+            program: command.get_program().to_string_lossy().into_owned(),
+            cause,
+        }
+    }
+}
+
+/// Prints an error to standard error: quoted text (the end of a log) as is, and the line with the error itself under the
+/// name of the program that fails.
+pub fn report(program: &str, text: &str) {
+    let (quoted, line) = text.rsplit_once('\n').unwrap_or(("", text));
+    if !quoted.is_empty() {
+        eprintln!("{quoted}");
+    }
+    eprintln!("{program}: {line}");
 }

@@ -181,11 +181,11 @@ fn build_one(
     progress.started();
     let mut child = command
         .spawn()
-        .map_err(|cause| cannot_spawn(&command, cause))?;
+        .map_err(|cause| Error::spawn(&command, cause))?;
     let status = loop {
         if let Some(status) = child
             .try_wait()
-            .map_err(|cause| cannot_spawn(&command, cause))?
+            .map_err(|cause| Error::spawn(&command, cause))?
         {
             break status;
         }
@@ -200,13 +200,6 @@ fn build_one(
     fs::rename(&unfinished, &finished).map_err(Error::file("write", finished))?;
     progress.done();
     Ok(())
-}
-
-fn cannot_spawn(command: &Command, cause: std::io::Error) -> Error {
-    Error::Spawn {
-        program: command.get_program().to_string_lossy().into_owned(),
-        cause,
-    }
 }
 
 /// The last `lines` lines of a file, empty if it cannot be read. Looks at no more than its last 64 KiB.
@@ -271,7 +264,7 @@ fn check_toolchain(what: &'static str, missing: &str) -> Result<(), Error> {
             what,
             missing: missing.to_owned(),
         },
-        _ => cannot_spawn(&command, cause),
+        _ => Error::spawn(&command, cause),
     })?;
     let text = String::from_utf8_lossy(&output.stdout);
     let mut lines = text.lines();

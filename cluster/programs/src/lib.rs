@@ -17,7 +17,7 @@ mod go;
 mod modules;
 pub mod needs;
 
-pub use error::Error;
+pub use error::{Error, report};
 pub use go::{log_tail, platform};
 pub use modules::kubernetes_version;
 use modules::{CONTROL_PLANE_SET, HELM_3_SET, HELM_4_SET, Module, NODE_SET, PROMTOOL_SET, Set};
@@ -106,15 +106,19 @@ pub fn helm() -> Result<PathBuf, Error> {
         "3" => &HELM_3_SET,
         path => return Ok(PathBuf::from(path)),
     };
-    let programs = find_or_build(set, None)?;
-    Ok(programs.into_values().collect())
+    only_program(set)
 }
 
 /// The promtool of Prometheus, which tests alerts. One that is not there yet is built with Go.
 ///
 /// Blocks: for minutes the first time, for microseconds afterwards.
 pub fn promtool() -> Result<PathBuf, Error> {
-    let programs = find_or_build(&PROMTOOL_SET, None)?;
+    only_program(&PROMTOOL_SET)
+}
+
+/// The path of the program of a set of one.
+fn only_program(set: &'static Set) -> Result<PathBuf, Error> {
+    let programs = find_or_build(set, None)?;
     Ok(programs.into_values().collect())
 }
 

@@ -51,19 +51,10 @@ fn main() -> ExitCode {
         match what.ensure() {
             Ok(path) => println!("{}", path.display()),
             Err(error) => {
-                report(&error.to_string());
+                programs::report("my-operator-programs", &error.to_string());
                 return ExitCode::FAILURE;
             }
         }
     }
     ExitCode::SUCCESS
-}
-
-/// Prints an error: quoted text (the end of a log) as is, and the line with the error itself under our name.
-fn report(text: &str) {
-    let (quoted, line) = text.rsplit_once('\n').unwrap_or(("", text));
-    if !quoted.is_empty() {
-        eprintln!("{quoted}");
-    }
-    eprintln!("my-operator-programs: {line}");
 }

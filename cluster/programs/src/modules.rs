@@ -33,55 +33,42 @@ pub(crate) struct Set {
     pub(crate) programs: &'static [Program],
 }
 
+/// A module by its folder below `go/`, all in Go and without tags.
+macro_rules! module {
+    ($name:literal) => {
+        Module {
+            name: $name,
+            cgo: false,
+            tags: "",
+            go_mod: include_str!(concat!("../go/", $name, "/go.mod")),
+            go_sum: include_str!(concat!("../go/", $name, "/go.sum")),
+        }
+    };
+}
+
 /// Kubernetes and the etcd it wants.
-pub(crate) static CONTROL_PLANE: Module = Module {
-    name: "controlplane",
-    cgo: false,
-    tags: "",
-    go_mod: include_str!("../go/controlplane/go.mod"),
-    go_sum: include_str!("../go/controlplane/go.sum"),
-};
+pub(crate) static CONTROL_PLANE: Module = module!("controlplane");
 
 /// The Kubernetes programs of a node, of the control plane's release. They have a module of their own, so that a change
 /// of it does not rebuild the control plane.
-pub(crate) static KUBELET: Module = Module {
-    name: "node",
-    cgo: false,
-    tags: "",
-    go_mod: include_str!("../go/node/go.mod"),
-    go_sum: include_str!("../go/node/go.sum"),
-};
+pub(crate) static KUBELET: Module = module!("node");
 /// containerd; Debian's is too old for this kubelet.
-static RUNTIME: Module = Module {
-    name: "runtime",
-    cgo: false,
-    tags: "",
-    go_mod: include_str!("../go/runtime/go.mod"),
-    go_sum: include_str!("../go/runtime/go.sum"),
-};
+static RUNTIME: Module = module!("runtime");
 /// What containerd calls. The seccomp profile of a restricted pod needs libseccomp.
 pub(crate) static OCI: Module = Module {
-    name: "oci",
     cgo: true,
     tags: "seccomp",
-    go_mod: include_str!("../go/oci/go.mod"),
-    go_sum: include_str!("../go/oci/go.sum"),
+    ..module!("oci")
 };
 
 /// The two releases of Helm that charts are installed with.
-static HELM_3: Module = Module {
-    name: "helm3",
-    cgo: false,
-    tags: "",
-    go_mod: include_str!("../go/helm3/go.mod"),
-    go_sum: include_str!("../go/helm3/go.sum"),
-};
-static HELM_4: Module = Module {
-    name: "helm4",
-    cgo: false,
-    tags: "",
-    go_mod: include_str!("../go/helm4/go.mod"),
-    go_sum: include_str!("../go/helm4/go.sum"),
+static HELM_3: Module = module!("helm3");
+static HELM_4: Module = module!("helm4");
+
+/// Prometheus, without its service discovery, which is most of it.
+static PROMETHEUS: Module = Module {
+    tags: "remove_all_sd",
+    ..module!("prometheus")
 };
 
 /// Helm 3.
@@ -106,15 +93,6 @@ pub(crate) static HELM_4_SET: Set = Set {
         package: "helm.sh/helm/v4/cmd/helm",
         module: &HELM_4,
     }],
-};
-
-/// Prometheus, without its service discovery, which is most of it.
-static PROMETHEUS: Module = Module {
-    name: "prometheus",
-    cgo: false,
-    tags: "remove_all_sd",
-    go_mod: include_str!("../go/prometheus/go.mod"),
-    go_sum: include_str!("../go/prometheus/go.sum"),
 };
 
 /// What tests alerts.

@@ -21,6 +21,18 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// What a run that failed said: one line.
+#[track_caller]
+fn failure_in_one_line(output: &Output) -> String {
+    let text = stderr(output);
+    assert_eq!(
+        (output.status.code(), text.lines().count()),
+        (Some(1), 1),
+        "{text}"
+    );
+    text
+}
+
 /// A directory with a `go` that says it is `version` and builds by running `build`, where `$out` is the output.
 fn fake_go(version: &str, build: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -38,12 +50,7 @@ fn fake_go(version: &str, build: &str) -> tempfile::TempDir {
 fn without_go_and_without_programs_one_line_says_what_to_install() {
     let empty = tempfile::tempdir().unwrap();
     let output = bare(empty.path(), empty.path()).output().unwrap();
-    let text = stderr(&output);
-    assert_eq!(
-        (output.status.code(), text.lines().count()),
-        (Some(1), 1),
-        "{text}"
-    );
+    let text = failure_in_one_line(&output);
     assert!(
         text.contains("install Go 1.26") && text.contains("KUBEBUILDER_ASSETS"),
         "{text}"
@@ -59,12 +66,7 @@ fn without_go_and_without_programs_one_line_says_what_to_install() {
 fn a_go_that_is_too_old_is_one_line() {
     let (go, cache) = (fake_go("go1.24.4", "exit 1"), tempfile::tempdir().unwrap());
     let output = bare(go.path(), cache.path()).output().unwrap();
-    let text = stderr(&output);
-    assert_eq!(
-        (output.status.code(), text.lines().count()),
-        (Some(1), 1),
-        "{text}"
-    );
+    let text = failure_in_one_line(&output);
     assert!(text.contains("go1.24.4 is too old"), "{text}");
 }
 
@@ -74,12 +76,7 @@ fn a_cache_that_cannot_be_written_is_one_line_that_names_it() {
     let output = bare(go.path(), Path::new("/dev/null/cache"))
         .output()
         .unwrap();
-    let text = stderr(&output);
-    assert_eq!(
-        (output.status.code(), text.lines().count()),
-        (Some(1), 1),
-        "{text}"
-    );
+    let text = failure_in_one_line(&output);
     assert!(
         text.contains("/dev/null/cache/my-operator/cluster"),
         "{text}"

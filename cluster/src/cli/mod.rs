@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use my_operator_cluster::binaries::Programs;
+use my_operator_cluster::binaries::{self, Programs};
 use my_operator_cluster::{FakeNode, Options};
 
 mod background;
@@ -104,7 +104,7 @@ pub(crate) fn main() -> ExitCode {
     match run(arguments.command) {
         Ok(code) => code,
         Err(error) => {
-            report(&format!("{error:#}"));
+            binaries::report("my-operator-cluster", &format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -146,13 +146,4 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
     })
-}
-
-/// Prints an error: quoted text (the end of a log) as is, and the line with the error itself under our name.
-fn report(text: &str) {
-    let (quoted, line) = text.rsplit_once('\n').unwrap_or(("", text));
-    if !quoted.is_empty() {
-        eprintln!("{quoted}");
-    }
-    eprintln!("my-operator-cluster: {line}");
 }

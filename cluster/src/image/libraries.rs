@@ -13,11 +13,9 @@ use crate::error::Error;
 ///
 /// If `ldd` cannot be started or fails, or a library is not there.
 pub(super) fn of(program: &Path) -> Result<Vec<PathBuf>, Error> {
-    let output = Command::new("ldd").env("LC_ALL", "C").arg(program).output();
-    let output = output.map_err(|cause| Error::Spawn {
-        program: "ldd".to_owned(),
-        cause,
-    })?;
+    let mut ldd = Command::new("ldd");
+    let output = ldd.env("LC_ALL", "C").arg(program).output();
+    let output = output.map_err(|cause| Error::spawn(&ldd, cause))?;
     let failed = |output: String| Error::Failed {
         action: format!("find the libraries of {}", program.display()),
         output,

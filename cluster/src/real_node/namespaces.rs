@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::names::directory;
 use crate::error::Error;
 use crate::guard::Guard;
-use crate::process::{Process, cannot_spawn};
+use crate::process::Process;
 use my_operator_programs::needs::PATH;
 
 /// The life of the holder. `$1` is the node's directory.
@@ -179,8 +179,8 @@ fn connect(holder: u32, directory: &Path) -> Result<Ipv4Addr, Error> {
         inside(&["route", "add", "default", "via", &ours.to_string()])?;
         return Ok(node);
     }
-    Err(Error::Need(
-        "it needs a free network among 10.90.0.0/24 to 10.90.255.0/24".to_owned(),
+    Err(Error::need(
+        "it needs a free network among 10.90.0.0/24 to 10.90.255.0/24",
     ))
 }
 
@@ -202,7 +202,7 @@ fn output(command: &mut Command, action: &str) -> Result<String, Error> {
     let output = command
         .stdin(Stdio::null())
         .output()
-        .map_err(|cause| cannot_spawn(command, cause))?;
+        .map_err(|cause| Error::spawn(command, cause))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

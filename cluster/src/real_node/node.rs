@@ -23,7 +23,7 @@ impl Cluster {
     pub async fn load_image(&self, image: &Image) -> Result<(), Error> {
         let place = self
             .place()
-            .ok_or_else(|| Error::Need("this cluster was started without one".to_owned()))?;
+            .ok_or_else(|| Error::need("this cluster was started without one"))?;
         let archive = tempfile::Builder::new()
             .prefix("image-")
             .suffix(".tar")
@@ -57,7 +57,7 @@ impl Cluster {
     pub async fn end_containers(&self) -> Result<(), Error> {
         let place = self
             .place()
-            .ok_or_else(|| Error::Need("this cluster was started without one".to_owned()))?;
+            .ok_or_else(|| Error::need("this cluster was started without one"))?;
         let mut command = place.inside(Path::new("sh"));
         // All that a process can see but itself and the first: the node's.
         command.args(["-c", "kill -s KILL -- -1"]);
@@ -97,8 +97,7 @@ impl Cluster {
 
     /// The image that holds a pod's namespaces: it sleeps.
     pub(crate) async fn load_pause(&self) -> Result<(), Error> {
-        let busybox =
-            program("busybox").ok_or_else(|| Error::Need("it needs busybox-static".to_owned()))?;
+        let busybox = program("busybox").ok_or_else(|| Error::need("it needs busybox-static"))?;
         let pause = Image::new(PAUSE)
             .file("/bin/busybox", busybox, 0o755)
             .entrypoint(&["/bin/busybox", "sleep", "infinity"])

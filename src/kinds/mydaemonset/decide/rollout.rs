@@ -279,7 +279,7 @@ impl RolloutState {
         self.roll(&limits, input, &mut decision);
         self.dry_run(input, &mut decision);
         let revisions = &input.revisions;
-        if !input.revisions.stored {
+        if !revisions.stored {
             let is_known = |hash: &str| revisions.known.contains_key(hash);
             decision.create.retain(|create| is_known(&create.revision));
         }

@@ -216,8 +216,9 @@ impl<'a> NodeState<'a> {
     }
 
     /// Whether the node joined after the newest revision came, and so never had a pod of another
-    /// one. A revision that is not stored has not come yet. Both times are truncated to whole seconds: if they are equal, a node that is known to
-    /// have had a pod of another revision was there before.
+    /// one. A revision that is not stored has not come yet. Both times are truncated to whole
+    /// seconds: if they are equal, a node that is known to have had a pod of another revision was
+    /// there before.
     fn joined(&self, node: &NodeView, input: &RolloutInput<'_>) -> bool {
         let since = input.revisions.update_since;
         let had_another = |last: &Last| last.revision != input.revisions.update;
