@@ -146,6 +146,10 @@ impl AtReconciler {
                 }
                 Err(failed) => return self.conclude_failed(&at, &mut stored, failed, pass).await,
             }
+            if let Some(status) = &decision.status {
+                let known = pod.pod.as_deref().map(|pod| pod.uid.as_str());
+                pod.live &= !status.records_other_pod(&at.status, known);
+            }
             let concluded = self.conclude(&at, &mut stored, decision, pass).await?;
             if let ControlFlow::Break(next) = concluded {
                 // Our own answer may show a pod that is gone: the watch may have delivered its

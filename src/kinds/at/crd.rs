@@ -279,6 +279,12 @@ impl AtStatus {
     pub(crate) fn is_true(&self, type_: &str) -> bool {
         condition::get(&self.conditions, type_).is_some_and(|c| c.status == "True")
     }
+
+    /// Whether it records a pod that `before` did not, and that is not the one with the `known` UID.
+    /// Then a watch has shown it, perhaps after the known one was read, which is gone.
+    pub(crate) fn records_other_pod(&self, before: &Self, known: Option<&str>) -> bool {
+        self.pod_uid != before.pod_uid && self.pod_uid.as_deref() != known
+    }
 }
 
 /// An At as stored.
