@@ -105,7 +105,7 @@ impl Kubelet {
     pub fn fail(&self, node: &str) {
         nodes::set_ready(&self.server, node, "False", "KubeletNotReady");
         nodes::set_taint(&self.server, node, Some(NOT_READY));
-        nodes::pods_are_not_ready(&self.server, node);
+        nodes::pods_are_not_ready(&self.server, |pod| pod["spec"]["nodeName"] == *node);
     }
 
     /// The node reports again that it is ready, and its pods go on.
@@ -113,6 +113,18 @@ impl Kubelet {
         self.shared.nodes().lost.remove(node);
         nodes::set_taint(&self.server, node, None);
         nodes::set_ready(&self.server, node, "True", "KubeletReady");
+        self.shared.wake.notify_one();
+    }
+
+    /// All readiness probes fail, for example because each asks the same backend.
+    pub fn fail_probes(&self) {
+        self.shared.nodes().probes_fail = true;
+        nodes::pods_are_not_ready(&self.server, |_| true);
+    }
+
+    /// They pass again.
+    pub fn pass_probes(&self) {
+        self.shared.nodes().probes_fail = false;
         self.shared.wake.notify_one();
     }
 

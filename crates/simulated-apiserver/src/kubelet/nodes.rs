@@ -29,6 +29,8 @@ pub(super) struct Nodes {
     pub(super) lost: BTreeMap<String, Instant>,
     /// When each joining node gets ready.
     pub(super) joining: BTreeMap<String, Instant>,
+    /// Whether no pod passes its readiness probe.
+    pub(super) probes_fail: bool,
 }
 
 impl Shared {
@@ -64,11 +66,11 @@ pub(super) fn set_taint(server: &Server, node: &str, key: Option<&str>) {
         });
 }
 
-/// The pods of a node that is not ready are not ready either.
-pub(super) fn pods_are_not_ready(server: &Server, node: &str) {
+/// These pods are not ready any more.
+pub(super) fn pods_are_not_ready(server: &Server, is_on: impl Fn(&Value) -> bool) {
     let now = seconds(server.clock().now());
     for pod in server.direct().list("Pod", "") {
-        if pod["spec"]["nodeName"] != *node || condition(&pod, "Ready") != Some("True") {
+        if !is_on(&pod) || condition(&pod, "Ready") != Some("True") {
             continue;
         }
         let metadata = &pod["metadata"];

@@ -110,7 +110,7 @@ impl Worker {
             if due(*since) <= now && is_ready(&self.server, node) {
                 set_ready(&self.server, node, "Unknown", "NodeStatusUnknown");
                 set_taint(&self.server, node, Some(UNREACHABLE));
-                pods_are_not_ready(&self.server, node);
+                pods_are_not_ready(&self.server, |pod| pod["spec"]["nodeName"] == **node);
             }
         }
         let lost = lost.values().map(|since| due(*since));
@@ -132,7 +132,8 @@ impl Worker {
             let since = *self.gone.entry(name.to_owned()).or_insert(now);
             (since + QUARANTINE, Step::Collect)
         });
-        if let Some(since) = self.shared.nodes().lost.get(name) {
+        let nodes = self.shared.nodes();
+        if let Some(since) = nodes.lost.get(name) {
             let taint = json!({"key": UNREACHABLE, "effect": "NoExecute"});
             let evicted = self.options.evicted_after;
             let evicted = evicted.filter(|_| stays(pod) && !tolerates(pod, &taint));
@@ -142,6 +143,7 @@ impl Worker {
         }
         let evicted = progress.next_of_taint_manager(pod, node, now);
         let next = progress.next_of_kubelet(pod, node, &self.options, now);
+        let next = next.filter(|(_, step)| !nodes.probes_fail || *step != Step::Ready);
         earliest([next, collected, evicted])
     }
 
