@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::crd::{MyDaemonSet, MyDaemonSetSpec, MyDaemonSetStatus, RollingUpdate};
 use super::decide::placement;
 use super::decide::strategy::{
-    Amount, DEFAULT_MAX_SURGE, DEFAULT_MAX_UNAVAILABLE, ON_DELETE, ROLLING_UPDATE,
+    Amount, DEFAULT_MAX_SURGE, DEFAULT_MAX_UNAVAILABLE, DEFAULT_WINDOW, ON_DELETE, ROLLING_UPDATE,
 };
 use super::names::{APP, OUR_PREFIX};
 use crate::kinds::shared::template::{self, PodTemplate};
@@ -46,6 +46,9 @@ impl Rules for MyDaemonSetRules {
                 .get_or_insert(IntOrString::Int(DEFAULT_MAX_SURGE.into()));
             rolling.partition.get_or_insert(0);
             rolling.paused.get_or_insert(false);
+            let auto_pause = rolling.auto_pause.get_or_insert_default();
+            auto_pause.enabled.get_or_insert(true);
+            auto_pause.window_seconds.get_or_insert(DEFAULT_WINDOW);
         }
     }
 
@@ -66,9 +69,22 @@ impl Rules for MyDaemonSetRules {
         check_strategy(spec, &mut findings);
         for (field, value, least) in [
             ("spec.minReadySeconds", spec.min_ready_seconds, 0),
+            (
+                "spec.progressDeadlineSeconds",
+                spec.progress_deadline_seconds,
+                1,
+            ),
             ("spec.revisionHistoryLimit", spec.revision_history_limit, 1),
         ] {
             findings.check_number(field, value, least..=i64::MAX);
+        }
+        let deadline = spec.progress_deadline_seconds.unwrap_or(i32::MAX);
+        if deadline >= 1 && deadline <= spec.min_ready_seconds.unwrap_or_default() {
+            findings.fault(Fault::invalid(
+                "spec.progressDeadlineSeconds",
+                deadline,
+                "must be greater than minReadySeconds",
+            ));
         }
         findings
     }
@@ -189,6 +205,14 @@ fn check_strategy(spec: &MyDaemonSetSpec, findings: &mut Findings) {
 fn check_rolling(rolling: &RollingUpdate, template: Option<&PodTemplate>, findings: &mut Findings) {
     let partition = format!("{ROLLING}.partition");
     findings.check_number(&partition, rolling.partition, 0..=i64::MAX);
+    if let Some(auto_pause) = &rolling.auto_pause {
+        for (name, value) in [
+            ("maxFailures", auto_pause.max_failures),
+            ("windowSeconds", auto_pause.window_seconds),
+        ] {
+            findings.check_number(&format!("{ROLLING}.autoPause.{name}"), value, 1..=i64::MAX);
+        }
+    }
     let mut amount = |name: &str, value: &Option<IntOrString>, default: u16| match value {
         None => Some(Amount::Nodes(default.into())),
         Some(value) => Amount::parse(value)
@@ -292,7 +316,8 @@ mod tests {
     fn defaults_fill_in_what_is_missing_and_nothing_else() {
         let full = json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {
             "type": "RollingUpdate",
-            "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false}}});
+            "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0, "paused": false,
+                "autoPause": {"enabled": true, "windowSeconds": 600}}}});
         let cases = [
             (json!({}), full.clone()),
             (full.clone(), full),
@@ -301,11 +326,13 @@ mod tests {
                        "updateStrategy": {"rollingUpdate": {"maxUnavailable": "20%"}}}),
                 json!({"image": "", "template": {"spec": {"x": 1}}, "minReadySeconds": 5,
                        "revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate",
-                       "rollingUpdate": {"maxUnavailable": "20%", "maxSurge": 0, "partition": 0, "paused": false}}}),
+                       "rollingUpdate": {"maxUnavailable": "20%", "maxSurge": 0, "partition": 0, "paused": false,
+                           "autoPause": {"enabled": true, "windowSeconds": 600}}}}),
             ),
             (
                 json!({"updateStrategy": {"type": "OnDelete"}}),
-                json!({"minReadySeconds": 0, "revisionHistoryLimit": 10, "updateStrategy": {"type": "OnDelete"}}),
+                json!({"minReadySeconds": 0, "revisionHistoryLimit": 10,
+                       "updateStrategy": {"type": "OnDelete"}}),
             ),
         ];
         for (before, after) in cases {

@@ -111,6 +111,11 @@ pub struct MyDaemonSetSpec {
     /// Default: 0, available as soon as it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
+    /// How many seconds after it was created a pod of a new revision must be available, 1 or more, and more than
+    /// minReadySeconds; otherwise its node has failed, as after a crash. As long, the limits wait for a node that was
+    /// unavailable before. Default: 600, and at least 600 more than minReadySeconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress_deadline_seconds: Option<i32>,
     /// How many revisions are kept that no pod uses any more, 1 to 100. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision_history_limit: Option<i32>,
@@ -140,10 +145,10 @@ pub struct RollingUpdate {
     /// On how many nodes the pod may be unavailable during the roll-out: a number of nodes, or a
     /// percentage of the nodes that should have a pod or have yet to lose theirs, rounded up, from "0%" to "100%". Nodes
     /// whose pod is unavailable for any other reason count too, with two exceptions: nodes that have been NotReady for
-    /// longer than the operator's --node-not-ready-grace, a minute; and, after 10 minutes, nodes that have been
-    /// unavailable since before the roll-out. Pods on nodes that a new revision excludes go within this limit too. With
-    /// maxSurge it otherwise only says how many may fail before the roll-out stops by itself. May be 0 only with maxSurge.
-    /// Default: 1.
+    /// longer than the operator's --node-not-ready-grace, a minute; and, after progressDeadlineSeconds, nodes that have been
+    /// unavailable since before the roll-out. No more nodes have a new pod that is not available yet, whatever state the
+    /// old pods are in. Pods on nodes that a new revision excludes go within this limit too. With maxSurge it otherwise
+    /// only says how many may fail before the roll-out stops by itself. May be 0 only with maxSurge. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "int_or_percent")]
     pub max_unavailable: Option<IntOrString>,
@@ -162,6 +167,31 @@ pub struct RollingUpdate {
     /// Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+    /// When the roll-out stops by itself because the new revision fails.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "object_or_null"
+    )]
+    pub auto_pause: Option<AutoPause>,
+}
+
+/// When a roll-out stops by itself. A node fails if it had an available pod of an older revision, and the pod of the
+/// new revision that replaced it crashes, cannot be pulled for a minute, cannot be configured, or is not available after
+/// progressDeadlineSeconds; or if the node goes NotReady for 15 seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AutoPause {
+    /// Whether it stops at all. false switches it off: failing nodes then only count as unavailable. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// How many failing nodes stop it, 1 or more. Default: as many as maxUnavailable, at least 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_failures: Option<i32>,
+    /// A crash, or a node that goes NotReady, counts for so many seconds after the pod was created, 1 or more.
+    /// Default: 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_seconds: Option<i32>,
 }
 
 /// What the operator saw last.
@@ -203,6 +233,9 @@ pub struct MyDaemonSetStatus {
     /// its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub update_revision: Option<String>,
+    /// The nodes that the roll-out was stopped for (Progressing=False, AutoPaused), the first 20.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_nodes: Vec<FailedNode>,
     /// The conditions in a word, the first of these that is so. Invalid: the spec is. AutoPaused: the
     /// roll-out stopped because nodes failed. Degraded: pods fail, or cannot be created or deleted.
     /// Rolling 37%: so many nodes have an available pod of the newest revision and no other.
@@ -216,6 +249,19 @@ pub struct MyDaemonSetStatus {
     /// are there for tools that wait, and only while they are True.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+/// A node on which the newest revision failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedNode {
+    /// The name of the node.
+    #[serde(default)]
+    pub name: String,
+    /// How it failed, such as CrashLoopBackOff, NotAvailable or NotReady. A stop for a node that went NotReady ends
+    /// when that node is deleted.
+    #[serde(default)]
+    pub reason: String,
 }
 
 /// The schema of a number or a percentage. The webhook words its bounds.

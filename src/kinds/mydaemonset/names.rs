@@ -16,13 +16,16 @@ pub const NAME_LABEL: &str = "apps.zhongmingmao.io/mydaemonset";
 pub const REVISION_LABEL: &str = "apps.zhongmingmao.io/revision";
 /// How many pods of the same revision failed before this one on this node, in a row.
 pub(crate) const ATTEMPT_ANNOTATION: &str = "apps.zhongmingmao.io/attempt";
+/// What the node had before this pod of the newest revision replaced it ([`Predecessor`](super::observe::predecessor::Predecessor)).
+pub(crate) const PREDECESSOR_ANNOTATION: &str = "apps.zhongmingmao.io/predecessor";
 /// Since when a revision is (again) the newest one. A node that joined later never had another.
 pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
 /// A user sets this annotation to the revision to resume its stopped roll-out.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
 
-/// The maximum length of a pod's name.
-const MAX_NAME_LEN: usize = 253;
+/// The maximum length of a pod's name: that of a DNS label, as for the pods of a `DaemonSet`. The kubelet makes
+/// `NAMESPACE_POD_UID` one component of a path, and log agents parse names of 255 bytes at most.
+const MAX_NAME_LEN: usize = 63;
 /// Length of the suffix, in base-32 digits.
 const SUFFIX: usize = 10;
 
@@ -42,10 +45,11 @@ impl Owner<'_> {
 }
 
 /// The name of the pod of a revision on a node: the node's name, and a hash of everything that
-/// makes the pod unique. So a second create of the same pod fails, whatever client sends it.
-pub(crate) fn pod_name(node: &str, node_uid: &str, owner_uid: &str, revision: &str) -> String {
+/// makes the pod unique. So a second create of the same pod fails, whatever client sends it. The
+/// node counts by its name: one that registers again keeps its pods, as its kubelet does.
+pub(crate) fn pod_name(node: &str, owner_uid: &str, revision: &str) -> String {
     let mut hasher = Sha256::new();
-    for part in [owner_uid, node_uid, revision] {
+    for part in [owner_uid, node, revision] {
         hasher.update(part.as_bytes());
         // No part can contain this byte, so no two triples have the same encoding.
         hasher.update([0]);
@@ -93,24 +97,30 @@ mod tests {
     #[test]
     fn names_differ_by_owner_node_and_revision_and_by_nothing_else() {
         let names: HashSet<_> = [
-            ("n", "nu", "o", "r"),
-            ("n", "nu", "o", "r2"),
-            ("n", "nu", "o2", "r"),
-            ("n", "nu2", "o", "r"),
-            ("n", "n", "uo", "r"),
+            ("n", "o", "r"),
+            ("n", "o", "r2"),
+            ("n", "o2", "r"),
+            ("n2", "o", "r"),
+            ("no", "", "r"),
         ]
-        .map(|(node, node_uid, owner, revision)| pod_name(node, node_uid, owner, revision))
+        .map(|(node, owner, revision)| pod_name(node, owner, revision))
         .into();
         assert_eq!(names.len(), 5);
-        assert_eq!(pod_name("n", "nu", "o", "r"), pod_name("n", "nu", "o", "r"));
+        assert_eq!(pod_name("n", "o", "r"), pod_name("n", "o", "r"));
+        // Nodes of long names, whose beginnings are equal.
+        let long = "a".repeat(100);
+        assert_ne!(
+            pod_name(&format!("{long}1"), "o", "r"),
+            pod_name(&format!("{long}2"), "o", "r")
+        );
     }
 
     #[test]
     fn long_names_are_cut_and_stay_valid() {
         let dots = format!("{}.{}", "a".repeat(241), "b".repeat(11));
         for node in ["a".repeat(253), dots, "x-".repeat(126), "a".to_owned()] {
-            let name = pod_name(&node, "u", "o", "r");
-            assert!(name.len() <= 253, "{name}");
+            let name = pod_name(&node, "o", "r");
+            assert!(name.len() <= 63, "{name}");
             let (front, suffix) = name.rsplit_once('-').unwrap();
             assert_eq!(suffix.len(), 10);
             assert!(

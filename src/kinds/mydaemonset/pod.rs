@@ -4,7 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::decide::decision::Create;
 use super::decide::placement::daemon_tolerations;
-use super::names::{APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, REVISION_LABEL, pod_name};
+use super::names::{
+    APP, ATTEMPT_ANNOTATION, NAME_LABEL, Owner, PREDECESSOR_ANNOTATION, REVISION_LABEL, pod_name,
+};
+use super::observe::predecessor::Predecessor;
 use super::revision::Content;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 
@@ -16,11 +19,12 @@ const AUTOSCALER_ANNOTATION: &str = "cluster-autoscaler.kubernetes.io/daemonset-
 pub(crate) struct Plan<'a> {
     pub(crate) owner: Owner<'a>,
     pub(crate) node: &'a str,
-    pub(crate) node_uid: &'a str,
     /// The hash of the revision.
     pub(crate) revision: &'a str,
     /// How many pods of this revision failed on this node before, in a row.
     pub(crate) attempt: u32,
+    /// What the node had before.
+    pub(crate) predecessor: Predecessor,
 }
 
 impl<'a> Plan<'a> {
@@ -28,15 +32,15 @@ impl<'a> Plan<'a> {
         Self {
             owner,
             node: &create.node,
-            node_uid: &create.node_uid,
             revision: &create.revision,
             attempt: create.attempt,
+            predecessor: create.predecessor,
         }
     }
 
     /// The name of the pod.
     fn name(&self) -> String {
-        pod_name(self.node, self.node_uid, self.owner.uid, self.revision)
+        pod_name(self.node, self.owner.uid, self.revision)
     }
 }
 
@@ -74,6 +78,9 @@ fn build(plan: &Plan<'_>, content: &Content) -> Value {
             ATTEMPT_ANNOTATION.to_owned(),
             plan.attempt.to_string().into(),
         );
+    }
+    if let Some(text) = plan.predecessor.text() {
+        annotations.insert(PREDECESSOR_ANNOTATION.to_owned(), text.into());
     }
     let mut spec = template.and_then(|t| t.spec()).cloned().unwrap_or_default();
     add_tolerations(&mut spec);
@@ -161,9 +168,9 @@ mod tests {
         Plan {
             owner: OWNER,
             node: "node-1",
-            node_uid: "node-uid",
             revision: "abcdefghij",
             attempt: 0,
+            predecessor: Predecessor::Unknown,
         }
     }
 
@@ -177,7 +184,7 @@ mod tests {
     #[test]
     fn a_pod_of_an_image_alone() {
         let pod = build(&plan(), &content(Some("nginx:1.29"), None));
-        let pod_name = pod_name("node-1", "node-uid", "owner-uid", "abcdefghij");
+        let pod_name = pod_name("node-1", "owner-uid", "abcdefghij");
         assert!(pod_name.starts_with("node-1-"));
         assert_eq!(
             pod["metadata"],
@@ -253,13 +260,18 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_carries_the_number_of_failures_before_it() {
+    fn a_successor_carries_what_was_before_it() {
         let pod = build(
             &Plan {
                 attempt: 3,
+                predecessor: Predecessor::Available,
                 ..plan()
             },
             &content(Some("a:1"), None),
+        );
+        assert_eq!(
+            pod["metadata"]["annotations"]["apps.zhongmingmao.io/predecessor"],
+            "available"
         );
         assert_eq!(
             pod["metadata"]["annotations"]["apps.zhongmingmao.io/attempt"],

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 use chrono::{DateTime, Utc};
 
 use super::crd::MyDaemonSetStatus;
-use super::decide::observed::Observed;
+use super::decide::observed::{Named, Observed};
 use super::decide::strategy::Strategy;
 use super::names::RESUME_ANNOTATION;
 use my_operator_admission::faults::{Fault, join};
@@ -212,6 +212,7 @@ pub(crate) fn next(input: &StatusInput<'_>) -> MyDaemonSetStatus {
         number_unavailable: Some(count(observed.desired.saturating_sub(observed.available))),
         current_revision: current,
         update_revision: update,
+        failed_nodes: observed.stopped_for.clone(),
         state: None,
         conditions: previous.conditions.clone(),
     };
@@ -297,6 +298,8 @@ fn progress(input: &StatusInput<'_>) -> State {
     let (observed, update) = (input.observed, input.update);
     let before = condition::get(&input.previous.conditions, PROGRESSING);
     if observed.auto_paused {
+        let is_known = input.previous.failed_nodes == observed.stopped_for;
+        let before = before.filter(|_| is_known);
         return State::of(false, AUTO_PAUSED, auto_paused(observed, update, before));
     }
     if !input.stored {
@@ -384,7 +387,9 @@ fn rolling_out(observed: &Observed, update: &str) -> String {
 }
 
 fn completed(observed: &Observed, update: &str) -> String {
-    let message = if observed.updated < observed.desired {
+    let message = if observed.left_out.count > 0 && observed.updated >= observed.desired {
+        format!("revision {update} has reached every node that it could")
+    } else if observed.updated < observed.desired {
         reached_some(update, observed.updated, observed.desired)
     } else {
         format!("revision {update} has reached every node")
@@ -448,10 +453,15 @@ fn auto_paused(observed: &Observed, update: &str, before: Option<&Condition>) ->
         Some(before) if before.reason == AUTO_PAUSED && before.message.contains(update) => {
             before.message.clone()
         }
-        _ => format!(
-            "revision {update} failed on {}: the roll-out is stopped until the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}",
-            observed.failed_canaries
-        ),
+        _ => {
+            let failed = observed.stopped_for.iter();
+            let failed = Named::new(failed, |failed| {
+                format!("{} ({})", failed.name, failed.reason)
+            });
+            format!(
+                "revision {update} failed on {failed}: the roll-out is stopped until the spec changes or the annotation {RESUME_ANNOTATION} is set to {update}"
+            )
+        }
     }
 }
 
@@ -608,9 +618,18 @@ fn normal(reason: &'static str, note: String) -> NewEvent {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::kinds::mydaemonset::crd::FailedNode;
     use crate::kinds::mydaemonset::decide::observed::{Excluded, Named};
     use crate::kinds::mydaemonset::decide::strategy::Amount;
     use chrono::TimeDelta;
+
+    fn failed(names: &[&str]) -> Vec<FailedNode> {
+        let failed = names.iter().map(|name| FailedNode {
+            name: (*name).to_owned(),
+            reason: "Error".to_owned(),
+        });
+        failed.collect()
+    }
 
     fn named<const N: usize>(nodes: [&str; N]) -> Named {
         Named::new(nodes.into_iter(), str::to_owned)
@@ -628,6 +647,8 @@ mod tests {
             partition: 0,
             paused: false,
             min_ready: TimeDelta::zero(),
+            progress_deadline: TimeDelta::minutes(10),
+            auto_pause: None,
         }
     }
 
@@ -767,7 +788,7 @@ mod tests {
         };
         let stopped = || Observed {
             auto_paused: true,
-            failed_canaries: named(["a", "b"]),
+            stopped_for: failed(&["a", "b"]),
             ..held()
         };
         // The new pods of a partition's step are not all available.
@@ -865,7 +886,7 @@ mod tests {
         };
         let stopped = Observed {
             auto_paused: true,
-            failed_canaries: named(["a"]),
+            stopped_for: failed(&["a"]),
             ..failing.clone()
         };
         let down = |observed: Observed| Observed {
@@ -1062,7 +1083,7 @@ mod tests {
     fn the_nodes_that_stopped_a_roll_out_stay_named() {
         let mut observed = Observed {
             auto_paused: true,
-            failed_canaries: named(["a"]),
+            stopped_for: failed(&["a"]),
             ..under_way()
         };
         let stopped = next_of(&none(), &observed, strategy(), "old", 1);
@@ -1070,8 +1091,9 @@ mod tests {
             let progressing = condition::get(&s.conditions, PROGRESSING);
             progressing.unwrap().message.clone()
         };
-        assert!(message(&stopped).starts_with("revision new failed on a: "));
-        observed.failed_canaries = Named::default();
+        assert!(message(&stopped).starts_with("revision new failed on a (Error): "));
+        assert_eq!(stopped.failed_nodes, observed.stopped_for);
+        observed.failed = 0;
         let later = next_of(&stopped, &observed, strategy(), "old", 2);
         assert_eq!(message(&later), message(&stopped));
     }
@@ -1140,7 +1162,7 @@ mod tests {
         let failing = Observed {
             failing: named(["a (Error)"]),
             auto_paused: true,
-            failed_canaries: named(["a"]),
+            stopped_for: failed(&["a"]),
             ..under_way()
         };
         let stopped = next_of(&begun, &failing, strategy(), "old", 2);

@@ -147,11 +147,12 @@ fn child(object: &Value) -> Value {
 }
 
 fn normalize(value: &mut Value) {
-    const ITS_OWN: [&str; 5] = [
+    const ITS_OWN: [&str; 6] = [
         "uid",
         "observedGeneration",
         "lastTransitionTime",
         "deployment.kubernetes.io/revision",
+        "apps.zhongmingmao.io/predecessor",
         "kubectl.kubernetes.io/last-applied-configuration",
     ];
     match value {

@@ -35,11 +35,12 @@ pub fn made(history: &History, resource: &str) -> usize {
     made.count()
 }
 
-/// The condition of a type: its status and its reason.
+/// The condition of a type: its status, and its reason if it has one. Those of pods have none.
 pub fn condition<'a>(object: &'a Value, type_: &str) -> Option<(&'a str, &'a str)> {
     let all = object["status"]["conditions"].as_array()?;
     let found = all.iter().find(|condition| condition["type"] == type_)?;
-    Some((found["status"].as_str()?, found["reason"].as_str()?))
+    let reason = found["reason"].as_str().unwrap_or_default();
+    Some((found["status"].as_str()?, reason))
 }
 
 /// Every reason that a condition of an object of that resource ever had.

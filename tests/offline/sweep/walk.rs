@@ -215,11 +215,15 @@ fn state(cluster: &Cluster, subject: &dyn Subject) -> String {
     lines.join("\n")
 }
 
+/// What a pod replaced is what a walk leaves behind.
+const PREDECESSOR: &str = "apps.zhongmingmao.io/predecessor";
+
 fn normalize(value: &mut Value, names: &[(String, String)]) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
-                !["generation", "observedGeneration"].contains(&name.as_str()) && !value.is_null()
+                let history = ["generation", "observedGeneration", PREDECESSOR];
+                !history.contains(&name.as_str()) && !value.is_null()
             });
             for (name, value) in fields.iter_mut() {
                 normalize(value, names);
@@ -396,12 +400,25 @@ fn every_field_of_a_mydaemonset_there_and_back() {
     let mut changes = vec![
         change("/image", json!("app:2")),
         change("/minReadySeconds", json!(5)),
+        change("/progressDeadlineSeconds", json!(900)),
         change("/revisionHistoryLimit", json!(5)),
         change("/updateStrategy/type", json!("OnDelete")),
         change("/updateStrategy/rollingUpdate/maxUnavailable", json!("40%")),
         change("/updateStrategy/rollingUpdate/maxSurge", json!(2)),
         change("/updateStrategy/rollingUpdate/partition", json!(2)),
         change("/updateStrategy/rollingUpdate/paused", json!(true)),
+        change(
+            "/updateStrategy/rollingUpdate/autoPause/enabled",
+            json!(false),
+        ),
+        change(
+            "/updateStrategy/rollingUpdate/autoPause/maxFailures",
+            json!(2),
+        ),
+        change(
+            "/updateStrategy/rollingUpdate/autoPause/windowSeconds",
+            json!(60),
+        ),
     ];
     changes.extend(template_changes());
     walk(&Walk {

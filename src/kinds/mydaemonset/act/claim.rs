@@ -1,6 +1,6 @@
 //! Adopts orphaned pods, and releases pods that lost our label.
 
-use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
+use super::batch::{Flow, MAX_PODS_PER_PASS, in_turn, run_batched};
 use super::failure::{Failure, Failures};
 use super::outcome::{Outcome, is_skipped, report};
 use super::ownership::{adopt, is_still_there, release};
@@ -27,7 +27,9 @@ pub(super) async fn claim_pods(pass: &Pass<'_>, claims: &[Claim], outcome: &mut 
         };
     }
     let claims = claims.iter().filter(|claim| !claim.adopt || may_adopt);
-    let calls: Vec<_> = claims
+    let claims: Vec<_> = claims.collect();
+    let before = pass.memory().backoffs.failures(Step::Claim);
+    let calls: Vec<_> = in_turn(&claims, before)
         .take(MAX_PODS_PER_PASS)
         .map(|claim| async move { (claim, claim_pod(pass, claim).await) })
         .collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::batch::{Flow, MAX_CALLS, MAX_PODS_PER_PASS, run_batched};
+use super::batch::{Flow, MAX_CALLS, MAX_PODS_PER_PASS, in_turn, run_batched};
 use super::create_pod::{Made, PodCreator};
 use super::dry_run::dry_run;
 use super::failure::Failure;
@@ -54,12 +54,10 @@ fn creates(pass: &Pass<'_>, decision: &Decision) -> Vec<Create> {
         .nodes
         .unanswered_creates(pass.object.generation);
     let is_wanted = |create: &Create| {
-        let node = pass.caches.node(&create.node);
-        let is_it = node.is_some_and(|node| node.uid == create.node_uid);
         let runs = pass.eligibility(&create.node) == Some(Eligibility::Run);
         // Next to an old pod it is a step of the roll-out.
         let surges = pass.pods_on(&create.node).iter().any(|pod| pod.is_live());
-        is_it && runs && !(surges && decision.observed.auto_paused)
+        runs && !(surges && decision.observed.auto_paused)
     };
     let unanswered = unanswered.into_iter().filter(is_wanted);
     unanswered.chain(decision.create.iter().cloned()).collect()
@@ -74,10 +72,8 @@ async fn create_all(
     outcome: &mut Outcome,
 ) -> Option<Failure> {
     let pass = creator.pass();
-    // After failed attempts another node comes first: what fails for one node alone must not block all the others.
-    let skip = pass.memory().backoffs.turn() % creates.len().max(1);
-    let most = creates.len().min(MAX_PODS_PER_PASS);
-    let creates_in_turn = creates.iter().cycle().skip(skip).take(most);
+    let failures = pass.memory().backoffs.turn();
+    let creates_in_turn = in_turn(creates, failures).take(MAX_PODS_PER_PASS);
     let calls = creates_in_turn.map(|create| creator.create(create));
     let calls: Vec<_> = calls.collect();
     let mut failure = None;
@@ -93,7 +89,8 @@ async fn create_all(
         }
     })
     .await;
-    let flows = failure.is_none() && creates.len() > most && outcome.created > 0;
+    let some_left = creates.len() > MAX_PODS_PER_PASS;
+    let flows = failure.is_none() && some_left && outcome.created > 0;
     outcome.more |= flows;
     pass.memory().acceptance.set_flow(flows);
     failure

@@ -96,6 +96,7 @@ impl<'a> PodCreator<'a> {
             node: create.node.clone(),
             revision: create.revision.clone(),
             attempt: create.attempt,
+            predecessor: create.predecessor,
             created: pass.now,
             ..PodView::default()
         };

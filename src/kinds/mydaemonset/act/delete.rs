@@ -2,7 +2,7 @@
 
 use kube::Api;
 
-use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
+use super::batch::{Flow, MAX_PODS_PER_PASS, in_turn, run_batched};
 use super::failure::{Failure, Failures, answer, is_gone};
 use super::outcome::{Outcome, is_skipped, report};
 use crate::kinds::mydaemonset::decide::decision::{Decision, Delete, DeleteReason};
@@ -57,8 +57,15 @@ pub(super) async fn delete_pods(pass: &Pass<'_>, decision: &Decision, outcome: &
     report(pass, Step::Delete, failures.first, some_done, outcome);
 }
 
-/// The pods to delete: those that were decided on, and those whose deletion had no definite
-/// answer. These are repeated as long as they are wanted, and take no other place among those
+/// Whether there are deletions to repeat, since they had no definite answer.
+pub(super) fn has_repeats(pass: &Pass<'_>) -> bool {
+    let generation = pass.object.generation;
+    let repeats = pass.memory().nodes.unanswered_deletes(generation);
+    !repeats.is_empty()
+}
+
+/// The pods to delete: those whose deletion had no definite answer, and those that were decided
+/// on. The former are repeated as long as they are wanted, and take no other place among those
 /// that may be unavailable.
 fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
     let unanswered = pass
@@ -71,13 +78,11 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
         DeleteReason::Outdated => !auto_paused,
         DeleteReason::NotEligible => must_leave(&delete.node),
         DeleteReason::Excluded => must_leave(&delete.node) && !auto_paused,
-        DeleteReason::NodeGone
-        | DeleteReason::NodeReplaced
-        | DeleteReason::Surplus
-        | DeleteReason::Failed => true,
+        DeleteReason::NodeGone | DeleteReason::Surplus | DeleteReason::Failed => true,
     };
     let unanswered = unanswered.into_iter().filter(is_wanted);
-    let decided = decision.delete.iter().cloned();
+    let failures = pass.memory().backoffs.failures(Step::Delete);
+    let decided = in_turn(&decision.delete, failures).cloned();
     // A created pod that was not observed yet has no known UID, and so cannot be deleted.
     let all = unanswered.chain(decided);
     all.filter(|delete| !delete.uid.is_empty()).collect()

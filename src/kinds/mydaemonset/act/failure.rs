@@ -18,6 +18,8 @@ pub(super) struct Failure {
     pub(super) problem: Problem,
     /// If a retry may fix it.
     pub(super) error: Option<Error>,
+    /// The API server rejects this call. It may accept the same call about another object.
+    pub(super) is_rejection: bool,
 }
 
 impl Failure {
@@ -45,8 +47,13 @@ impl Failure {
             },
             nature,
         };
+        let is_rejection = error.refusal().is_some() && matches!(code, Some(400..=499));
         let error = (nature == Nature::Failed).then_some(error);
-        Self { problem, error }
+        Self {
+            problem,
+            error,
+            is_rejection,
+        }
     }
 
     /// A pod was not created.
@@ -111,6 +118,7 @@ impl Failure {
         Self {
             problem: Problem { refusal, nature },
             error: None,
+            is_rejection: true,
         }
     }
 }
@@ -123,10 +131,10 @@ pub(super) struct Failures {
 }
 
 impl Failures {
-    /// Adds a failure. A rejection of one pod may not apply to others; a failure that a retry may
-    /// fix would meet them as well. The error with the longest pause is kept.
+    /// Adds a failure. A rejection of one pod may not apply to others; any other failure, such as a
+    /// webhook that does not answer in time, would meet them as well. The error with the longest pause is kept.
     pub(super) fn add(&mut self, failure: Failure) -> Flow {
-        let stops = failure.error.is_some();
+        let stops = !failure.is_rejection;
         self.stopped |= stops;
         let pause = |failure: &Failure| {
             let error = failure.error.as_ref();
@@ -199,7 +207,10 @@ mod tests {
             (500, quota, "FailedCreate", Nature::Failed),
             (503, quota, "FailedCreate", Nature::Failed),
         ] {
-            let Failure { problem, error } = failure(code, words);
+            let failure = failure(code, words);
+            // Only a rejection lets the batch go on.
+            assert_eq!(failure.is_rejection, nature == Nature::Refused, "{code}");
+            let Failure { problem, error, .. } = failure;
             assert_eq!((problem.refusal.reason, problem.nature), (reason, nature));
             assert_eq!(error.is_some(), nature == Nature::Failed, "{code}");
             assert_eq!(problem.refusal.message, words.replace("n1-abc", "..."));

@@ -3,8 +3,8 @@
 //! [`revisions`] stores the revision of the current spec before anything else, since pods name it.
 //! [`first_look`] has the cache show the orphans that a new object may adopt.
 //! [`doubts`] asks about earlier writes that no watch has shown. [`carry_out`] then makes the calls
-//! that were decided on: [`delete`], [`claim`], [`create`] (one pod in `create_pod`, after a
-//! `dry_run`), and [`release`]. Each step backs off by itself; what fails is in the [`outcome`].
+//! that were decided on: [`create`] (one pod in `create_pod`, after a `dry_run`), [`delete`],
+//! [`claim`], and [`release`]. Each step backs off by itself; what fails is in the [`outcome`].
 //!
 //! A write is recorded in the memory before the call and its answer after it, so that the next
 //! decision counts with it although no watch shows it yet.
@@ -37,10 +37,18 @@ pub(crate) async fn carry_out(
     decision: &Decision,
     outcome: &mut Outcome,
 ) {
-    delete::delete_pods(pass, decision, outcome).await;
-    claim::claim_pods(pass, &decision.claim, outcome).await;
-    // One failing call must not block all the others.
+    // The decision counts deletions without a definite answer as done: what it creates next to an
+    // old pod must not come before they are repeated.
+    let deletes_first = delete::has_repeats(pass);
+    if deletes_first {
+        delete::delete_pods(pass, decision, outcome).await;
+    }
+    // A node without a pod must not wait for calls about others that hang.
     create::create_pods(pass, revisions, decision, outcome).await;
+    if !deletes_first {
+        delete::delete_pods(pass, decision, outcome).await;
+    }
+    claim::claim_pods(pass, &decision.claim, outcome).await;
     release::release_vanished(pass, outcome).await;
     pass.memory().backoffs.pass_ended(outcome.failed);
 }

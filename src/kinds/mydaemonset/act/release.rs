@@ -1,6 +1,6 @@
 //! Releases the pods that the watch no longer shows because they lost our labels.
 
-use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
+use super::batch::{Flow, MAX_PODS_PER_PASS, in_turn, run_batched};
 use super::failure::{Failure, Failures};
 use super::outcome::{Outcome, is_skipped, report};
 use super::ownership::release_unlabelled;
@@ -17,8 +17,8 @@ pub(super) async fn release_vanished(pass: &Pass<'_>, outcome: &mut Outcome) {
     if is_skipped(pass, Step::Release, vanished.is_empty()) {
         return;
     }
-    let calls: Vec<_> = vanished
-        .iter()
+    let before = pass.memory().backoffs.failures(Step::Release);
+    let calls: Vec<_> = in_turn(&vanished, before)
         .take(MAX_PODS_PER_PASS)
         .map(|claim| async move { (claim, release_if_there(pass, claim).await) })
         .collect();

@@ -183,10 +183,15 @@ impl MyDaemonSetReconciler {
             let Some(object) = self.caches.objects.get(&key) else {
                 continue;
             };
+            let Ok(spec) = &object.parsed else {
+                // Nothing takes the changes of an object that is not valid, and their names would pile up. Once it is
+                // valid, every node is looked at.
+                self.remember(&key, |memory| memory.rollout = None);
+                continue;
+            };
             self.remember(&key, |memory| memory.nodes.touch(&event.key.name));
-            if let Ok(spec) = &object.parsed
-                && (owners.contains(object.uid.as_str())
-                    || concerns(&spec.placement, event.old, event.new))
+            if owners.contains(object.uid.as_str())
+                || concerns(&spec.placement, event.old, event.new)
             {
                 self.queue.add(key);
             }

@@ -48,7 +48,7 @@ pub(super) fn plan(
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),
         validated: memory.acceptance.is_validated(update),
-        auto_paused: is_auto_paused(before, update),
+        stopped_for: is_auto_paused(before, update).then_some(before.failed_nodes.as_slice()),
         resumed: pass.object.resume.as_deref() == Some(update),
         now: pass.now,
     });
@@ -87,9 +87,9 @@ fn take_state(pass: &Pass<'_>, memory: &mut Memory) -> (RolloutState, BTreeSet<B
     let changed = memory.take_changed(pass.now);
     match memory.rollout.take() {
         Some(state) if state.is_for(&pass.spec.hash) => (state, changed),
-        former => {
+        _ => {
             let every_node = pass.caches.every_node(pass.key, &pass.object.uid);
-            (RolloutState::new(&pass.spec.hash, former), every_node)
+            (RolloutState::new(&pass.spec.hash), every_node)
         }
     }
 }

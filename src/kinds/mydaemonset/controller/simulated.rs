@@ -520,6 +520,66 @@ async fn an_orphan_that_cannot_be_adopted_is_reported_and_blocks_no_other_node()
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn deletions_and_adoptions_that_hang_hold_up_no_node_that_joins() {
+    for (verb, reason) in [
+        (Verb::Delete, "FailedDelete"),
+        (Verb::Update, "FailedAdopt"),
+    ] {
+        let world = World::running(20, &json!({"maxUnavailable": "100%"})).await;
+        let is_adoption = verb == Verb::Update;
+        let sent = if is_adoption { Verb::Patch } else { verb };
+        world.pod_calls(sent, |_| Decision::Delayed(Duration::from_secs(10)));
+        world.reject(verb, "pods", no_webhook());
+        let image = if is_adoption { "a:1" } else { "a:2" };
+        world.set_image(image);
+        let orphan = json!({"metadata": {"ownerReferences": null}});
+        for pod in world.pods().into_iter().filter(|_| is_adoption) {
+            let pods = world.server.direct();
+            pods.patch("pods", "ns", &pod, &orphan).unwrap();
+        }
+        sleep(Duration::from_secs(5)).await;
+        world.kubelet.add_node("joined");
+        sleep(Duration::from_secs(10)).await;
+        let pods = world.server.direct().list("pods", "ns");
+        let joined = pods.iter().find(|pod| pod["spec"]["nodeName"] == "joined");
+        assert!(joined.is_some_and(serves), "{reason}");
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(world.degraded(), ("True".into(), reason.into()));
+        world.pod_calls(sent, |_| Decision::Forward);
+        world.reject_nothing();
+        sleep(SETTLED).await;
+        assert_eq!(world.ready_of(image), 21);
+        assert_eq!(world.degraded().0, "False");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_webhook_fails_blocks_no_other() {
+    for (verb, sent) in [(Verb::Delete, Verb::Delete), (Verb::Update, Verb::Patch)] {
+        let world = World::running(6, &json!({"maxUnavailable": 6})).await;
+        let (first, is_adoption) = (world.pods().pop_first().unwrap(), verb == Verb::Update);
+        let broken = first.clone();
+        world.server.on(move |site: &Site| {
+            let is_it = (site.verb, site.resource.as_str()) == (sent, "pods");
+            if is_it && site.user == OPERATOR && site.name == broken {
+                Decision::Answer(no_webhook())
+            } else {
+                Decision::Forward
+            }
+        });
+        let orphan = json!({"metadata": {"ownerReferences": null}});
+        for pod in world.pods().into_iter().filter(|_| is_adoption) {
+            let pods = world.server.direct();
+            pods.patch("pods", "ns", &pod, &orphan).unwrap();
+        }
+        world.set_image("a:2");
+        sleep(Duration::from_mins(1)).await;
+        assert_eq!(world.ready_of("a:2"), 5, "{verb:?}");
+        assert!(world.pods().contains(&first));
+    }
+}
+
 /// Pods that have no controller, with the labels of the set and of an older revision, on each of the nodes.
 fn create_orphans(world: &World, nodes: usize) {
     for node in 0..nodes {

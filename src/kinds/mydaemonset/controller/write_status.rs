@@ -5,7 +5,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use kube::Api;
 use kube::api::Patch;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::scope::{Scope, WrittenStatus};
 use crate::kinds::mydaemonset::crd::{MyDaemonSetStatus, RawMyDaemonSet};
@@ -87,10 +87,14 @@ impl<'a> StatusWriter<'a> {
             object,
             ..
         } = self.scope;
-        let patch = json!({
+        let mut patch = json!({
             "metadata": {"uid": object.uid, "resourceVersion": self.before.version},
             "status": after,
         });
+        // A merge patch removes only what it names.
+        if after.failed_nodes.is_empty() && !self.before.status.failed_nodes.is_empty() {
+            patch["status"]["failedNodes"] = Value::Null;
+        }
         let params = write::patch_params();
         let api = Api::<RawMyDaemonSet>::namespaced(context.client.clone(), &key.namespace);
         let patch = Patch::Merge(&patch);

@@ -5,16 +5,18 @@ use chrono::{DateTime, Utc};
 use super::input::Last;
 use super::observed::Observed;
 use crate::kinds::mydaemonset::observe::pod::PodView;
+use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
 
 /// A pod to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Create {
     pub(crate) node: String,
-    pub(crate) node_uid: String,
     /// The hash of the revision.
     pub(crate) revision: String,
     /// How many pods of this revision failed there in a row before.
     pub(crate) attempt: u32,
+    /// What the node had before.
+    pub(crate) predecessor: Predecessor,
 }
 
 /// Why a pod is deleted.
@@ -32,8 +34,6 @@ pub(crate) enum DeleteReason {
     Outdated,
     /// It may run on its node, but a pod of the newest revision may not.
     Excluded,
-    /// It was created for another node of the same name.
-    NodeReplaced,
 }
 
 impl DeleteReason {
@@ -46,7 +46,6 @@ impl DeleteReason {
             Self::Failed => "failed",
             Self::Outdated => "outdated",
             Self::Excluded => "excluded by the new revision",
-            Self::NodeReplaced => "node replaced",
         }
     }
 

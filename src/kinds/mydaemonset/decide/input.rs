@@ -7,6 +7,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::placement::Placement;
 use super::strategy::Strategy;
+use crate::kinds::mydaemonset::crd::FailedNode;
+use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
 
 /// The revisions that matter to a decision, by the hashes of their content.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +36,7 @@ pub(crate) struct Known {
 }
 
 /// The last pod of a node that has none now, as far as it is remembered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Last {
     /// The hash of the pod's revision.
     pub(crate) revision: String,
@@ -43,6 +45,10 @@ pub(crate) struct Last {
     /// The operator deleted the pod because a newer revision excludes the node: while the roll-out
     /// is held, the node does not get it again.
     pub(crate) excluded: bool,
+    /// What a pod of a newer revision replaces.
+    pub(crate) was: Predecessor,
+    /// What it replaced itself, and so does its successor of the same revision.
+    pub(crate) predecessor: Predecessor,
 }
 
 /// Input of a decision, besides the nodes and their pods.
@@ -59,8 +65,8 @@ pub(crate) struct RolloutInput<'a> {
     pub(crate) failures: usize,
     /// Whether the API server is known to accept a pod of the newest revision.
     pub(crate) validated: bool,
-    /// Whether this roll-out was stopped because of failing nodes.
-    pub(crate) auto_paused: bool,
+    /// The nodes that this roll-out was stopped for, if it was.
+    pub(crate) stopped_for: Option<&'a [FailedNode]>,
     /// Whether a user resumed this roll-out in spite of failing nodes.
     pub(crate) resumed: bool,
     pub(crate) now: DateTime<Utc>,

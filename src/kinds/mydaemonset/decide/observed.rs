@@ -1,5 +1,7 @@
 //! What is observed of all nodes together, for the status.
 
+use crate::kinds::mydaemonset::crd::FailedNode;
+
 /// How many nodes a message names. The others are counted.
 const NAMED: usize = 5;
 
@@ -84,8 +86,10 @@ pub(crate) struct Observed {
     pub(crate) waiting: Named,
     /// Nodes with a failing pod, and its failure.
     pub(crate) failing: Named,
-    /// Nodes that failed soon after they got the newest revision, and how.
-    pub(crate) failed_canaries: Named,
+    /// The nodes that the roll-out is stopped for.
+    pub(crate) stopped_for: Vec<FailedNode>,
+    /// How many nodes failed soon after they got the newest revision.
+    pub(crate) failed: usize,
     /// Nodes that lose their pod to the newest revision.
     pub(crate) excluded: Excluded,
     /// Nodes without an available pod of the newest revision that the roll-out does not wait for, and why not.

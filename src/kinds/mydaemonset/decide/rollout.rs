@@ -9,14 +9,20 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::decision::{Decision, Delete};
+use super::decision::{Decision, Delete, DeleteReason};
 use super::input::{Last, RolloutInput};
 use super::node::flags::{NodeFlag, NodeFlags, Verdict};
+use super::node::judge::NOT_READY;
 use super::node::{NodeState, OnNode, Stance};
 use super::observed::{Excluded, Named, Observed};
 use super::strategy::Strategy;
+use crate::kinds::mydaemonset::crd::FailedNode;
 use crate::kinds::mydaemonset::observe::node::NodeView;
 use crate::kinds::mydaemonset::observe::pod::PodView;
+
+/// How many nodes that a roll-out was stopped for are in the status.
+const MAX_FAILED_NODES: usize = 20;
+
 #[derive(Debug, Default)]
 pub(crate) struct RolloutState {
     entries: BTreeMap<Arc<str>, Entry>,
@@ -35,14 +41,6 @@ pub(crate) struct RolloutState {
     held: Held,
     /// `None` if it has to be computed.
     boundary: Option<Boundary>,
-    /// Nodes that were unserved when the newest revision came, and have been ever since. A node
-    /// that became unserved during a roll-out counts as long as it is, since this roll-out or the
-    /// one before may be the reason.
-    was_dark: BTreeSet<Arc<str>>,
-    /// Those of them that turned out to be served, or not to count, since the last decision.
-    no_longer_dark: Vec<Arc<str>>,
-    /// Whether no roll-out was under way at the last decision.
-    at_rest: bool,
     /// When the last decision was made.
     decided_at: DateTime<Utc>,
 }
@@ -158,22 +156,14 @@ impl Entry {
 }
 
 impl RolloutState {
-    /// An empty state for that revision, following the state for the revision before.
-    pub(crate) fn new(update: &str, before: Option<Self>) -> Self {
+    /// An empty state for that revision.
+    pub(crate) fn new(update: &str) -> Self {
         let input_key = InputKey {
             update: update.to_owned(),
             ..InputKey::default()
         };
-        let was_dark = before.map(|mut before| {
-            if before.at_rest {
-                std::mem::take(&mut before.names[NodeFlag::Dark as usize])
-            } else {
-                before.was_dark
-            }
-        });
         Self {
             input_key,
-            was_dark: was_dark.unwrap_or_default(),
             ..Self::default()
         }
     }
@@ -231,12 +221,6 @@ impl RolloutState {
         }
     }
 
-    /// Copies the nodes that were unserved before the roll-out began, to build an equal state.
-    #[cfg(test)]
-    pub(super) fn share_was_dark(&mut self, with: &mut Self) {
-        with.was_dark.clone_from(&self.was_dark);
-    }
-
     /// The revisions of the existing pods.
     pub(crate) fn revisions(&self) -> impl Iterator<Item = &str> {
         self.revisions.keys().map(AsRef::as_ref)
@@ -261,13 +245,8 @@ impl RolloutState {
         let limits = Limits::new(&input.strategy, self.count(NodeFlag::Base));
         let auto_paused = self.is_auto_paused(&limits, input);
         self.update_held(auto_paused, input);
-        for name in std::mem::take(&mut self.no_longer_dark) {
-            if !self.names[NodeFlag::Dark as usize].contains(&name) {
-                self.was_dark.remove(&name);
-            }
-        }
         let mut decision = Decision {
-            observed: self.observe(&limits, auto_paused, input.revisions.stored),
+            observed: self.observe(&limits, auto_paused, input),
             next: self.timers.first().map(|(at, _)| *at),
             ..Decision::default()
         };
@@ -278,13 +257,12 @@ impl RolloutState {
         }
         self.roll(&limits, input, &mut decision);
         self.dry_run(input, &mut decision);
-        let revisions = &input.revisions;
-        if !revisions.stored {
-            let is_known = |hash: &str| revisions.known.contains_key(hash);
-            decision.create.retain(|create| is_known(&create.revision));
+        if !input.revisions.stored {
+            let known = input.revisions.known;
+            decision
+                .create
+                .retain(|create| known.contains_key(create.revision.as_str()));
         }
-        self.at_rest = revisions.update == revisions.current
-            && self.count(NodeFlag::Outdated) == self.count(NodeFlag::HeldBack);
         decision
     }
 
@@ -305,7 +283,6 @@ impl RolloutState {
         Stance {
             held: self.held.has(name),
             auto_paused: self.held.auto_paused,
-            was_dark: self.was_dark.contains(name),
         }
     }
 
@@ -329,9 +306,6 @@ impl RolloutState {
             };
             let verdict = entry.node_state(&name, stance, input).judge(input);
             let flags = verdict.flags;
-            if stance.was_dark && !flags.has(NodeFlag::Dark) {
-                self.no_longer_dark.push(name.clone());
-            }
             let before = std::mem::replace(&mut entry.verdict, verdict);
             let mut until = entry.verdict.until;
             if flags.is_empty() && entry.pods.is_empty() {
@@ -373,13 +347,55 @@ impl RolloutState {
 
     /// Whether the roll-out is stopped because of failing nodes. Only a new revision or a
     /// resumption ends that: cordons, taints, lost nodes and `OnDelete` hide the nodes that it was
-    /// stopped for, and they come back.
+    /// stopped for, and they come back. Except for nodes that went NotReady and were deleted: they
+    /// left the cluster, and say nothing about the revision.
     fn is_auto_paused(&self, limits: &Limits, input: &RolloutInput<'_>) -> bool {
-        let tripped = self.count(NodeFlag::FailedCanary) >= limits.unavailable.max(1)
+        let revisions = &input.revisions;
+        let Some(auto_pause) = input.strategy.auto_pause else {
+            return false;
+        };
+        if revisions.update == revisions.current || input.resumed {
+            return false;
+        }
+        let most = auto_pause.max_failures.unwrap_or(limits.unavailable).max(1);
+        let tripped = self.count(NodeFlag::FailedCanary) >= most
             && self.count(NodeFlag::Behind) > 0
             && !input.strategy.on_delete;
-        let under_way = input.revisions.update != input.revisions.current;
-        under_way && !input.resumed && (input.auto_paused || tripped)
+        let stands = input.stopped_for.is_some_and(|stopped_for| {
+            let left = stopped_for
+                .iter()
+                .filter(|failed| self.still_speaks(failed));
+            left.count() >= most.min(stopped_for.len())
+        });
+        tripped || stands
+    }
+
+    /// Whether a node that the roll-out was stopped for still speaks against the revision.
+    fn still_speaks(&self, failed: &FailedNode) -> bool {
+        let entry = self.entries.get(failed.name.as_str());
+        failed.reason != NOT_READY || entry.is_some_and(|entry| entry.node.is_some())
+    }
+
+    /// The nodes that the roll-out is stopped for: those that it was stopped for, or those that fail now.
+    fn stopped_for(&self, input: &RolloutInput<'_>) -> Vec<FailedNode> {
+        let known = input.stopped_for.unwrap_or_default().iter();
+        let known: Vec<_> = known
+            .filter(|failed| self.still_speaks(failed))
+            .cloned()
+            .collect();
+        if !known.is_empty() {
+            return known;
+        }
+        let failing = self.names[NodeFlag::FailedCanary as usize].iter();
+        let failing = failing.take(MAX_FAILED_NODES).filter_map(|name| {
+            let verdict = &self.entries.get(name)?.verdict;
+            let reason = verdict.failure.or(verdict.trouble.as_deref());
+            Some(FailedNode {
+                name: name.to_string(),
+                reason: reason.unwrap_or("Restarting").to_owned(),
+            })
+        });
+        failing.collect()
     }
 
     /// Sets the nodes that stay on their revision: all of them, or as many as the partition says.
@@ -426,7 +442,7 @@ impl RolloutState {
         from
     }
 
-    fn observe(&self, limits: &Limits, auto_paused: bool, stored: bool) -> Observed {
+    fn observe(&self, limits: &Limits, auto_paused: bool, input: &RolloutInput<'_>) -> Observed {
         let named = |flag: NodeFlag, text: &dyn Fn(&Arc<str>) -> String| {
             Named::new(self.names[flag as usize].iter(), text)
         };
@@ -441,14 +457,13 @@ impl RolloutState {
             format!("{name} ({})", trouble.unwrap_or(other))
         };
         let left_out = |name: &Arc<str>| {
-            let entry = self.entries.get(name);
-            let node = entry.and_then(|entry| entry.node.as_ref());
-            let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
-            let cause = match node.and_then(|node| node.not_ready_since) {
-                Some(_) => "NotReady",
-                None => trouble.unwrap_or("no available pod"),
-            };
-            format!("{name} ({cause})")
+            let verdict = self.entries.get(name).map(|entry| &entry.verdict);
+            let cause = verdict
+                .and_then(|verdict| verdict.left_out)
+                .unwrap_or_default();
+            let trouble = verdict.and_then(|verdict| verdict.trouble.as_deref());
+            let trouble = trouble.filter(|_| cause == "no available pod");
+            format!("{name} ({})", trouble.unwrap_or(cause))
         };
         // kubectl's word for a pod that is being deleted.
         let with_state = |name: &Arc<str>| {
@@ -475,7 +490,12 @@ impl RolloutState {
             unavailable: named(NodeFlag::Unavailable, &name),
             waiting: named(NodeFlag::Waiting, &with_state),
             failing: named(NodeFlag::Failing, &with_cause),
-            failed_canaries: named(NodeFlag::FailedCanary, &with_cause),
+            stopped_for: if auto_paused {
+                self.stopped_for(input)
+            } else {
+                Vec::new()
+            },
+            failed: self.count(NodeFlag::FailedCanary),
             excluded: Excluded {
                 node_selector: self.count(NodeFlag::ExcludedBySelector),
                 node_affinity: self.count(NodeFlag::ExcludedByAffinity),
@@ -483,7 +503,7 @@ impl RolloutState {
             },
             left_out: named(NodeFlag::LeftOut, &left_out),
             auto_paused,
-            complete: !auto_paused && stored && self.is_complete(),
+            complete: !auto_paused && input.revisions.stored && self.is_complete(),
         }
     }
 
@@ -509,9 +529,25 @@ impl RolloutState {
             turns.filter_map(|name| self.node_state(name, input))
         };
         let unserved = self.count(NodeFlag::Unserved);
+        // Nothing outruns its proof, whatever state the old pods are in (kubernetes/kubernetes#123232).
+        let surging = self.count(NodeFlag::Surging);
+        let most_unproven = if limits.surge == 0 {
+            limits.unavailable.max(1)
+        } else {
+            limits.surge.saturating_sub(surging)
+        };
+        let mut may_prove = most_unproven.saturating_sub(self.count(NodeFlag::Unproven));
+        // What does not serve goes first, since nothing is lost with it.
+        let broken = node_states(NodeFlag::Broken, may_prove);
+        let broken: Vec<_> = broken
+            .filter_map(|node_state| node_state.replace(input))
+            .collect();
+        let to_prove = |delete: &&Delete| delete.reason == DeleteReason::Outdated;
+        may_prove -= broken.iter().filter(to_prove).count();
+        decision.delete.extend(broken);
         let mut replaced = 0;
         if limits.surge == 0 {
-            let may_go = limits.unavailable.saturating_sub(unserved);
+            let may_go = limits.unavailable.saturating_sub(unserved).min(may_prove);
             let gone = node_states(NodeFlag::Replaceable, may_go);
             let gone: Vec<_> = gone
                 .filter_map(|node_state| node_state.replace(input))
@@ -519,8 +555,7 @@ impl RolloutState {
             replaced = gone.len();
             decision.delete.extend(gone);
         } else {
-            let may_surge = limits.surge.saturating_sub(self.count(NodeFlag::Surging));
-            let surging = node_states(NodeFlag::Surgeable, may_surge);
+            let surging = node_states(NodeFlag::Surgeable, may_prove);
             decision
                 .create
                 .extend(surging.map(|node_state| node_state.updated(input)));

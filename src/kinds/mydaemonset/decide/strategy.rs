@@ -3,7 +3,7 @@
 use chrono::TimeDelta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::kinds::mydaemonset::crd::MyDaemonSetSpec;
+use crate::kinds::mydaemonset::crd::{self, MyDaemonSetSpec};
 
 /// `spec.updateStrategy.type`: the operator replaces pods.
 pub(crate) const ROLLING_UPDATE: &str = "RollingUpdate";
@@ -14,6 +14,10 @@ pub(crate) const ON_DELETE: &str = "OnDelete";
 pub(crate) const DEFAULT_MAX_UNAVAILABLE: u16 = 1;
 /// The default of `maxSurge`.
 pub(crate) const DEFAULT_MAX_SURGE: u16 = 0;
+/// The default of `progressDeadlineSeconds`, as for a Deployment, where `minReadySeconds` is 0.
+pub(crate) const DEFAULT_PROGRESS_DEADLINE: i32 = 600;
+/// The default of `autoPause.windowSeconds`.
+pub(crate) const DEFAULT_WINDOW: i32 = 600;
 
 /// How a change reaches the nodes: the spec's strategy as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,19 @@ pub struct Strategy {
     pub paused: bool,
     /// How long a pod must have been ready to count as available.
     pub min_ready: TimeDelta,
+    /// How long after its creation a pod of a new revision may be unavailable.
+    pub progress_deadline: TimeDelta,
+    /// When the roll-out stops by itself; `None` if it does not.
+    pub auto_pause: Option<AutoPause>,
+}
+
+/// When a roll-out stops because of failing nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AutoPause {
+    /// At how many failing nodes; `None` follows `maxUnavailable`.
+    pub max_failures: Option<usize>,
+    /// For how long after the creation of its pod a failing node counts.
+    pub window: TimeDelta,
 }
 
 impl Strategy {
@@ -52,8 +69,27 @@ impl Strategy {
                 .unwrap_or_default(),
             paused: rolling.paused.unwrap_or_default(),
             min_ready: TimeDelta::seconds(spec.min_ready_seconds.unwrap_or_default().into()),
+            progress_deadline: TimeDelta::seconds(progress_deadline(spec).into()),
+            auto_pause: auto_pause(&rolling.auto_pause.unwrap_or_default()),
         }
     }
+}
+
+/// `spec.progressDeadlineSeconds`, or its default: a pod that becomes Ready late must have time to stay so. The webhook does
+/// not write the default: a later, larger `minReadySeconds` would contradict it.
+fn progress_deadline(spec: &MyDaemonSetSpec) -> i32 {
+    let min_ready = spec.min_ready_seconds.unwrap_or_default().max(0);
+    let default = DEFAULT_PROGRESS_DEADLINE.saturating_add(min_ready);
+    spec.progress_deadline_seconds.unwrap_or(default)
+}
+
+fn auto_pause(spec: &crd::AutoPause) -> Option<AutoPause> {
+    let seconds = spec.window_seconds.unwrap_or(DEFAULT_WINDOW);
+    let max_failures = spec.max_failures.and_then(|n| usize::try_from(n).ok());
+    spec.enabled.unwrap_or(true).then(|| AutoPause {
+        max_failures,
+        window: TimeDelta::seconds(seconds.into()),
+    })
 }
 
 /// A number of nodes, or a percentage of those that should have a pod.

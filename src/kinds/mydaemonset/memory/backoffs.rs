@@ -148,6 +148,12 @@ impl Backoffs {
         ends.filter(|next| *next > now).min()
     }
 
+    /// How many attempts of a step failed in a row.
+    pub(crate) fn failures(&self, step: Step) -> usize {
+        let trouble = self.troubles.get(&step);
+        trouble.map_or(0, |trouble| trouble.count as usize + 1)
+    }
+
     pub(super) fn has_failed(&self, step: Step) -> bool {
         self.troubles.contains_key(&step)
     }

@@ -30,8 +30,7 @@ impl LastPods {
         }
         let last = Last {
             revision: revision.to_owned(),
-            attempt: 0,
-            excluded: false,
+            ..Last::default()
         };
         self.nodes.insert(node.into(), last);
     }
@@ -61,7 +60,7 @@ mod tests {
         let failed = Last {
             revision: "r".into(),
             attempt: 3,
-            excluded: false,
+            ..Last::default()
         };
         last.deleted("n", &failed);
         last.gone("n", "r");

@@ -106,6 +106,7 @@ mod tests {
     use super::*;
     use crate::kinds::mydaemonset::decide::decision::{Claim, Create, Delete, DeleteReason};
     use crate::kinds::mydaemonset::decide::input::Last;
+    use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
     use crate::kinds::mydaemonset::status::Refusal;
 
     fn at(second: i64) -> DateTime<Utc> {
@@ -131,7 +132,7 @@ mod tests {
             last: Last {
                 revision: pod.revision.clone(),
                 attempt,
-                excluded: false,
+                ..Last::default()
             },
             version: None,
         }
@@ -160,9 +161,9 @@ mod tests {
     fn creation(pod: &PodView) -> Create {
         Create {
             node: pod.node.clone(),
-            node_uid: String::new(),
             revision: pod.revision.clone(),
             attempt: 0,
+            predecessor: Predecessor::Unknown,
         }
     }
 

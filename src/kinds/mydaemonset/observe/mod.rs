@@ -2,6 +2,7 @@
 
 pub mod node;
 pub mod pod;
+pub mod predecessor;
 pub(super) mod watched;
 
 #[cfg(test)]

@@ -6,8 +6,11 @@ use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::predecessor::Predecessor;
 use super::watched::{WatchedContainer, WatchedStatus, controller, utc};
-use crate::kinds::mydaemonset::names::{ATTEMPT_ANNOTATION, NAME_LABEL, REVISION_LABEL};
+use crate::kinds::mydaemonset::names::{
+    ATTEMPT_ANNOTATION, NAME_LABEL, PREDECESSOR_ANNOTATION, REVISION_LABEL,
+};
 use my_operator_runtime::reconcile::raw;
 
 /// A pod as it is watched.
@@ -51,6 +54,8 @@ pub struct PodView {
     pub revision: String,
     /// How many pods of this revision failed before it on this node, in a row.
     pub attempt: u32,
+    /// What the node had before, if this pod replaced it in a roll-out.
+    pub predecessor: Predecessor,
     /// `metadata.creationTimestamp`.
     pub created: DateTime<Utc>,
     /// Whether the pod is being deleted.
@@ -59,11 +64,17 @@ pub struct PodView {
     pub ready_since: Option<DateTime<Utc>>,
     /// The same by the kubelet's clock, which may be wrong.
     pub ready_by_kubelet: Option<DateTime<Utc>>,
+    /// Since when the pod has not been Ready; `None` while it is.
+    pub unready_since: Option<DateTime<Utc>>,
     /// When the pod ended, if it has.
     pub ended: Option<DateTime<Utc>>,
+    /// Whether it was ended from outside: evicted, preempted, or by the shutdown of its node. The node itself said so.
+    pub disrupted: bool,
+    /// When its init containers were done, and so the images of the others were needed.
+    pub initialized: Option<DateTime<Utc>>,
     /// What is wrong with the pod, in a word or two.
     pub trouble: Option<Box<str>>,
-    /// The most restarts of any of its containers.
+    /// The most restarts of any of its containers that crashed.
     pub restarts: u32,
     /// `metadata.resourceVersion` of a pod that is not Ready. Others do not need it, and it would
     /// make an event of every change.
@@ -112,11 +123,17 @@ impl PodView {
             attempt: text(&metadata.annotations, ATTEMPT_ANNOTATION)
                 .and_then(|n| n.parse().ok())
                 .unwrap_or_default(),
+            predecessor: text(&metadata.annotations, PREDECESSOR_ANNOTATION)
+                .map(|text| Predecessor::parse(&text))
+                .unwrap_or_default(),
             created,
             deleting: metadata.deletion_timestamp.is_some(),
             ready_since: ready_by_kubelet.map(|t| t.max(created).min(now)),
             ready_by_kubelet,
+            unready_since: unready_since(&pod.status, created).map(|t| t.max(created).min(now)),
             ended: ended(&pod.status, created).map(|t| t.max(created).min(now)),
+            disrupted: is_disrupted(&pod.status),
+            initialized: condition_since(&pod.status, "Initialized", "True").map(|t| t.min(now)),
             trouble: trouble(&pod.status).map(Into::into),
             restarts: restarts(&pod.status),
             name: metadata.name.unwrap_or_default(),
@@ -183,6 +200,38 @@ fn ready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTim
     (ready.status == "True").then(|| ready.last_transition_time.unwrap_or(created))
 }
 
+fn unready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    match status.conditions.iter().find(|c| c.type_ == "Ready") {
+        Some(ready) if ready.status == "True" => None,
+        ready => Some(
+            ready
+                .and_then(|c| c.last_transition_time)
+                .unwrap_or(created),
+        ),
+    }
+}
+
+/// Since when a condition has had that status, if it has.
+fn condition_since(status: &WatchedStatus, type_: &str, value: &str) -> Option<DateTime<Utc>> {
+    let condition = status.conditions.iter().find(|c| c.type_ == type_)?;
+    condition
+        .last_transition_time
+        .filter(|_| condition.status == value)
+}
+
+/// Reasons of a Failed pod that its kubelet gives for what it did to the pod, not for what the pod did
+/// (pkg/kubelet: `eviction`, `nodeshutdown`, `preemption`). A kubelet that is too old, or ends too fast, leaves out the
+/// condition DisruptionTarget.
+const DISRUPTIONS: &[&str] = &["Evicted", "Preempting", "NodeShutdown", "Terminated"];
+
+fn is_disrupted(status: &WatchedStatus) -> bool {
+    let condition = status
+        .conditions
+        .iter()
+        .find(|c| c.type_ == "DisruptionTarget");
+    condition.is_some_and(|c| c.status == "True") || DISRUPTIONS.contains(&status.reason.as_str())
+}
+
 /// When a pod ended: the latest instant in its status.
 fn ended(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
     if !matches!(status.phase.as_str(), "Failed" | "Succeeded") {
@@ -223,8 +272,19 @@ fn is_restarting(status: &WatchedStatus) -> bool {
     restarts(status) > 1 && ready.is_none_or(|c| c.status != "True")
 }
 
+/// Exit codes of a container that its kubelet ended: for a resize in place, a reboot of the node, a failed probe.
+const ENDED_BY_KUBELET: [i32; 2] = [137, 143];
+
 fn restarts(status: &WatchedStatus) -> u32 {
+    // A container that fails its probe comes into CrashLoopBackOff all the same.
+    let has_crashed = |c: &&WatchedContainer| {
+        let last = c.last_state.terminated.as_ref();
+        last.is_none_or(|last| {
+            last.reason == "OOMKilled" || !ENDED_BY_KUBELET.contains(&last.exit_code)
+        })
+    };
     containers(status)
+        .filter(has_crashed)
         .map(|c| u32::try_from(c.restart_count).unwrap_or_default())
         .max()
         .unwrap_or_default()

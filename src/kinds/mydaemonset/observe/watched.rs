@@ -45,6 +45,8 @@ pub(crate) struct WatchedContainer {
     /// How often the kubelet restarted it.
     pub(crate) restart_count: i32,
     pub(crate) state: WatchedState,
+    /// How it ended before its last restart.
+    pub(crate) last_state: WatchedState,
 }
 
 /// The state of a container.
@@ -63,6 +65,8 @@ pub(crate) struct WatchedState {
 pub(crate) struct WatchedReason {
     /// CamelCase, such as `CrashLoopBackOff`.
     pub(crate) reason: String,
+    /// With which code it ended.
+    pub(crate) exit_code: i32,
     /// When it ended.
     #[serde(deserialize_with = "raw::time")]
     pub(crate) finished_at: Option<DateTime<Utc>>,

@@ -4,7 +4,7 @@ use chrono::{TimeDelta, Utc};
 use serde_json::{Value, json};
 
 use super::journal::Journal;
-use super::{Place, Sight, UNREADY, eventually, pending};
+use super::{Place, Sight, UNREADY, container, eventually, first_of, pending, waiting};
 
 #[tokio::test]
 async fn a_partition_holds_the_last_nodes_by_name() {
@@ -135,29 +135,6 @@ async fn with_on_delete_a_pod_is_replaced_when_a_user_deletes_it() {
     assert_eq!(sight.text("currentRevision"), sight.text("updateRevision"));
 }
 
-/// The status that a kubelet gives to a pod whose container does that.
-fn container(restarts: u32, state: Value) -> Value {
-    json!({"containerStatuses": [{
-        "name": "app", "image": "b:1", "imageID": "", "ready": false, "restartCount": restarts, "state": state,
-    }]})
-}
-
-fn waiting(reason: &str) -> Value {
-    json!({"waiting": {"reason": reason, "message": "back-off"}})
-}
-
-/// The first pod of that image.
-async fn first_of(place: &Place, image: &str) -> super::Pod {
-    let sight = place
-        .until(format!("a pod of {image}"), |s| s.of_image(image) > 0)
-        .await;
-    sight
-        .pods
-        .into_iter()
-        .find(|pod| pod.image == image)
-        .unwrap()
-}
-
 #[tokio::test]
 async fn a_revision_that_fails_on_its_first_node_stops_by_itself() {
     let place = Place::new("auto-pause", 3).await;
@@ -167,11 +144,17 @@ async fn a_revision_that_fails_on_its_first_node_stops_by_itself() {
         place.served("a:1", &nodes).await;
     };
     let cases = [
-        ("typo", container(0, waiting("ImagePullBackOff"))),
+        (
+            "no-secret",
+            container(0, waiting("CreateContainerConfigError")),
+        ),
         ("no-name", container(0, waiting("InvalidImageName"))),
         ("crash", container(1, waiting("CrashLoopBackOff"))),
         ("restarts", container(2, json!({"running": {}}))),
-        ("failed", json!({"phase": "Failed", "reason": "Evicted"})),
+        (
+            "failed",
+            json!({"phase": "Failed", "reason": "UnexpectedAdmissionError"}),
+        ),
     ];
     let all = cases.into_iter().map(|(name, status)| {
         let place = place.called(name);
@@ -343,7 +326,9 @@ async fn fewer_failing_nodes_than_max_unavailable_do_not_stop_a_roll_out() {
     }
     let sight = place.until_condition("Degraded", "True/PodsFail").await;
     assert_ne!(sight.condition("Progressing"), "False/AutoPaused");
-    // A second one does.
+    // A second one does. What the first node had before must have been available.
+    place.apply(&place.with("a:2", &json!({}), &two)).await;
+    place.served("a:2", &nodes).await;
     place.apply(&place.with("b:2", &pending(), &two)).await;
     for _ in 0..2 {
         let fresh =

@@ -13,6 +13,7 @@ mod dry_run;
 mod failures;
 mod holding;
 mod journal;
+mod judgement;
 mod placement;
 mod revisions;
 mod rollout;
@@ -56,6 +57,29 @@ fn awkward() -> Value {
     json!({"metadata": {"annotations": {
         "z": "<b>&amp;\u{2028}\u{e9}\u{1f600}\t\"\\", "a": "\u{1}", "Z": "",
     }}, "spec": {"terminationGracePeriodSeconds": 30, "containers": [{"name": "app", "env": [{"value": "1e3", "name": "N"}]}]}})
+}
+
+/// The status that a kubelet gives to a pod whose container does that.
+fn container(restarts: u32, state: Value) -> Value {
+    json!({"containerStatuses": [{
+        "name": "app", "image": "b:1", "imageID": "", "ready": false, "restartCount": restarts, "state": state,
+    }]})
+}
+
+fn waiting(reason: &str) -> Value {
+    json!({"waiting": {"reason": reason, "message": "back-off"}})
+}
+
+/// The first pod of that image.
+async fn first_of(place: &Place, image: &str) -> Pod {
+    let sight = place
+        .until(format!("a pod of {image}"), |s| s.of_image(image) > 0)
+        .await;
+    sight
+        .pods
+        .into_iter()
+        .find(|pod| pod.image == image)
+        .unwrap()
 }
 
 /// A namespace, a pool of nodes that no other pod runs on, and the MyDaemonSet under test.

@@ -1,6 +1,6 @@
 //! Where a pod belongs, and what the pod is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kube::api::{ListParams, PostParams};
 use my_operator_cluster::FakeNode;
@@ -318,8 +318,9 @@ async fn a_long_node_name_is_truncated_in_the_pod_name() {
     place.apply(&place.plain("a:1")).await;
     let sight = place.served("a:1", &nodes).await;
     for pod in &sight.pods {
-        assert!(pod.name.len() <= 253, "{}", pod.name.len());
-        assert_eq!(pod.name[..240], pod.node[..240]);
+        // As long as those of the built-in controller: a kubelet makes one path component of namespace, name and UID.
+        assert!(pod.name.len() <= 63, "{}", pod.name.len());
+        assert_eq!(pod.name[..52], pod.node[..52]);
     }
 }
 
@@ -378,21 +379,35 @@ async fn a_deleted_node_takes_its_pod_along_and_a_namesake_gets_one_of_its_own()
     let before = place.served("a:1", &place.nodes(1)).await;
     let journal = Journal::start(&place).await;
     cluster.remove_node(&place.node(0)).await.unwrap();
-    // A node that comes back before the operator has seen it gone keeps its pod, as with the built-in controller.
     place.until("the pod to go", |s| s.pods.is_empty()).await;
     place.add(place.fake(0)).await;
     let first = &before.pods[0];
     // The old one may still be seen ready for a moment.
     let other = |s: &Sight| matches!(&s.pods[..], [pod] if pod.serves() && pod.uid != first.uid);
-    let after = place.until("a new pod", other).await;
-    assert_ne!(
-        after.pods[0].name, first.name,
-        "the node's UID is another one"
-    );
+    place.until("a new pod", other).await;
     place.served("a:1", &place.nodes(1)).await;
     let all = journal.moments().await;
-    let all: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
+    let all: BTreeSet<&String> = all
+        .iter()
+        .flat_map(|m| m.values().map(|pod| &pod.uid))
+        .collect();
     assert_eq!(all.len(), 2, "one for each node");
+}
+
+/// As after a recovery that deletes Nodes and lets their kubelets register them again.
+#[tokio::test]
+async fn nodes_that_register_again_keep_their_pods() {
+    let place = Place::new("registers", 3).await;
+    place.apply(&place.plain("a:1")).await;
+    let before = place.served("a:1", &place.nodes(3)).await;
+    for number in 0..3 {
+        let node = place.node(number);
+        place.kubectl.cluster.remove_node(&node).await.unwrap();
+        place.add(place.fake(number)).await;
+    }
+    place.witness("meanwhile").await;
+    let after = place.served("a:1", &place.nodes(3)).await;
+    assert_eq!(after.uids(), before.uids());
 }
 
 #[tokio::test]

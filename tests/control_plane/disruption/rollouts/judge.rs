@@ -261,7 +261,7 @@ impl Spec {
 enum What {
     Pod(PodState),
     Node(NodeState),
-    Object(ObjectState),
+    Object(Box<ObjectState>),
     /// An operator was started.
     Started,
 }
@@ -301,14 +301,17 @@ impl History {
 
     pub(crate) fn objects(&mut self, events: &[Event<MyDaemonSet>]) {
         for event in events {
-            self.add(event, What::Object(ObjectState::of(&event.object)));
+            self.add(
+                event,
+                What::Object(Box::new(ObjectState::of(&event.object))),
+            );
         }
     }
 
     pub(crate) fn daemon_sets(&mut self, events: &[Event<DaemonSet>]) {
         for event in events {
             let state = ObjectState::of_daemon_set(&event.object);
-            self.add(event, What::Object(state));
+            self.add(event, What::Object(Box::new(state)));
         }
     }
 

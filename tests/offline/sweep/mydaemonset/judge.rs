@@ -18,6 +18,8 @@ use crate::sweep::subject::{Judged, Seen};
 const QUARANTINE: Duration = Duration::from_secs(39);
 /// How long a pod that has ended stays at least, and a second for times that are cut.
 const ENDED_STAYS: Duration = Duration::from_secs(9);
+/// How long a fault holds back what a watch shows, and a second for times that are cut.
+const WATCHES_LAG: Duration = Duration::from_secs(21);
 
 /// Judges a run.
 pub fn judge(seen: &Seen<'_>) -> Judged {
@@ -239,9 +241,6 @@ fn why_not(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>, request: &Request)
     if by_own == Fate::Leave && by_update == Fate::Leave {
         return None;
     }
-    if is_of_earlier_node(seen, known, pod) {
-        return None;
-    }
     let is_of = |other: &&Pod<'_>| (other.revision == update) == (pod.revision == update);
     let others = || known.on(node).filter(|other| other.uid != pod.uid);
     if others().filter(is_of).any(Pod::is_live) {
@@ -275,11 +274,13 @@ fn why_not(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>, request: &Request)
     if is_held {
         return Some("the roll-out holds this node".to_owned());
     }
-    if !pod.is_ready() || known.is_lost(node) {
+    let is_replaced = others().any(|other| other.revision == update && other.is_live());
+    if !pod.is_ready() && is_replaced {
+        // The end of a surge: it serves no more.
         return None;
     }
-    if by_update == Fate::Down {
-        return Some(format!("{node} is down: nothing could be made there"));
+    if known.is_silent(node) {
+        return Some(format!("{node} is not Ready: nothing could be made there"));
     }
     if !was_tried(seen, update, request) {
         return Some(format!(
@@ -287,6 +288,21 @@ fn why_not(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>, request: &Request)
         ));
     }
     let surge = known.limit("maxSurge");
+    let most = if surge == 0 {
+        known.limit("maxUnavailable").max(1)
+    } else {
+        surge
+    };
+    let unproven = unproven(seen, known, node);
+    if unproven.len() + 1 > most {
+        return Some(format!(
+            "{unproven:?} have not shown yet that {update} works"
+        ));
+    }
+    if !pod.is_ready() {
+        // Nothing is lost with it.
+        return None;
+    }
     if surge > 0 && by_update == Fate::Run {
         return Some("it serves, and its successor is not available".to_owned());
     }
@@ -322,15 +338,22 @@ fn was_tried(seen: &Seen<'_>, revision: &str, request: &Request) -> bool {
     accepted.next().is_some()
 }
 
-/// Whether the pod was made for a node of that name that was there before this one.
-fn is_of_earlier_node(seen: &Seen<'_>, known: &Known<'_>, pod: &Pod<'_>) -> bool {
-    let made = |resource: &'static str, uid: &str| {
-        let mut of_it = versions(seen.history, resource).filter(|v| v.uid == uid);
-        of_it.next().map(|first| first.version)
+/// The other nodes that have the newest revision, or lost their old pod to it, and have not shown yet that it works there.
+fn unproven<'a>(seen: &Seen<'_>, known: &'a Known<'_>, node: &str) -> Vec<&'a str> {
+    let update = known.update.as_str();
+    let names = known.nodes.keys().copied().filter(|name| *name != node);
+    let begun = |name: &&str| {
+        let pods = || known.on(name);
+        let has_old = pods().any(|pod| pod.is_live() && pod.revision != update);
+        let has_new = pods().any(|pod| !pod.deleting && pod.revision == update);
+        let works = pods().any(|pod| pod.revision == update && known.is_available(pod));
+        !works && (has_new || !has_old)
     };
-    let node = known.nodes.get(pod.node);
-    let node = node.and_then(|node| node.object["metadata"]["uid"].as_str());
-    node.is_some_and(|node| made("pods", pod.uid) < made("nodes", node))
+    names
+        .filter(|name| counts(known, name))
+        .filter(begun)
+        .filter(|name| !is_unserved_for_long(seen.history, name, known))
+        .collect()
 }
 
 /// Whether the limits count a node.
@@ -341,7 +364,9 @@ fn counts(known: &Known<'_>, node: &str) -> bool {
         && known
             .on(node)
             .any(|pod| pod.deleting && known.fate(node, pod.revision) != Fate::Leave);
-    (known.is_desired(node) || fate == Fate::Down || leaves) && !known.is_lost(node)
+    // Nothing has been taken from a node that joins.
+    let was_ready = known.nodes.get(node).is_some_and(|node| node.was_ready);
+    was_ready && (known.is_desired(node) || fate == Fate::Down || leaves) && !known.is_lost(node)
 }
 
 /// Whether the roll-out leaves the old pod of a node alone.
@@ -386,6 +411,9 @@ fn judge_status(seen: &Seen<'_>, version: &Version) -> Option<String> {
     if observed < before["status"]["observedGeneration"].as_i64() {
         return Some(format!("{observed:?} was observed after a later one"));
     }
+    if let Some(wrong) = judge_stop(seen, version) {
+        return Some(wrong);
+    }
     let is_complete = |set: &Value| condition(set, "Progressing") == Some(("False", "Complete"));
     let same = before["status"]["updateRevision"] == now["status"]["updateRevision"];
     if !is_complete(now) || (is_complete(before) && same) || observed != generation {
@@ -395,6 +423,7 @@ fn judge_status(seen: &Seen<'_>, version: &Version) -> Option<String> {
     let known = knew(seen, version, request);
     whatever_it_knew(&known, |known| {
         let update = update(now);
+        let message = conditions_message(now, "Progressing");
         let names = || known.nodes.keys().copied();
         let reached = |node: &str| {
             known
@@ -405,12 +434,23 @@ fn judge_status(seen: &Seen<'_>, version: &Version) -> Option<String> {
         let missing = desired().find(|node| {
             let fate = known.fate(node, &update);
             let may = matches!(fate, Fate::Run | Fate::Down) && !known.is_lost(node);
-            may && !reached(node)
+            let is_left_out =
+                message.contains(node) && is_unserved_for_long(seen.history, node, known);
+            may && !reached(node) && !is_left_out
         });
         if let Some(node) = missing {
             return Some(format!(
                 "Complete at {:.3?}, and {node} has no available pod of {update}",
                 version.elapsed
+            ));
+        }
+        let keeps_old = |node: &&str| {
+            let is_old = |pod: &Pod<'_>| pod.is_live() && pod.revision != update;
+            known.fate(node, &update) == Fate::Keep && known.on(node).any(is_old) && !reached(node)
+        };
+        if let Some(node) = names().find(|node| keeps_old(node) && !message.contains(*node)) {
+            return Some(format!(
+                "Complete does not name {node}, which keeps an old pod"
             ));
         }
         let none = desired().next().is_some() && !desired().any(reached);
@@ -421,6 +461,80 @@ fn judge_status(seen: &Seen<'_>, version: &Version) -> Option<String> {
             )
         })
     })
+}
+
+fn conditions_message<'a>(set: &'a Value, type_: &str) -> &'a str {
+    let conditions = set["status"]["conditions"].as_array();
+    let mut found = conditions
+        .into_iter()
+        .flatten()
+        .filter(|c| c["type"] == type_);
+    let message = found.next().and_then(|c| c["message"].as_str());
+    message.unwrap_or_default()
+}
+
+/// A stop names nodes, each of which is there, and had an available pod of another revision until it got the one that
+/// failed, which nothing else ended.
+fn judge_stop(seen: &Seen<'_>, version: &Version) -> Option<String> {
+    let (now, before) = (version.object(), version.previous()?);
+    let is_stopped = |set: &Value| condition(set, "Progressing") == Some(("False", "AutoPaused"));
+    let revision = |set: &Value| set["status"]["updateRevision"].clone();
+    if !is_stopped(now) || (is_stopped(before) && revision(now) == revision(before)) {
+        return None;
+    }
+    let failed = now["status"]["failedNodes"].as_array();
+    let failed = failed.into_iter().flatten();
+    let names: Vec<&str> = failed.filter_map(|node| node["name"].as_str()).collect();
+    if names.is_empty() {
+        return Some("AutoPaused names no node".to_owned());
+    }
+    let request = request_of(seen, version)?;
+    let known = knew(seen, version, request);
+    let is_there = |node: &&str| known.iter().any(|known| known.nodes.contains_key(node));
+    let update = revision(now);
+    let served_before = |node: &&str| served_until_replaced(seen, node, &update, request.elapsed);
+    let disrupted = |node: &&str| {
+        known.iter().all(|known| {
+            let mut new = known.on(node).filter(|pod| pod.revision == update);
+            new.any(|pod| condition(pod.object, "DisruptionTarget").is_some_and(|c| c.0 == "True"))
+        })
+    };
+    let wrong = |node: &&&str| !is_there(node) || !served_before(node) || disrupted(node);
+    let wrong = names.iter().find(wrong)?;
+    Some(format!(
+        "AutoPaused because of {wrong}, which did not serve another revision just before"
+    ))
+}
+
+/// Whether the last pod of another revision on a node was Ready when it was deleted, as far as an operator can have known.
+fn served_until_replaced(seen: &Seen<'_>, node: &str, update: &Value, now: Duration) -> bool {
+    let others = || {
+        let pods = versions(seen.history, "pods").filter(|v| v.elapsed <= now);
+        pods.filter(|v| v.object()["spec"]["nodeName"] == *node && *update != label(v.object()))
+    };
+    // A creation of the old revision that was carried out late may come after.
+    let pods = versions(seen.history, "pods").filter(|v| v.kind == ChangeKind::Added);
+    let new = pods.filter(|v| {
+        v.elapsed <= now && v.object()["spec"]["nodeName"] == *node && *update == label(v.object())
+    });
+    let new = new.last().map_or(u64::MAX, |new| new.version);
+    let made = others().filter(|v| v.kind == ChangeKind::Added && v.version < new);
+    let Some(last) = made.last() else {
+        return false;
+    };
+    let states: Vec<&Version> = others().filter(|v| v.uid == last.uid).collect();
+    let end = states
+        .iter()
+        .find(|v| is_deletion(v))
+        .map_or(now, |v| v.elapsed);
+    let known_from = end.saturating_sub(WATCHES_LAG);
+    let is_ready =
+        |v: &&&Version| condition(v.object(), "Ready").is_some_and(|(is, _)| is == "True");
+    let before = states.iter().rfind(|v| v.elapsed <= known_from);
+    let since = states
+        .iter()
+        .filter(|v| v.elapsed > known_from && v.elapsed <= end);
+    before.into_iter().chain(since).any(|v| is_ready(&v))
 }
 
 /// The status at the end says what is so.
@@ -444,6 +558,13 @@ fn judge_end(seen: &Seen<'_>) -> Vec<String> {
     }
     if condition(set.object(), "Accepted").is_none_or(|(is, _)| is != "True") {
         return wrong;
+    }
+    let is_stopped = condition(set.object(), "Progressing").is_some_and(|c| c.1 == "AutoPaused");
+    if status["failedNodes"].is_array() != is_stopped {
+        wrong.push(format!(
+            "failedNodes are {} at the end",
+            status["failedNodes"]
+        ));
     }
     let in_use = [&status["currentRevision"], &status["updateRevision"]];
     let old = left(seen.history, "controllerrevisions").into_iter();

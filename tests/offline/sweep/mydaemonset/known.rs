@@ -43,6 +43,8 @@ pub struct Node<'a> {
     pub object: &'a Value,
     /// Since when it has not been ready, in virtual time.
     not_ready_since: Option<Duration>,
+    /// Whether it has ever been ready.
+    pub was_ready: bool,
 }
 
 /// A pod of the set.
@@ -159,13 +161,16 @@ impl<'a> Known<'a> {
             let is_ready = |version: &Version| {
                 condition(version.object(), "Ready").is_some_and(|c| c.0 == "True")
             };
-            let of_it = history.versions.iter().rev().filter(|v| {
-                v.resource == "nodes" && v.uid == version.uid && v.version <= version.version
-            });
-            let silent = of_it.take_while(|v| !is_ready(v)).last();
+            let of_it = || {
+                history.versions.iter().rev().filter(|v| {
+                    v.resource == "nodes" && v.uid == version.uid && v.version <= version.version
+                })
+            };
+            let silent = of_it().take_while(|v| !is_ready(v)).last();
             let node = Node {
                 object: version.object(),
                 not_ready_since: silent.map(|v| v.elapsed),
+                was_ready: of_it().any(is_ready),
             };
             (name, node)
         };
@@ -289,6 +294,13 @@ impl<'a> Known<'a> {
         since.is_some_and(|since| self.elapsed.saturating_sub(since) >= LOST_AFTER)
     }
 
+    /// Whether the node is not Ready.
+    pub fn is_silent(&self, node: &str) -> bool {
+        self.nodes
+            .get(node)
+            .is_some_and(|node| node.not_ready_since.is_some())
+    }
+
     /// Whether a pod has been ready for long enough.
     pub fn is_available(&self, pod: &Pod<'_>) -> bool {
         let seconds = self
@@ -353,7 +365,8 @@ pub fn is_unserved_for_long(history: &History, node: &str, known: &Known<'_>) ->
         return false;
     };
     let pods = history.versions.iter().filter(|v| {
-        v.resource == "pods" && v.object()["spec"]["nodeName"] == *node && v.elapsed >= since
+        let then = since <= v.elapsed && v.elapsed <= known.elapsed;
+        v.resource == "pods" && v.object()["spec"]["nodeName"] == *node && then
     });
     let mut ready =
         pods.filter(|v| condition(v.object(), "Ready").is_some_and(|(is, _)| is == "True"));

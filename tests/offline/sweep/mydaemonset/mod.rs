@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use chrono::SecondsFormat;
 use my_operator_rounds::{given_seed, is_soak};
 use serde_json::{Value, json};
 use simulated_apiserver::{Review, Run, Site, Status, Verb};
@@ -70,6 +71,18 @@ impl Subject for MyDaemonSet {
             },
             "crash-on-one" if node == "node-1" => Run {
                 crashes: u32::MAX,
+                ..usual
+            },
+            "crash-where-it-joins" if node == JOINING => Run {
+                crashes: u32::MAX,
+                ..usual
+            },
+            "unready-on-one" if node == "node-1" => Run {
+                ready_after: None,
+                ..usual
+            },
+            "unready" => Run {
+                ready_after: None,
                 ..usual
             },
             "missing" => Run {
@@ -249,6 +262,18 @@ async fn progress(cluster: &Cluster, reason: &str) {
     cluster
         .until(|c| is_observed(c) && c.condition("Progressing") == reason)
         .await;
+}
+
+/// Waits until every node but the first has an available pod of the newest revision. That node is left out after ten
+/// minutes.
+async fn all_others_updated(cluster: &Cluster) {
+    cluster.sleep(700).await;
+    let others = |c: &Cluster| {
+        is_observed(c)
+            && number(c, "numberAvailable") >= 4
+            && number(c, "updatedNumberScheduled") == 5
+    };
+    cluster.until(others).await;
 }
 
 /// Waits until it has that trouble.
@@ -476,6 +501,103 @@ scenarios! {
         cluster.until(|c| number(c, "numberAvailable") == 4).await;
         cluster.sleep(60).await;
         image(cluster, "app:2");
+    };
+    /// Its pods fail whatever their revision is.
+    one_node_fails_before_and_after = |cluster| {
+        create(cluster, json!({"image": "crash-on-one:1"}));
+        cluster.until(|c| number(c, "numberAvailable") == 4).await;
+        image(cluster, "crash-on-one:2");
+        all_others_updated(cluster).await;
+        image(cluster, "app:3");
+    };
+    one_node_is_unready_before_and_after_and_operators_change = |cluster| {
+        create(cluster, json!({"image": "unready-on-one:1"}));
+        cluster.until(|c| number(c, "numberAvailable") == 4).await;
+        image(cluster, "unready-on-one:2");
+        updated(cluster, 1).await;
+        cluster.hand_over().await;
+        all_others_updated(cluster).await;
+        image(cluster, "app:3");
+    };
+    never_ready = |cluster| {
+        run(cluster, json!({"progressDeadlineSeconds": 60})).await;
+        image(cluster, "unready:2");
+        progress(cluster, "AutoPaused").await;
+        cluster.sleep(30).await;
+        image(cluster, "app:3");
+    };
+    never_ready_and_operators_change = |cluster| {
+        run(cluster, json!({"progressDeadlineSeconds": 60})).await;
+        image(cluster, "unready:2");
+        updated(cluster, 1).await;
+        cluster.hand_over().await;
+        progress(cluster, "AutoPaused").await;
+        image(cluster, "app:3");
+    };
+    never_stopped_by_itself = |cluster| {
+        run(cluster, rolling(json!({"autoPause": {"enabled": false}}))).await;
+        image(cluster, "crash:2");
+        updated(cluster, 1).await;
+        cluster.sleep(60).await;
+        image(cluster, "app:3");
+    };
+    /// The cloud deletes the Node of a machine that it has stopped, which is NotReady for a while.
+    node_leaves_with_its_new_pod = |cluster| {
+        run(cluster, json!({})).await;
+        image(cluster, "slow:2");
+        updated(cluster, 1).await;
+        cluster.kubelet.fail("node-1");
+        cluster.sleep(5).await;
+        cluster.kubelet.remove_node("node-1");
+        cluster.sleep(60).await;
+    };
+    new_pod_is_evicted = |cluster| {
+        run(cluster, json!({})).await;
+        image(cluster, "slow:2");
+        updated(cluster, 1).await;
+        for pod in pods_on(cluster, "node-1") {
+            let now = cluster.server.clock().now().to_rfc3339_opts(SecondsFormat::Secs, true);
+            let evicted = json!({"status": {"phase": "Failed", "reason": "Evicted", "conditions": [
+                {"type": "Ready", "status": "False", "lastTransitionTime": now},
+                {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "lastTransitionTime": now},
+            ]}});
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            // A fault may have deleted it.
+            let _ = cluster.server.direct().patch_status("pods", NAMESPACE, name, &evicted);
+        }
+    };
+    pods_fail_where_a_node_joins = |cluster| {
+        run(cluster, json!({})).await;
+        image(cluster, "crash-where-it-joins:2");
+        updated(cluster, 2).await;
+        cluster.kubelet.join(JOINING, &json!({}), Duration::from_secs(2));
+        cluster.sleep(120).await;
+        image(cluster, "app:3");
+    };
+    /// They ask a backend that fails for a while.
+    all_pods_are_unready_during_a_roll_out = |cluster| {
+        run(cluster, json!({})).await;
+        image(cluster, "slow:2");
+        updated(cluster, 1).await;
+        cluster.kubelet.fail_probes();
+        cluster.sleep(60).await;
+        cluster.kubelet.pass_probes();
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
+    };
+    all_nodes_fail_for_a_moment_during_a_roll_out = |cluster| {
+        run(cluster, json!({})).await;
+        image(cluster, "slow:2");
+        updated(cluster, 1).await;
+        for node in NODES {
+            cluster.kubelet.fail(node);
+        }
+        cluster.sleep(10).await;
+        for node in NODES {
+            cluster.kubelet.recover(node);
+        }
+        cluster.sleep(1).await;
+        cluster.until(is_complete).await;
     };
     rejected_by_a_policy = |cluster| {
         run(cluster, json!({})).await;

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 use crate::sweep::faults::Fault;
 use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent};
 
+/// The annotation of a pod that says what its predecessor was like.
+const PREDECESSOR: &str = "apps.zhongmingmao.io/predecessor";
+
 fn is_status(sent: &Sent) -> bool {
     sent.is(&Method::PATCH, "/status")
 }
@@ -118,6 +121,73 @@ pub const ALL: &[Mutant] = &[
             read(path, answer, "nodes", |node| {
                 node["spec"]["unschedulable"] = json!(false);
             });
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "every node seems to have served the older revision",
+        read: |path, answer| {
+            read(path, answer, "pods", |pod| {
+                if pod["metadata"]["annotations"].is_object() {
+                    pod["metadata"]["annotations"][PREDECESSOR] = json!("available");
+                }
+            });
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "what a node was like before is not stored",
+        request: |_, sent| {
+            if is_new_pod(sent) {
+                sent.remove("/metadata/annotations", PREDECESSOR);
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "a disruption is not seen",
+        read: |path, answer| {
+            read(path, answer, "pods", |pod| {
+                if let Some(conditions) = pod["status"]["conditions"].as_array_mut() {
+                    conditions.retain(|condition| condition["type"] != "DisruptionTarget");
+                }
+            });
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "every node looks ready",
+        read: |path, answer| {
+            read(path, answer, "nodes", |node| {
+                let conditions = node["status"]["conditions"].as_array_mut();
+                for condition in conditions.into_iter().flatten() {
+                    condition["status"] = json!("True");
+                }
+                if let Some(taints) = node["spec"]["taints"].as_array_mut() {
+                    taints.retain(|taint| taint["key"] != "node.kubernetes.io/not-ready");
+                }
+            });
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "a stop names no node",
+        request: |_, sent| {
+            if is_status(sent) {
+                sent.remove("/status", "failedNodes");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "Complete does not name the nodes that are left out",
+        request: |_, sent| {
+            let conditions = sent.body["status"]["conditions"].as_array_mut();
+            for condition in conditions.into_iter().flatten() {
+                if condition["reason"] == "Complete" {
+                    condition["message"] = json!("the newest revision has reached every node");
+                }
+            }
         },
         ..BASE
     },

@@ -8,17 +8,17 @@ use chrono::{DateTime, Utc};
 pub(crate) enum NodeFlag {
     /// It has something to do regardless of the limits.
     Acting,
-    /// Its old pod may be deleted within the limit.
+    /// Its old pod serves, and may be deleted within the limits.
     Replaceable,
+    /// Its old pod does not serve, and may be deleted within the limit of unproven pods.
+    Broken,
     /// It may get the new pod next to the old one within the limit.
     Surgeable,
     /// The newest revision excludes it: its pod may be deleted within the limit.
     Removable,
     /// It is still to get the newest revision, or to lose its pod to it. The last of these by name are the partition.
     Behind,
-    /// It should serve and does not, whether or not the limit counts it.
-    Dark,
-    /// It should have an available pod of the newest revision, and the roll-out does not wait for it.
+    /// It keeps an older pod, or should have an available pod of the newest revision, and the roll-out does not wait for it.
     LeftOut,
     /// It should have an available pod and has none.
     Unavailable,
@@ -55,6 +55,8 @@ pub(crate) enum NodeFlag {
     HeldBack,
     /// The limit of the roll-out counts it as unavailable.
     Unserved,
+    /// It has a pod of the newest revision that is not available, or is about to get one.
+    Unproven,
     /// It has an old pod, and a new one that is not available yet.
     Surging,
     /// It has an old pod that the newest revision excludes by its node selector.
@@ -81,10 +83,6 @@ impl NodeFlags {
         self.0 |= u32::from(holds) << flag as u32;
     }
 
-    pub(crate) fn has(self, flag: NodeFlag) -> bool {
-        self.has_nth(flag as usize)
-    }
-
     pub(crate) fn has_nth(self, nth: usize) -> bool {
         self.0 >> nth & 1 == 1
     }
@@ -100,6 +98,10 @@ pub(crate) struct Verdict {
     pub(crate) flags: NodeFlags,
     /// What is wrong with its pod.
     pub(crate) trouble: Option<Box<str>>,
+    /// How it failed, if it is a failed canary and its pod does not show it.
+    pub(crate) failure: Option<&'static str>,
+    /// Why the roll-out does not wait for it, if it does not.
+    pub(crate) left_out: Option<&'static str>,
     /// When the verdict expires by time alone.
     pub(crate) until: Option<DateTime<Utc>>,
 }

@@ -2,24 +2,31 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use super::NodeState;
 use super::flags::{NodeFlag, NodeFlags, Verdict};
-use super::pods::{is_available, is_crashing};
-use super::{NodeState, UNSERVED_GRACE};
+use super::pods::{crashes_from, is_available};
 use crate::kinds::mydaemonset::decide::decision::Decision;
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
 use crate::kinds::mydaemonset::decide::placement::{Eligibility, Obstacle};
 use crate::kinds::mydaemonset::observe::pod::PodView;
+use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
 
-/// A node that fails within this time after it got the newest revision counts against the revision.
-const TRIAL: TimeDelta = TimeDelta::minutes(10);
+/// A node that goes NotReady soon after it got the newest revision speaks against it after this time: one that leaves the
+/// cluster is deleted, and one that restarts is back.
+const SILENCE: TimeDelta = TimeDelta::seconds(15);
 /// Creation timestamps are whole seconds.
 const WHOLE_SECOND: TimeDelta = TimeDelta::seconds(1);
+/// Why a node failed whose pod does not say it. Also in the status.
+pub(crate) const NOT_READY: &str = "NotReady";
+const NOT_AVAILABLE: &str = "NotAvailable";
 
 /// How far the roll-out is on a node.
 #[derive(Clone, Copy)]
 struct Progress {
-    /// See [`NodeFlag::Dark`].
+    /// It should serve and does not, whether or not the limit counts it.
     dark: bool,
+    /// It was unavailable before, and the limits have waited for it for long enough.
+    forgiven: bool,
     /// The newest revision is available and no pod of another is left.
     done: bool,
     attention: Attention,
@@ -52,9 +59,15 @@ impl NodeState<'_> {
         } else {
             flags.set(NodeFlag::Misscheduled, self.node.is_some() && self.stays());
         }
+        let failure = self.failure(input).filter(|_| self.reachable());
+        flags.set(NodeFlag::FailedCanary, failure.is_some());
         Verdict {
             flags,
             trouble,
+            failure: [NOT_READY, NOT_AVAILABLE]
+                .into_iter()
+                .find(|word| failure == Some(word)),
+            left_out: self.left_out(progress, input),
             until: self.until(progress.dark, input).chain(needs.next).min(),
         }
     }
@@ -66,6 +79,7 @@ impl NodeState<'_> {
         flags.set(NodeFlag::Acting, acts);
         let replaceable = self.replaceable(input).is_some();
         flags.set(NodeFlag::Replaceable, replaceable);
+        flags.set(NodeFlag::Broken, self.broken(input).is_some());
         flags.set(NodeFlag::Surgeable, replaceable && self.is_alone(input));
         flags.set(NodeFlag::Removable, self.removable(input).is_some());
         flags.set(NodeFlag::Behind, self.behind);
@@ -79,21 +93,21 @@ impl NodeState<'_> {
         flags.set(NodeFlag::ExcludedBySelector, by(Obstacle::NodeSelector));
         flags.set(NodeFlag::ExcludedByAffinity, by(Obstacle::NodeAffinity));
         flags.set(NodeFlag::ExcludedByTaint, by(Obstacle::Taint));
-        flags.set(
-            NodeFlag::FailedCanary,
-            self.reachable() && self.is_failed_canary(input),
-        );
     }
 
     fn progress(&self, input: &RolloutInput<'_>) -> Progress {
         // A node that went down still counts when it has lost its pod: otherwise each node that
-        // goes down for a moment would let the roll-out take one more.
-        let counts = !self.lost && (self.desired() || self.eligibility == Eligibility::Down);
-        let dark = counts && !self.served(input);
-        let left_out = self.lost || (dark && self.forgiven);
+        // goes down for a moment would let the roll-out take one more. One that joins does not count
+        // before it was Ready: nothing has been taken from it.
+        let was_ready = self.node.is_some_and(|node| node.ready_from.is_some());
+        let counts = was_ready && (self.desired() || self.eligibility == Eligibility::Down);
+        let dark = counts && !self.lost && !self.served(input);
+        let forgiven = self.patience_ends.is_some_and(|end| end <= input.now);
+        let left_out = self.lost || (dark && forgiven);
         let touched = self.reachable() || self.excluded.is_some();
         Progress {
             dark,
+            forgiven,
             done: self.is_done(input),
             attention: match (touched, left_out) {
                 (true, false) => Attention::Waits,
@@ -107,20 +121,29 @@ impl NodeState<'_> {
     fn flag_progress(&self, progress: Progress, input: &RolloutInput<'_>, flags: &mut NodeFlags) {
         let Progress {
             dark,
+            forgiven,
             done,
             attention,
         } = progress;
         let waited_for = attention == Attention::Waits;
         let left_out = attention == Attention::LeavesOut;
-        flags.set(NodeFlag::Dark, dark);
-        flags.set(NodeFlag::Unserved, dark && !self.forgiven);
+        let unserved = dark && !forgiven;
+        flags.set(NodeFlag::Unserved, unserved);
+        let has_new = self.new.is_some() || self.has_ended_new(input);
+        let proven = self.new.is_some_and(|new| self.is_proven(new, input));
+        let under_way = has_new || !(self.old.is_some() || self.stays());
+        flags.set(NodeFlag::Unproven, under_way && !proven && unserved);
         let desired = self.desired() || self.excluded.is_some();
         flags.set(NodeFlag::Done, waited_for && desired && done);
         flags.set(
             NodeFlag::Left,
             (desired || self.eligibility == Eligibility::Down) && !done,
         );
-        flags.set(NodeFlag::LeftOut, desired && left_out && !done);
+        let keeps_older = self.keeps_older();
+        flags.set(
+            NodeFlag::LeftOut,
+            (desired && left_out && !done) || keeps_older,
+        );
         flags.set(NodeFlag::Incomplete, desired && waited_for && !done);
         if self.desired() && waited_for && !done {
             let begun = self.new.is_some() || self.has_ended_new(input) || !self.served(input);
@@ -129,6 +152,26 @@ impl NodeState<'_> {
             let is_held = self.is_held_back(input);
             flags.set(NodeFlag::Waiting, surging || (!is_held && begun));
         }
+    }
+
+    /// Whether a pod of an older revision stays on a node that takes no new pods.
+    fn keeps_older(&self) -> bool {
+        let older = self.old.is_some() && self.new.is_none();
+        self.eligibility == Eligibility::Keep && self.excluded.is_none() && older
+    }
+
+    /// Why the roll-out does not wait for the node.
+    fn left_out(&self, progress: Progress, input: &RolloutInput<'_>) -> Option<&'static str> {
+        if self.keeps_older() {
+            return Some("taint not tolerated");
+        }
+        let silent = self.node.is_some_and(|node| node.not_ready_since.is_some());
+        let is_left_out = progress.attention == Attention::LeavesOut && !self.is_done(input);
+        is_left_out.then_some(if silent {
+            NOT_READY
+        } else {
+            "no available pod"
+        })
     }
 
     /// Flags what the status counts of a node that should have a pod.
@@ -171,36 +214,70 @@ impl NodeState<'_> {
             .node
             .and_then(|node| node.not_ready_since)
             .map(|since| since + input.grace);
-        // The last instant of the trial is part of it.
-        let trial = self
-            .new
-            .filter(|pod| is_crashing(pod))
-            .map(|pod| pod.created + TRIAL + TimeDelta::milliseconds(1));
-        let patience = input.revisions.update_since + UNSERVED_GRACE;
-        let patience = (dark && self.stance.was_dark).then_some(patience);
+        // The last instant of the window is part of it.
+        let window = input
+            .strategy
+            .auto_pause
+            .map(|auto_pause| auto_pause.window);
+        let instant = TimeDelta::milliseconds(1);
+        let trials = self.canaries().flat_map(|pod| {
+            let silent = self.node.and_then(|node| node.not_ready_since);
+            let crash = crashes_from(pod);
+            let end = crash
+                .and(window)
+                .map(|window| pod.created + window + instant);
+            let silence = silent.map(|since| since + SILENCE);
+            [crash, end, silence, deadline(pod, input)]
+        });
+        let trials = trials.flatten();
+        let patience = self.patience_ends.filter(|_| dark);
         let now = input.now;
-        let times: Vec<_> = available.chain(lost).chain(trial).chain(patience).collect();
+        let times: Vec<_> = available
+            .chain(lost)
+            .chain(trials)
+            .chain(patience)
+            .collect();
         times.into_iter().filter(move |at| *at > now)
     }
 
-    /// Whether the node failed soon after it got the newest revision. A node that was not Ready
-    /// before it got its pod says nothing about the revision: a node that joins is NotReady, and
-    /// its first pods may well crash.
-    fn is_failed_canary(&self, input: &RolloutInput<'_>) -> bool {
-        let Some(node) = self.node else {
-            return false;
-        };
-        let new = self.ended.iter().copied().chain(self.new);
-        let mut new = new.filter(|pod| pod.revision == input.revisions.update);
-        new.any(|pod| {
-            let trial = |at: DateTime<Utc>| at <= pod.created + TRIAL;
+    /// The pods of the newest revision that replaced an available one of an older revision: what
+    /// they do speaks for or against the revision. Another node never had one, or had one that was
+    /// no better.
+    fn canaries(&self) -> impl Iterator<Item = &PodView> {
+        let pods = self.ended.iter().copied().chain(self.new);
+        pods.filter(|pod| !self.is_old(pod) && pod.predecessor == Predecessor::Available)
+    }
+
+    /// How the node failed soon after it got the newest revision, if it did: what its pod shows, or
+    /// one of the words above.
+    fn failure(&self, input: &RolloutInput<'_>) -> Option<&str> {
+        let node = self.node?;
+        let window = input.strategy.auto_pause?.window;
+        let now = input.now;
+        self.canaries().find_map(|pod| {
+            let soon = |at: DateTime<Utc>| at <= pod.created + window;
+            let crashes = crashes_from(pod).is_some_and(|from| from <= now) && soon(now);
+            let ended = pod.ended.is_some_and(soon);
+            if (crashes || ended) && !pod.disrupted {
+                return Some(pod.trouble.as_deref().unwrap_or("Restarting"));
+            }
             // The API server truncates the creation time to a whole second: within that second, the
             // node may have gone NotReady before the pod existed.
-            let went_down = |since| since >= pod.created + WHOLE_SECOND && trial(since);
-            let fails = pod.ended.is_some_and(trial)
-                || (is_crashing(pod) && trial(input.now))
-                || node.not_ready_since.is_some_and(went_down);
-            fails && node.ready_from.is_some_and(|from| from <= pod.created)
+            let went_down = |since| since >= pod.created + WHOLE_SECOND && soon(since);
+            let silent = node.not_ready_since.filter(|since| went_down(*since));
+            if silent.is_some_and(|since| since + SILENCE <= now) {
+                return Some(NOT_READY);
+            }
+            let late = deadline(pod, input).is_some_and(|at| at <= now);
+            (late && node.not_ready_since.is_none()).then_some(NOT_AVAILABLE)
         })
     }
+}
+
+/// When a pod fails that is not Ready and has not been since then: a pod that was, and is not any
+/// more, has made progress.
+fn deadline(pod: &PodView, input: &RolloutInput<'_>) -> Option<DateTime<Utc>> {
+    let at = pod.created + input.strategy.progress_deadline;
+    let unready = pod.unready_since.is_some_and(|since| since <= at);
+    (unready && pod.is_live()).then_some(at)
 }

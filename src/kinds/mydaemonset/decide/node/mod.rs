@@ -3,24 +3,21 @@
 
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 
 use super::decision::{Claim, Create, Delete, DeleteReason};
 use super::input::{Last, RolloutInput};
 use super::placement::{Eligibility, Obstacle};
-use crate::kinds::mydaemonset::names;
 use crate::kinds::mydaemonset::observe::node::NodeView;
 use crate::kinds::mydaemonset::observe::pod::PodView;
+use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
 
 pub(super) mod flags;
-mod judge;
+pub(super) mod judge;
 pub(super) mod plan;
 mod pods;
 
-use pods::is_available;
-
-/// For this long after a new revision came, nodes that were unserved before count within the limits.
-const UNSERVED_GRACE: TimeDelta = TimeDelta::minutes(10);
+use pods::{is_available, is_steady};
 
 /// What the roll-out as a whole means for a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,8 +26,6 @@ pub(super) struct Stance {
     pub(super) held: bool,
     /// The roll-out was stopped because of failing nodes.
     pub(super) auto_paused: bool,
-    /// It was unserved before the roll-out began, and has been ever since.
-    pub(super) was_dark: bool,
 }
 
 /// One node and the object's pods on it.
@@ -60,17 +55,18 @@ pub(super) struct NodeState<'a> {
     ended: Vec<&'a PodView>,
     /// Pods that are being deleted.
     leaving: Vec<&'a PodView>,
-    /// Pods that were created for another node of the same name.
-    foreign: Vec<&'a PodView>,
     /// Pods to adopt or release.
     claims: Vec<Claim>,
     /// The last pod on the node.
     last: Option<&'a Last>,
     stance: Stance,
+    /// The newest revision.
+    update: &'a str,
     /// The node has been `NotReady` for so long that the limits leave it out.
     lost: bool,
-    /// It was unserved before the roll-out began, long ago: as long as it is, the limits leave it out too.
-    forgiven: bool,
+    /// When the limits leave it out too, unless it is served: it was unavailable before its turn, so waiting for it
+    /// protects nothing. `None` if it is served, or the roll-out itself may have made it unavailable.
+    patience_ends: Option<DateTime<Utc>>,
 }
 
 /// A node and what is on it.
@@ -98,7 +94,6 @@ impl<'a> NodeState<'a> {
         let is_lost = node
             .and_then(|node| node.not_ready_since)
             .is_some_and(|since| since + input.grace <= input.now);
-        let patient_until = input.revisions.update_since + UNSERVED_GRACE;
         let mut node_state = NodeState {
             name,
             node,
@@ -113,17 +108,20 @@ impl<'a> NodeState<'a> {
             surplus: Vec::new(),
             ended: Vec::new(),
             leaving: Vec::new(),
-            foreign: Vec::new(),
             claims: Vec::new(),
             last,
             stance,
+            update: input.revisions.update,
             lost: is_lost,
-            forgiven: stance.was_dark && patient_until <= input.now,
+            patience_ends: None,
         };
         node_state.sort(pods.iter().map(AsRef::as_ref), input);
         if let Some(node) = node {
             node_state.place(node, input);
         }
+        let since = node_state.unavailable_since();
+        let since = since.map(|since| since.max(input.revisions.update_since));
+        node_state.patience_ends = since.map(|since| since + input.strategy.progress_deadline);
         node_state
     }
 
@@ -141,8 +139,6 @@ impl<'a> NodeState<'a> {
             }
             if pod.deleting {
                 self.leaving.push(pod);
-            } else if self.node.is_some_and(|node| is_foreign(pod, node)) {
-                self.foreign.push(pod);
             } else if pod.ended.is_some() {
                 self.ended.push(pod);
             } else {
@@ -194,7 +190,7 @@ impl<'a> NodeState<'a> {
                     Eligibility::Run | Eligibility::Down | Eligibility::Cordoned
                 )
             };
-            let counts = in_place(newest) || in_place(own) || self.excluded.is_some();
+            let counts = in_place(newest) || self.excluded.is_some();
             self.behind = !has_new && counts;
             let stays = self.stance.held && self.behind;
             if self.excluded.is_some() || stays {
@@ -258,10 +254,7 @@ impl<'a> NodeState<'a> {
 
     /// Whether there is a pod that is not being deleted.
     fn stays(&self) -> bool {
-        self.new.is_some()
-            || self.old.is_some()
-            || !self.ended.is_empty()
-            || !self.foreign.is_empty()
+        self.new.is_some() || self.old.is_some() || !self.ended.is_empty()
     }
 
     /// Whether the node should have a pod. A node that takes no new pods counts while it has one.
@@ -286,13 +279,45 @@ impl<'a> NodeState<'a> {
     /// Ready: if its age counted, a change soon after a change would find all old pods unavailable
     /// and replace all of them at once.
     fn served(&self, input: &RolloutInput<'_>) -> bool {
-        self.new.is_some_and(|new| is_available(new, input))
+        self.new.is_some_and(|new| self.is_proven(new, input))
             || self.old.is_some_and(PodView::is_ready)
+    }
+
+    /// Whether a pod of the newest revision is available. On a node that has gone NotReady since it
+    /// is not, whatever its last status says.
+    fn is_proven(&self, new: &PodView, input: &RolloutInput<'_>) -> bool {
+        let silent_since = self.node.and_then(|node| node.not_ready_since);
+        is_available(new, input) && silent_since.is_none_or(|since| since < new.created)
+    }
+
+    /// Since when the node has been unavailable for another reason than this roll-out, as far as
+    /// its pods show it.
+    fn unavailable_since(&self) -> Option<DateTime<Utc>> {
+        let ended_new = || self.ended.iter().find(|pod| !self.is_old(pod)).copied();
+        if let Some(new) = self.new.or_else(ended_new) {
+            return match new.predecessor {
+                Predecessor::Available => None,
+                Predecessor::Unavailable(since) => Some(since),
+                Predecessor::Unknown => Some(new.created),
+            };
+        }
+        let ended = || self.ended.first().and_then(|pod| pod.ended);
+        self.old.map_or_else(ended, |old| old.unready_since)
+    }
+
+    fn is_old(&self, pod: &PodView) -> bool {
+        pod.revision != self.update
+    }
+
+    /// Whether the node is Ready. A pod is not deleted for a roll-out on one that is not: nothing
+    /// could follow it, and its containers go on until the kubelet is back.
+    fn is_up(&self) -> bool {
+        self.node.is_some_and(|node| node.not_ready_since.is_none())
     }
 
     /// Whether the new pod can be created next to the old one: two at most during a surge.
     fn is_alone(&self, input: &RolloutInput<'_>) -> bool {
-        let others = self.ended.len() + self.foreign.len() + self.surplus.len();
+        let others = self.ended.len() + self.surplus.len();
         others == 0 && self.new.is_none() && !self.blocks_creation(input.revisions.update)
     }
 
@@ -316,9 +341,7 @@ impl<'a> NodeState<'a> {
     fn is_done(&self, input: &RolloutInput<'_>) -> bool {
         let runs = |pod: &&PodView| pod.ended.is_none() && pod.revision != input.revisions.update;
         let is_new = self.new.is_some_and(|new| is_available(new, input));
-        // Pods of another node are about to be deleted.
-        let mut going = self.leaving.iter().chain(&self.foreign);
-        is_new && self.old.is_none() && !going.any(runs)
+        is_new && self.old.is_none() && !self.leaving.iter().any(runs)
     }
 
     /// Whether a new pod exists or is about to exist next to the old one.
@@ -339,36 +362,59 @@ impl<'a> NodeState<'a> {
         self.is_held() || input.strategy.on_delete
     }
 
-    /// The old pod, if the roll-out may replace it as soon as the limits allow. On a node that is
-    /// down it stays: no successor could be created.
+    /// The old pod, if it serves and the roll-out may replace it as soon as the limits allow.
     fn replaceable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
         let is_fit = self.eligibility == Eligibility::Run && self.excluded.is_none();
-        self.limited_old(input).filter(|_| is_fit)
+        let serves = |old: &&PodView| is_fit && old.is_ready();
+        self.limited_old(input).filter(serves)
     }
 
-    /// The old pod, if the newest revision excludes the node and the limits decide when it goes.
+    /// The old pod that does not serve, if the roll-out may replace or remove it as soon as the
+    /// revision has been proven on enough other nodes.
+    fn broken(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
+        let is_fit = self.eligibility == Eligibility::Run || self.excluded.is_some();
+        let fails = |old: &&PodView| is_fit && !old.is_ready();
+        self.limited_old(input).filter(fails)
+    }
+
+    /// The old pod, if it serves, the newest revision excludes the node, and the limits decide when it goes.
     fn removable(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
-        self.limited_old(input).filter(|_| self.excluded.is_some())
+        let serves = |old: &&PodView| self.excluded.is_some() && old.is_ready();
+        self.limited_old(input).filter(serves)
     }
 
     fn limited_old(&self, input: &RolloutInput<'_>) -> Option<&'a PodView> {
-        let old = self.old.filter(|_| self.claims.is_empty())?;
-        (!self.keeps_old(input) && !self.ignores_limits(old, input)).then_some(old)
+        // One that has ended, until its pause is over: then it is made again in any case. Where none follows, it goes at once.
+        let pauses = |pod: &&PodView| {
+            let pause = pod
+                .ended
+                .and_then(|ended| plan::pause_ends(pod, ended, input));
+            self.is_old(pod) && pause.is_some()
+        };
+        let ended = || self.ended.iter().copied().find(pauses);
+        let is_succeeded = self.new.is_none() && self.excluded.is_none();
+        let old = self.old.or_else(|| ended().filter(|_| is_succeeded))?;
+        let may_go = self.claims.is_empty() && self.is_up() && !self.keeps_old(input);
+        (may_go && !self.ignores_limits(old, input)).then_some(old)
     }
 
-    /// Whether the old pod may be deleted regardless of the limits.
+    /// Whether the old pod may be deleted regardless of the limits: the end of a surge, including
+    /// one that was paused or whose limit was removed meanwhile; or a pod that serves no more next
+    /// to a new one.
     fn ignores_limits(&self, old: &PodView, input: &RolloutInput<'_>) -> bool {
-        // The end of a surge, including one that was paused or whose limit was removed meanwhile.
-        let outlived = self.new.is_some_and(|new| is_available(new, input));
-        let outlived = outlived && self.excluded.is_none();
-        let is_unserved = !old.is_ready() || self.lost;
-        outlived || (is_unserved && !self.keeps_old(input))
+        self.new.is_some_and(|new| {
+            let outlived = self.excluded.is_none() && self.is_proven(new, input);
+            let useless = !old.is_ready() && !self.keeps_old(input);
+            self.is_up() && (outlived || useless)
+        })
     }
 
     /// The deletion of the old pod that the limits allow.
     pub(super) fn replace(&self, input: &RolloutInput<'_>) -> Option<Delete> {
         let old = self.limited_old(input)?;
-        Some(self.delete(old, self.delete_reason()))
+        let mut delete = self.delete(old, self.delete_reason());
+        delete.last.was = evidence(old, input);
+        Some(delete)
     }
 
     /// Why an old pod is deleted.
@@ -381,13 +427,19 @@ impl<'a> NodeState<'a> {
 
     /// The pod of the newest revision on this node.
     pub(super) fn updated(&self, input: &RolloutInput<'_>) -> Create {
-        self.create(input.revisions.update)
+        let mut create = self.create(input.revisions.update);
+        if let Some(old) = self.old {
+            create.predecessor = evidence(old, input);
+        }
+        create
     }
 }
 
-/// Whether the pod was created for a node that is gone and whose name another node has now. The
-/// name of an adopted pod was built with the UID of another object, so the name alone does not say.
-fn is_foreign(pod: &PodView, node: &NodeView) -> bool {
-    let name = || names::pod_name(&node.name, &node.uid, &pod.owner_uid, &pod.revision);
-    pod.created < node.created && pod.name != name()
+/// What an old pod is to its successor.
+fn evidence(old: &PodView, input: &RolloutInput<'_>) -> Predecessor {
+    if old.is_ready() && is_steady(old, input) {
+        return Predecessor::Available;
+    }
+    let since = old.unready_since.or(old.ended).unwrap_or(input.now);
+    Predecessor::Unavailable(since.min(input.now))
 }

@@ -1,12 +1,13 @@
 //! What one node needs whatever happens on the others.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::NodeState;
 use crate::kinds::mydaemonset::decide::decision::{Create, Decision, Delete, DeleteReason};
 use crate::kinds::mydaemonset::decide::input::{Last, RolloutInput};
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
 use crate::kinds::mydaemonset::observe::pod::PodView;
+use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
 
 /// The pause between the first failure of a pod and its successor. Each further failure doubles it.
 const FIRST_PAUSE: TimeDelta = TimeDelta::seconds(10);
@@ -54,7 +55,7 @@ impl NodeState<'_> {
         let others = self.surplus.iter().chain(&self.ended);
         let pods = self.running().chain(others.copied());
         let pods = pods.filter(|pod| !self.may_stay(pod, input));
-        for pod in pods.chain(self.foreign.iter().copied()) {
+        for pod in pods {
             decision.delete.push(self.delete(pod, reason));
         }
     }
@@ -62,11 +63,9 @@ impl NodeState<'_> {
     /// Deletes the pods that are too many, wrong or outlived.
     fn plan_superfluous(&self, input: &RolloutInput<'_>, decision: &mut Decision) {
         let delete = |pod: &PodView, reason| self.delete(pod, reason);
-        let foreign = self.foreign.iter();
-        let foreign = foreign.map(|pod| delete(pod, DeleteReason::NodeReplaced));
         let surplus = self.surplus.iter();
         let surplus = surplus.map(|pod| delete(pod, DeleteReason::Surplus));
-        decision.delete.extend(foreign.chain(surplus));
+        decision.delete.extend(surplus);
         // A pod of the newest revision was created here, so the node has changed since.
         let excludes =
             |pod: &PodView| self.excluded.is_some() && pod.revision == input.revisions.update;
@@ -107,15 +106,15 @@ impl NodeState<'_> {
     }
 
     /// A pod that has ended stays until its backoff is over: users look at its status, and it
-    /// records the failure. One that the roll-out would replace anyway is deleted at once.
+    /// records the failure. One that is not replaced, or has been, is deleted at once.
     fn plan_ended(&self, pod: &PodView, input: &RolloutInput<'_>, decision: &mut Decision) {
         let Some(ended) = pod.ended else {
             return;
         };
         let update = input.revisions.update;
         let outlived = self.new.is_some() || (self.old.is_some() && pod.revision != update);
-        let replaced = pod.revision != update && !self.keeps_old(input);
-        if outlived || replaced {
+        let removed = self.excluded.is_some() && !self.keeps_old(input);
+        if outlived || removed {
             let reason = if outlived {
                 DeleteReason::Surplus
             } else {
@@ -124,32 +123,33 @@ impl NodeState<'_> {
             decision.delete.push(self.delete(pod, reason));
             return;
         }
-        // A pod that ran for long and then failed starts a new count of failures.
-        let attempt = if ended - pod.created >= STEADY {
-            0
-        } else {
-            pod.attempt
-        };
-        let due = ended + pause(attempt);
-        // An end in the future means that a clock was set back: nothing waits for it.
-        if due > input.now && ended <= input.now {
+        if let Some(due) = pause_ends(pod, ended, input) {
             decision.requeue_at(due);
             return;
         }
+        let attempt = attempts(pod, ended);
         let mut delete = self.delete(pod, DeleteReason::Failed);
         delete.last.attempt = attempt.saturating_add(1);
+        delete.last.was = Predecessor::Unavailable(ended.min(input.now));
+        // Without a predecessor, patience begins with the first of the pods that fail in a row.
+        delete.last.predecessor = match pod.predecessor {
+            Predecessor::Unknown => Predecessor::Unavailable(pod.created),
+            known => known,
+        };
         decision.delete.push(delete);
     }
 
     pub(super) fn create(&self, revision: &str) -> Create {
+        let (attempt, predecessor) = match self.last {
+            Some(last) if last.revision == revision => (last.attempt, last.predecessor),
+            Some(last) if revision == self.update => (0, last.was),
+            _ => (0, Predecessor::Unknown),
+        };
         Create {
             node: self.name.to_owned(),
-            node_uid: self.node.map(|node| node.uid.clone()).unwrap_or_default(),
             revision: revision.to_owned(),
-            attempt: self
-                .last
-                .filter(|last| last.revision == revision)
-                .map_or(0, |last| last.attempt),
+            attempt,
+            predecessor,
         }
     }
 
@@ -163,6 +163,7 @@ impl NodeState<'_> {
                 revision: pod.revision.clone(),
                 attempt: pod.attempt,
                 excluded: reason == DeleteReason::Excluded,
+                ..Last::default()
             },
             version: pod
                 .version
@@ -171,6 +172,26 @@ impl NodeState<'_> {
                 .map(str::to_owned),
         }
     }
+}
+
+/// How many pods failed in a row before this one. One that ran for long and then failed starts a new count.
+fn attempts(pod: &PodView, ended: DateTime<Utc>) -> u32 {
+    if ended - pod.created >= STEADY {
+        0
+    } else {
+        pod.attempt
+    }
+}
+
+/// When the pause of a pod that has ended is over; `None` if it is. An end in the future means that
+/// a clock was set back: nothing waits for it.
+pub(super) fn pause_ends(
+    pod: &PodView,
+    ended: DateTime<Utc>,
+    input: &RolloutInput<'_>,
+) -> Option<DateTime<Utc>> {
+    let due = ended + pause(attempts(pod, ended));
+    (due > input.now && ended <= input.now).then_some(due)
 }
 
 /// How long a failed pod is kept: 10 s, doubled for each failure before, up to 15 min.

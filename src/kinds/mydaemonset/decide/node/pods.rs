@@ -1,5 +1,7 @@
 //! Questions about one pod.
 
+use chrono::{DateTime, TimeDelta, Utc};
+
 use crate::kinds::mydaemonset::decide::input::RolloutInput;
 use crate::kinds::mydaemonset::observe::pod::PodView;
 
@@ -8,14 +10,33 @@ const CRASH_RESTARTS: u32 = 2;
 /// Failures of a pod that point at its revision.
 const FATAL: &[&str] = &[
     "CrashLoopBackOff",
-    "ImagePullBackOff",
     "ErrImageNeverPull",
     "InvalidImageName",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "PostStartHookError",
 ];
+/// Failures to pull an image. A registry that throttles, or a name that is not resolved, is over in seconds.
+const PULL: &[&str] = &["ErrImagePull", "ImagePullBackOff"];
+/// How long an image may fail to be pulled.
+const PULL_TIMEOUT: TimeDelta = TimeDelta::minutes(1);
+/// A pod that has restarted is steady when it has been Ready for this long.
+const STEADY: TimeDelta = TimeDelta::minutes(10);
 
-/// Whether the pod is failing in a way that points at its revision.
-pub(super) fn is_crashing(pod: &PodView) -> bool {
-    pod.trouble.as_deref().is_some_and(|t| FATAL.contains(&t)) || pod.restarts >= CRASH_RESTARTS
+/// From when on the pod fails in a way that points at its revision, if it does.
+pub(super) fn crashes_from(pod: &PodView) -> Option<DateTime<Utc>> {
+    let trouble = pod.trouble.as_deref().unwrap_or_default();
+    if PULL.contains(&trouble) {
+        return Some(pod.initialized.unwrap_or(pod.created) + PULL_TIMEOUT);
+    }
+    (FATAL.contains(&trouble) || pod.restarts >= CRASH_RESTARTS).then_some(pod.created)
+}
+
+/// Whether a Ready pod is so for good, and not for a moment between two crashes.
+pub(super) fn is_steady(pod: &PodView, input: &RolloutInput<'_>) -> bool {
+    let for_long = |since: DateTime<Utc>| since + STEADY <= input.now;
+    pod.restarts < CRASH_RESTARTS || pod.ready_since.is_some_and(for_long)
 }
 
 /// Whether a pod has been ready for long enough.

@@ -78,6 +78,9 @@ pub struct Placement {
     /// A node that matches none of them is excluded. `None` without a required affinity.
     terms: Option<Vec<Term>>,
     tolerations: Vec<Toleration>,
+    /// Whether the template itself tolerates cordons, as networking and storage daemons do: their pods come back on
+    /// a cordoned node, as those of a `DaemonSet`. The toleration that the operator adds does not count.
+    tolerates_cordon: bool,
 }
 
 /// A term of a required node affinity: all of it must match.
@@ -120,7 +123,15 @@ impl Placement {
         let spec = template.and_then(PodTemplate::spec);
         let own = list(spec.and_then(|spec| spec.get("tolerations")));
         let added = daemon_tolerations(spec);
+        let cordon = Taint {
+            key: "node.kubernetes.io/unschedulable".to_owned(),
+            effect: "NoSchedule".to_owned(),
+            ..Taint::default()
+        };
         Self {
+            tolerates_cordon: own
+                .iter()
+                .any(|own| Toleration::read(own).tolerates(&cordon)),
             selector: selector(spec.and_then(|spec| spec.get("nodeSelector"))),
             terms: spec.and_then(terms),
             tolerations: own.iter().chain(&added).map(Toleration::read).collect(),
@@ -138,7 +149,7 @@ impl Placement {
             Eligibility::Leave
         } else if !untolerated("NoSchedule").all(is_down) {
             Eligibility::Keep
-        } else if node.cordoned {
+        } else if node.cordoned && !self.tolerates_cordon {
             Eligibility::Cordoned
         } else if untolerated("NoSchedule").next().is_some() {
             Eligibility::Down
@@ -679,7 +690,8 @@ mod tests {
         assert_eq!(eligibility(json!({}), &node), Eligibility::Cordoned);
         assert_eq!(
             eligibility(json!({"tolerations": [{"operator": "Exists"}]}), &node),
-            Eligibility::Cordoned
+            Eligibility::Run,
+            "the template itself tolerates it"
         );
         assert_eq!(
             eligibility(json!({"nodeSelector": {"a": "b"}}), &node),

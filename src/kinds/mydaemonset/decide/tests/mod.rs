@@ -22,9 +22,11 @@ use super::node::plan::pause;
 use super::observed::{Excluded, Named, Observed};
 use super::placement::Placement;
 use super::rollout::RolloutState;
-use super::strategy::{Amount, Strategy};
+use super::strategy::{Amount, AutoPause, Strategy};
+use crate::kinds::mydaemonset::crd::FailedNode;
 use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
 use crate::kinds::mydaemonset::observe::pod::PodView;
+use crate::kinds::mydaemonset::observe::predecessor::Predecessor;
 use crate::kinds::shared::template::PodTemplate;
 
 fn at(second: i64) -> DateTime<Utc> {
@@ -79,6 +81,12 @@ fn pod(node: &str, revision: &str) -> PodView {
         node: node.into(),
         revision: revision.into(),
         created: at(NOW - 1_000),
+        // As if it had replaced a good pod.
+        predecessor: if revision == "new" {
+            Predecessor::Available
+        } else {
+            Predecessor::Unknown
+        },
         ..PodView::default()
     }
 }
@@ -128,6 +136,7 @@ struct World {
     missing: &'static [&'static str],
     validated: bool,
     auto_paused: bool,
+    failed_nodes: Vec<FailedNode>,
     resumed: bool,
 }
 
@@ -181,6 +190,11 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
             partition: 0,
             paused: false,
             min_ready: TimeDelta::zero(),
+            progress_deadline: TimeDelta::minutes(10),
+            auto_pause: Some(AutoPause {
+                max_failures: None,
+                window: TimeDelta::minutes(10),
+            }),
         },
         update: "new",
         current: "old",
@@ -191,13 +205,14 @@ fn world(nodes: Vec<NodeView>, pods: Vec<PodView>) -> World {
         missing: &[],
         validated: true,
         auto_paused: false,
+        failed_nodes: Vec::new(),
         resumed: false,
     }
 }
 
 impl World {
     fn decide(&self) -> Decision {
-        self.decide_on(&mut RolloutState::new(self.update, None))
+        self.decide_on(&mut RolloutState::new(self.update))
     }
 
     fn decide_on(&self, state: &mut RolloutState) -> Decision {
@@ -226,7 +241,7 @@ impl World {
             grace: GRACE,
             failures: self.failures,
             validated: self.validated,
-            auto_paused: self.auto_paused,
+            stopped_for: self.auto_paused.then_some(self.failed_nodes.as_slice()),
             resumed: self.resumed,
             now: at(NOW),
         };
@@ -397,8 +412,9 @@ fn nodes_that_are_unavailable_for_any_reason_count_against_max_unavailable() {
 }
 
 #[test]
-fn unready_old_pods_are_replaced_outside_the_budget() {
-    // kubernetes/kubernetes#123232: not counting them leaves no ready pod at all.
+fn unready_old_pods_go_first_and_no_faster_than_they_are_proven() {
+    // kubernetes/kubernetes#123232: the built-in controller replaces all of them at once, by pods that were never
+    // shown to work.
     let pods = vec![
         ready("a", "old"),
         pod("b", "old"),
@@ -406,11 +422,37 @@ fn unready_old_pods_are_replaced_outside_the_budget() {
         ready("d", "old"),
         failed("e", "old", 1, 5),
     ];
-    let decision = world(nodes(&["a", "b", "c", "d", "e"]), pods).decide();
-    assert_eq!(
-        deleted(&decision),
-        ["b-old outdated", "c-old outdated", "e-old outdated"]
-    );
+    let mut world = world(nodes(&["a", "b", "c", "d", "e"]), pods);
+    for (limit, gone) in [(0, 1), (1, 1), (2, 2), (3, 3), (4, 4)] {
+        world.strategy.max_unavailable = Amount::Nodes(limit);
+        let all = [
+            "b-old outdated",
+            "c-old outdated",
+            "e-old outdated",
+            "a-old outdated",
+        ];
+        assert_eq!(deleted(&world.decide()), all[..gone], "{limit}");
+    }
+    // What is under way counts.
+    world.strategy.max_unavailable = Amount::Nodes(2);
+    world.pods[1] = pod("b", "new");
+    assert_eq!(deleted(&world.decide()), ["c-old outdated"]);
+    world.pods[2] = deleting("c", "old");
+    assert_eq!(deleted(&world.decide()), NOTHING);
+}
+
+#[test]
+fn no_pod_is_deleted_for_a_roll_out_on_a_node_that_is_not_ready() {
+    let all = ["a", "b", "c"].map(|name| not_ready(name, 5)).to_vec();
+    let pods = ["a", "b", "c"].map(|name| pod(name, "old"));
+    let mut world = world(all, pods.to_vec());
+    world.strategy.max_unavailable = Amount::Percent(100);
+    assert_eq!(deleted(&world.decide()), NOTHING);
+    world.nodes[0] = not_ready("a", 100);
+    world.pods[1] = ready("b", "old");
+    world.template = PodTemplate(json!({"spec": {"nodeSelector": {"none": "such"}}}));
+    world.old_template = Some(PodTemplate(json!({})));
+    assert_eq!(deleted(&world.decide()), NOTHING);
 }
 
 #[test]
@@ -430,19 +472,13 @@ fn a_node_that_is_lost_for_a_minute_is_left_out() {
     let pods = || vec![pod("a", "old"), ready("b", "old"), ready("c", "old")];
     let mut world = world(vec![not_ready("a", 59), node("b"), node("c")], pods());
     let decision = world.decide();
-    assert_eq!(deleted(&decision), ["a-old outdated"]);
+    assert_eq!(deleted(&decision), NOTHING);
     assert_eq!(decision.next, Some(at(NOW + 1)));
     world.nodes[0] = not_ready("a", 60);
-    assert_eq!(
-        deleted(&world.decide()),
-        ["a-old outdated", "b-old outdated"]
-    );
+    assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
     // Also when its pod is still reported as ready.
     world.pods[0] = ready("a", "old");
-    assert_eq!(
-        deleted(&world.decide()),
-        ["a-old outdated", "b-old outdated"]
-    );
+    assert_eq!(deleted(&world.decide()), ["b-old outdated"]);
     // The taint of a node that is down does not take it out of the count at once.
     let mut down = tainted("a", "node.kubernetes.io/unreachable", "NoSchedule");
     down.not_ready_since = Some(at(NOW - 5));
@@ -521,7 +557,7 @@ fn the_successor_of_a_failed_pod_carries_the_count_of_its_revision() {
     let last = |revision: &str| Last {
         revision: revision.into(),
         attempt: 4,
-        excluded: false,
+        ..Last::default()
     };
     let mut world = world(nodes(&["a"]), vec![]);
     world.memory = BTreeMap::from([("a".to_owned(), last("new"))]);
@@ -577,8 +613,7 @@ fn a_held_node_gets_its_own_revision_again_and_a_new_node_the_newest() {
         "c".into(),
         Last {
             revision: "middle".into(),
-            attempt: 0,
-            excluded: false,
+            ..Last::default()
         },
     );
     assert_eq!(created(&world.decide()), ["b/old", "c/middle", "d/new"]);
@@ -702,7 +737,7 @@ fn a_held_roll_out_keeps_the_pods_on_excluded_nodes() {
     assert_eq!(held(&|w| w.strategy.on_delete = true), (0, 3));
     assert_eq!(held(&|w| w.strategy.partition = 2), (1, 2));
     assert_eq!(held(&|w| w.strategy.partition = 3), (0, 3));
-    // Pods that do not serve are deleted regardless of the limits, but not during a pause.
+    // Pods that do not serve go first, but not during a pause.
     let unready = |w: &mut World| w.pods[1] = pod("b", "old");
     let limited = |w: &mut World| {
         unready(w);
@@ -762,8 +797,7 @@ fn a_held_node_that_joined_with_the_newest_revision_gets_its_former_revision_aga
     assert_eq!(created(&world.decide()), ["a/new"], "it may have joined");
     let last = Last {
         revision: "old".into(),
-        attempt: 0,
-        excluded: false,
+        ..Last::default()
     };
     world.memory.insert("a".into(), last);
     assert_eq!(created(&world.decide()), ["a/old"]);
@@ -785,8 +819,8 @@ fn a_held_node_gets_a_pod_that_can_run_there() {
     world.pods.clear();
     let last = |revision: &str, excluded| Last {
         revision: revision.into(),
-        attempt: 0,
         excluded,
+        ..Last::default()
     };
     world.memory.insert("a".into(), last("old", false));
     assert_eq!(created(&world.decide()), ["a/old", "z/new"]);
@@ -911,24 +945,70 @@ fn a_surge_blocked_by_its_node_frees_its_place_for_another() {
 }
 
 #[test]
-fn a_pod_of_an_earlier_node_of_the_same_name_is_deleted() {
+fn a_node_that_registers_again_keeps_its_pod() {
     let again = NodeView {
         created: at(NOW - 10),
         uid: "another".into(),
         ..node("a")
     };
-    let mut world = world(vec![again.clone()], vec![ready("a", "new")]);
-    let decision = world.decide();
-    assert_eq!(deleted(&decision), ["a-new node replaced"]);
-    assert_eq!(created(&decision), NOTHING, "it still runs");
-    assert_eq!(decision.observed.ready, 0);
-    // A pod with the name that it has on this node is this node's, whatever the clocks of the API servers say.
-    let name = crate::kinds::mydaemonset::names::pod_name("a", "another", "owner", "new");
-    world.pods[0].name = name;
+    for revision in ["new", "old"] {
+        let mut world = world(vec![again.clone()], vec![ready("a", revision)]);
+        world.strategy.paused = true;
+        let decision = world.decide();
+        assert_eq!((deleted(&decision).len(), created(&decision).len()), (0, 0));
+        assert_eq!(decision.observed.ready, 1);
+    }
+}
+
+#[test]
+fn a_joining_node_takes_no_place_before_it_was_ready() {
+    let mut joining = not_ready("z", 30);
+    joining.ready_from = None;
+    let old = || ["a", "b"].map(|name| ready(name, "old")).to_vec();
+    let mut world = world(vec![node("a"), node("b"), joining], old());
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+    // It was Ready, and has gone down since.
+    world.nodes[2].ready_from = Some(at(NOW - 100));
     assert_eq!(deleted(&world.decide()), NOTHING);
-    world.pods = vec![ready("a", "new")];
-    world.nodes[0].cordoned = true;
-    assert_eq!(deleted(&world.decide()), NOTHING, "nothing could be made");
+}
+
+#[test]
+fn a_template_that_tolerates_cordons_keeps_and_gets_its_pod_on_a_cordoned_node() {
+    for toleration in [
+        json!({"operator": "Exists"}),
+        json!({"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}),
+    ] {
+        let mut world = world(vec![cordoned("a")], vec![]);
+        assert_eq!(created(&world.decide()), NOTHING);
+        world.template = PodTemplate(json!({"spec": {"tolerations": [toleration]}}));
+        assert_eq!(created(&world.decide()), ["a/new"]);
+        world.pods = vec![ready("a", "old")];
+        assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+    }
+}
+
+#[test]
+fn a_partition_holds_nodes_that_the_roll_out_could_touch() {
+    // The newest revision no longer tolerates the taint: the roll-out leaves these nodes alone anyhow.
+    let mut all = nodes(&["a", "b", "c"]);
+    all.extend(["z1", "z2"].map(|name| tainted(name, "k", "NoSchedule")));
+    let pods = ["a", "b", "c", "z1", "z2"].map(|name| ready(name, "old"));
+    let mut world = world(all, pods.to_vec());
+    let tolerant = json!({"spec": {"tolerations": [{"key": "k", "operator": "Exists"}]}});
+    world.old_template = Some(PodTemplate(tolerant));
+    world.strategy.partition = 2;
+    world.strategy.max_unavailable = Amount::Nodes(5);
+    assert_eq!(deleted(&world.decide()), ["a-old outdated"]);
+}
+
+#[test]
+fn nodes_that_keep_an_older_revision_are_named_when_it_is_complete() {
+    let all = vec![node("a"), tainted("b", "k", "NoSchedule")];
+    let observed = world(all, vec![ready("a", "new"), ready("b", "old")])
+        .decide()
+        .observed;
+    assert!(observed.complete);
+    assert_eq!(observed.left_out, named(&["b (taint not tolerated)"]));
 }
 
 #[test]
@@ -952,58 +1032,119 @@ fn an_unready_pod_is_deleted_only_in_the_observed_version() {
 }
 
 #[test]
-fn a_node_that_was_unserved_before_the_roll_out_holds_it_up_for_ten_minutes() {
+fn a_node_that_was_unavailable_before_holds_the_roll_out_up_for_ten_minutes() {
     let names = ["a", "b", "c"];
     let mut world = world(nodes(&names), names.map(|n| ready(n, "old")).into());
-    world.pods[0] = pod("a", "old");
-    world.update = "old";
-    let decide = |world: &mut World, state: RolloutState, since: i64| {
-        world.update = "new";
+    let broken = |predecessor| PodView {
+        predecessor,
+        ..pod("a", "new")
+    };
+    let long_ago = Predecessor::Unavailable(at(NOW - 5_000));
+    let recently = Predecessor::Unavailable(at(NOW - 599));
+    for (predecessor, since, waits) in [
+        (long_ago, 599, true),
+        (long_ago, 600, false),
+        (recently, 5_000, true),
+        (Predecessor::Unknown, 5_000, false),
+        (Predecessor::Available, 5_000, true),
+    ] {
+        world.pods[0] = broken(predecessor);
         world.update_since = NOW - since;
-        world.pods[0] = pod("a", "new");
-        let mut state = RolloutState::new("new", Some(state));
-        let decision = world.decide_on(&mut state);
-        (decision, state)
+        let decision = world.decide();
+        let gone = ["b-old outdated".to_owned()];
+        assert_eq!(
+            deleted(&decision),
+            gone[usize::from(waits)..],
+            "{predecessor:?} {since}"
+        );
+        let next = waits && predecessor != Predecessor::Available;
+        assert_eq!(decision.next, next.then_some(at(NOW + 1)));
+        let left_out: &[_] = if waits {
+            &[]
+        } else {
+            &["a (no available pod)"]
+        };
+        assert_eq!(decision.observed.left_out, named(left_out));
+    }
+    // The same for an old pod that has failed since then, where the roll-out is not to touch it.
+    let old = |since: i64| PodView {
+        unready_since: Some(at(NOW - since)),
+        ..pod("a", "old")
     };
-    let at_rest = |world: &mut World| {
-        world.update = "old";
-        world.pods[0] = pod("a", "old");
-        let mut state = RolloutState::new("old", None);
-        world.decide_on(&mut state);
-        state
-    };
-    let state = at_rest(&mut world);
-    let (decision, _) = decide(&mut world, state, 599);
-    assert_eq!(deleted(&decision), NOTHING);
-    assert_eq!(decision.next, Some(at(NOW + 1)));
-    let state = at_rest(&mut world);
-    let (decision, mut state) = decide(&mut world, state, 600);
-    assert_eq!(deleted(&decision), ["b-old outdated"]);
-    assert_eq!(decision.observed.left_out, named(&["a (no available pod)"]));
+    world.nodes[0].cordoned = true;
+    for (since, waits) in [(599, true), (600, false)] {
+        world.pods[0] = old(since);
+        let gone = ["b-old outdated".to_owned()];
+        assert_eq!(deleted(&world.decide()), gone[usize::from(waits)..]);
+    }
     // The roll-out ends without it.
-    world.pods = vec![pod("a", "new"), ready("b", "new"), ready("c", "new")];
-    let observed = world.decide_on(&mut state).observed;
+    world.nodes[0].cordoned = false;
+    world.pods = vec![broken(long_ago), ready("b", "new"), ready("c", "new")];
+    let observed = world.decide().observed;
     assert!(observed.complete);
     assert_eq!(observed.left_out.count, 1);
-    // An old pod serves there again: the roll-out waits for it.
-    world.pods[0] = ready("a", "old");
-    let observed = world.decide_on(&mut state).observed;
-    assert_eq!((observed.complete, observed.left_out.count), (false, 0));
-    // Once it has served, it counts like any other.
-    world.pods = vec![ready("a", "new"), ready("b", "old"), ready("c", "old")];
-    world.decide_on(&mut state);
-    world.pods[0] = pod("a", "new");
-    assert_eq!(deleted(&world.decide_on(&mut state)), NOTHING);
-    // A node that became unserved during a roll-out may be so because of it: it counts in the next one too.
-    let state = at_rest(&mut world);
-    world.pods[1] = pod("b", "new");
-    let (_, state) = decide(&mut world, state, 600);
-    world.pods[0] = pod("a", "new");
-    world.current = "middle";
-    let mut state = RolloutState::new("new", Some(state));
-    let decision = world.decide_on(&mut state);
-    assert_eq!(deleted(&decision), NOTHING);
-    assert_eq!(decision.observed.left_out, named(&["a (no available pod)"]));
+}
+
+#[test]
+fn a_successor_carries_what_it_replaces() {
+    let steady = ready("a", "old");
+    let looping = PodView {
+        restarts: 5,
+        ready_since: Some(at(NOW - 5)),
+        unready_since: None,
+        ..steady.clone()
+    };
+    let dark = PodView {
+        unready_since: Some(at(NOW - 70)),
+        ..pod("a", "old")
+    };
+    for (old, expected) in [
+        (steady, Predecessor::Available),
+        (looping, Predecessor::Unavailable(at(NOW))),
+        (dark, Predecessor::Unavailable(at(NOW - 70))),
+        (
+            failed("a", "old", 5, 0),
+            Predecessor::Unavailable(at(NOW - 5)),
+        ),
+    ] {
+        let mut world = world(nodes(&["a"]), vec![old.clone()]);
+        let delete = world.decide().delete.remove(0);
+        assert_eq!(delete.last.was, expected, "{old:?}");
+        // Once the old pod is gone.
+        world.pods.clear();
+        world.memory = BTreeMap::from([("a".to_owned(), delete.last)]);
+        assert_eq!(world.decide().create[0].predecessor, expected);
+        // The same in a surge, next to it.
+        if old.is_ready() {
+            world.pods = vec![old];
+            world.memory.clear();
+            world.strategy.max_surge = Amount::Nodes(1);
+            assert_eq!(world.decide().create[0].predecessor, expected);
+        }
+    }
+    // A failed pod of the newest revision leaves it to its successor.
+    let mut world = world(nodes(&["a"]), vec![failed("a", "new", 100, 0)]);
+    let last = world.decide().delete.remove(0).last;
+    assert_eq!(last.predecessor, Predecessor::Available);
+    world.pods.clear();
+    assert_eq!(world.decide().create[0].predecessor, Predecessor::Unknown);
+    world.memory = BTreeMap::from([("a".to_owned(), last.clone())]);
+    assert_eq!(world.decide().create[0].predecessor, Predecessor::Available);
+    // To one of another revision, it is a pod that failed; and a pod of the newest revision that was taken away for
+    // another one, which was undone, is no older pod that served.
+    let other = |predecessor, was| Last {
+        revision: "old".into(),
+        predecessor,
+        was,
+        ..last.clone()
+    };
+    let failed = Predecessor::Unavailable(at(NOW - 100));
+    world.memory = BTreeMap::from([("a".to_owned(), other(Predecessor::Available, failed))]);
+    assert_eq!(world.decide().create[0].predecessor, failed);
+    world.memory.get_mut("a").unwrap().revision = "new".into();
+    world.memory.get_mut("a").unwrap().predecessor = Predecessor::Unknown;
+    world.memory.get_mut("a").unwrap().was = Predecessor::Available;
+    assert_eq!(world.decide().create[0].predecessor, Predecessor::Unknown);
 }
 
 #[test]
@@ -1106,13 +1247,13 @@ fn a_surge_creates_the_new_pod_first() {
 }
 
 #[test]
-fn a_surge_replaces_unready_pods_at_once() {
+fn a_surge_replaces_unready_pods_first() {
     let mut world = world(nodes(&["a", "b"]), vec![pod("a", "old"), ready("b", "old")]);
     world.strategy.max_unavailable = Amount::Nodes(0);
     world.strategy.max_surge = Amount::Nodes(1);
     let decision = world.decide();
     assert_eq!(deleted(&decision), ["a-old outdated"]);
-    assert_eq!(created(&decision), ["b/new"]);
+    assert_eq!(created(&decision), NOTHING, "first it is proven there");
     // A failed surge pod waits for its pause, and keeps its place among the surges.
     world.pods = vec![
         ready("a", "old"),
@@ -1145,11 +1286,12 @@ fn a_roll_out_that_fails_on_its_first_nodes_is_auto_paused() {
         restarts: 2,
         ..pod(node, "new")
     };
-    let loops = |node: &str| PodView {
-        created: at(NOW - 30),
-        trouble: Some("ImagePullBackOff".into()),
+    let waits = |node: &str, trouble: &str, age: i64| PodView {
+        created: at(NOW - age),
+        trouble: Some(trouble.into()),
         ..pod(node, "new")
     };
+    let loops = |node: &str| waits(node, "ImagePullBackOff", 60);
     let names = ["a", "b", "c", "d"];
     let stopped = |first: PodView, second: PodView, change: &dyn Fn(&mut World)| {
         let pods = vec![first, second, ready("c", "old"), ready("d", "old")];
@@ -1161,10 +1303,87 @@ fn a_roll_out_that_fails_on_its_first_nodes_is_auto_paused() {
     let no_change = |_: &mut World| {};
     assert!(stopped(crash("a", 60), crash("b", 60), &no_change));
     assert!(stopped(loops("a"), failed("b", "new", 2, 0), &no_change));
+    for (trouble, age, stops) in [
+        ("ErrImagePull", 59, false),
+        ("ImagePullBackOff", 59, false),
+        ("ErrImagePull", 60, true),
+        ("CreateContainerConfigError", 5, true),
+        ("CreateContainerError", 5, true),
+        ("RunContainerError", 5, true),
+        ("PostStartHookError", 5, true),
+        ("ContainerCreating", 60, false),
+    ] {
+        let [a, b] = ["a", "b"].map(|node| waits(node, trouble, age));
+        assert_eq!(stopped(a, b, &no_change), stops, "{trouble} {age}");
+    }
+    // An image that is needed only after long init containers.
+    let [a, b] = ["a", "b"].map(|node| PodView {
+        initialized: Some(at(NOW - 59)),
+        ..waits(node, "ErrImagePull", 300)
+    });
+    assert!(!stopped(a, b, &no_change));
     assert!(
         !stopped(crash("a", 60), ready("b", "new"), &no_change),
         "one is within the limit"
     );
+    let disrupted = |pod: PodView| PodView {
+        disrupted: true,
+        ..pod
+    };
+    assert!(!stopped(
+        crash("a", 60),
+        disrupted(failed("b", "new", 2, 0)),
+        &no_change
+    ));
+    // Not available when the deadline has passed.
+    let late = |node: &str, unready: i64| PodView {
+        created: at(NOW - 600),
+        unready_since: Some(at(NOW - unready)),
+        ..pod(node, "new")
+    };
+    assert!(stopped(late("a", 600), late("b", 100), &|w| {
+        w.pods[1].unready_since = Some(at(NOW));
+    }));
+    assert!(!stopped(late("a", 600), late("b", 600), &|w| {
+        w.strategy.progress_deadline = TimeDelta::seconds(601);
+    }));
+    assert!(!stopped(late("a", 600), late("b", 600), &|w| {
+        // It was available, and lost that later.
+        w.strategy.progress_deadline = TimeDelta::seconds(300);
+        w.pods[1].unready_since = Some(at(NOW - 200));
+    }));
+    // Settings.
+    let with = |max_failures, window| {
+        move |w: &mut World| {
+            w.strategy.auto_pause = Some(AutoPause {
+                max_failures,
+                window: TimeDelta::seconds(window),
+            });
+        }
+    };
+    assert!(stopped(
+        crash("a", 60),
+        ready("b", "new"),
+        &with(Some(1), 600)
+    ));
+    assert!(!stopped(
+        crash("a", 60),
+        crash("b", 60),
+        &with(Some(3), 600)
+    ));
+    assert!(!stopped(crash("a", 60), crash("b", 60), &with(None, 59)));
+    for already in [false, true] {
+        assert!(!stopped(crash("a", 60), crash("b", 60), &|w| {
+            w.strategy.auto_pause = None;
+            w.auto_paused = already;
+        }));
+    }
+    // A node that never had a good pod of an older revision says nothing.
+    for before in [Predecessor::Unknown, Predecessor::Unavailable(at(NOW - 60))] {
+        assert!(!stopped(crash("a", 60), crash("b", 60), &|w| {
+            w.pods[1].predecessor = before;
+        }));
+    }
     assert!(
         !stopped(crash("a", 60), crash("b", 601), &no_change),
         "too late to blame the revision"
@@ -1197,49 +1416,57 @@ fn a_roll_out_that_fails_on_its_first_nodes_is_auto_paused() {
         }
     };
     assert!(stopped(pod("a", "new"), pod("b", "new"), &silent(50)));
+    assert!(stopped(pod("a", "new"), pod("b", "new"), &silent(15)));
+    assert!(!stopped(pod("a", "new"), pod("b", "new"), &silent(14)));
     assert!(!stopped(pod("a", "new"), pod("b", "new"), &silent(150)));
 }
 
 #[test]
-fn a_joining_node_does_not_auto_pause_a_roll_out() {
-    // All times of the API are whole seconds: the node registers NotReady and gets its pod within one.
-    let stopped = |ready_from: Option<i64>, not_ready: Option<i64>, pod: PodView| {
-        let joined = NodeView {
-            created: at(NOW - 100),
-            ready_from: ready_from.map(at),
-            not_ready_since: not_ready.map(at),
-            ..node("z")
-        };
-        let created = PodView {
-            created: at(NOW - 100),
-            ..pod
-        };
-        let pods = vec![ready("a", "old"), created];
-        world(vec![node("a"), joined], pods)
-            .decide()
-            .observed
-            .auto_paused
+fn a_node_that_goes_not_ready_counts_at_once_and_a_stop_for_it_ends_with_it() {
+    let new = PodView {
+        created: at(NOW - 100),
+        ..ready("a", "new")
     };
-    let new = || pod("z", "new");
-    assert!(!stopped(None, Some(NOW - 100), new()));
-    // The clock of its kubelet is ahead.
-    assert!(!stopped(None, Some(NOW - 50), new()));
-    // Its pods crash while it is set up, and it becomes Ready later.
-    let crashing = || PodView {
-        restarts: 2,
-        ..new()
-    };
-    assert!(!stopped(None, Some(NOW - 100), crashing()));
-    assert!(!stopped(Some(NOW - 60), None, crashing()));
-    assert!(!stopped(None, Some(NOW - 100), failed("z", "new", 30, 0)));
-    // A node that had been Ready before it got its pod.
-    assert!(stopped(Some(NOW - 100), Some(NOW - 50), new()));
-    assert!(stopped(Some(NOW - 100), None, crashing()));
-    assert!(
-        !stopped(Some(NOW - 100), Some(NOW - 100), new()),
-        "it may have gone NotReady before"
+    let pods = vec![new, ready("b", "old"), ready("c", "old")];
+    let mut world = world(vec![not_ready("a", 5), node("b"), node("c")], pods);
+    let decision = world.decide();
+    assert_eq!(
+        deleted(&decision),
+        NOTHING,
+        "its pod still claims to be Ready"
     );
-    assert!(stopped(Some(NOW - 100), Some(NOW - 99), new()));
+    assert_eq!(decision.next, Some(at(NOW + 10)));
+    world.nodes[0] = not_ready("a", 15);
+    let observed = world.decide().observed;
+    let failed = |name: &str, reason: &str| FailedNode {
+        name: name.into(),
+        reason: reason.into(),
+    };
+    assert!(observed.auto_paused);
+    assert_eq!(observed.stopped_for, [failed("a", "NotReady")]);
+    // It stays stopped while the node is there, Ready again or not.
+    world.auto_paused = true;
+    world.failed_nodes = observed.stopped_for;
+    world.nodes[0] = node("a");
+    assert!(world.decide().observed.auto_paused);
+    world.nodes.remove(0);
+    world.gone.insert("a".into(), at(NOW - 1));
+    let decision = world.decide();
+    assert!(!decision.observed.auto_paused);
+    assert_eq!(deleted(&decision), ["b-old outdated"]);
+    // One that crashed there speaks on.
+    world.failed_nodes = vec![failed("a", "CrashLoopBackOff")];
+    assert!(world.decide().observed.auto_paused);
+    // Of several, enough are left, or not.
+    world.failed_nodes = vec![
+        failed("a", "NotReady"),
+        failed("x", "Error"),
+        failed("y", "Error"),
+    ];
+    world.strategy.max_unavailable = Amount::Nodes(2);
+    assert!(world.decide().observed.auto_paused);
+    world.strategy.max_unavailable = Amount::Nodes(3);
+    assert!(!world.decide().observed.auto_paused);
 }
 
 #[test]
@@ -1345,22 +1572,6 @@ fn a_roll_out_waits_for_the_end_of_old_pods() {
         ..failed("b", "old", 5, 0)
     };
     assert!(world.decide().observed.complete);
-}
-
-#[test]
-fn a_roll_out_waits_for_the_end_of_old_pods_of_a_node_that_registered_again() {
-    let again = NodeView {
-        created: at(NOW - 1_000),
-        ..node("a")
-    };
-    let before = PodView {
-        created: at(NOW - 2_000),
-        ..ready("a", "old")
-    };
-    let world = world(vec![again], vec![before, ready("a", "new")]);
-    let decision = world.decide();
-    assert_eq!(deleted(&decision), ["a-old node replaced"]);
-    assert!(!decision.observed.complete);
 }
 
 #[test]
@@ -1474,7 +1685,11 @@ fn nodes_are_counted_for_the_status() {
             unavailable: named(&["b", "d", "e", "f"]),
             waiting: Named::default(),
             failing: named(&["d (CrashLoopBackOff)", "e (Error)"]),
-            failed_canaries: named(&["e (Error)"]),
+            stopped_for: vec![FailedNode {
+                name: "e".into(),
+                reason: "Error".into(),
+            }],
+            failed: 1,
             excluded: Excluded::default(),
             left_out: Named::default(),
             auto_paused: true,

@@ -35,8 +35,14 @@ enum Mutant {
     BeliefEndsByItself,
     /// Pods that are being deleted still serve.
     LeavingPodsServe,
-    /// A node that joins counts against the revision.
-    JoiningNodesSpeak,
+    /// A node counts against the revision, whatever it had before.
+    EveryNodeSpeaks,
+    /// Old pods that do not serve go at once.
+    UnreadyPodsGoAtOnce,
+    /// Pods go on nodes that are not Ready.
+    SilentNodesLosePods,
+    /// A node that joins takes a place before it is Ready.
+    JoiningNodesCount,
     /// A node that went NotReady within the second in which its pod was created counts against the revision.
     SameSecondSpeaks,
     /// A stop is forgotten.
@@ -53,26 +59,27 @@ enum Mutant {
     ExcludedNodesLosePodsAtOnce,
     /// A held node gets the current revision, and not its own.
     OwnRevisionForgotten,
-    /// Nodes that are unavailable before a roll-out never count in it.
+    /// Nodes that were unavailable before never count.
     UnservedNodesForgiven,
     /// They count forever.
     UnservedNodesNeverForgiven,
     /// A pod counts as available as soon as it is Ready.
     MinReadyIgnored,
-    /// Pods of a node that registered again count as those of the new node.
-    ReplacedNodesKeepPods,
     /// One node more than maxUnavailable.
     OneMore,
     /// A pod that was not Ready when it was observed is deleted, Ready or not.
     StaleDeletion,
 }
 
-const MUTANTS: [Mutant; 19] = [
+const MUTANTS: [Mutant; 21] = [
     Mutant::BeliefDroppedWithoutAnAnswer,
     Mutant::OnlyTheWatchIsBelieved,
     Mutant::BeliefEndsByItself,
     Mutant::LeavingPodsServe,
-    Mutant::JoiningNodesSpeak,
+    Mutant::EveryNodeSpeaks,
+    Mutant::UnreadyPodsGoAtOnce,
+    Mutant::SilentNodesLosePods,
+    Mutant::JoiningNodesCount,
     Mutant::SameSecondSpeaks,
     Mutant::StopForgotten,
     Mutant::JoiningNodesTakePlaces,
@@ -84,7 +91,6 @@ const MUTANTS: [Mutant; 19] = [
     Mutant::UnservedNodesForgiven,
     Mutant::UnservedNodesNeverForgiven,
     Mutant::MinReadyIgnored,
-    Mutant::ReplacedNodesKeepPods,
     Mutant::OneMore,
     Mutant::StaleDeletion,
 ];
@@ -104,7 +110,10 @@ struct Model {
     placements: BTreeMap<&'static str, Arc<Placement>>,
     update_since: DateTime<Utc>,
     current: String,
-    auto_paused: bool,
+    /// The nodes that the roll-out was stopped for, as the status has them.
+    stopped_for: Option<Vec<FailedNode>>,
+    /// The last pod that was deleted on each node.
+    replaced: BTreeMap<String, Replaced>,
     calm: bool,
     /// Nothing fails by itself: no pod fails or is deleted by others, and no node is lost or changes.
     quiet: bool,
@@ -116,8 +125,8 @@ struct Model {
     late: Vec<(DateTime<Utc>, Call)>,
     /// Nodes that lost a serving pod to the roll-out and are unavailable since.
     taken: BTreeSet<String>,
-    /// The limits of all decisions.
-    limits: Vec<(DateTime<Utc>, usize)>,
+    /// The limit of each decision, and its `minReadySeconds`.
+    limits: Vec<(DateTime<Utc>, usize, TimeDelta)>,
     /// What the operator remembers, as the controller keeps it.
     memory: Memory,
     /// A state that is given every change; `None` after a start.
@@ -129,20 +138,15 @@ struct Model {
     own_deletes: Vec<(DateTime<Utc>, String)>,
     /// The UIDs of the pods that this operator has deleted.
     deleted: BTreeSet<String>,
-    outages: Outages,
 }
 
-/// What the model itself records of unserved nodes.
-#[derive(Default)]
-struct Outages {
-    /// The revision of the last decision.
-    revision: &'static str,
-    /// Whether no roll-out was under way after it.
-    at_rest: bool,
-    /// The nodes that were unserved then.
-    last: BTreeSet<String>,
-    /// Those that were unserved before the roll-out began, and have been ever since.
-    before: BTreeSet<String>,
+/// A pod that the operator deleted.
+struct Replaced {
+    revision: String,
+    /// The roll-out took it while it served.
+    served: bool,
+    /// It failed, and so did all its predecessors of its revision since the roll-out took one that served.
+    follows_one_that_served: bool,
 }
 
 enum Call {
@@ -218,7 +222,8 @@ impl Model {
             placements: placements.into(),
             update_since: at(NOW),
             current: "r1".into(),
-            auto_paused: false,
+            stopped_for: None,
+            replaced: BTreeMap::new(),
             calm: false,
             quiet,
             lag,
@@ -232,7 +237,6 @@ impl Model {
             own_creates: Vec::new(),
             own_deletes: Vec::new(),
             deleted: BTreeSet::new(),
-            outages: Outages::default(),
         };
         model.start();
         for i in 0..=model.random.u32(0..9) {
@@ -295,6 +299,7 @@ impl Model {
             },
             paused: !self.calm && one_in(&mut self.random, 8),
             min_ready: TimeDelta::seconds(self.random.i64(0..3) * 7),
+            ..self.strategy
         };
     }
 
@@ -307,7 +312,7 @@ impl Model {
         self.revisions.retain(|r| r.0 != name);
         self.revisions.push((name, number));
         self.update_since = self.now;
-        self.auto_paused = false;
+        self.stopped_for = None;
     }
 
     /// The operator starts: it remembers nothing, and lists all pods. That takes a while, in which
@@ -323,7 +328,6 @@ impl Model {
         self.own_creates.clear();
         self.own_deletes.clear();
         self.deleted.clear();
-        self.outages = Outages::default();
     }
 
     /// A change or a failure.
@@ -453,6 +457,10 @@ impl Model {
     fn update_pods(&mut self) {
         for pod in &mut self.pods {
             pod.version = pod.ready_since.is_none().then(|| "1".into());
+            pod.unready_since = match pod.ready_since {
+                Some(_) => None,
+                None => pod.unready_since.or(Some(self.now)),
+            };
         }
     }
 
@@ -564,6 +572,8 @@ impl Model {
                 known.placement = newest.clone();
             }
         }
+        let stopped_for = self.stopped_for.clone();
+        let stopped_for = stopped_for.filter(|_| !self.is(Mutant::StopForgotten));
         let input = RolloutInput {
             placement: &newest,
             strategy,
@@ -581,7 +591,7 @@ impl Model {
             },
             failures: 0,
             validated: true,
-            auto_paused: self.auto_paused && !self.is(Mutant::StopForgotten),
+            stopped_for: stopped_for.as_deref(),
             resumed: self.calm,
             now: self.now,
         };
@@ -599,9 +609,9 @@ impl Model {
         let mut changed = self.memory.take_changed(self.now);
         let mut state = match self.state.take() {
             Some(state) if state.is_for(input.revisions.update) => state,
-            former => {
+            _ => {
                 changed.clone_from(&every_node);
-                RolloutState::new(input.revisions.update, former)
+                RolloutState::new(input.revisions.update)
             }
         };
         let mutant = self.mutant;
@@ -612,10 +622,17 @@ impl Model {
                 return pods;
             }
             let mut pods = memory.overlay(OWNER, name, pods);
-            if mutant == Some(Mutant::LeavingPodsServe) {
-                for pod in &mut pods {
-                    Arc::make_mut(pod).deleting = false;
+            let predecessor = match mutant {
+                Some(Mutant::EveryNodeSpeaks | Mutant::UnservedNodesNeverForgiven) => {
+                    Some(Predecessor::Available)
                 }
+                Some(Mutant::UnservedNodesForgiven) => Some(Predecessor::Unavailable(at(0))),
+                _ => None,
+            };
+            for pod in &mut pods {
+                let pod = Arc::make_mut(pod);
+                pod.deleting &= mutant != Some(Mutant::LeavingPodsServe);
+                pod.predecessor = predecessor.unwrap_or(pod.predecessor);
             }
             pods
         };
@@ -638,7 +655,8 @@ impl Model {
             let last = last.filter(|_| mutant != Some(Mutant::OwnRevisionForgotten));
             state.put(&name, node, pods, last, gone_since);
         }
-        let decision = state.decide(&input);
+        let mut decision = state.decide(&input);
+        self.mutate_decision(&mut decision);
         // A new state does not know a node that was deleted before the pod that was just created there was shown.
         let mut unknown = self.own_creates.iter().map(|(_, pod)| pod.node.as_str());
         let comparable = mutant.is_none() && unknown.all(|name| every_node.contains(name));
@@ -656,8 +674,7 @@ impl Model {
                 let known = self.memory.nodes.last(name);
                 last.extend(known.map(|known| (name.to_string(), known.clone())));
             }
-            let mut fresh = RolloutState::new(input.revisions.update, None);
-            state.share_was_dark(&mut fresh);
+            let mut fresh = RolloutState::new(input.revisions.update);
             let again = put_and_decide(&mut fresh, &nodes, &pods, &last, &gone, &input);
             ensure!(
                 decision == again,
@@ -685,23 +702,50 @@ impl Model {
                     *nodes += 1;
                 }
             }
-            // Only those that joined since count as such, and none joined that long ago.
             Some(Mutant::UnservedNodesForgiven) => *update_since -= TimeDelta::minutes(10),
-            Some(Mutant::UnservedNodesNeverForgiven) => *update_since += TimeDelta::minutes(10),
             _ => {}
+        }
+    }
+
+    /// Injects the mutants that do more than the decision says.
+    fn mutate_decision(&self, decision: &mut Decision) {
+        let goes = |pod: &&PodView| {
+            let node = self.nodes.iter().find(|node| node.name == pod.node);
+            let silent = node.is_some_and(|node| node.not_ready_since.is_some());
+            let old = pod.is_live() && pod.revision != self.update() && pod.ready_since.is_none();
+            old && match self.mutant {
+                Some(Mutant::UnreadyPodsGoAtOnce) => !silent,
+                Some(Mutant::SilentNodesLosePods) => silent,
+                _ => false,
+            }
+        };
+        for pod in self.known().iter().filter(goes) {
+            let is_new = decision.delete.iter().all(|delete| delete.uid != pod.uid);
+            if is_new && !pod.uid.is_empty() {
+                decision.delete.push(Delete {
+                    pod: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                    node: pod.node.clone(),
+                    reason: DeleteReason::Outdated,
+                    last: Last {
+                        revision: pod.revision.clone(),
+                        ..Last::default()
+                    },
+                    version: pod.version.as_deref().map(str::to_owned),
+                });
+            }
         }
     }
 
     fn mutate_node(&self, node: &NodeView) -> NodeView {
         let mut node = node.clone();
         match self.mutant {
-            Some(Mutant::JoiningNodesSpeak) => node.ready_from = Some(node.created),
+            Some(Mutant::JoiningNodesCount) => node.ready_from = Some(node.created),
             Some(Mutant::SameSecondSpeaks) => {
                 if let Some(since) = &mut node.not_ready_since {
                     *since += TimeDelta::seconds(1);
                 }
             }
-            Some(Mutant::ReplacedNodesKeepPods) => node.created = at(0),
             _ => {}
         }
         node
@@ -723,8 +767,7 @@ impl Model {
             update_since: self.update_since,
             current: &self.current,
             last,
-            was_dark: &self.outages.before,
-            was_stopped: self.auto_paused,
+            was_stopped: self.stopped_for.as_deref(),
             resumed: self.calm,
             now: self.now,
         }
@@ -745,34 +788,18 @@ impl Model {
     fn unserved(&self) -> usize {
         let (known, last) = (self.known_revisions(), self.last());
         self.case(&self.pods, &known, &last)
-            .unserved(self.auto_paused)
+            .unserved(self.stopped_for.is_some())
     }
 
     /// The same nodes, and those that are left out.
     fn dark(&self) -> BTreeSet<String> {
         let (known, last) = (self.known_revisions(), self.last());
-        self.case(&self.pods, &known, &last).dark(self.auto_paused)
-    }
-
-    /// Records which nodes were unserved before the roll-out began.
-    fn note_dark(&mut self, pods: &[PodView], stopped: bool) {
-        let update = self.update();
-        let outages = &mut self.outages;
-        if outages.revision != update {
-            if outages.at_rest {
-                outages.before = std::mem::take(&mut outages.last);
-            }
-            outages.revision = update;
-        }
-        let (known, last) = (self.known_revisions(), self.last());
-        let dark = self.case(pods, &known, &last).dark(stopped);
-        self.outages.before.retain(|name| dark.contains(name));
-        self.outages.last = dark;
+        self.case(&self.pods, &known, &last)
+            .dark(self.stopped_for.is_some())
     }
 
     fn apply(&mut self, decision: &Decision) -> Result<(), Fault> {
         let pods = self.known();
-        self.note_dark(&pods, decision.observed.auto_paused);
         let (known, last) = (self.known_revisions(), self.last());
         let case = self.case(&pods, &known, &last);
         case.check(decision).map_err(|Fault(fault)| {
@@ -782,10 +809,9 @@ impl Model {
             ))
         })?;
         let limit = case.limits().0.max(1);
-        self.auto_paused = decision.observed.auto_paused;
-        self.outages.at_rest =
-            self.update() == self.current && decision.observed.outdated == decision.observed.held;
-        self.limits.push((self.now, limit));
+        let stopped = decision.observed.auto_paused;
+        self.stopped_for = stopped.then(|| decision.observed.stopped_for.clone());
+        self.limits.push((self.now, limit, self.strategy.min_ready));
         let before = self.unserved();
         let dark = self.dark();
         self.taken.retain(|node| dark.contains(node));
@@ -825,6 +851,17 @@ impl Model {
             !self.deleted.contains(&delete.uid),
             "deleted twice: {delete:?}"
         );
+        let known = self.known();
+        if let Some(pod) = known.iter().find(|pod| pod.uid == delete.uid) {
+            let is_step = delete.reason.is_due_to_revision();
+            let fails = delete.reason == DeleteReason::Failed;
+            let replaced = Replaced {
+                revision: pod.revision.clone(),
+                served: is_step && pod.ready_since.is_some(),
+                follows_one_that_served: fails && pod.predecessor == Predecessor::Available,
+            };
+            self.replaced.insert(pod.node.clone(), replaced);
+        }
         let mut fortune = self.fortune();
         self.memory.nodes.will_delete(delete, self.now);
         if fortune == Fortune::Done && !self.is_as_seen(delete) {
@@ -902,10 +939,14 @@ impl Model {
         self.late = later;
         let due: Vec<(DateTime<Utc>, Call)> = due;
         for (at, call) in due {
-            // The limit when the call was made, at most a minute before.
+            // The limit when the call was made, at most a minute before. A pod that was available then is not if
+            // minReadySeconds grew.
             let then = at - TimeDelta::seconds(LATEST);
-            let later = self.limits.iter().filter(|(since, _)| *since >= then);
-            let limit = later.map(|(_, limit)| *limit).max().unwrap_or_default();
+            let later = self.limits.iter().filter(|(since, ..)| *since >= then);
+            let grew = later
+                .clone()
+                .any(|(.., min_ready)| *min_ready < self.strategy.min_ready);
+            let limit = later.map(|(_, limit, _)| *limit).max().unwrap_or_default();
             let dark = self.dark();
             self.taken.retain(|node| dark.contains(node));
             let before = self.taken.len();
@@ -920,7 +961,7 @@ impl Model {
             }
             let taken = &self.taken;
             ensure!(
-                !self.quiet || taken.len() <= before.max(limit),
+                !self.quiet || grew || taken.len() <= before.max(limit),
                 "after a late call, {taken:?} are unavailable, limit {limit}"
             );
         }
@@ -934,8 +975,23 @@ impl Model {
     }
 
     fn create(&mut self, create: &Create) -> Result<(), Fault> {
-        // With the UID of the node and the revision in it, the name is known to be free.
-        let name = format!("{}-{}-{}", create.node, create.node_uid, create.revision);
+        let name = format!("{}-{}", create.node, create.revision);
+        let surges = self.known().iter().any(|pod| {
+            let old = pod.node == create.node && pod.revision != self.update();
+            old && pod.is_live() && pod.ready_since.is_some()
+        });
+        let replaced = self.replaced.get(&create.node);
+        let serves_before = replaced.is_some_and(|replaced| {
+            if replaced.revision == create.revision {
+                replaced.follows_one_that_served
+            } else {
+                replaced.served
+            }
+        });
+        ensure!(
+            create.predecessor != Predecessor::Available || surges || serves_before,
+            "it did not replace a good pod: {create:?}"
+        );
         let known = self.known();
         let here = || {
             let on_node = known.iter().filter(|pod| pod.node == create.node);
@@ -960,6 +1016,7 @@ impl Model {
             uid,
             created: self.now,
             attempt: create.attempt,
+            predecessor: create.predecessor,
             ..pod(&create.node, &create.revision)
         };
         let expected = PodView {
@@ -1038,7 +1095,8 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), Fault> {
     model.calm_down();
     for _ in 0..400 {
         let decision = model.step(10)?;
-        if decision.observed.complete && decision.create.is_empty() && decision.delete.is_empty() {
+        let is_quiet = decision.create.is_empty() && decision.delete.is_empty();
+        if decision.observed.complete && decision.observed.left_out.count == 0 && is_quiet {
             break;
         }
     }

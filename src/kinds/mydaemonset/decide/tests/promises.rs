@@ -18,10 +18,8 @@ pub(super) struct Case<'a> {
     pub(super) current: &'a str,
     /// The last pods of nodes without one.
     pub(super) last: &'a BTreeMap<String, Last>,
-    /// Nodes that were unserved before the roll-out began, and have been ever since.
-    pub(super) was_dark: &'a BTreeSet<String>,
-    /// The roll-out was stopped because of failing nodes, before this decision.
-    pub(super) was_stopped: bool,
+    /// The nodes that the roll-out was stopped for before this decision, if it was.
+    pub(super) was_stopped: Option<&'a [FailedNode]>,
     /// It was resumed in spite of them.
     pub(super) resumed: bool,
     pub(super) now: DateTime<Utc>,
@@ -68,16 +66,30 @@ impl Case<'_> {
             observed.auto_paused == must_stop,
             "whether it stops: {must_stop}"
         );
+        for failed in &observed.stopped_for {
+            let known = self.was_stopped.unwrap_or_default().contains(failed);
+            let is_there = self.nodes.iter().any(|node| node.name == failed.name);
+            ensure!(known || is_there, "stopped for {failed:?}, which is gone");
+        }
         let stopped = observed.auto_paused;
         // Two old pods of one node may go at once: it counts once.
         let mut paid = BTreeSet::new();
         let mut removed = BTreeSet::new();
+        let mut tried = BTreeSet::new();
         for delete in &decision.delete {
             if self.check_delete(delete, decision, stopped, surge)? {
                 paid.insert(&delete.node);
                 removed.extend((delete.reason == DeleteReason::Excluded).then_some(&delete.node));
             }
+            let is_step = delete.reason == DeleteReason::Outdated && !self.has_new(&delete.node);
+            tried.extend(is_step.then_some(&delete.node));
         }
+        let unproven = self.unproven(stopped);
+        let proofs = if surge > 0 { surge } else { limit.max(1) };
+        ensure!(
+            tried.is_empty() || unproven + tried.len() <= proofs,
+            "{tried:?} get the newest revision while {unproven} nodes have not proven it, limit {proofs}"
+        );
         let unserved = self.unserved(stopped);
         let total = unserved + paid.len();
         // Nothing replaces a pod that is only removed.
@@ -91,7 +103,10 @@ impl Case<'_> {
             "{paid:?} lose a serving pod while {unserved} nodes are unavailable, limit {limit}"
         );
         ensure!(
-            surge > 0 || total >= limit || !self.is_idle(decision, stopped),
+            surge > 0
+                || total >= limit
+                || unproven + tried.len() >= proofs
+                || !self.is_idle(decision, stopped),
             "a node waits while {total} nodes are unavailable, limit {limit}"
         );
         let mut surges = 0;
@@ -147,9 +162,6 @@ impl Case<'_> {
             "{} is on a node that is left alone",
             pod.name
         );
-        if pod.created < node.created {
-            return Ok(false);
-        }
         if let Some(ended) = pod.ended {
             let waits = ended + TimeDelta::seconds(10) > self.now;
             let goes_early = waits && is_new && !self.on(node).any(is_live);
@@ -167,12 +179,17 @@ impl Case<'_> {
             return Ok(false);
         }
         ensure!(!is_new, "{} is of the newest revision", pod.name);
+        ensure!(
+            node.not_ready_since.is_none(),
+            "{} is on a node that is not Ready",
+            pod.name
+        );
         if !excluded && self.on(node).any(|other| self.is_available(other)) {
             return Ok(false);
         }
         ensure!(!held, "{} is of a held node", pod.name);
         ensure!(!self.strategy.on_delete, "{}: OnDelete", pod.name);
-        if pod.ready_since.is_none() || self.is_lost(node) {
+        if pod.ready_since.is_none() {
             return Ok(false);
         }
         ensure!(
@@ -194,7 +211,6 @@ impl Case<'_> {
         let Some(node) = self.nodes.iter().find(|node| node.name == *name) else {
             return Err(Fault(format!("{name} is gone")));
         };
-        ensure!(node.uid == create.node_uid, "{name} is another node");
         ensure!(
             self.eligibility(&create.revision, node) == Eligibility::Run,
             "{name} takes no pods of this revision"
@@ -217,10 +233,6 @@ impl Case<'_> {
         };
         let serves = is_live(old) && old.ready_since.is_some();
         ensure!(serves && old.revision != self.update, "{name} has a pod");
-        ensure!(
-            old.created >= node.created,
-            "{name} has a pod of another node"
-        );
         let held = self.is_held(node, stopped);
         let rolls = !held && !self.strategy.on_delete && !self.is_lost(node);
         ensure!(rolls && is_new && surge > 0, "no surge on {name}");
@@ -230,7 +242,7 @@ impl Case<'_> {
     /// Whether a node could get the newest revision if only the limit allowed it.
     fn is_idle(&self, decision: &Decision, stopped: bool) -> bool {
         let waits = |node: &&NodeView| {
-            let is_old = |pod: &PodView| pod.revision != self.update && pod.created >= node.created;
+            let is_old = |pod: &PodView| pod.revision != self.update;
             let mut pods = self.on(node).filter(|pod| is_live(pod) && is_old(pod));
             let serves = pods.any(|pod| pod.ready_since.is_some());
             let goes = decision
@@ -238,8 +250,8 @@ impl Case<'_> {
                 .iter()
                 .any(|delete| delete.node == node.name);
             let may = self.is_behind(node) && !self.is_held(node, stopped);
-            let fit =
-                self.eligibility(self.update, node) == Eligibility::Run && !self.is_lost(node);
+            let fit = self.eligibility(self.update, node) == Eligibility::Run
+                && node.not_ready_since.is_none();
             serves && may && fit && !goes
         };
         !self.strategy.on_delete && self.nodes.iter().any(|node| waits(&node))
@@ -251,12 +263,14 @@ impl Case<'_> {
         let done = |node: &NodeView| {
             !self.on(node).any(is_old) && self.on(node).any(|pod| self.is_available(pod))
         };
+        let dark = self.dark(stopped);
         let desired = |node: &&NodeView| self.is_desired(node, stopped);
         let waited_for = |node: &&NodeView| {
             let eligibility = self.effective(node, stopped);
             let touched = matches!(eligibility, Eligibility::Run | Eligibility::Down)
                 || self.is_excluded(node);
-            touched && !self.is_left_out(node)
+            let forgiven = dark.contains(&node.name) && self.is_forgiven(node);
+            touched && !self.is_lost(node) && !forgiven
         };
         let nodes = || self.nodes.iter().filter(desired);
         for node in nodes().filter(waited_for) {
@@ -280,9 +294,7 @@ impl Case<'_> {
 
     /// The older revision that a pod on the node has: of several, that of the pod that would stay.
     fn older<'a>(&'a self, node: &'a NodeView) -> Option<&'a str> {
-        let pods = self.on(node).filter(|pod| {
-            pod.revision != self.update && (pod.deleting || pod.created >= node.created)
-        });
+        let pods = self.on(node).filter(|pod| pod.revision != self.update);
         let rank = |pod: &&PodView| {
             let number = self
                 .known
@@ -346,17 +358,12 @@ impl Case<'_> {
 
     /// Whether the node is still to get the newest revision, or to lose its pod to it.
     fn is_behind(&self, node: &NodeView) -> bool {
-        let is_new = |pod: &PodView| {
-            !pod.deleting && pod.revision == self.update && pod.created >= node.created
-        };
+        let is_new = |pod: &PodView| !pod.deleting && pod.revision == self.update;
         if self.on(node).any(is_new) {
             return false;
         }
         match self.older(node) {
-            Some(own) => {
-                let in_place = is_in_place(self.eligibility(self.update, node));
-                in_place || is_in_place(self.eligibility(own, node)) || self.is_excluded(node)
-            }
+            Some(_) => is_in_place(self.eligibility(self.update, node)) || self.is_excluded(node),
             None => !self.joined(node) && self.kept(node, false).is_some(),
         }
     }
@@ -413,8 +420,52 @@ impl Case<'_> {
     }
 
     fn is_left_out(&self, node: &NodeView) -> bool {
-        let late = self.now - self.update_since >= TimeDelta::minutes(10);
-        self.is_lost(node) || (late && self.was_dark.contains(&node.name))
+        self.is_lost(node) || self.is_forgiven(node)
+    }
+
+    /// A node that was unavailable before, for ten minutes of this roll-out.
+    fn is_forgiven(&self, node: &NodeView) -> bool {
+        let stays = |pod: &&PodView| !pod.deleting;
+        let newest = |pod: &&PodView| pod.revision == self.update;
+        let new = self.on(node).filter(stays).filter(newest);
+        let new = new.max_by_key(|pod| (pod.ended.is_none(), pod.ready_since.is_some()));
+        let since = if let Some(new) = new {
+            match new.predecessor {
+                Predecessor::Available => None,
+                Predecessor::Unavailable(since) => Some(since),
+                Predecessor::Unknown => Some(new.created),
+            }
+        } else {
+            let mut live = self
+                .on(node)
+                .filter(stays)
+                .filter(|pod| pod.ended.is_none());
+            let mut ended = self.on(node).filter(stays);
+            live.next()
+                .map_or_else(|| ended.find_map(|pod| pod.ended), |old| old.unready_since)
+        };
+        let since = since.map(|since| since.max(self.update_since));
+        since.is_some_and(|since| self.now - since >= TimeDelta::minutes(10))
+    }
+
+    fn has_new(&self, node: &str) -> bool {
+        let mut pods = self
+            .pods
+            .iter()
+            .filter(|pod| pod.node == node && !pod.deleting);
+        pods.any(|pod| pod.revision == self.update)
+    }
+
+    /// How many nodes have a pod of the newest revision that is not available, or are about to get it.
+    fn unproven(&self, stopped: bool) -> usize {
+        let dark = self.dark(stopped);
+        let under_way = |node: &&NodeView| {
+            let none = self.on(node).all(|pod| pod.deleting);
+            dark.contains(&node.name)
+                && !self.is_left_out(node)
+                && (self.has_new(&node.name) || none)
+        };
+        self.nodes.iter().filter(under_way).count()
     }
 
     /// `maxUnavailable` and `maxSurge` in nodes.
@@ -449,12 +500,15 @@ impl Case<'_> {
     pub(super) fn dark(&self, stopped: bool) -> BTreeSet<String> {
         let serves = |node: &NodeView, pod: &PodView| {
             let is_old = is_live(pod) && pod.revision != self.update;
-            let is_here = pod.created >= node.created;
-            is_here && (self.is_available(pod) || (is_old && pod.ready_since.is_some()))
+            let silent = node
+                .not_ready_since
+                .is_some_and(|since| since >= pod.created);
+            (self.is_available(pod) && !silent) || (is_old && pod.ready_since.is_some())
         };
         let counts = |node: &&NodeView| {
             let is_down = self.effective(node, stopped) == Eligibility::Down;
-            (self.is_desired(node, stopped) || is_down) && !self.is_lost(node)
+            let was_ready = node.ready_from.is_some();
+            was_ready && (self.is_desired(node, stopped) || is_down) && !self.is_lost(node)
         };
         let nodes = self.nodes.iter().filter(counts);
         let dark = nodes.filter(|node| !self.on(node).any(|pod| serves(node, pod)));
@@ -469,16 +523,12 @@ impl Case<'_> {
     }
 
     fn is_surging(&self, node: &NodeView, stopped: bool) -> bool {
-        let old = |pod: &PodView| {
-            is_live(pod) && pod.revision != self.update && pod.created >= node.created
-        };
+        let old = |pod: &PodView| is_live(pod) && pod.revision != self.update;
         let touched = matches!(
             self.effective(node, stopped),
             Eligibility::Run | Eligibility::Down
         );
-        let new = |pod: &PodView| {
-            pod.revision == self.update && (pod.deleting || pod.created >= node.created)
-        };
+        let new = |pod: &PodView| pod.revision == self.update;
         touched && self.on(node).any(old) && self.on(node).any(new)
     }
 
@@ -486,16 +536,20 @@ impl Case<'_> {
     fn must_stop(&self, limit: usize) -> bool {
         let soon = |pod: &PodView, at: DateTime<Utc>| at <= pod.created + TimeDelta::minutes(10);
         let fails = |node: &NodeView, pod: &PodView| {
+            let served = pod.predecessor == Predecessor::Available;
             // Creation timestamps are truncated to whole seconds.
             let after = pod.created + TimeDelta::seconds(1);
-            let lost = node.not_ready_since.filter(|since| *since >= after);
+            let silent = node
+                .not_ready_since
+                .filter(|since| *since >= after && soon(pod, *since));
+            let went_down = silent.is_some_and(|since| self.now - since >= TimeDelta::seconds(15));
             let ended = pod.ended.is_some_and(|at| soon(pod, at));
             let crashes = is_live(pod) && pod.restarts > 1 && soon(pod, self.now);
+            let deadline = pod.created + TimeDelta::minutes(10);
+            let late = is_live(pod) && pod.unready_since.is_some_and(|since| since <= deadline);
+            let late = late && self.now >= deadline && node.not_ready_since.is_none();
             let of_new = !pod.deleting && pod.revision == self.update;
-            let of_node = pod.created >= node.created;
-            let was_ready = node.ready_from.is_some_and(|from| from <= pod.created);
-            let went_down = lost.is_some_and(|since| soon(pod, since));
-            of_new && of_node && was_ready && (ended || crashes || went_down)
+            of_new && served && (ended || crashes || went_down || late)
         };
         let touched = |node: &&NodeView| {
             // A node with a pod of the newest revision keeps no other.
@@ -509,6 +563,13 @@ impl Case<'_> {
         let enough = failing.count() >= limit.max(1);
         let is_left = self.nodes.iter().any(|node| self.is_behind(node));
         let stops = enough && is_left && !self.strategy.on_delete;
-        (stops || self.was_stopped) && self.update != self.current && !self.resumed
+        let was_stopped = self.was_stopped.is_some_and(|failed| {
+            let is_gone = |name: &str| self.nodes.iter().all(|node| node.name != name);
+            let left = failed
+                .iter()
+                .filter(|f| f.reason != "NotReady" || !is_gone(&f.name));
+            left.count() >= limit.max(1).min(failed.len())
+        });
+        (stops || was_stopped) && self.update != self.current && !self.resumed
     }
 }

@@ -106,7 +106,7 @@ impl Story {
     fn change(&mut self, change: impl FnOnce(&mut Spec)) {
         change(&mut self.object.spec);
         self.object.spec.generation += 1;
-        self.add("x", false, What::Object(self.object.clone()));
+        self.add("x", false, What::Object(Box::new(self.object.clone())));
     }
 
     /// The operator writes that it has seen the last change.
@@ -117,7 +117,7 @@ impl Story {
 
     fn status(&mut self, change: impl FnOnce(&mut MyDaemonSetStatus)) {
         change(&mut self.object.status);
-        self.add("x", false, What::Object(self.object.clone()));
+        self.add("x", false, What::Object(Box::new(self.object.clone())));
     }
 
     fn node(&mut self, name: &'static str, change: impl FnOnce(&mut NodeState)) {
