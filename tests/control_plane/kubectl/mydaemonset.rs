@@ -135,7 +135,7 @@ impl Place {
                 Some(name.to_owned())
             })
             .await;
-        let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image \u{1b}[2J"}});
+        let waiting = json!({"waiting": {"reason": "InvalidImageName", "message": "no such image \u{1b}[2J"}});
         let status = json!({"status": {"containerStatuses": [{"name": "app", "ready": false, "restartCount": 0,
             "image": "nginx:1.99", "imageID": "", "state": waiting}]}});
         let pods = self.api(("", "v1", "Pod")).await;
@@ -354,7 +354,7 @@ async fn a_roll_out_that_stopped_by_itself_is_shown_and_resumed_only_on_purpose(
     }
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
     assert!(
-        shown.contains(&format!("{pod}  ImagePullBackOff")),
+        shown.contains(&format!("{pod}  InvalidImageName")),
         "{shown}"
     );
 

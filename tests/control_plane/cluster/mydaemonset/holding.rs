@@ -224,7 +224,7 @@ async fn an_auto_paused_roll_out_continues_when_it_is_resumed_or_the_spec_change
     let bad = place.with("b:1", &pending(), &json!({}));
     place.apply(&bad).await;
     let culprit = first_of(&place, "b:1").await;
-    let crash = || container(0, waiting("ImagePullBackOff"));
+    let crash = || container(0, waiting("InvalidImageName"));
     place.set_status(&culprit.name, crash()).await;
     let stopped = place
         .until_condition("Progressing", "False/AutoPaused")
@@ -462,7 +462,7 @@ async fn neither_a_cordon_nor_a_change_of_the_strategy_lifts_an_auto_pause() {
     let bad = place.with("b:1", &pending(), &json!({}));
     place.apply(&bad).await;
     let failed = first_of(&place, "b:1").await;
-    let crash = container(0, waiting("ImagePullBackOff"));
+    let crash = container(0, waiting("InvalidImageName"));
     place.set_status(&failed.name, crash).await;
     place
         .until_condition("Progressing", "False/AutoPaused")
