@@ -272,11 +272,14 @@ mod tests {
     fn the_docs_list_every_metric_with_its_type() {
         const DOCS: &str = include_str!(concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/docs/mydaemonset/rollout.md"
+            "/docs/operations/metrics.md"
         ));
         let documented: BTreeSet<(String, &str)> = DOCS
             .lines()
-            .filter_map(|line| line.strip_prefix("| `my_operator_")?.split_once("` | "))
+            .filter_map(|line| {
+                line.strip_prefix("| `my_operator_mydaemonset_")?
+                    .split_once("` | ")
+            })
             .map(|(name, rest)| (name.to_owned(), rest.split(' ').next().unwrap()))
             .collect();
         let mut registry = Registry::default();
@@ -286,7 +289,10 @@ mod tests {
         let page = page(&registry);
         let there: BTreeSet<(String, &str)> = page
             .lines()
-            .filter_map(|line| line.strip_prefix("# TYPE my_operator_")?.split_once(' '))
+            .filter_map(|line| {
+                line.strip_prefix("# TYPE my_operator_mydaemonset_")?
+                    .split_once(' ')
+            })
             .map(|(name, kind)| match kind {
                 "counter" => (format!("{name}_total"), kind),
                 _ => (name.to_owned(), kind),

@@ -1,8 +1,6 @@
 //! The lives of an At that the faults are put into.
 
-use std::time::Duration;
-
-use my_operator_rounds::Budget;
+use my_operator_rounds::{Budget, lengths};
 use serde_json::{Value, json};
 use simulated_apiserver::{Run, Site};
 
@@ -73,7 +71,7 @@ impl Subject for At {
 
     /// All of them, which is not much more than a minute.
     fn runs(&self) -> Budget {
-        Budget::new(Duration::ZERO, usize::MAX)
+        lengths::swept_faults_of_at()
     }
 
     /// What a policy refuses at first is let in if the API server stores it only at the end of a stall.
