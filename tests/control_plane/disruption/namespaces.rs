@@ -158,7 +158,9 @@ webhooks:
 
     drop(listener);
     kubectl
-        .run(&format!("delete validatingwebhookconfiguration {bad}"))
+        .run(&format!(
+            "delete validatingwebhookconfiguration {bad} --ignore-not-found"
+        ))
         .await
         .good();
     operator.process.stop(Duration::from_secs(30)).await;
