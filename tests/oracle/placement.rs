@@ -262,22 +262,29 @@ fn a_pod_belongs_where_kubernetes_says() {
     let cases: Vec<(Value, Value)> = (0..count)
         .map(|_| (maker.template(), maker.node()))
         .collect();
-    let answers: Vec<Answer> = harness::oracle::ask(
-        "placement",
-        &[],
-        cases
-            .iter()
-            .map(|(template, node)| json!({"pod": pod(template), "node": node})),
+    let ask = |cases: Vec<Value>| -> Vec<Answer> {
+        harness::oracle::ask("placement", &[], cases.into_iter())
+    };
+    let whole = cases
+        .iter()
+        .map(|(template, node)| json!({"pod": pod(template), "node": node}));
+    let answers = ask(whole.collect());
+    // Only what the template itself tolerates counts for a cordon, and not what a daemon's pod always tolerates.
+    let cordon = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"});
+    let cordoned = cases.iter().map(
+        |(template, _)| json!({"pod": template, "node": {"spec": {"taints": [cordon.clone()]}}}),
     );
+    let tolerant = ask(cordoned.collect());
 
     let mut wrong = Vec::new();
     let mut shares: BTreeMap<String, usize> = BTreeMap::new();
-    for ((template, node), answer) in cases.iter().zip(&answers) {
+    for (((template, node), answer), tolerant) in cases.iter().zip(&answers).zip(&tolerant) {
         let watched = serde_json::from_value(node.clone()).unwrap();
         let view = NodeView::from_watched(watched, Utc::now());
         let ours =
             Placement::from_template(Some(&PodTemplate(template.clone()))).eligibility(&view);
-        let theirs = answer.fate(node["spec"]["unschedulable"] == true);
+        let is_cordoned = node["spec"]["unschedulable"] == true;
+        let theirs = answer.fate(is_cordoned && !tolerant.no_schedule.is_empty());
         *shares.entry(format!("{theirs:?}")).or_default() += 1;
         if ours != theirs {
             wrong.push(format!(
