@@ -19,13 +19,6 @@ pub(super) enum Flow {
     Stop,
 }
 
-/// The items, after that many failed attempts: each begins with another item, so that one that
-/// always fails does not block the others.
-pub(super) fn in_turn<T>(items: &[T], failures: usize) -> impl Iterator<Item = &T> {
-    let skip = failures % items.len().max(1);
-    items.iter().cycle().skip(skip).take(items.len())
-}
-
 /// Makes calls, starting with that many in parallel.
 pub(super) async fn run_batched<C: Future>(
     calls: Vec<C>,
@@ -58,17 +51,6 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-
-    #[test]
-    fn each_attempt_begins_with_another_item() {
-        let turns = |failures| {
-            in_turn(&["a", "b", "c"], failures)
-                .copied()
-                .collect::<String>()
-        };
-        assert_eq!([0, 1, 2, 3].map(turns), ["abc", "bca", "cab", "abc"]);
-        assert_eq!(in_turn::<&str>(&[], 1).count(), 0);
-    }
 
     #[tokio::test]
     async fn a_stop_starts_no_other_call() {

@@ -1,10 +1,11 @@
 //! Adopts orphaned pods, and releases pods that lost our label.
 
-use super::batch::{Flow, MAX_PODS_PER_PASS, in_turn, run_batched};
+use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
 use super::failure::{Failure, Failures};
 use super::outcome::{Outcome, is_skipped, report};
 use super::ownership::{adopt, is_still_there, release};
 use crate::kinds::mydaemonset::decide::decision::Claim;
+use crate::kinds::mydaemonset::decide::rollout::in_turn;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
@@ -29,7 +30,7 @@ pub(super) async fn claim_pods(pass: &Pass<'_>, claims: &[Claim], outcome: &mut 
     let claims = claims.iter().filter(|claim| !claim.adopt || may_adopt);
     let claims: Vec<_> = claims.collect();
     let before = pass.memory().backoffs.failures(Step::Claim);
-    let calls: Vec<_> = in_turn(&claims, before)
+    let calls: Vec<_> = in_turn(claims.iter(), before)
         .take(MAX_PODS_PER_PASS)
         .map(|claim| async move { (claim, claim_pod(pass, claim).await) })
         .collect();

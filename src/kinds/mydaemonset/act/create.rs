@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use super::batch::{Flow, MAX_CALLS, MAX_PODS_PER_PASS, in_turn, run_batched};
+use super::batch::{Flow, MAX_CALLS, MAX_PODS_PER_PASS, run_batched};
 use super::create_pod::{Made, PodCreator};
 use super::dry_run::dry_run;
 use super::failure::Failure;
 use super::outcome::{Outcome, is_skipped, report};
 use crate::kinds::mydaemonset::decide::decision::{Create, Decision};
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
+use crate::kinds::mydaemonset::decide::rollout::in_turn;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::RevisionView;
@@ -73,7 +74,7 @@ async fn create_all(
 ) -> Option<Failure> {
     let pass = creator.pass();
     let failures = pass.memory().backoffs.turn();
-    let creates_in_turn = in_turn(creates, failures).take(MAX_PODS_PER_PASS);
+    let creates_in_turn = in_turn(creates.iter(), failures).take(MAX_PODS_PER_PASS);
     let calls = creates_in_turn.map(|create| creator.create(create));
     let calls: Vec<_> = calls.collect();
     let mut failure = None;

@@ -2,11 +2,12 @@
 
 use kube::Api;
 
-use super::batch::{Flow, MAX_PODS_PER_PASS, in_turn, run_batched};
+use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
 use super::failure::{Failure, Failures, answer, is_gone};
 use super::outcome::{Outcome, is_skipped, report};
 use crate::kinds::mydaemonset::decide::decision::{Decision, Delete, DeleteReason};
 use crate::kinds::mydaemonset::decide::placement::Eligibility;
+use crate::kinds::mydaemonset::decide::rollout::in_turn;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::memory::belief::Answer;
 use crate::kinds::mydaemonset::observe::node::WatchedNode;
@@ -82,7 +83,7 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
     };
     let unanswered = unanswered.into_iter().filter(is_wanted);
     let failures = pass.memory().backoffs.failures(Step::Delete);
-    let decided = in_turn(&decision.delete, failures).cloned();
+    let decided = in_turn(decision.delete.iter(), failures).cloned();
     // A created pod that was not observed yet has no known UID, and so cannot be deleted.
     let all = unanswered.chain(decided);
     all.filter(|delete| !delete.uid.is_empty()).collect()

@@ -1,10 +1,11 @@
 //! Releases the pods that the watch no longer shows because they lost our labels.
 
-use super::batch::{Flow, MAX_PODS_PER_PASS, in_turn, run_batched};
+use super::batch::{Flow, MAX_PODS_PER_PASS, run_batched};
 use super::failure::{Failure, Failures};
 use super::outcome::{Outcome, is_skipped, report};
 use super::ownership::release_unlabelled;
 use crate::kinds::mydaemonset::decide::decision::Claim;
+use crate::kinds::mydaemonset::decide::rollout::in_turn;
 use crate::kinds::mydaemonset::memory::backoffs::Step;
 use crate::kinds::mydaemonset::observe::pod::WatchedPod;
 use crate::kinds::mydaemonset::pass::Pass;
@@ -18,7 +19,7 @@ pub(super) async fn release_vanished(pass: &Pass<'_>, outcome: &mut Outcome) {
         return;
     }
     let before = pass.memory().backoffs.failures(Step::Release);
-    let calls: Vec<_> = in_turn(&vanished, before)
+    let calls: Vec<_> = in_turn(vanished.iter(), before)
         .take(MAX_PODS_PER_PASS)
         .map(|claim| async move { (claim, release_if_there(pass, claim).await) })
         .collect();

@@ -137,6 +137,16 @@ impl Limits {
     }
 }
 
+/// The items, after that many failed attempts: each begins with another item, so that one that
+/// always fails does not block the others.
+pub(crate) fn in_turn<I>(items: I, failures: usize) -> impl Iterator<Item = I::Item>
+where
+    I: ExactSizeIterator + Clone,
+{
+    let count = items.len();
+    items.cycle().skip(failures % count.max(1)).take(count)
+}
+
 impl Entry {
     fn node_state<'a>(
         &'a self,
@@ -453,17 +463,13 @@ impl RolloutState {
             let trouble = entry.and_then(|entry| entry.verdict.trouble.as_deref());
             let node = entry.and_then(|entry| entry.node.as_ref());
             let silent = node.is_some_and(|node| node.not_ready_since.is_some());
-            let other = if silent { "NotReady" } else { "Restarting" };
+            let other = if silent { NOT_READY } else { "Restarting" };
             format!("{name} ({})", trouble.unwrap_or(other))
         };
         let left_out = |name: &Arc<str>| {
-            let verdict = self.entries.get(name).map(|entry| &entry.verdict);
-            let cause = verdict
-                .and_then(|verdict| verdict.left_out)
-                .unwrap_or_default();
-            let trouble = verdict.and_then(|verdict| verdict.trouble.as_deref());
-            let trouble = trouble.filter(|_| cause == "no available pod");
-            format!("{name} ({})", trouble.unwrap_or(cause))
+            let entry = self.entries.get(name);
+            let cause = entry.and_then(|entry| entry.verdict.left_out.as_deref());
+            format!("{name} ({})", cause.unwrap_or_default())
         };
         // kubectl's word for a pod that is being deleted.
         let with_state = |name: &Arc<str>| {
@@ -524,8 +530,7 @@ impl RolloutState {
         // node that cannot be changed does not block the others.
         let node_states = |flag: NodeFlag, most: usize| {
             let names = &self.names[flag as usize];
-            let skip = input.failures % names.len().max(1);
-            let turns = names.iter().cycle().skip(skip).take(most.min(names.len()));
+            let turns = in_turn(names.iter(), input.failures).take(most);
             turns.filter_map(|name| self.node_state(name, input))
         };
         let unserved = self.count(NodeFlag::Unserved);

@@ -196,12 +196,12 @@ fn containers(status: &WatchedStatus) -> impl Iterator<Item = &WatchedContainer>
 }
 
 fn ready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    let ready = status.conditions.iter().find(|c| c.type_ == "Ready")?;
+    let ready = status.condition("Ready")?;
     (ready.status == "True").then(|| ready.last_transition_time.unwrap_or(created))
 }
 
 fn unready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateTime<Utc>> {
-    match status.conditions.iter().find(|c| c.type_ == "Ready") {
+    match status.condition("Ready") {
         Some(ready) if ready.status == "True" => None,
         ready => Some(
             ready
@@ -213,7 +213,7 @@ fn unready_since(status: &WatchedStatus, created: DateTime<Utc>) -> Option<DateT
 
 /// Since when a condition has had that status, if it has.
 fn condition_since(status: &WatchedStatus, type_: &str, value: &str) -> Option<DateTime<Utc>> {
-    let condition = status.conditions.iter().find(|c| c.type_ == type_)?;
+    let condition = status.condition(type_)?;
     condition
         .last_transition_time
         .filter(|_| condition.status == value)
@@ -225,10 +225,7 @@ fn condition_since(status: &WatchedStatus, type_: &str, value: &str) -> Option<D
 const DISRUPTIONS: &[&str] = &["Evicted", "Preempting", "NodeShutdown", "Terminated"];
 
 fn is_disrupted(status: &WatchedStatus) -> bool {
-    let condition = status
-        .conditions
-        .iter()
-        .find(|c| c.type_ == "DisruptionTarget");
+    let condition = status.condition("DisruptionTarget");
     condition.is_some_and(|c| c.status == "True") || DISRUPTIONS.contains(&status.reason.as_str())
 }
 
@@ -268,7 +265,7 @@ fn trouble(status: &WatchedStatus) -> Option<String> {
 
 /// A container that keeps crashing runs in between, which is no recovery.
 fn is_restarting(status: &WatchedStatus) -> bool {
-    let ready = status.conditions.iter().find(|c| c.type_ == "Ready");
+    let ready = status.condition("Ready");
     restarts(status) > 1 && ready.is_none_or(|c| c.status != "True")
 }
 

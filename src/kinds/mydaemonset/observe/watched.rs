@@ -24,6 +24,13 @@ pub(crate) struct WatchedStatus {
     pub(crate) init_container_statuses: Vec<WatchedContainer>,
 }
 
+impl WatchedStatus {
+    /// The condition of that type.
+    pub(crate) fn condition(&self, type_: &str) -> Option<&WatchedCondition> {
+        self.conditions.iter().find(|c| c.type_ == type_)
+    }
+}
+
 /// A condition of a node or pod.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

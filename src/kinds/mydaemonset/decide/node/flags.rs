@@ -101,7 +101,7 @@ pub(crate) struct Verdict {
     /// How it failed, if it is a failed canary and its pod does not show it.
     pub(crate) failure: Option<&'static str>,
     /// Why the roll-out does not wait for it, if it does not.
-    pub(crate) left_out: Option<&'static str>,
+    pub(crate) left_out: Option<Box<str>>,
     /// When the verdict expires by time alone.
     pub(crate) until: Option<DateTime<Utc>>,
 }

@@ -61,13 +61,14 @@ impl NodeState<'_> {
         }
         let failure = self.failure(input).filter(|_| self.reachable());
         flags.set(NodeFlag::FailedCanary, failure.is_some());
+        let left_out = self.left_out(progress, trouble.as_deref());
         Verdict {
             flags,
             trouble,
             failure: [NOT_READY, NOT_AVAILABLE]
                 .into_iter()
                 .find(|word| failure == Some(word)),
-            left_out: self.left_out(progress, input),
+            left_out,
             until: self.until(progress.dark, input).chain(needs.next).min(),
         }
     }
@@ -131,7 +132,7 @@ impl NodeState<'_> {
         flags.set(NodeFlag::Unserved, unserved);
         let has_new = self.new.is_some() || self.has_ended_new(input);
         let proven = self.new.is_some_and(|new| self.is_proven(new, input));
-        let under_way = has_new || !(self.old.is_some() || self.stays());
+        let under_way = has_new || !self.stays();
         flags.set(NodeFlag::Unproven, under_way && !proven && unserved);
         let desired = self.desired() || self.excluded.is_some();
         flags.set(NodeFlag::Done, waited_for && desired && done);
@@ -161,17 +162,16 @@ impl NodeState<'_> {
     }
 
     /// Why the roll-out does not wait for the node.
-    fn left_out(&self, progress: Progress, input: &RolloutInput<'_>) -> Option<&'static str> {
+    fn left_out(&self, progress: Progress, trouble: Option<&str>) -> Option<Box<str>> {
         if self.keeps_older() {
-            return Some("taint not tolerated");
+            return Some("taint not tolerated".into());
         }
-        let silent = self.node.is_some_and(|node| node.not_ready_since.is_some());
-        let is_left_out = progress.attention == Attention::LeavesOut && !self.is_done(input);
-        is_left_out.then_some(if silent {
-            NOT_READY
-        } else {
-            "no available pod"
-        })
+        let cause = match self.silent_since() {
+            Some(_) => NOT_READY,
+            None => trouble.unwrap_or("no available pod"),
+        };
+        let is_left_out = progress.attention == Attention::LeavesOut && !progress.done;
+        is_left_out.then(|| cause.into())
     }
 
     /// Flags what the status counts of a node that should have a pod.
@@ -210,34 +210,22 @@ impl NodeState<'_> {
         let available = self
             .running()
             .filter_map(|pod| pod.available_at(input.strategy.min_ready));
-        let lost = self
-            .node
-            .and_then(|node| node.not_ready_since)
-            .map(|since| since + input.grace);
+        let lost = self.silent_since().map(|since| since + input.grace);
+        let silence = self.silent_since().map(|since| since + SILENCE);
         // The last instant of the window is part of it.
-        let window = input
-            .strategy
-            .auto_pause
-            .map(|auto_pause| auto_pause.window);
-        let instant = TimeDelta::milliseconds(1);
-        let trials = self.canaries().flat_map(|pod| {
-            let silent = self.node.and_then(|node| node.not_ready_since);
+        let auto_pause = input.strategy.auto_pause;
+        let after = auto_pause.map(|it| it.window + TimeDelta::milliseconds(1));
+        let trials = self.canaries().flat_map(move |pod| {
             let crash = crashes_from(pod);
-            let end = crash
-                .and(window)
-                .map(|window| pod.created + window + instant);
-            let silence = silent.map(|since| since + SILENCE);
+            let end = crash.and(after).map(|after| pod.created + after);
             [crash, end, silence, deadline(pod, input)]
         });
-        let trials = trials.flatten();
         let patience = self.patience_ends.filter(|_| dark);
-        let now = input.now;
-        let times: Vec<_> = available
+        available
             .chain(lost)
-            .chain(trials)
+            .chain(trials.flatten())
             .chain(patience)
-            .collect();
-        times.into_iter().filter(move |at| *at > now)
+            .filter(|at| *at > input.now)
     }
 
     /// The pods of the newest revision that replaced an available one of an older revision: what
@@ -251,7 +239,7 @@ impl NodeState<'_> {
     /// How the node failed soon after it got the newest revision, if it did: what its pod shows, or
     /// one of the words above.
     fn failure(&self, input: &RolloutInput<'_>) -> Option<&str> {
-        let node = self.node?;
+        self.node?;
         let window = input.strategy.auto_pause?.window;
         let now = input.now;
         self.canaries().find_map(|pod| {
@@ -264,12 +252,12 @@ impl NodeState<'_> {
             // The API server truncates the creation time to a whole second: within that second, the
             // node may have gone NotReady before the pod existed.
             let went_down = |since| since >= pod.created + WHOLE_SECOND && soon(since);
-            let silent = node.not_ready_since.filter(|since| went_down(*since));
+            let silent = self.silent_since().filter(|since| went_down(*since));
             if silent.is_some_and(|since| since + SILENCE <= now) {
                 return Some(NOT_READY);
             }
             let late = deadline(pod, input).is_some_and(|at| at <= now);
-            (late && node.not_ready_since.is_none()).then_some(NOT_AVAILABLE)
+            (late && self.silent_since().is_none()).then_some(NOT_AVAILABLE)
         })
     }
 }

@@ -286,7 +286,7 @@ impl<'a> NodeState<'a> {
     /// Whether a pod of the newest revision is available. On a node that has gone NotReady since it
     /// is not, whatever its last status says.
     fn is_proven(&self, new: &PodView, input: &RolloutInput<'_>) -> bool {
-        let silent_since = self.node.and_then(|node| node.not_ready_since);
+        let silent_since = self.silent_since();
         is_available(new, input) && silent_since.is_none_or(|since| since < new.created)
     }
 
@@ -312,7 +312,12 @@ impl<'a> NodeState<'a> {
     /// Whether the node is Ready. A pod is not deleted for a roll-out on one that is not: nothing
     /// could follow it, and its containers go on until the kubelet is back.
     fn is_up(&self) -> bool {
-        self.node.is_some_and(|node| node.not_ready_since.is_none())
+        self.node.is_some() && self.silent_since().is_none()
+    }
+
+    /// Since when the node has not been Ready, if it is not.
+    fn silent_since(&self) -> Option<DateTime<Utc>> {
+        self.node?.not_ready_since
     }
 
     /// Whether the new pod can be created next to the old one: two at most during a surge.

@@ -21,7 +21,7 @@ use super::input::{Known, Last, Revisions, RolloutInput};
 use super::node::plan::pause;
 use super::observed::{Excluded, Named, Observed};
 use super::placement::Placement;
-use super::rollout::RolloutState;
+use super::rollout::{RolloutState, in_turn};
 use super::strategy::{Amount, AutoPause, Strategy};
 use crate::kinds::mydaemonset::crd::FailedNode;
 use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
@@ -1145,6 +1145,17 @@ fn a_successor_carries_what_it_replaces() {
     world.memory.get_mut("a").unwrap().predecessor = Predecessor::Unknown;
     world.memory.get_mut("a").unwrap().was = Predecessor::Available;
     assert_eq!(world.decide().create[0].predecessor, Predecessor::Unknown);
+}
+
+#[test]
+fn each_attempt_begins_with_another_item() {
+    let turns = |failures| {
+        in_turn(["a", "b", "c"].iter(), failures)
+            .copied()
+            .collect::<String>()
+    };
+    assert_eq!([0, 1, 2, 3].map(turns), ["abc", "bca", "cab", "abc"]);
+    assert_eq!(in_turn(<[&str; 0]>::default().iter(), 1).count(), 0);
 }
 
 #[test]
