@@ -71,6 +71,12 @@ impl Sent {
     }
 }
 
+/// The conditions of an object, to change them.
+pub fn conditions(object: &mut Value) -> impl Iterator<Item = &mut Value> {
+    let conditions = object["status"]["conditions"].as_array_mut();
+    conditions.into_iter().flatten()
+}
+
 fn nothing(_: &Server, _: &mut Sent) {}
 
 fn same(_: &Server, _: &Sent, answer: Option<Answer>) -> Option<Answer> {

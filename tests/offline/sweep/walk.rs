@@ -13,6 +13,7 @@ use simulated_apiserver::Decision;
 
 use super::changes::{left, versions};
 use super::cluster::{Cluster, FIRST, NAMESPACE, on_virtual_time};
+use super::mydaemonset::PREDECESSOR;
 use super::subject::{Special, Subject};
 
 /// The walk over one kind.
@@ -215,13 +216,11 @@ fn state(cluster: &Cluster, subject: &dyn Subject) -> String {
     lines.join("\n")
 }
 
-/// What a pod replaced is what a walk leaves behind.
-const PREDECESSOR: &str = "apps.zhongmingmao.io/predecessor";
-
 fn normalize(value: &mut Value, names: &[(String, String)]) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
+                // What a pod replaced is what a walk leaves behind.
                 let history = ["generation", "observedGeneration", PREDECESSOR];
                 !history.contains(&name.as_str()) && !value.is_null()
             });

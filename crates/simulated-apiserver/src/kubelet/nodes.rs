@@ -67,10 +67,10 @@ pub(super) fn set_taint(server: &Server, node: &str, key: Option<&str>) {
 }
 
 /// These pods are not ready any more.
-pub(super) fn pods_are_not_ready(server: &Server, is_on: impl Fn(&Value) -> bool) {
+pub(super) fn pods_are_not_ready(server: &Server, concerns: impl Fn(&Value) -> bool) {
     let now = seconds(server.clock().now());
     for pod in server.direct().list("Pod", "") {
-        if !is_on(&pod) || condition(&pod, "Ready") != Some("True") {
+        if !concerns(&pod) || condition(&pod, "Ready") != Some("True") {
             continue;
         }
         let metadata = &pod["metadata"];

@@ -8,7 +8,7 @@ use super::POD;
 use super::judge::GATE;
 use crate::sweep::cluster::NAMESPACE;
 use crate::sweep::faults::Fault;
-use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent};
+use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent, conditions};
 
 const PODS_HELD_BACK: Fault = Fault::HeldBack("pods");
 const ATS_HELD_BACK: Fault = Fault::HeldBack("ats");
@@ -45,8 +45,7 @@ fn newest_version(server: &Server, sent: &mut Sent) {
 
 /// Changes a condition in a status that is written.
 fn set_condition(sent: &mut Sent, type_: &str, field: &str, value: &Value) {
-    let conditions = sent.body["status"]["conditions"].as_array_mut();
-    for condition in conditions.into_iter().flatten() {
+    for condition in conditions(&mut sent.body) {
         if condition["type"] == type_ {
             condition[field] = value.clone();
         }

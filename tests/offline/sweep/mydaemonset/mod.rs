@@ -18,6 +18,8 @@ use super::mutants::Mutant;
 use super::subject::{Judged, Scenario, Seen, Special, Subject, scenarios};
 
 const NODES: &[&str] = &["node-1", "node-2", "node-3", "node-4", "node-5"];
+/// The annotation of a pod that says what it replaced.
+pub const PREDECESSOR: &str = "apps.zhongmingmao.io/predecessor";
 /// A node that joins. By name it is the last, so that a partition would hold it.
 const JOINING: &str = "node-6";
 /// How long that takes.
@@ -52,6 +54,14 @@ impl Subject for MyDaemonSet {
         let image = pod["spec"]["containers"][0]["image"].as_str();
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
         let usual = Run::default();
+        let crashing = Run {
+            crashes: u32::MAX,
+            ..usual.clone()
+        };
+        let unready = Run {
+            ready_after: None,
+            ..usual.clone()
+        };
         let (name, _) = image
             .unwrap_or_default()
             .split_once(':')
@@ -61,30 +71,15 @@ impl Subject for MyDaemonSet {
                 ready_after: Some(Duration::from_secs(20)),
                 ..usual
             },
-            "crash" => Run {
-                crashes: u32::MAX,
-                ..usual
-            },
+            "crash" => crashing,
             "crash-twice" => Run {
                 crashes: 2,
                 ..usual
             },
-            "crash-on-one" if node == "node-1" => Run {
-                crashes: u32::MAX,
-                ..usual
-            },
-            "crash-where-it-joins" if node == JOINING => Run {
-                crashes: u32::MAX,
-                ..usual
-            },
-            "unready-on-one" if node == "node-1" => Run {
-                ready_after: None,
-                ..usual
-            },
-            "unready" => Run {
-                ready_after: None,
-                ..usual
-            },
+            "crash-on-one" if node == "node-1" => crashing,
+            "crash-where-it-joins" if node == JOINING => crashing,
+            "unready-on-one" if node == "node-1" => unready,
+            "unready" => unready,
             "missing" => Run {
                 starts_after: None,
                 waits: Some("ImagePullBackOff".to_owned()),

@@ -3,11 +3,9 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 
+use super::PREDECESSOR;
 use crate::sweep::faults::Fault;
-use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent};
-
-/// The annotation of a pod that says what its predecessor was like.
-const PREDECESSOR: &str = "apps.zhongmingmao.io/predecessor";
+use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent, conditions};
 
 fn is_status(sent: &Sent) -> bool {
     sent.is(&Method::PATCH, "/status")
@@ -33,6 +31,12 @@ fn read(path: &str, answer: &mut Value, resource: &str, change: fn(&mut Value)) 
     match answer.get_mut("items").and_then(Value::as_array_mut) {
         Some(items) => items.iter_mut().for_each(change),
         None => change(&mut answer["object"]),
+    }
+}
+
+fn all_true(object: &mut Value) {
+    for condition in conditions(object) {
+        condition["status"] = json!("True");
     }
 }
 
@@ -97,12 +101,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "every pod looks ready",
         read: |path, answer| {
-            read(path, answer, "pods", |pod| {
-                let conditions = pod["status"]["conditions"].as_array_mut();
-                for condition in conditions.into_iter().flatten() {
-                    condition["status"] = json!("True");
-                }
-            });
+            read(path, answer, "pods", all_true);
         },
         ..BASE
     },
@@ -159,10 +158,7 @@ pub const ALL: &[Mutant] = &[
         name: "every node looks ready",
         read: |path, answer| {
             read(path, answer, "nodes", |node| {
-                let conditions = node["status"]["conditions"].as_array_mut();
-                for condition in conditions.into_iter().flatten() {
-                    condition["status"] = json!("True");
-                }
+                all_true(node);
                 if let Some(taints) = node["spec"]["taints"].as_array_mut() {
                     taints.retain(|taint| taint["key"] != "node.kubernetes.io/not-ready");
                 }
@@ -182,8 +178,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "Complete does not name the nodes that are left out",
         request: |_, sent| {
-            let conditions = sent.body["status"]["conditions"].as_array_mut();
-            for condition in conditions.into_iter().flatten() {
+            for condition in conditions(&mut sent.body) {
                 if condition["reason"] == "Complete" {
                     condition["message"] = json!("the newest revision has reached every node");
                 }
@@ -194,8 +189,7 @@ pub const ALL: &[Mutant] = &[
     Mutant {
         name: "Complete is said at once",
         request: |_, sent| {
-            let conditions = sent.body["status"]["conditions"].as_array_mut();
-            for condition in conditions.into_iter().flatten() {
+            for condition in conditions(&mut sent.body) {
                 if condition["reason"] == "RollingOut" {
                     condition["reason"] = json!("Complete");
                     condition["status"] = json!("False");
