@@ -50,7 +50,7 @@ pub fn platform() -> (&'static str, &'static str) {
 /// v0.0.0, and clients complain.
 ///
 /// The compiler need not write the debug information that the linker leaves out (`-s -w`): a tenth of the time.
-fn arguments() -> [String; 5] {
+fn arguments(module: &Module) -> [String; 5] {
     let version = kubernetes_version();
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
@@ -63,10 +63,11 @@ fn arguments() -> [String; 5] {
         let _ = write!(flags, " -X k8s.io/component-base/version.{name}={value}");
         let _ = write!(flags, " -X k8s.io/client-go/pkg/version.{name}={value}");
     }
+    let optimization = if module.quick { " -N -l" } else { "" };
     [
         "build".to_owned(),
         "-trimpath".to_owned(),
-        "-gcflags=all=-dwarf=false".to_owned(),
+        format!("-gcflags=all=-dwarf=false{optimization}"),
         "-ldflags".to_owned(),
         flags,
     ]
@@ -79,12 +80,14 @@ pub(crate) fn recipe(set: &Set) -> String {
         .iter()
         .map(|program| (program.name, program.package))
         .collect();
-    let mut recipe = format!("{:?} {:?} {programs:?}", arguments(), environment(false));
+    let mut recipe = format!("{:?} {programs:?}", environment(false));
     for module in set.modules {
-        if module.cgo || !module.tags.is_empty() {
-            let c = if module.cgo { "with C and" } else { "with" };
-            let _ = write!(recipe, " {} {c} {}", module.name, module.tags);
-        }
+        let arguments = arguments(module);
+        let _ = write!(
+            recipe,
+            " {}: {arguments:?}, C {}, tags {:?}",
+            module.name, module.cgo, module.tags
+        );
     }
     recipe
 }
@@ -167,7 +170,7 @@ fn build_one(
         .map_err(Error::file("write", log_path.clone()))?;
 
     let mut command = Command::new("go");
-    command.args(arguments());
+    command.args(arguments(program.module));
     if !program.module.tags.is_empty() {
         command.args(["-tags", program.module.tags]);
     }

@@ -9,6 +9,8 @@ pub(crate) struct Module {
     pub(crate) cgo: bool,
     /// The build tags, if any.
     pub(crate) tags: &'static str,
+    /// Whether its programs are compiled without optimization, in two thirds of the time: tests call them for moments.
+    pub(crate) quick: bool,
     pub(crate) go_mod: &'static str,
     pub(crate) go_sum: &'static str,
 }
@@ -40,6 +42,7 @@ macro_rules! module {
             name: $name,
             cgo: false,
             tags: "",
+            quick: false,
             go_mod: include_str!(concat!("../go/", $name, "/go.mod")),
             go_sum: include_str!(concat!("../go/", $name, "/go.sum")),
         }
@@ -62,12 +65,19 @@ pub(crate) static OCI: Module = Module {
 };
 
 /// The two releases of Helm that charts are installed with.
-static HELM_3: Module = module!("helm3");
-static HELM_4: Module = module!("helm4");
+static HELM_3: Module = Module {
+    quick: true,
+    ..module!("helm3")
+};
+static HELM_4: Module = Module {
+    quick: true,
+    ..module!("helm4")
+};
 
 /// Prometheus, without its service discovery, which is most of it.
 static PROMETHEUS: Module = Module {
     tags: "remove_all_sd",
+    quick: true,
     ..module!("prometheus")
 };
 
