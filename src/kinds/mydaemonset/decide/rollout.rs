@@ -318,7 +318,10 @@ impl RolloutState {
             let flags = verdict.flags;
             let before = std::mem::replace(&mut entry.verdict, verdict);
             let mut until = entry.verdict.until;
-            if flags.is_empty() && entry.pods.is_empty() {
+            // What becomes of a node that the roll-out was stopped for decides whether it stays so.
+            let stopped_for = input.stopped_for.unwrap_or_default();
+            let is_named = stopped_for.iter().any(|failed| failed.name == *name);
+            if flags.is_empty() && entry.pods.is_empty() && !is_named {
                 self.entries.remove(&name);
                 until = None;
             }
