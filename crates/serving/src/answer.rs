@@ -20,13 +20,14 @@ use super::body::{self, Fault, Whole};
 use super::budget::BodyBudget;
 use super::counters::{Counters, Rejection};
 use super::fairness::Source;
+use super::held;
 use super::limits::Limits;
 use super::turns::Turns;
 
 /// What all requests of a listener share.
 pub(super) struct Requests {
     router: Router,
-    /// Bytes of bodies, from their arrival to the answer.
+    /// Bytes of bodies, from their arrival until the answer has been handed over.
     bodies: Arc<BodyBudget>,
     /// The order of requests whose body is complete: a slow body occupies no turn.
     small: Arc<Turns>,
@@ -58,14 +59,15 @@ impl Requests {
         // A peer that pipelines many requests must not monopolize the thread.
         tokio::task::yield_now().await;
         let (parts, body) = request.into_parts();
+        let share = self.bodies.share(source);
         let (body, size, share) = if body.is_end_stream() {
-            (Body::empty(), 0, None)
+            (Body::empty(), 0, share)
         } else {
-            let reading = body::read(body, limits.body_bytes, self.bodies.share(source));
+            let reading = body::read(body, limits.body_bytes, share);
             match timeout(limits.body, reading).await {
                 Ok(Ok(Whole { bytes, share })) => {
                     let size = bytes.len();
-                    (Body::from(bytes), size, Some(share))
+                    (Body::from(bytes), size, share)
                 }
                 Ok(Err(Fault::TooLarge)) => return refused(Rejection::BodyTooLarge),
                 Ok(Err(Fault::Broken)) => return refused(Rejection::BodyBroken),
@@ -81,9 +83,10 @@ impl Requests {
         // The router is a pointer to its routes, and always ready. A panic affects only its request.
         let mut router = self.router.clone();
         let answer = async move {
-            // Held until the answer is complete, even if the caller has disconnected by then.
-            let _held = (turn, share);
-            router.call(Request::from_parts(parts, body)).await
+            // Both held until the answer is complete, even if the caller has disconnected by then.
+            let _turn = turn;
+            let response = router.call(Request::from_parts(parts, body)).await;
+            (response, share)
         };
         let answer = AssertUnwindSafe(answer).catch_unwind();
         let answered = if is_large {
@@ -92,8 +95,12 @@ impl Requests {
             Ok(answer.await)
         };
         match answered {
-            Ok(Ok(Ok(response))) => response,
-            Ok(Ok(Err(never))) => match never {},
+            // A peer that does not read its answers uses up its own part of the memory.
+            Ok(Ok((Ok(response), share))) => match held::hold(response, share).await {
+                Some(response) => response,
+                None => refused(Rejection::BodyMemory),
+            },
+            Ok(Ok((Err(never), _))) => match never {},
             Ok(Err(panic)) => {
                 counters.panics().inc();
                 let message = message(&*panic);

@@ -14,6 +14,7 @@ mod client_certificates;
 mod connection;
 mod counters;
 mod fairness;
+mod held;
 mod limiter;
 mod limits;
 mod listener;

@@ -18,7 +18,7 @@ pub struct Limits {
     pub write: Duration,
     /// Size of a request's body.
     pub body_bytes: usize,
-    /// Memory of all bodies together, from their arrival to the answer. A source may hold a quarter of it. (A small
+    /// Memory of all bodies together, from their arrival until the answer has been handed over. A source may hold a quarter of it. (A small
     /// part of each body is not counted, see [`body`](super::body).) Beyond it, requests are rejected with `Retry-After`.
     pub bodies_bytes: usize,
     /// Requests with a complete body and no answer yet, including those that wait for their [turn](super::turns).
@@ -78,7 +78,8 @@ impl Limits {
             connections_per_source: 25,
             // Requests for these pages have no body.
             body_bytes: 64 * 1024,
-            bodies_bytes: 1024 * 1024,
+            // Metrics of 300 kB, to a few that read slowly.
+            bodies_bytes: 8 * 1024 * 1024,
             // As many as connections: the limiter of connections is the fair one.
             in_work: 100,
             // An answer may wait for the API server.

@@ -194,6 +194,8 @@ async fn slow_large_bodies_do_not_block_reviews_of_others() {
 async fn a_peer_that_does_not_take_its_answer_is_cut_and_counted() {
     let limits = Limits {
         write: Duration::from_millis(200),
+        // A quarter is more than the answer.
+        bodies_bytes: 1 << 30,
         ..Limits::default()
     };
     let server = Server::start(limits).await;
@@ -201,6 +203,15 @@ async fn a_peer_that_does_not_take_its_answer_is_cut_and_counted() {
     deaf.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await;
     server.rejected(Rejection::WriteTimeout, 1).await;
     eventually(|| server.counters.open() == 0).await;
+}
+
+#[tokio::test]
+async fn answers_that_a_source_does_not_take_use_up_its_memory() {
+    let server = Server::start(Limits::default()).await;
+    let mut deaf = server.connect().await;
+    // More than a quarter of the memory for bodies.
+    deaf.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    server.rejected(Rejection::BodyMemory, 1).await;
 }
 
 fn posted(header: &str, body: &str) -> String {
