@@ -23,6 +23,9 @@ pub(crate) const MAX_FAULTS: usize = 1_000;
 /// How many of them an answer lists.
 const MAX_NAMED: usize = 100;
 
+/// How many bytes of text these have together. An answer has each of them twice.
+const MAX_NAMED_LEN: usize = 32 * 1024;
+
 /// Why a field is rejected: the cause types of `metav1.StatusCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Reason {
@@ -187,9 +190,12 @@ impl fmt::Display for Fault {
 
 /// The faults that an answer lists, and the text for the others.
 pub fn named(faults: &[Fault]) -> (&[Fault], Option<String>) {
-    let Some((named, others)) = faults.split_at_checked(MAX_NAMED) else {
-        return (faults, None);
-    };
+    let mut length = 0;
+    let fit = faults.iter().take(MAX_NAMED).take_while(|fault| {
+        length += fault.field.len().min(4 * MAX_FIELD_LEN) + fault.message.len();
+        length <= MAX_NAMED_LEN
+    });
+    let (named, others) = faults.split_at(fit.count());
     let others = match others.len() {
         0 => None,
         // The checks stopped here.

@@ -37,6 +37,13 @@ const MAX_AUDIT_LEN: usize = 4096;
 /// The longest message about a malformed review or object: it may quote a part of it.
 pub(super) const MAX_MESSAGE_LEN: usize = 512;
 
+/// The longest uid of a review, in bytes. The API server's have 36. It is part of every answer.
+const MAX_UID_LEN: usize = 256;
+
+/// The longest text of a review outside its objects, in bytes, and the longest annotation that is read. What is recorded of
+/// them becomes part of a patch.
+const MAX_TEXT_LEN: usize = 8 * 1024;
+
 /// Reads a struct from a JSON object. The text must be one object.
 ///
 /// # Errors
@@ -158,6 +165,33 @@ impl<'a> Review<'a> {
     }
 }
 
+impl<O> Request<'_, O> {
+    /// Checks what answers repeat: no text of it is as long as a review may be.
+    ///
+    /// # Errors
+    /// Which text is too long.
+    pub(crate) fn check_lengths(&self) -> Result<(), String> {
+        for (name, text, most) in [
+            ("uid", &self.uid, MAX_UID_LEN),
+            ("kind.group", &self.kind.group, MAX_TEXT_LEN),
+            ("kind.version", &self.kind.version, MAX_TEXT_LEN),
+            ("kind.kind", &self.kind.kind, MAX_TEXT_LEN),
+            ("namespace", &self.namespace, MAX_TEXT_LEN),
+            ("operation", &self.operation, MAX_TEXT_LEN),
+            ("subResource", &self.sub_resource, MAX_TEXT_LEN),
+            ("userInfo.username", &self.user_info.username, MAX_TEXT_LEN),
+        ] {
+            if text.len() > most {
+                let length = text.len();
+                return Err(format!(
+                    "request.{name} has {length} bytes; at most {most} are allowed"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl<'a> Request<'a> {
     /// Reads a request by itself, as [`Review::read`] does.
     ///
@@ -274,8 +308,10 @@ impl<'de> Visitor<'de> for Selected<'_> {
                 return Err(A::Error::custom("an annotation must be a string"));
             }
             if let Some(key) = key {
-                // Empty, if it contains an invalid escape.
-                let value = serde_json::from_str(value.get()).unwrap_or_default();
+                // Empty, if it contains an invalid escape, or is longer than any that the webhook writes.
+                let short = Some(value.get()).filter(|text| text.len() <= MAX_TEXT_LEN);
+                let value = short.and_then(|text| serde_json::from_str(text).ok());
+                let value = value.unwrap_or_default();
                 // The last of several values of a key counts, as in the API server.
                 selected.insert(key.to_owned(), value);
             }

@@ -91,13 +91,16 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
         }
     };
     if review.api_version != API_VERSION || review.kind != KIND {
-        let got = format!("{} {}", review.api_version, review.kind);
-        let message = format!("expected {API_VERSION} {KIND}, got {got}");
+        let (version, kind) = (short(&review.api_version), short(&review.kind));
+        let message = format!("expected {API_VERSION} {KIND}, got {version} {kind}");
         return error(StatusCode::BAD_REQUEST, &message);
     }
     let Some(request) = review.request else {
         return error(StatusCode::BAD_REQUEST, "the review has no request");
     };
+    if let Err(message) = request.check_lengths() {
+        return error(StatusCode::BAD_REQUEST, &message);
+    }
     let verdict = (webhook.judge)(&request, (webhook.clock)());
     webhook.metrics.refused(&verdict.faults);
     // User input is escaped: neither log format escapes all characters that start a new line or reverse the text.

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use my_operator::kinds::{Kind, REGISTRY};
+use my_operator_rounds::large::pointers;
 use my_operator_rounds::lengths;
 use serde_json::Value;
 
-use super::objects::{pointers, sample};
+use super::objects::sample;
 use super::random::{Random, cases};
 use super::wire::{Ask, Wire};
 

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{Method, Request};
 use my_operator::kinds::{Kind, REGISTRY};
+use my_operator_rounds::large::pointers;
 use my_operator_rounds::{lengths, seed};
 use serde_json::{Value, json};
 
-use super::objects::{has_field, pointers, sample, sample_with, schema};
+use super::objects::{has_field, sample, sample_with, schema};
 use super::random::{Random, some_kinds};
 use super::wire::{Ask, UID, VERBS, Wire};
 
@@ -740,21 +741,23 @@ fn a_dry_run_and_a_generated_name_are_judged_as_any_other() {
 }
 
 #[test]
-fn a_uid_of_any_length_comes_back() {
+fn any_uid_comes_back_unless_it_is_long() {
     let wire = Wire::new();
     everywhere(|kind, path| {
         let object = sample(kind).to_string();
-        for uid in [
-            "",
-            "x",
-            &"u".repeat(100_000),
-            r"\u0000\n\u202e",
-            "\u{1F433}",
-        ] {
+        let answered = |uid: &str| {
             let review = Ask::create(&object).review(kind).replace(UID, uid);
-            let uid: Value = serde_json::from_str(&format!("\"{uid}\"")).unwrap();
-            assert_eq!(wire.post(path, review.as_bytes()).response()["uid"], uid);
+            wire.post(path, review.as_bytes())
+        };
+        let longest = "u".repeat(256);
+        for uid in ["", "x", &longest, r"\u0000\n\u202e", "\u{1F433}"] {
+            let back: Value = serde_json::from_str(&format!("\"{uid}\"")).unwrap();
+            assert_eq!(answered(uid).response()["uid"], back);
         }
+        let refused = answered(&format!("{longest}u"));
+        assert_eq!(refused.status, 400);
+        let message = "request.uid has 257 bytes; at most 256 are allowed";
+        assert_eq!(refused.json["error"], message);
     });
 }
 

@@ -5,6 +5,7 @@ mod corpus;
 mod defaulting;
 mod hostile;
 mod images;
+mod memory;
 mod objects;
 mod random;
 mod schedules;

@@ -40,29 +40,3 @@ pub fn has_field(kind: &Kind, field: &str) -> bool {
         .get(field)
         .is_some()
 }
-
-/// Every way into a value: its members and items, as JSON pointers, the value itself left out.
-pub fn pointers(value: &Value) -> Vec<String> {
-    let mut found = Vec::new();
-    let inner: Vec<(String, &Value)> = match value {
-        Value::Object(fields) => fields
-            .iter()
-            .map(|(key, inner)| (key.replace('~', "~0").replace('/', "~1"), inner))
-            .collect(),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .map(|(i, inner)| (i.to_string(), inner))
-            .collect(),
-        _ => Vec::new(),
-    };
-    for (key, inner) in inner {
-        found.push(format!("/{key}"));
-        found.extend(
-            pointers(inner)
-                .into_iter()
-                .map(|below| format!("/{key}{below}")),
-        );
-    }
-    found
-}

@@ -4,7 +4,7 @@ use my_operator::kinds::{Kind, REGISTRY};
 use my_operator_rounds::{lengths, seed};
 
 /// Random choices from one seed.
-pub struct Random(fastrand::Rng);
+pub struct Random(pub fastrand::Rng);
 
 impl Random {
     pub fn new(seed: u64) -> Self {

@@ -5,7 +5,8 @@ use std::cell::LazyCell;
 use std::fmt::Write as _;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::http::response::Parts;
 use axum::http::{Request, StatusCode};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use chrono::DateTime;
@@ -19,10 +20,10 @@ use tower::ServiceExt as _;
 
 /// The longest answer to what is no review.
 const MAX_LINE_LEN: usize = 4 * 1024;
-/// The longest answer to a review, its patch left out: a hundred faults with long values, three times.
-const MAX_ANSWER_LEN: usize = 1024 * 1024;
-/// What the patch may add to what the request itself holds.
-const MAX_DEFAULTS_LEN: usize = 64 * 1024;
+/// The longest answer to a review, its patch left out, whatever was sent: the faults that it lists, twice.
+const MAX_ANSWER_LEN: usize = 256 * 1024;
+/// The longest patch.
+const MAX_PATCH_LEN: usize = 64 * 1024;
 /// The API server hands on no more of a warning.
 const MAX_WARNING_LEN: usize = 256;
 
@@ -44,6 +45,14 @@ pub struct Answer {
 }
 
 impl Answer {
+    pub fn new(status: StatusCode, body: &[u8]) -> Self {
+        Self {
+            status,
+            json: serde_json::from_slice(body).unwrap(),
+            body: body.to_vec(),
+        }
+    }
+
     /// The `response` of the review that was answered.
     pub fn response(&self) -> &Value {
         assert_eq!(self.status, StatusCode::OK, "{}", self.json);
@@ -79,29 +88,26 @@ impl Wire {
         }
     }
 
-    /// Sends a request, and holds the answer to what must always hold.
-    pub fn send(&self, request: Request<Body>, sent: &[u8]) -> Answer {
-        let answer = self.runtime.block_on(async {
+    /// Sends a request, and reads the answer to its end.
+    pub fn call(&self, request: Request<Body>) -> (Parts, Bytes) {
+        self.runtime.block_on(async {
             let response = self.router.clone().oneshot(request).await.unwrap();
             let (parts, body) = response.into_parts();
-            assert_eq!(parts.headers["content-type"], "application/json");
-            let body = to_bytes(body, usize::MAX).await.unwrap().to_vec();
-            Answer {
-                status: parts.status,
-                json: serde_json::from_slice(&body).unwrap(),
-                body,
-            }
-        });
+            (parts, to_bytes(body, usize::MAX).await.unwrap())
+        })
+    }
+
+    /// The same, and holds the answer to what must always hold.
+    pub fn send(&self, request: Request<Body>, sent: &[u8]) -> Answer {
+        let (parts, body) = self.call(request);
+        assert_eq!(parts.headers["content-type"], "application/json");
+        let answer = Answer::new(parts.status, &body);
         hold(&answer, sent);
         answer
     }
 
     pub fn post(&self, path: &str, body: &[u8]) -> Answer {
-        let request = Request::post(format!("{path}?timeout=10s"))
-            .header("content-type", "application/json")
-            .body(Body::from(body.to_vec()))
-            .unwrap();
-        self.send(request, body)
+        self.send(request(path, body.to_vec()), body)
     }
 
     /// To both webhooks of every kind: the entry of the fuzzers.
@@ -112,6 +118,14 @@ impl Wire {
             }
         }
     }
+}
+
+/// A call of the webhook with that path.
+pub fn request(path: &str, body: Vec<u8>) -> Request<Body> {
+    Request::post(format!("{path}?timeout=10s"))
+        .header("content-type", "application/json")
+        .body(Body::from(body))
+        .unwrap()
 }
 
 /// What a review asks, the objects as they are written.
@@ -193,17 +207,9 @@ pub fn hold(answer: &Answer, sent: &[u8]) {
     let patch = response
         .get("patch")
         .map_or(0, |patch| patch.as_str().unwrap().len());
-    let uid = response["uid"].as_str().unwrap().len();
-    // A uid may be written with escapes, or need them.
-    let fixed = body.len() - patch - uid;
-    assert!(
-        fixed <= MAX_ANSWER_LEN + 5 * sent.len().min(uid),
-        "{fixed} bytes"
-    );
-    assert!(
-        patch <= MAX_DEFAULTS_LEN + 2 * sent.len(),
-        "a patch of {patch} bytes"
-    );
+    let fixed = body.len() - patch;
+    assert!(fixed <= MAX_ANSWER_LEN, "{fixed} bytes");
+    assert!(patch <= MAX_PATCH_LEN, "a patch of {patch} bytes");
     for warning in response["warnings"].as_array().into_iter().flatten() {
         let warning = warning.as_str().unwrap();
         assert!(warning.chars().count() <= MAX_WARNING_LEN, "{warning}");

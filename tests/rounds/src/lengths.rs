@@ -58,6 +58,8 @@ lengths! {
     image_references: u32 = 1_000, 20_000;
     /// `kinds::at`: texts of each kind that are parsed, or passed through a shell.
     texts: u32 = 250, 3_000;
+    /// `kinds`: objects with something large at a random place, of which a part is kept.
+    large_random_objects: u64 = 60, 20_000;
     /// `admit`: files of each kind that are judged.
     documents: u32 = 100, 2_000;
     /// `tests/offline/sweep`: runs of each kind with a fault at a call. At has 14,500 of them, MyDaemonSet some 90,000.
@@ -72,6 +74,8 @@ lengths! {
     random_objects: u64 = 1_500, 10_000;
     /// `tests/offline/admission`: damaged reviews, each sent to the webhooks of every kind.
     random_reviews: u64 = 800, 8_000;
+    /// `tests/offline/admission`: reviews with something large at a random place, whose memory is measured.
+    large_random_reviews: u64 = 300, 40_000;
     /// `tests/offline/admission`: schedules, each read by two parsers.
     random_schedules: u64 = 10_000, 100_000;
     /// `tests/offline/admission`: hostile texts that are put in every place of an object of each kind.

@@ -8,6 +8,7 @@
 //! failure, whatever the test: `SEED=<number>`, which the failing test prints. Another, `FIRST_SEED=<number>`, makes a
 //! run draw the same seeds as the one before: CI sets it, so that a failure there is due to the change.
 
+pub mod large;
 pub mod lengths;
 
 use std::time::{Duration, Instant};
