@@ -344,6 +344,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::kinds::shared::retained;
 
     fn now() -> DateTime<Utc> {
         DateTime::from_timestamp(1_800_000_000, 0).unwrap()
@@ -438,5 +439,16 @@ mod tests {
                 "{at:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_cached_at_takes_little_more_memory_than_its_text() {
+        let at = serde_json::json!({
+            "apiVersion": "cnat.programming-kubernetes.info/v1alpha1", "kind": "At",
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "annotations": {SCHEDULE_SET_AT: "t"}},
+            "spec": {"schedule": "now", "command": "true", "template": {"spec": {"nodeSelector": {"a": "b"}}}},
+            "status": {"phase": "DONE", "result": {"outcome": "Succeeded"}},
+        });
+        retained::check(&at, StoredAt::from_object);
     }
 }

@@ -11,8 +11,11 @@ use super::decide::strategy::Strategy;
 use super::names::RESUME_ANNOTATION;
 use super::revision::{self, Content};
 use super::status;
-use my_operator_admission::faults::Fault;
+use my_operator_admission::faults::{cut, join};
 use my_operator_admission::rules::decode_and_validate;
+
+/// The longest text about an invalid spec, in characters: that of a condition.
+const MAX_REASON_LEN: usize = 1024;
 
 /// What the cache holds of a `MyDaemonSet`.
 #[derive(Debug)]
@@ -23,8 +26,8 @@ pub(crate) struct ObjectView {
     pub(crate) deleting: bool,
     /// The value of the annotation that resumes a stopped roll-out.
     pub(crate) resume: Option<String>,
-    /// The spec, decoded and validated once for each version of the object.
-    pub(crate) parsed: Result<ParsedSpec, Vec<Fault>>,
+    /// The spec, decoded and validated once for each version of the object, or why it is invalid.
+    pub(crate) parsed: Result<ParsedSpec, Box<str>>,
     pub(crate) status: MyDaemonSetStatus,
 }
 
@@ -57,7 +60,9 @@ impl ObjectView {
                 .get(RESUME_ANNOTATION)
                 .filter(|hash| hash.len() == revision::HASH_LEN)
                 .cloned(),
-            parsed: parsed.map(|spec| ParsedSpec::new(&spec)),
+            parsed: parsed
+                .map(|spec| ParsedSpec::new(&spec))
+                .map_err(|faults| cut(&join(&faults), MAX_REASON_LEN).into()),
             status: status::read(&object.status),
         }
     }
@@ -80,4 +85,29 @@ impl ParsedSpec {
 fn history(spec: &MyDaemonSetSpec) -> usize {
     let limit = spec.revision_history_limit.map_or(10, i64::from);
     usize::try_from(limit.clamp(1, MAX_HISTORY)).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::shared::retained;
+
+    #[test]
+    fn a_cached_object_takes_little_more_memory_than_its_text() {
+        let object = json!({
+            "metadata": {"name": "x", "uid": "u", "resourceVersion": "1", "annotations": {"a": "b"}},
+            "spec": {"image": "r.io/a:1", "template": {"spec": {
+                "nodeSelector": {"a": "b"},
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "k", "operator": "In", "values": ["a"]}]}]}}},
+                "tolerations": [{"operator": "Exists"}]}}},
+            "status": {"conditions": [{"type": "Accepted", "status": "True", "reason": "r", "message": "m",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"}], "failedNodes": [{"node": "n", "reason": "r"}]},
+        });
+        let now = DateTime::from_timestamp(1_000, 0).unwrap();
+        retained::check(&object, |object| ObjectView::from_object(object, now));
+    }
 }

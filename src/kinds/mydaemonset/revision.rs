@@ -330,6 +330,7 @@ pub(crate) fn superfluous<'a>(
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use crate::kinds::shared::retained;
 
     fn canonical(text: &str) -> String {
         let mut out = String::new();
@@ -437,5 +438,24 @@ mod tests {
         }
         assert_eq!(next_number(all), 6);
         assert_eq!(next_number([]), 1);
+    }
+
+    #[test]
+    fn a_cached_revision_is_about_as_large_as_what_it_says_about_nodes() {
+        let revision = json!({
+            "metadata": {"name": "x-abc", "uid": "u", "labels": {NAME_LABEL: "x"}, "annotations": {"a": "b"}},
+            "data": {"image": "r.io/a:1", "template": {"metadata": {"labels": {"a": "b"}}, "spec": {
+                "containers": [{"name": "c", "env": [{"name": "E", "value": "v"}]}],
+                "nodeSelector": {"a": "b"},
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "k", "operator": "In", "values": ["a"]}]},
+                        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
+                    ]}}},
+                "tolerations": [{"operator": "Exists"}, {"key": "k", "value": "v"}],
+            }}},
+            "revision": 3,
+        });
+        retained::check(&revision, RevisionView::from_watched);
     }
 }

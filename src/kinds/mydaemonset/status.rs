@@ -8,7 +8,6 @@ use super::crd::MyDaemonSetStatus;
 use super::decide::observed::{Named, Observed};
 use super::decide::strategy::Strategy;
 use super::names::RESUME_ANNOTATION;
-use my_operator_admission::faults::{Fault, join};
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::raw::Raw;
@@ -136,12 +135,11 @@ pub(crate) fn read(raw: &Raw) -> MyDaemonSetStatus {
 pub(crate) fn rejected(
     previous: &MyDaemonSetStatus,
     generation: Option<i64>,
-    faults: &[Fault],
+    why: &str,
     now: DateTime<Utc>,
 ) -> MyDaemonSetStatus {
     let mut status = previous.clone();
     status.observed_generation = generation;
-    let message = join(faults);
     let mut set = |type_, value, message| {
         condition::set(
             &mut status.conditions,
@@ -153,7 +151,7 @@ pub(crate) fn rejected(
             now,
         );
     };
-    set(ACCEPTED, false, message.as_str());
+    set(ACCEPTED, false, why);
     set(STALLED, true, "the spec is invalid");
     condition::remove(&mut status.conditions, RECONCILING);
     status.state = Some(summary(&status.conditions, None));
@@ -910,8 +908,8 @@ mod tests {
     fn the_state_does_not_repeat_what_can_no_longer_be_observed() {
         let before = next_of(&none(), &under_way(), strategy(), "old", 1);
         assert_eq!(state(&before), "Rolling 33%");
-        let faults = [Fault::required("spec.image", "image is required")];
-        let invalid = rejected(&before, Some(3), &faults, at(2));
+        let why = "spec.image: Required value: image is required";
+        let invalid = rejected(&before, Some(3), why, at(2));
         assert_eq!(state(&invalid), "Invalid");
         let conflict = not_stored_of(&before, REVISION_CONFLICT);
         assert_eq!(state(&conflict), DEGRADED);
@@ -923,7 +921,7 @@ mod tests {
             ..under_way()
         };
         let stopped = next_of(&none(), &stopped, strategy(), "old", 1);
-        let invalid = rejected(&stopped, Some(3), &faults, at(2));
+        let invalid = rejected(&stopped, Some(3), why, at(2));
         assert_eq!(state(&invalid), "Invalid");
     }
 
@@ -1101,24 +1099,18 @@ mod tests {
     #[test]
     fn a_refused_object_says_why_and_keeps_the_rest() {
         let before = next_of(&none(), &under_way(), strategy(), "old", 1);
-        let faults = [
-            Fault::required("spec.image", "image is required"),
-            Fault::forbidden("spec.x", "no"),
-        ];
-        let status = rejected(&before, Some(3), &faults, at(2));
+        let why = "[spec.image: Required value: image is required, spec.x: Forbidden: no]";
+        let status = rejected(&before, Some(3), why, at(2));
         let accepted = condition::get(&status.conditions, ACCEPTED).unwrap();
         assert_eq!(
             (accepted.status.as_str(), accepted.reason.as_str()),
             ("False", "Invalid")
         );
-        assert_eq!(
-            accepted.message,
-            "[spec.image: Required value: image is required, spec.x: Forbidden: no]"
-        );
+        assert_eq!(accepted.message, why);
         assert_eq!(status.number_available, before.number_available);
         assert!(condition::get(&status.conditions, RECONCILING).is_none());
         assert_eq!(events(&before, &status).len(), 1);
-        assert_eq!(rejected(&status, Some(3), &faults, at(9)), status);
+        assert_eq!(rejected(&status, Some(3), why, at(9)), status);
         // And out of it again.
         let healed = next_of(&status, &complete(3), strategy(), "new", 3);
         assert!(condition::get(&healed.conditions, STALLED).is_none());

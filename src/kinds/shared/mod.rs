@@ -10,5 +10,7 @@ pub mod flag_values;
 pub mod image;
 pub(crate) mod owned_child;
 pub(crate) mod pods;
+#[cfg(test)]
+pub(crate) mod retained;
 pub(crate) mod schema;
 pub mod template;

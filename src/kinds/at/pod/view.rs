@@ -345,6 +345,7 @@ mod tests {
     use super::*;
     use crate::kinds::at::pod::build::tests::{OWNER, built, spec};
     use crate::kinds::at::pod::build::{build, hash};
+    use crate::kinds::shared::retained;
 
     /// The view of a built pod as if the API server had stored it.
     fn view(pod: Value) -> PodView {
@@ -595,5 +596,19 @@ mod tests {
         }));
         let names: Vec<&str> = view.ended.iter().map(|e| e.container.as_str()).collect();
         assert_eq!(names, ["setup"]);
+    }
+
+    #[test]
+    fn a_cached_pod_takes_little_more_memory_than_its_text() {
+        let pod = serde_json::json!({
+            "metadata": {"name": "a-p", "uid": "u", "labels": {"a": "b"}, "annotations": {"a": "b"}},
+            "spec": {"containers": [{"name": "c"}], "schedulingGates": [{"name": GATE}, {"name": "other"}]},
+            "status": {"phase": "Pending", "reason": "r", "message": "m",
+                "conditions": [{"type": "PodScheduled", "status": "False", "reason": "r", "message": "m"}],
+                "containerStatuses": [
+                    {"name": "c", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "m"}}},
+                    {"name": "d", "state": {"terminated": {"exitCode": 3, "reason": "r", "message": "m"}}}]},
+        });
+        retained::check(&pod, PodView::from_object);
     }
 }

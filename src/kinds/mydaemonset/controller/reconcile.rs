@@ -16,7 +16,6 @@ use crate::kinds::mydaemonset::memory::event_tally::{created_text, deleted_text}
 use crate::kinds::mydaemonset::object::ParsedSpec;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::status::{self, StatusInput};
-use my_operator_admission::faults::Fault;
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::{Action, Error};
 
@@ -44,7 +43,7 @@ impl<'a> Reconcile<'a> {
         }
         match &self.scope.object.parsed {
             Ok(spec) => self.reconcile(spec).await,
-            Err(faults) => self.reject(faults).await,
+            Err(why) => self.reject(why).await,
         }
     }
 
@@ -136,9 +135,9 @@ impl<'a> Reconcile<'a> {
     }
 
     /// Reports an invalid spec, and does nothing else.
-    async fn reject(&self, faults: &[Fault]) -> Result<Action, Error> {
+    async fn reject(&self, why: &str) -> Result<Action, Error> {
         let generation = self.scope.object.generation;
-        let after = status::rejected(self.status.before(), generation, faults, self.scope.now);
+        let after = status::rejected(self.status.before(), generation, why, self.scope.now);
         self.scope.metrics.status(self.scope.key, &after);
         Ok(Action {
             requeue_at: self.status.write(&after).await?,

@@ -291,6 +291,7 @@ fn restarts(status: &WatchedStatus) -> u32 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::kinds::shared::retained;
     use serde_json::{Value, json};
 
     fn at(second: i64) -> DateTime<Utc> {
@@ -435,5 +436,21 @@ mod tests {
         );
         assert_eq!(between.trouble.as_deref(), Some("Restarting"));
         assert!(waiting("CrashLoopBackOff").ended.is_none());
+    }
+
+    #[test]
+    fn a_cached_pod_takes_little_more_memory_than_its_text() {
+        let pod = serde_json::json!({
+            "metadata": {"name": "p", "uid": "u", "labels": {NAME_LABEL: "x", REVISION_LABEL: "r"},
+                "annotations": {ATTEMPT_ANNOTATION: "1", PREDECESSOR_ANNOTATION: "Available"},
+                "ownerReferences": [{"apiVersion": "v", "kind": "k", "name": "x", "uid": "o", "controller": true}]},
+            "spec": {"nodeName": "n", "containers": [{"name": "c"}]},
+            "status": {"phase": "Pending", "reason": "r", "message": "m",
+                "conditions": [{"type": "Ready", "status": "False"}],
+                "containerStatuses": [{"name": "c", "restartCount": 1,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "m"}}}]},
+        });
+        let now = DateTime::from_timestamp(1_000, 0).unwrap();
+        retained::check(&pod, |pod| PodView::from_watched(pod, now));
     }
 }

@@ -4,6 +4,8 @@
 //! node affinity as in `k8s.io/component-helpers/scheduling/corev1/nodeaffinity`, taints and
 //! tolerations as in `k8s.io/api/core/v1`, and the built-in `DaemonSet` controller's view of both.
 
+use std::cmp::Ordering;
+
 use serde_json::{Map, Value, json};
 
 use crate::kinds::mydaemonset::observe::node::{NodeView, Taint};
@@ -72,49 +74,22 @@ pub fn daemon_tolerations(spec: Option<&Map<String, Value>>) -> Vec<Value> {
 }
 
 /// A template's requirements on a node, parsed once so that each node costs little.
+///
+/// Every revision has one, also those of 100 old ones, so each list is one text and no longer than what a user wrote: a tree
+/// of strings would take ten times the memory of a template with thousands of short values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    selector: Vec<(String, Option<String>)>,
-    /// A node that matches none of them is excluded. `None` without a required affinity.
-    terms: Option<Vec<Term>>,
-    tolerations: Vec<Toleration>,
+    /// The demands on labels, one on each line.
+    selector: Box<str>,
+    /// The terms of the required affinity, with an empty line after each. A node that matches none of them is excluded.
+    /// What matches nothing is left out: empty terms, and those with an error. `None` without a required affinity.
+    terms: Option<Box<str>>,
+    /// One on each line: `key=value:effect` for an equal value, `key:effect` for any. Without a key or an effect it
+    /// is for every one.
+    tolerations: Box<str>,
     /// Whether the template itself tolerates cordons, as networking and storage daemons do: their pods come back on
     /// a cordoned node, as those of a `DaemonSet`. The toleration that the operator adds does not count.
     tolerates_cordon: bool,
-}
-
-/// A term of a required node affinity: all of it must match.
-#[derive(Clone, Debug, PartialEq)]
-struct Term {
-    labels: Vec<Demand>,
-    fields: Vec<Demand>,
-}
-
-/// One requirement. What the API server would call invalid is parsed as [`Test::Never`], including
-/// keys and values that no label can have: a term with an error in it matches nothing.
-#[derive(Clone, Debug, PartialEq)]
-struct Demand {
-    key: String,
-    test: Test,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Test {
-    In(Vec<String>),
-    NotIn(Vec<String>),
-    Exists,
-    DoesNotExist,
-    Gt(i64),
-    Lt(i64),
-    Never,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Toleration {
-    key: String,
-    operator: String,
-    value: String,
-    effect: String,
 }
 
 impl Placement {
@@ -129,12 +104,10 @@ impl Placement {
             ..Taint::default()
         };
         Self {
-            tolerates_cordon: own
-                .iter()
-                .any(|own| Toleration::read(own).tolerates(&cordon)),
+            tolerates_cordon: tolerates(&tolerations(own), &cordon),
             selector: selector(spec.and_then(|spec| spec.get("nodeSelector"))),
             terms: spec.and_then(terms),
-            tolerations: own.iter().chain(&added).map(Toleration::read).collect(),
+            tolerations: tolerations(own.iter().chain(&added)),
         }
     }
 
@@ -160,15 +133,14 @@ impl Placement {
 
     /// Why there must be no pod on this node, if so.
     pub(crate) fn obstacle(&self, node: &NodeView) -> Option<Obstacle> {
-        let mut selector = self.selector.iter();
-        let selects = |(key, value): &(String, Option<String>)| {
-            value.is_some() && node.label(key) == value.as_deref()
+        let affine = |terms: &str| {
+            let mut terms = terms.split_terminator("\n\n");
+            terms.any(|term| fits(term, node))
         };
-        let affine = |terms: &Vec<Term>| terms.iter().any(|term| term.matches(node));
         let expels = |taint: &Taint| taint.effect == "NoExecute" && !self.tolerates(taint);
-        if !selector.all(selects) {
+        if !fits(&self.selector, node) {
             Some(Obstacle::NodeSelector)
-        } else if !self.terms.as_ref().is_none_or(affine) {
+        } else if !self.terms.as_deref().is_none_or(affine) {
             Some(Obstacle::NodeAffinity)
         } else {
             let expelled = node.taints.iter().any(expels);
@@ -177,74 +149,77 @@ impl Placement {
     }
 
     fn tolerates(&self, taint: &Taint) -> bool {
-        self.tolerations.iter().any(|t| t.tolerates(taint))
+        tolerates(&self.tolerations, taint)
     }
 }
 
-impl Term {
-    fn matches(&self, node: &NodeView) -> bool {
-        // A term without requirements matches nothing.
-        let empty = self.labels.is_empty() && self.fields.is_empty();
-        let field = |key: &str| match key {
-            "metadata.name" => Some(node.name.as_str()),
-            // An unknown field counts as an empty text.
-            _ => Some(""),
-        };
-        !empty
-            && self.labels.iter().all(|d| d.holds(node.label(&d.key)))
-            && self.fields.iter().all(|d| d.holds(field(&d.key)))
-    }
+/// Whether a node fits all demands of a text.
+fn fits(demands: &str, node: &NodeView) -> bool {
+    demands.lines().all(|demand| holds(demand, node))
 }
 
-impl Demand {
-    fn holds(&self, value: Option<&str>) -> bool {
-        let number = || value.and_then(|v| v.parse::<i64>().ok());
-        let listed = |list: &[String]| value.is_some_and(|v| list.iter().any(|item| item == v));
-        match &self.test {
-            Test::In(list) => listed(list),
-            Test::NotIn(list) => !listed(list),
-            Test::Exists => value.is_some(),
-            Test::DoesNotExist => value.is_none(),
-            Test::Gt(least) => number().is_some_and(|n| n > *least),
-            Test::Lt(most) => number().is_some_and(|n| n < *most),
-            Test::Never => false,
-        }
-    }
-
-    fn read(value: &Value, of_field: bool) -> Self {
-        let values: Option<Vec<String>> = list(value.get("values"))
-            .iter()
-            .map(|v| v.as_str().map(str::to_owned))
-            .collect();
-        let (key, operator) = (text(value, "key"), text(value, "operator"));
-        let test = match values {
-            Some(values) if of_field => field_test(operator, values),
-            Some(values) if is_key(key) && values.iter().all(|v| is_value(v)) => {
-                label_test(operator, values)
-            }
-            _ => Test::Never,
-        };
-        Self {
-            key: key.to_owned(),
-            test,
-        }
-    }
-}
-
-fn label_test(operator: &str, values: Vec<String>) -> Test {
-    let number = || match values.as_slice() {
-        [one] => one.parse::<i64>().ok(),
-        _ => None,
+/// Whether a node fits one demand: `key operator value,value`.
+fn holds(demand: &str, node: &NodeView) -> bool {
+    let mut parts = demand.splitn(3, ' ');
+    let mut part = || parts.next().unwrap_or_default();
+    let (key, operator, values) = (part(), part(), part());
+    let value = match key.strip_prefix(FIELD) {
+        None => node.label(key),
+        Some(NODE_NAME) => Some(node.name.as_str()),
+        // An unknown field counts as an empty text.
+        Some(_) => Some(""),
+    };
+    let listed = || value.is_some_and(|value| values.split(',').any(|listed| listed == value));
+    // What is no number compares with none.
+    let order = || {
+        let value: i64 = value?.parse().ok()?;
+        Some(value.cmp(&values.parse().ok()?))
     };
     match operator {
-        "In" if !values.is_empty() => Test::In(values),
-        "NotIn" if !values.is_empty() => Test::NotIn(values),
-        "Exists" if values.is_empty() => Test::Exists,
-        "DoesNotExist" if values.is_empty() => Test::DoesNotExist,
-        "Gt" => number().map_or(Test::Never, Test::Gt),
-        "Lt" => number().map_or(Test::Never, Test::Lt),
-        _ => Test::Never,
+        "In" => listed(),
+        "NotIn" => !listed(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => order() == Some(Ordering::Greater),
+        "Lt" => order() == Some(Ordering::Less),
+        _ => false,
     }
+}
+
+/// What the key of a demand on a field begins with. No label has it.
+const FIELD: char = '@';
+/// The one field of a node that `matchFields` can select by.
+const NODE_NAME: &str = "metadata.name";
+
+/// One requirement as a line. `None`: what the API server would call invalid, including keys and values that no label can
+/// have.
+fn line(demand: &Value, of_field: bool) -> Option<String> {
+    let values = list(demand.get("values")).iter().map(Value::as_str);
+    let values: Vec<&str> = values.collect::<Option<_>>()?;
+    let (key, operator) = (text(demand, "key"), text(demand, "operator"));
+    if of_field {
+        // A field can only be compared with one value.
+        let [value] = values[..] else {
+            return None;
+        };
+        let key = if key == NODE_NAME { key } else { "" };
+        // No node has another name, and no other field has a value.
+        let value = if value.is_empty() || is_subdomain(value) {
+            value
+        } else {
+            "?"
+        };
+        let is_valid = matches!(operator, "In" | "NotIn");
+        return is_valid.then(|| format!("{FIELD}{key} {operator} {value}\n"));
+    }
+    let is_valid = match operator {
+        "In" | "NotIn" => !values.is_empty(),
+        "Exists" | "DoesNotExist" => values.is_empty(),
+        "Gt" | "Lt" => values.len() == 1 && values[0].parse::<i64>().is_ok(),
+        _ => false,
+    };
+    let is_valid = is_valid && is_key(key) && values.iter().all(|value| is_value(value));
+    is_valid.then(|| format!("{key} {operator} {}\n", values.join(",")))
 }
 
 /// Whether a label may have this key: a name, after a DNS name and a slash if need be.
@@ -268,34 +243,45 @@ fn is_value(value: &str) -> bool {
         && at_ends(bytes.last())
 }
 
-/// A field can only be compared with one value.
-fn field_test(operator: &str, values: Vec<String>) -> Test {
-    match (operator, values.len()) {
-        ("In", 1) => Test::In(values),
-        ("NotIn", 1) => Test::NotIn(values),
-        _ => Test::Never,
-    }
+/// Whether one of the tolerations is for this taint.
+fn tolerates(tolerations: &str, taint: &Taint) -> bool {
+    tolerations.lines().any(|toleration| {
+        let (what, effect) = toleration.split_once(':').unwrap_or((toleration, ""));
+        let (key, value) = match what.split_once('=') {
+            Some((key, value)) => (key, Some(value)),
+            None => (what, None),
+        };
+        (effect.is_empty() || effect == taint.effect)
+            && (key.is_empty() || key == taint.key)
+            && value.is_none_or(|value| value == taint.value)
+    })
 }
 
-impl Toleration {
-    fn read(value: &Value) -> Self {
-        Self {
-            key: text(value, "key").to_owned(),
-            operator: text(value, "operator").to_owned(),
-            value: text(value, "value").to_owned(),
-            effect: text(value, "effect").to_owned(),
+/// The tolerations as text. Those that no taint can match are left out.
+fn tolerations<'a>(list: impl IntoIterator<Item = &'a Value>) -> Box<str> {
+    let mut all = String::new();
+    for toleration in list {
+        let part = |name| text(toleration, name);
+        let (key, effect) = (part("key"), part("effect"));
+        let value = match part("operator") {
+            "" | "Equal" => Some(part("value")),
+            "Exists" => None,
+            _ => continue,
+        };
+        let separates = |text: &str| text.contains(['=', ':', '\n', '\r']);
+        if [key, effect, value.unwrap_or_default()]
+            .into_iter()
+            .any(separates)
+        {
+            continue;
         }
+        all.push_str(key);
+        if let Some(value) = value {
+            all.extend(["=", value]);
+        }
+        all.extend([":", effect, "\n"]);
     }
-
-    fn tolerates(&self, taint: &Taint) -> bool {
-        (self.effect.is_empty() || self.effect == taint.effect)
-            && (self.key.is_empty() || self.key == taint.key)
-            && match self.operator.as_str() {
-                "" | "Equal" => self.value == taint.value,
-                "Exists" => true,
-                _ => false,
-            }
-    }
+    all.into()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -309,37 +295,50 @@ fn list(value: Option<&Value>) -> &[Value] {
         .unwrap_or_default()
 }
 
-/// A value that is not a string can never be a label's.
-fn selector(value: Option<&Value>) -> Vec<(String, Option<String>)> {
+/// A value that is not a string can never be a label's, nor can a text with a separator of [`holds`].
+fn selector(value: Option<&Value>) -> Box<str> {
+    let separates = |text: &str| text.contains([FIELD, ' ', ',', '\n', '\r']);
     let entries = value.and_then(Value::as_object);
-    entries
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key.clone(), value.as_str().map(str::to_owned)))
-        .collect()
+    let mut demands = String::new();
+    for (key, value) in entries.into_iter().flatten() {
+        match value.as_str() {
+            Some(value) if !separates(key) && !separates(value) => {
+                demands.extend([key.as_str(), " In ", value, "\n"]);
+            }
+            _ => demands.push_str("? Never\n"),
+        }
+    }
+    demands.into()
 }
 
-fn terms(spec: &Map<String, Value>) -> Option<Vec<Term>> {
-    let required = spec
-        .get("affinity")?
+/// The required node affinity; `None` without one.
+fn required(spec: &Map<String, Value>) -> Option<&Value> {
+    spec.get("affinity")?
         .get("nodeAffinity")?
         .get("requiredDuringSchedulingIgnoredDuringExecution")
-        .filter(|required| !required.is_null())?;
-    let demands = |term: &Value, key: &str, of_field: bool| {
-        list(term.get(key))
-            .iter()
-            .map(|demand| Demand::read(demand, of_field))
-            .collect()
-    };
-    let terms = list(required.get("nodeSelectorTerms")).iter();
-    Some(
-        terms
-            .map(|term| Term {
-                labels: demands(term, "matchExpressions", false),
-                fields: demands(term, "matchFields", true),
-            })
-            .collect(),
-    )
+        .filter(|required| !required.is_null())
+}
+
+/// The terms of the required node affinity.
+fn node_selector_terms(spec: &Map<String, Value>) -> &[Value] {
+    list(required(spec).and_then(|required| required.get("nodeSelectorTerms")))
+}
+
+fn terms(spec: &Map<String, Value>) -> Option<Box<str>> {
+    required(spec)?;
+    let mut terms = String::new();
+    for term in node_selector_terms(spec) {
+        let labels = list(term.get("matchExpressions")).iter();
+        let fields = list(term.get("matchFields")).iter();
+        let labels = labels.map(|label| line(label, false));
+        let all: Option<String> = labels
+            .chain(fields.map(|field| line(field, true)))
+            .collect();
+        if let Some(all) = all.filter(|all| !all.is_empty()) {
+            terms.extend([&all, "\n"]);
+        }
+    }
+    Some(terms.into())
 }
 
 #[cfg(test)]

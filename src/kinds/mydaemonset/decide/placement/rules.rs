@@ -7,28 +7,50 @@
 
 use serde_json::{Map, Value};
 
-use super::{Demand, Test, is_key, is_value, list, text};
+use super::{NODE_NAME, is_key, is_value, line, list, node_selector_terms, text};
 use crate::kinds::shared::template::{given, member, object};
 use my_operator_admission::faults::Fault;
 use my_operator_admission::names::is_subdomain;
 use my_operator_admission::rules::Findings;
 
+/// How many terms, requirements and values a pod spec may have: each is compared with every node.
+const MAX_SIZE: usize = 1_000;
 const NO_KEY: &str = "a label cannot have this key";
 const NO_VALUE: &str = "a label cannot have this value";
 const NO_NODE: &str = "a node cannot have this name";
-/// The one field of a node that `matchFields` can select by.
-const NODE_NAME: &str = "metadata.name";
 const EXPRESSIONS: &str = "matchExpressions";
 const FIELDS: &str = "matchFields";
 
 /// Judges `nodeSelector`, the required node affinity and `tolerations` of the pod spec at `at`.
 pub(crate) fn check(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
+    let size = size(spec);
+    if size > MAX_SIZE {
+        let detail = format!(
+            "nodeSelector, the required node affinity and tolerations have {size} terms, requirements and values together; at most {MAX_SIZE} are allowed"
+        );
+        findings.fault(Fault::forbidden(at, &detail));
+        return;
+    }
     check_selector(&format!("{at}.nodeSelector"), spec, findings);
     check_affinity(&format!("{at}.affinity"), spec, findings);
     let tolerations = list(spec.get("tolerations")).iter().enumerate();
     for (i, toleration) in tolerations {
         check_toleration(&format!("{at}.tolerations[{i}]"), toleration, findings);
     }
+}
+
+/// How many terms, requirements and values there are.
+fn size(spec: &Map<String, Value>) -> usize {
+    let selector = spec.get("nodeSelector").and_then(Value::as_object);
+    let terms = node_selector_terms(spec).iter().map(|term| {
+        let demands = [EXPRESSIONS, FIELDS]
+            .into_iter()
+            .flat_map(|key| list(term.get(key)));
+        1 + demands
+            .map(|demand| 1 + list(demand.get("values")).len())
+            .sum::<usize>()
+    });
+    selector.map_or(0, Map::len) + terms.sum::<usize>() + list(spec.get("tolerations")).len()
 }
 
 fn check_selector(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
@@ -166,7 +188,7 @@ fn check_demand(at: &str, demand: &Value, of_field: bool, findings: &mut Finding
             Some(_) => {}
         }
     }
-    if findings.faults.len() > before || Demand::read(demand, of_field).test != Test::Never {
+    if findings.faults.len() > before || line(demand, of_field).is_some() {
         return;
     }
     // Key, operator and each value are valid, so it is their number or kind.
