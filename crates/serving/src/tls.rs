@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
-use rustls::server::ResolvesServerCert;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, ResolvesServerCert};
 use rustls::version::{TLS12, TLS13};
 
 /// The TLS configuration of the listener: TLS 1.2 and 1.3, and only HTTP/1.1 (API servers offer nothing else to a
@@ -25,7 +25,9 @@ pub fn tls_config(
     };
     let mut config = config.with_cert_resolver(resolver);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    // API servers do not resume sessions, so tickets would only cost time.
+    // API servers do not resume sessions, so they would only cost time. A resumed session of TLS 1.2 would also pass by
+    // the verifier: its client keeps what an earlier authority allowed.
     config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
     Ok(Arc::new(config))
 }

@@ -71,13 +71,22 @@ impl Guarded {
         identity: Option<&Identity>,
         version: &'static SupportedProtocolVersion,
     ) -> bool {
+        self.answers_to(&self.config(identity, version)).await
+    }
+
+    /// The configuration of a caller, with a memory of its sessions.
+    fn config(
+        &self,
+        identity: Option<&Identity>,
+        version: &'static SupportedProtocolVersion,
+    ) -> Arc<ClientConfig> {
         let roots = self.server.roots();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[version])
             .unwrap()
             .with_root_certificates(roots);
-        let config = match identity.cloned() {
+        Arc::new(match identity.cloned() {
             Some((certificate, key)) => {
                 let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key));
                 config
@@ -85,11 +94,14 @@ impl Guarded {
                     .unwrap()
             }
             None => config.with_no_client_auth(),
-        };
+        })
+    }
+
+    async fn answers_to(&self, config: &Arc<ClientConfig>) -> bool {
         let exchange = async {
             let stream = self.server.silent(HERE).await?;
             let name = ServerName::try_from("localhost").unwrap();
-            let connector = TlsConnector::from(Arc::new(config));
+            let connector = TlsConnector::from(config.clone());
             let mut stream = connector.connect(name, stream).await?;
             let request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
             stream.write_all(request).await?;
@@ -196,6 +208,18 @@ async fn the_bundle_is_replaced_while_connections_come_in() {
     std::fs::write(&guarded.bundle, new.pem()).unwrap();
     while guarded.answers(Some(&by_old), &TLS12).await {}
     assert!(guarded.answers(Some(&by_new), &TLS12).await);
+}
+
+#[tokio::test]
+async fn a_session_ends_with_the_authority_of_its_client() {
+    let (old, new) = (issuer(), issuer());
+    let guarded = Guarded::start(&old, &[]).await;
+    let (by_old, by_new) = (client(&old, |_| {}), client(&new, |_| {}));
+    let caller = guarded.config(Some(&by_old), &TLS12);
+    assert!(guarded.answers_to(&caller).await);
+    std::fs::write(&guarded.bundle, new.pem()).unwrap();
+    while !guarded.answers(Some(&by_new), &TLS12).await {}
+    assert!(!guarded.answers_to(&caller).await);
 }
 
 #[test]
