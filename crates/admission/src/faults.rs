@@ -23,7 +23,7 @@ pub(crate) const MAX_FAULTS: usize = 1_000;
 /// How many of them an answer lists.
 const MAX_NAMED: usize = 100;
 
-/// How many bytes of text these have together. An answer has each of them twice.
+/// How many bytes their fields and messages have together, before any escaping. An answer has each of them twice.
 const MAX_NAMED_LEN: usize = 32 * 1024;
 
 /// Why a field is rejected: the cause types of `metav1.StatusCause`.

@@ -308,9 +308,11 @@ impl<'de> Visitor<'de> for Selected<'_> {
                 return Err(A::Error::custom("an annotation must be a string"));
             }
             if let Some(key) = key {
-                // Empty, if it contains an invalid escape, or is longer than any that the webhook writes.
-                let short = Some(value.get()).filter(|text| text.len() <= MAX_TEXT_LEN);
-                let value = short.and_then(|text| serde_json::from_str(text).ok());
+                // Empty, if it contains an invalid escape, or is longer than any that the webhook writes. An escape
+                // has up to six bytes for one.
+                let short = Some(value.get()).filter(|text| text.len() <= 6 * MAX_TEXT_LEN + 2);
+                let value: Option<String> = short.and_then(|text| serde_json::from_str(text).ok());
+                let value = value.filter(|value| value.len() <= MAX_TEXT_LEN);
                 let value = value.unwrap_or_default();
                 // The last of several values of a key counts, as in the API server.
                 selected.insert(key.to_owned(), value);

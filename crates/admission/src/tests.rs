@@ -358,9 +358,11 @@ fn the_log_entry_of_a_request_is_one_line() {
     }
     // Without it, a test on another thread without a subscriber may disable this log line for all threads.
     let _ = tracing::subscriber::set_global_default(tracing_subscriber::registry());
-    let hostile = format!("a\n\u{1b}[2J\u{9b}\u{202e}{}", "x".repeat(1 << 16));
+    // As long as such texts may be.
+    let uid = format!("a\n\u{1b}[2J\u{9b}\u{202e}{}", "x".repeat(240));
+    let hostile = uid.clone() + &"x".repeat(7_900);
     for operation in [hostile.as_str(), "CREATE"] {
-        let request = json!({ "uid": hostile, "namespace": hostile, "operation": operation,
+        let request = json!({ "uid": uid, "namespace": hostile, "operation": operation,
             "object": { "metadata": { "name": hostile }, "spec": { "color": hostile } } });
         for json in [false, true] {
             let log = Log::default();

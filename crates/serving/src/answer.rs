@@ -27,8 +27,11 @@ use super::turns::Turns;
 /// What all requests of a listener share.
 pub(super) struct Requests {
     router: Router,
-    /// Bytes of bodies, from their arrival until the answer has been handed over.
+    /// Bytes of bodies, from their arrival to the answer.
     bodies: Arc<BodyBudget>,
+    /// Bytes of answers that peers have not taken yet. Apart from those of bodies, which must not wait for peers that
+    /// read nothing.
+    answers: Arc<BodyBudget>,
     /// The order of requests whose body is complete: a slow body occupies no turn.
     small: Arc<Turns>,
     /// The same for large bodies, which are answered on threads of their own.
@@ -40,6 +43,7 @@ impl Requests {
         Self {
             router,
             bodies: BodyBudget::new(limits.bodies_bytes),
+            answers: BodyBudget::new(limits.answers_bytes),
             small: Turns::new(limits.at_once, limits.in_work),
             large: Turns::new(limits.large_at_once, limits.in_work),
         }
@@ -59,15 +63,14 @@ impl Requests {
         // A peer that pipelines many requests must not monopolize the thread.
         tokio::task::yield_now().await;
         let (parts, body) = request.into_parts();
-        let share = self.bodies.share(source);
         let (body, size, share) = if body.is_end_stream() {
-            (Body::empty(), 0, share)
+            (Body::empty(), 0, None)
         } else {
-            let reading = body::read(body, limits.body_bytes, share);
+            let reading = body::read(body, limits.body_bytes, self.bodies.share(source));
             match timeout(limits.body, reading).await {
                 Ok(Ok(Whole { bytes, share })) => {
                     let size = bytes.len();
-                    (Body::from(bytes), size, share)
+                    (Body::from(bytes), size, Some(share))
                 }
                 Ok(Err(Fault::TooLarge)) => return refused(Rejection::BodyTooLarge),
                 Ok(Err(Fault::Broken)) => return refused(Rejection::BodyBroken),
@@ -83,10 +86,9 @@ impl Requests {
         // The router is a pointer to its routes, and always ready. A panic affects only its request.
         let mut router = self.router.clone();
         let answer = async move {
-            // Both held until the answer is complete, even if the caller has disconnected by then.
-            let _turn = turn;
-            let response = router.call(Request::from_parts(parts, body)).await;
-            (response, share)
+            // Held until the answer is complete, even if the caller has disconnected by then.
+            let _held = (turn, share);
+            router.call(Request::from_parts(parts, body)).await
         };
         let answer = AssertUnwindSafe(answer).catch_unwind();
         let answered = if is_large {
@@ -95,12 +97,11 @@ impl Requests {
             Ok(answer.await)
         };
         match answered {
-            // A peer that does not read its answers uses up its own part of the memory.
-            Ok(Ok((Ok(response), share))) => match held::hold(response, share).await {
+            Ok(Ok(Ok(response))) => match held::hold(response, self.answers.share(source)).await {
                 Some(response) => response,
-                None => refused(Rejection::BodyMemory),
+                None => refused(Rejection::AnswerMemory),
             },
-            Ok(Ok((Err(never), _))) => match never {},
+            Ok(Ok(Err(never))) => match never {},
             Ok(Err(panic)) => {
                 counters.panics().inc();
                 let message = message(&*panic);
@@ -144,6 +145,7 @@ fn refusal(reason: Rejection) -> Response<Body> {
     };
     match reason {
         Rejection::BodyMemory => too_many("too many large requests at once"),
+        Rejection::AnswerMemory => too_many("too many large answers that were not read"),
         Rejection::InWork => too_many("too many requests at once"),
         Rejection::BodyTooLarge => closing(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
         Rejection::BodyTimeout => {

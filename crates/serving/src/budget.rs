@@ -1,4 +1,4 @@
-//! Memory for the bodies of requests, shared by the sources.
+//! Memory for the bodies of requests, and for answers that are not taken yet, shared by the sources.
 //!
 //! A source holds at most a quarter of it. When memory is short, the source that holds most pays (see
 //! [`fairness`](super::fairness)): its newest body that is still being read is revoked. So a few slow bodies do not
@@ -87,6 +87,11 @@ impl Share {
             }
         });
         grown.await.unwrap_or(false)
+    }
+
+    /// Grows the share to at least `size`. False: there is not enough memory now.
+    pub(super) fn grow_now(&mut self, size: usize) -> bool {
+        size <= self.size || self.try_grow_to(size) == Some(true)
     }
 
     /// None: there is not enough memory now.

@@ -51,7 +51,10 @@ impl Connections {
         let handshake = async {
             // In boxes, and only once something came, so that a silent peer costs next to nothing.
             stream.peek(&mut [0]).await?;
-            Box::pin(tls.accept(stream)).await
+            let mut stream = Box::pin(tls.accept(stream)).await?;
+            // As much as hyper: rustls' own 64 KiB of unsent records would be on top of that, for each connection.
+            stream.get_mut().1.set_buffer_limit(Some(BUFFER));
+            Ok(stream)
         };
         let handshake = tokio::select! {
             // No request was sent yet, so nothing is lost.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prometheus_client::metrics::counter::Counter;
 
-/// Why a connection was rejected or closed, or a request rejected before it reached its handler.
+/// Why a connection was rejected or closed, or a request rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// As many connections as allowed were open, and none of them had to be closed.
@@ -36,11 +36,13 @@ pub enum Rejection {
     BodyMemory,
     /// A request while as many as allowed were in flight: rejected with `Retry-After`.
     InWork,
+    /// A request for whose answer no memory was left: its peers do not read theirs. Rejected with `Retry-After`.
+    AnswerMemory,
 }
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::OverCapacity,
         Self::PerAddress,
         Self::Evicted,
@@ -55,6 +57,7 @@ impl Rejection {
         Self::BodyBroken,
         Self::BodyMemory,
         Self::InWork,
+        Self::AnswerMemory,
     ];
 
     /// The reason as a metric label.
@@ -74,6 +77,7 @@ impl Rejection {
             Self::BodyBroken => "body_broken",
             Self::BodyMemory => "body_memory",
             Self::InWork => "in_work",
+            Self::AnswerMemory => "answer_memory",
         }
     }
 }

@@ -12,24 +12,25 @@ use hyper::body::{Frame, SizeHint};
 use super::body::FREE;
 use super::budget::Share;
 
-/// So much is handed over at a time. Hyper takes no more while as much is unwritten, so what it holds beside the share is
-/// bounded for each connection.
+/// So much is handed over at a time. Hyper takes pieces until 16 KiB are unwritten (the connection's buffer), so what
+/// it holds beside the share is bounded for each connection.
 const PIECE: usize = 8 * 1024;
 
-/// The bytes of an answer that are still to be handed over, and the memory for them. It ends with the last piece, or with
-/// the connection.
+/// The bytes of an answer that are still to be handed over. Their memory is given back with the last piece, or at the end
+/// of the connection.
 struct Held {
     rest: Bytes,
     /// None once nothing is left.
     share: Option<Share>,
 }
 
-/// The response with its body in memory that `share` holds, in place of the request. None: there is not enough memory.
+/// The response with its body in memory that `share` holds. None: there is not enough memory. It is there already, so
+/// waiting for memory would only hold more.
 pub(super) async fn hold(response: Response<Body>, mut share: Share) -> Option<Response<Body>> {
     let (parts, body) = response.into_parts();
     // Handlers answer with text that is there already.
     let rest = body.collect().await.ok()?.to_bytes();
-    if !share.grow_to(rest.len().saturating_sub(FREE)).await || !share.complete() {
+    if !share.grow_now(rest.len().saturating_sub(FREE)) || !share.complete() {
         return None;
     }
     let share = Some(share).filter(|_| !rest.is_empty());
@@ -81,7 +82,7 @@ mod tests {
             .map(Response::into_body)
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn an_answer_holds_memory_until_its_last_piece_is_taken() {
         let budget = BodyBudget::new(400 * 1024);
         let size = 100 * 1024;

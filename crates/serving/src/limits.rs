@@ -18,9 +18,11 @@ pub struct Limits {
     pub write: Duration,
     /// Size of a request's body.
     pub body_bytes: usize,
-    /// Memory of all bodies together, from their arrival until the answer has been handed over. A source may hold a quarter of it. (A small
+    /// Memory of all bodies together, from their arrival to the answer. A source may hold a quarter of it. (A small
     /// part of each body is not counted, see [`body`](super::body).) Beyond it, requests are rejected with `Retry-After`.
     pub bodies_bytes: usize,
+    /// The same of all answers, until their peers have taken them.
+    pub answers_bytes: usize,
     /// Requests with a complete body and no answer yet, including those that wait for their [turn](super::turns).
     /// Beyond it, requests are rejected with `Retry-After`.
     pub in_work: usize,
@@ -55,6 +57,8 @@ impl Default for Limits {
             // JSON may be a good deal longer than what is stored.
             body_bytes: 8 * 1024 * 1024,
             bodies_bytes: 64 * 1024 * 1024,
+            // No answer of a webhook is longer than 256 KiB.
+            answers_bytes: 32 * 1024 * 1024,
             in_work: 256,
             at_once: 4,
             // A review of 64 kB takes a third of a millisecond.
@@ -78,8 +82,9 @@ impl Limits {
             connections_per_source: 25,
             // Requests for these pages have no body.
             body_bytes: 64 * 1024,
-            // Metrics of 300 kB, to a few that read slowly.
-            bodies_bytes: 8 * 1024 * 1024,
+            bodies_bytes: 1024 * 1024,
+            // The metrics of some ten thousand objects must fit into a quarter.
+            answers_bytes: 128 * 1024 * 1024,
             // As many as connections: the limiter of connections is the fair one.
             in_work: 100,
             // An answer may wait for the API server.

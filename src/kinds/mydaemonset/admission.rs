@@ -95,12 +95,17 @@ impl Rules for MyDaemonSetRules {
         let field = "spec.revisionHistoryLimit";
         findings.check_number(field, limit, 1..=MAX_HISTORY);
         let pod = spec.template.as_ref().and_then(PodTemplate::spec);
-        if pod.is_some_and(|pod| template::given(pod, "activeDeadlineSeconds")) {
+        let Some(pod) = pod else {
+            return findings;
+        };
+        let at = format!("{TEMPLATE}.spec");
+        if template::given(pod, "activeDeadlineSeconds") {
             findings.fault(Fault::forbidden(
-                format!("{TEMPLATE}.spec.activeDeadlineSeconds"),
+                format!("{at}.activeDeadlineSeconds"),
                 "a pod that ends would be made again and again",
             ));
         }
+        placement::rules::check_limits(&at, pod, &mut findings);
         findings
     }
 }
@@ -310,6 +315,22 @@ mod tests {
         assert!(findings.faults.is_empty(), "{spec}: {:?}", findings.faults);
         assert!(findings.warnings.iter().all(|w| w.len() <= 256));
         findings.warnings
+    }
+
+    #[test]
+    fn requirements_on_nodes_are_a_thousand_at_most() {
+        let spec = |values: usize| {
+            let values = vec!["a"; values];
+            json!({"image": "r.io/a:1", "template": {"spec": {
+                "nodeSelector": {"a": "b"},
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchExpressions": [{"key": "k", "operator": "In", "values": values}]}]}}},
+                "tolerations": [{"operator": "Exists"}]}}})
+        };
+        // The label, the term, its requirement and the toleration count too.
+        assert_eq!(faults(&spec(996)), [""; 0]);
+        let message = "spec.template.spec: Forbidden: nodeSelector, the required node affinity and tolerations may have at most 1000 terms, requirements and values together";
+        assert_eq!(faults(&spec(997)), [message]);
     }
 
     #[test]

@@ -14,8 +14,8 @@ use super::status;
 use my_operator_admission::faults::{cut, join};
 use my_operator_admission::rules::decode_and_validate;
 
-/// The longest text about an invalid spec, in characters: that of a condition.
-const MAX_REASON_LEN: usize = 1024;
+/// The longest text about an invalid spec, in characters: with three dots after it, that of a condition.
+const MAX_REASON_LEN: usize = 1021;
 
 /// What the cache holds of a `MyDaemonSet`.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ const MAX_LINE_LEN: usize = 4 * 1024;
 /// The longest answer to a review, its patch left out, whatever was sent: the faults that it lists, twice.
 const MAX_ANSWER_LEN: usize = 256 * 1024;
 /// The longest patch.
-const MAX_PATCH_LEN: usize = 64 * 1024;
+const MAX_PATCH_LEN: usize = 128 * 1024;
 /// The API server hands on no more of a warning.
 const MAX_WARNING_LEN: usize = 256;
 

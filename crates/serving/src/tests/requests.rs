@@ -195,7 +195,7 @@ async fn a_peer_that_does_not_take_its_answer_is_cut_and_counted() {
     let limits = Limits {
         write: Duration::from_millis(200),
         // A quarter is more than the answer.
-        bodies_bytes: 1 << 30,
+        answers_bytes: 1 << 30,
         ..Limits::default()
     };
     let server = Server::start(limits).await;
@@ -206,12 +206,27 @@ async fn a_peer_that_does_not_take_its_answer_is_cut_and_counted() {
 }
 
 #[tokio::test]
-async fn answers_that_a_source_does_not_take_use_up_its_memory() {
-    let server = Server::start(Limits::default()).await;
+async fn a_source_gets_no_further_answer_beyond_its_part_of_the_memory() {
+    let server = Server::start(Limits {
+        answers_bytes: 5 * (64 << 20),
+        ..Limits::default()
+    })
+    .await;
+    let request = "GET /large HTTP/1.1\r\nHost: x\r\n\r\n";
     let mut deaf = server.connect().await;
-    // More than a quarter of the memory for bodies.
-    deaf.send("GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await;
-    server.rejected(Rejection::BodyMemory, 1).await;
+    deaf.send(request).await;
+    // Its first byte has come, so the answer is there.
+    deaf.stream.read_u8().await.unwrap();
+    let mut second = server.connect().await;
+    second.send(request).await;
+    too_many(
+        &second.answer().await,
+        "too many large answers that were not read",
+    );
+    assert_eq!(server.counters.rejected(Rejection::AnswerMemory), 1);
+    // Small answers are free.
+    assert!(second.get("/").await.starts_with("http/1.1 200"));
+    drop(deaf);
 }
 
 fn posted(header: &str, body: &str) -> String {

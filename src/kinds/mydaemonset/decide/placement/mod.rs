@@ -75,8 +75,8 @@ pub fn daemon_tolerations(spec: Option<&Map<String, Value>>) -> Vec<Value> {
 
 /// A template's requirements on a node, parsed once so that each node costs little.
 ///
-/// Every revision has one, also those of 100 old ones, so each list is one text and no longer than what a user wrote: a tree
-/// of strings would take ten times the memory of a template with thousands of short values.
+/// Every revision has one, also each of up to 100 old ones. So each list is one text, about as long as what a user
+/// wrote: a tree of strings would take ten times the memory of many short values.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
     /// The demands on labels, one on each line.

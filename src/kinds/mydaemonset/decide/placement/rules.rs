@@ -23,19 +23,21 @@ const FIELDS: &str = "matchFields";
 
 /// Judges `nodeSelector`, the required node affinity and `tolerations` of the pod spec at `at`.
 pub(crate) fn check(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
-    let size = size(spec);
-    if size > MAX_SIZE {
-        let detail = format!(
-            "nodeSelector, the required node affinity and tolerations have {size} terms, requirements and values together; at most {MAX_SIZE} are allowed"
-        );
-        findings.fault(Fault::forbidden(at, &detail));
-        return;
-    }
     check_selector(&format!("{at}.nodeSelector"), spec, findings);
     check_affinity(&format!("{at}.affinity"), spec, findings);
     let tolerations = list(spec.get("tolerations")).iter().enumerate();
     for (i, toleration) in tolerations {
         check_toleration(&format!("{at}.tolerations[{i}]"), toleration, findings);
+    }
+}
+
+/// Rejects more of them than a node is compared with in a moment.
+pub(crate) fn check_limits(at: &str, spec: &Map<String, Value>, findings: &mut Findings) {
+    if size(spec) > MAX_SIZE {
+        let detail = format!(
+            "nodeSelector, the required node affinity and tolerations may have at most {MAX_SIZE} terms, requirements and values together"
+        );
+        findings.fault(Fault::forbidden(at, &detail));
     }
 }
 

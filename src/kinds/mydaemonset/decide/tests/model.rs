@@ -1131,7 +1131,8 @@ fn run(seed: u64, mutant: Option<Mutant>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Histories that broke a promise once: of a node that a roll-out was stopped for, an untolerated taint took the pod.
+/// Seeds of histories that once broke a promise: an untolerated taint took the pod of a node that the roll-out was
+/// stopped for.
 const FOUND: [u64; 1] = [155_426_211_072_057];
 
 #[test]
