@@ -75,7 +75,7 @@ lengths! {
     /// `tests/offline/admission`: damaged reviews, each sent to the webhooks of every kind.
     random_reviews: u64 = 800, 8_000;
     /// `tests/offline/admission`: reviews with something large at a random place, whose memory is measured.
-    large_random_reviews: u64 = 300, 40_000;
+    large_random_reviews: u64 = 150, 40_000;
     /// `tests/offline/admission`: schedules, each read by two parsers.
     random_schedules: u64 = 10_000, 100_000;
     /// `tests/offline/admission`: hostile texts that are put in every place of an object of each kind.
