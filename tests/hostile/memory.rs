@@ -20,6 +20,10 @@ const SIZE: usize = 5_000_000;
 /// What the largest reviews may add to the peak: as much as all bodies together may hold.
 const MAX_GROWTH: usize = 64 << 20;
 
+/// The uid of every review, and the name of its user.
+const UID: &str = "705ab4f5-6393-11e8-b7cc-42010a800002";
+const USER: &str = "jane";
+
 /// So many times `unit`, in which `#` becomes a number, as fill these bytes.
 fn many(unit: &str, bytes: usize) -> String {
     let mut text = String::with_capacity(bytes);
@@ -78,16 +82,20 @@ fn objects(bytes: usize) -> Vec<(&'static str, String)> {
 
 /// The request of a review of these objects.
 fn request(verb: &str, operation: &str, objects: &[String]) -> Vec<u8> {
+    post(verb, &review(operation, objects))
+}
+
+fn review(operation: &str, objects: &[String]) -> String {
     let group = "cnat.programming-kubernetes.info";
     let null = "null".to_owned();
     let mut review = json!({
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "uid": UID,
             "kind": {"group": group, "version": "v1alpha1", "kind": "At"},
             "operation": operation,
-            "userInfo": {"username": "somebody"},
+            "userInfo": {"username": USER},
             "object": "OBJECT",
             "oldObject": "OLD",
         },
@@ -99,7 +107,7 @@ fn request(verb: &str, operation: &str, objects: &[String]) -> Vec<u8> {
     ] {
         review = review.replacen(place, object, 1);
     }
-    post(verb, &review)
+    review
 }
 
 /// The request that sends a review.
@@ -110,11 +118,6 @@ fn post(verb: &str, review: &str) -> Vec<u8> {
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{review}"
     )
     .into_bytes()
-}
-
-fn request_of_a_small_object(verb: &str) -> &'static [u8] {
-    let small = r#"{"metadata":{"name":"a"},"spec":{}}"#.to_owned();
-    request(verb, "CREATE", &[small]).leak()
 }
 
 /// Sends the request from eight addresses at once, each until it is answered, and returns the reviews.
@@ -163,7 +166,9 @@ fn the_largest_reviews_add_no_more_memory_than_all_bodies_may() {
                     ("CREATE", vec![object])
                 };
                 // One small review first: the first one of all is expensive.
-                runtime.block_on(send_to(&server, request_of_a_small_object(verb)));
+                let small = r#"{"metadata":{"name":"a"},"spec":{}}"#.to_owned();
+                let small = request(verb, "CREATE", &[small]).leak();
+                runtime.block_on(send_to(&server, small));
                 let before = server.peak();
                 let large = request(verb, operation, &objects).leak();
                 let reviews = runtime.block_on(send_to(&server, large));
@@ -187,19 +192,12 @@ fn the_largest_reviews_add_no_more_memory_than_all_bodies_may() {
 fn echoes() -> [(&'static str, Vec<u8>); 2] {
     let object =
         r#"{"metadata":{"name":"a"},"spec":{"schedule":"now","command":"true"}}"#.to_owned();
+    let review = review("CREATE", &[object]);
     let large = "a".repeat(8_000_000);
-    let swollen = |verb, text: &str| {
-        let request = request(verb, "CREATE", std::slice::from_ref(&object));
-        let (_, review) =
-            request.split_at(request.windows(4).position(|at| at == b"\r\n\r\n").unwrap() + 4);
-        post(verb, &String::from_utf8_lossy(review).replace(text, &large))
-    };
+    let swollen = |verb, text: &str| post(verb, &review.replace(text, &large));
     [
-        (
-            "uid",
-            swollen("validate", "705ab4f5-6393-11e8-b7cc-42010a800002"),
-        ),
-        ("user name", swollen("mutate", "somebody")),
+        ("uid", swollen("validate", UID)),
+        ("user name", swollen("mutate", USER)),
     ]
 }
 
