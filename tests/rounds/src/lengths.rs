@@ -62,10 +62,13 @@ lengths! {
     large_random_objects: u64 = 60, 20_000;
     /// `admit`: files of each kind that are judged.
     documents: u32 = 100, 2_000;
-    /// `tests/offline/sweep`: runs of each kind with a fault at a call. At has 14,500 of them, MyDaemonSet some 90,000.
-    swept_faults: Budget = budget(8, 400), ALL;
-    /// The same of At: that a command runs once is the promise that matters most, so CI tries all of them each time.
-    swept_faults_of_at: Budget = if is_ci() { ALL } else { budget(0, 4_000) }, ALL;
+    /// `tests/offline/sweep`: runs of each kind with a fault at a call. MyDaemonSet has some 90,000 of them.
+    swept_faults: Budget = if is_ci() { budget(8, 400) } else { budget(0, 100) }, ALL;
+    /// The same of At, which has 14,500: that a command runs once is the promise that matters most, so CI tries all of them
+    /// each time.
+    swept_faults_of_at: Budget = if is_ci() { ALL } else { budget(0, 1_500) }, ALL;
+    /// `tests/offline/sweep`: mutants of each kind.
+    tried_mutants: usize = if is_ci() { usize::MAX } else { 6 }, usize::MAX;
     /// `tests/offline/sweep`: runs of each kind with several faults at random.
     random_faults: u64 = 200, 10_000;
     /// The same of the kinds that own a child, and of Count.
