@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
+use my_operator_admission::text::line;
 use serde::Serialize;
 
 /// The longest text of a finding, in characters. A message of the cluster can be of any length.
@@ -90,25 +91,9 @@ impl Finding {
     }
 }
 
-/// The text in one line of limited length, without what moves the cursor of a terminal or the direction of the text.
+/// The text in one harmless line of limited length.
 fn harmless(text: &str) -> String {
-    let mut shown = String::new();
-    for (count, c) in text.trim().chars().enumerate() {
-        if count == MAX_TEXT {
-            shown.push('…');
-            break;
-        }
-        match c {
-            '\n' | '\r' | '\t' => shown.push(' '),
-            c if c.is_control() || is_formatting(c) => shown.extend(c.escape_unicode()),
-            c => shown.push(c),
-        }
-    }
-    shown
-}
-
-fn is_formatting(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    line(&text.trim().replace(['\n', '\r', '\t'], " "), MAX_TEXT)
 }
 
 /// All findings of one pass.

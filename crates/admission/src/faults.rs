@@ -8,6 +8,8 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::text::{cut, line, quoted};
+
 /// The longest value that a message quotes, in characters.
 const MAX_VALUE_LEN: usize = 128;
 
@@ -217,43 +219,11 @@ pub fn join(faults: &[Fault]) -> String {
     }
 }
 
-/// A value for a message: quoted if it is a string, truncated, and with control and direction-changing characters
-/// escaped, so that a hostile value cannot rewrite a terminal.
+/// A value for a message, truncated: a string in quotes, with odd blanks escaped too, as they may be what is wrong with it.
 fn show(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("{:?}", cut(text, MAX_VALUE_LEN)),
+        Value::String(text) => quoted(&cut(text, MAX_VALUE_LEN)),
         other => line(&other.to_string(), MAX_VALUE_LEN),
-    }
-}
-
-/// The text with every control or invisible character escaped.
-pub fn clean(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '"' | '\'' | '\\' => out.push(c),
-            c => out.extend(c.escape_debug()),
-        }
-    }
-    out
-}
-
-/// The text with every such character escaped, truncated to `most` characters after that.
-pub fn line(text: &str, most: usize) -> String {
-    // Cut first: escaping megabytes to show a few characters would be a waste.
-    let cleaned = clean(&cut(text, most));
-    if cleaned.chars().nth(most).is_none() {
-        cleaned
-    } else {
-        cut(&cleaned, most - "...".len())
-    }
-}
-
-/// The first `most` characters, followed by `...` if the text is longer.
-pub fn cut(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        None => text.to_owned(),
-        Some((end, _)) => format!("{}...", &text[..end]),
     }
 }
 

@@ -17,8 +17,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::de::{self, SliceRead, StrRead};
 use serde_json::value::RawValue;
 
-use super::faults::{self, Fault, Reason, cut, line};
+use super::faults::{self, Fault, Reason};
 use super::patch::Operation;
+use super::text::{cut, line};
 
 /// The supported version of the review.
 pub const API_VERSION: &str = "admission.k8s.io/v1";

@@ -14,10 +14,10 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
 
-use super::faults::line;
 use super::judge::{Admission, Handler};
 use super::metrics::{Metrics, WebhookMetrics};
 use super::review::{API_VERSION, KIND, MAX_MESSAGE_LEN, MAX_NAME_LEN, Review};
+use super::text::line;
 
 /// The source of the time at which a review is judged. Tests set their own.
 pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;

@@ -6,8 +6,9 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
-use my_operator_admission::faults::{Reason, clean};
+use my_operator_admission::faults::Reason;
 use my_operator_admission::patch::Operation;
+use my_operator_admission::text::{clean, is_harmful};
 
 /// The result for a document, or for a file that could not be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -237,7 +238,8 @@ pub fn json(judged: &[Judged], out: &mut dyn Write, errors: &mut dyn Write) -> i
     // JSON allows characters that rewrite a terminal. They occur only in strings, where an escape means the same.
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_ascii() && c != '\u{7f}' || c.escape_debug().count() == 1 {
+        // The newlines of the layout stay.
+        if c == '\n' || !is_harmful(c) {
             escaped.push(c);
         } else {
             let mut units = [0; 2];

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use my_operator_admission::text::is_harmful;
+
 /// One line: no character of the result does anything but appear. Newlines and tabs become `\n` and `\t`; other control
 /// characters are shown as terminals echo them (`^[` is escape), and invisible ones by their number.
 pub fn harmless(text: &str) -> Cow<'_, str> {
@@ -14,8 +16,9 @@ pub fn harmless_lines(text: &str) -> Cow<'_, str> {
     replaced(text, &['\n', '\t'])
 }
 
-/// The same for a log: colours stay too (`ESC [ ... m`), and a lone carriage return begins a new line, so that nothing that
-/// was shown is overwritten. The text must not end within an escape sequence.
+/// The same for a line of a log: colours stay too (`ESC [ ... m`), and a lone carriage return begins a new line, so that
+/// nothing that was shown is overwritten. The text must not end within an escape sequence. Colours end with it: one that
+/// hides text (`ESC [ 8 m`) would hide what this program says next.
 pub fn harmless_log(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let mut shown = String::with_capacity(text.len());
@@ -37,6 +40,9 @@ pub fn harmless_log(text: &str) -> String {
         rest = sequence.get(shown_until..).unwrap_or_default();
     }
     shown.push_str(&harmless_lines(rest));
+    if shown.contains('\x1b') {
+        shown.insert_str(shown.trim_end_matches('\n').len(), "\x1b[m");
+    }
     shown
 }
 
@@ -63,22 +69,6 @@ fn replaced<'a>(text: &'a str, keep: &[char]) -> Cow<'a, str> {
     Cow::Owned(shown)
 }
 
-/// Whether a terminal does something on this character, or shows nothing for it.
-fn is_harmful(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
-            '\u{ad}' | '\u{61c}' | '\u{180e}'
-            // Zero width; marks, embeddings and overrides of direction; separators of lines and paragraphs.
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            // Word joiner, invisible operators, isolates of direction, deprecated formats.
-            | '\u{2060}'..='\u{206f}'
-            // Hangul fillers, byte order mark, annotations.
-            | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
-            // Tags: invisible copies of ASCII.
-            | '\u{e0000}'..='\u{e0fff}')
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,10 +93,11 @@ mod tests {
     }
 
     #[test]
-    fn a_log_keeps_its_colours_and_nothing_else() {
+    fn a_line_of_a_log_keeps_its_colours_and_nothing_else() {
         let log = "\x1b[1;31mred\x1b[0m\r\n10 %\r20 %\x1b[2Jx\x1b[5m\x1b[";
-        let shown = "\x1b[1;31mred\x1b[0m\n10 %\n20 %^[[2Jx\x1b[5m^[[";
+        let shown = "\x1b[1;31mred\x1b[0m\n10 %\n20 %^[[2Jx\x1b[5m^[[\x1b[m";
         assert_eq!(harmless_log(log), shown);
+        assert_eq!(harmless_log("\x1b[8mhidden\n"), "\x1b[8mhidden\x1b[m\n");
     }
 
     #[test]

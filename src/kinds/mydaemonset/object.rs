@@ -11,8 +11,9 @@ use super::decide::strategy::Strategy;
 use super::names::RESUME_ANNOTATION;
 use super::revision::{self, Content};
 use super::status;
-use my_operator_admission::faults::{cut, join};
+use my_operator_admission::faults::join;
 use my_operator_admission::rules::decode_and_validate;
+use my_operator_admission::text::cut;
 
 /// The longest text about an invalid spec, in characters: with three dots after it, that of a condition.
 const MAX_REASON_LEN: usize = 1021;
