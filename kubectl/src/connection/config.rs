@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use kube::Config;
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use my_operator_admit::{read, yaml};
+use my_operator_runtime::client;
 
 use super::failure::{causes, root};
 use super::{Failure, Flags};
@@ -16,7 +17,12 @@ pub(super) async fn config(flags: &Flags) -> Result<Config, Failure> {
     let configured = kubeconfig.filter(|it| named || it.current_context.is_some());
     let mut config = match (configured, &flags.server) {
         (Some(kubeconfig), _) => from_kubeconfig(kubeconfig, flags).await?,
-        (None, Some(server)) => Config::new(url(server)?),
+        (None, Some(server)) => {
+            let mut config = Config::new(url(server)?);
+            let proxy = client::choose_proxy(&config.cluster_url, None);
+            config.proxy_url = proxy.map_err(|error| Failure::Message(error.to_string()))?;
+            config
+        }
         (None, None) => Config::incluster().map_err(|_| {
             Failure::Message(
                 "no cluster is configured: set KUBECONFIG, create ~/.kube/config, or use --kubeconfig or --server"
@@ -96,6 +102,7 @@ async fn from_kubeconfig(mut kubeconfig: Kubeconfig, flags: &Flags) -> Result<Co
     }
     // --server replaces what may be missing in the file.
     if let Some(server) = &flags.server {
+        let server = url(server)?.to_string();
         for cluster in kubeconfig
             .clusters
             .iter_mut()
@@ -109,22 +116,25 @@ async fn from_kubeconfig(mut kubeconfig: Kubeconfig, flags: &Flags) -> Result<Co
         cluster: flags.cluster.clone(),
         user: flags.user.clone(),
     };
-    Config::from_custom_kubeconfig(kubeconfig, &options)
+    client::from_kubeconfig(kubeconfig, &options)
         .await
         .map_err(|error| Failure::Message(format!("cannot use the kubeconfig: {}", causes(&error))))
 }
 
 /// The flags go before the file.
 fn apply(config: &mut Config, flags: &Flags) -> Result<(), Failure> {
-    if let Some(server) = &flags.server {
-        config.cluster_url = url(server)?;
-    }
     // An empty one, as of a variable that is not set, is none, as with kubectl.
     if let Some(namespace) = flags.namespace.as_ref().filter(|it| !it.is_empty()) {
         config.default_namespace.clone_from(namespace);
     }
     if let Some(path) = &flags.certificate_authority {
+        if flags.insecure_skip_tls_verify {
+            let text = "specifying a root certificates file with the insecure flag is not allowed";
+            return Err(Failure::Message(text.to_owned()));
+        }
+        // Who names an authority wants it to count, whatever the kubeconfig says.
         config.root_cert_file = Some(path.clone());
+        config.accept_invalid_certs = false;
     }
     if flags.insecure_skip_tls_verify {
         config.accept_invalid_certs = true;
@@ -134,10 +144,10 @@ fn apply(config: &mut Config, flags: &Flags) -> Result<(), Failure> {
     }
     let user = &mut config.auth_info;
     if let Some(token) = &flags.token {
-        // A token of the flags is the whole identity, as with kubectl.
+        // It replaces all credentials, but not whom to act as: the command would have more rights than were asked for.
         *user = AuthInfo {
             token: Some(token.clone().into()),
-            ..AuthInfo::default()
+            ..client::only_impersonation(user)
         };
     }
     let text = |path: &PathBuf| path.to_string_lossy().into_owned();
@@ -162,6 +172,7 @@ fn apply(config: &mut Config, flags: &Flags) -> Result<(), Failure> {
         let text = "--as-group and --as-uid need --as: name the user to act as";
         return Err(Failure::Message(text.to_owned()));
     }
+    client::keep_credentials_to_tls(config);
     // A failed request is shown at once; --follow tries again by itself.
     config.default_retry = false;
     Ok(())
@@ -181,6 +192,8 @@ fn url(server: &str) -> Result<http::Uri, Failure> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -203,5 +216,84 @@ mod tests {
             unusable(path, &Kubeconfig::read_from(path).unwrap_err()).to_string(),
             "error: cannot use the kubeconfig /nonexistent: No such file or directory"
         );
+    }
+
+    /// The configuration of a kubeconfig with that address, and a user with a token who acts as another.
+    async fn configured(server: &str, flags: Flags) -> Result<Config, String> {
+        let text = json!({
+            "clusters": [{"name": "c", "cluster": {"server": server, "insecure-skip-tls-verify": true}}],
+            "users": [{"name": "u", "user": {"token": "secret", "as": "viewer", "as-groups": ["g"]}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        std::fs::write(&path, text.to_string()).unwrap();
+        let kubeconfig = Some(path);
+        let found = config(&Flags {
+            kubeconfig,
+            ..flags
+        })
+        .await;
+        found.map_err(|failure| failure.to_string())
+    }
+
+    #[tokio::test]
+    async fn credentials_go_over_tls_alone() {
+        let tls = configured("https://h:6443", Flags::default())
+            .await
+            .unwrap();
+        assert!(tls.auth_info.token.is_some());
+        for (server, flag) in [
+            ("http://h:80", None),
+            // Without a scheme, it is http, as with kubectl.
+            ("https://h:6443", Some("h:6443")),
+            ("h:6443", None),
+        ] {
+            for token in [None, Some("given".to_owned())] {
+                let flags = Flags {
+                    server: flag.map(str::to_owned),
+                    token,
+                    client_key: Some("key".into()),
+                    ..Flags::default()
+                };
+                let user = configured(server, flags).await.unwrap().auth_info;
+                assert!(
+                    user.token.is_none() && user.client_key.is_none(),
+                    "{server}"
+                );
+                assert_eq!(user.impersonate.as_deref(), Some("viewer"));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn an_authority_that_is_named_is_the_one_that_counts() {
+        let certificate_authority = Some(PathBuf::from("/ca.pem"));
+        let flags = Flags {
+            certificate_authority,
+            ..Flags::default()
+        };
+        let config = configured("https://h", flags.clone()).await.unwrap();
+        assert!(!config.accept_invalid_certs && config.root_cert_file.is_some());
+        let insecure_skip_tls_verify = true;
+        let both = Flags {
+            insecure_skip_tls_verify,
+            ..flags
+        };
+        let error = configured("https://h", both).await.unwrap_err();
+        assert!(error.contains("is not allowed"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_token_of_the_flags_acts_as_whom_the_kubeconfig_says() {
+        let flags = Flags {
+            token: Some("given".to_owned()),
+            ..Flags::default()
+        };
+        let user = configured("https://h", flags).await.unwrap().auth_info;
+        assert!(user.token.is_some());
+        assert_eq!(user.impersonate.as_deref(), Some("viewer"));
+        assert_eq!(user.impersonate_groups, Some(vec!["g".to_owned()]));
     }
 }

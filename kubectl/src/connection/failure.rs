@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 
 use kube::core::Status;
+use my_operator_runtime::client::{of_a_credential_plugin, proxy};
 use rustls::CertificateError;
 
 use super::exchange::TimedOut;
@@ -37,7 +38,8 @@ impl Failure {
         if let kube::Error::Api(status) = error {
             return Self::Server(status);
         }
-        for cause in chain(&error) {
+        let through_proxy = chain(&error).any(<dyn Error>::is::<proxy::Failed>);
+        for cause in chain(&error).filter(|_| !through_proxy) {
             let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
             if kind == Some(io::ErrorKind::ConnectionRefused) {
                 return Self::Refused(format!(
@@ -168,7 +170,13 @@ fn chain<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn 
 
 /// Why no answer came, in kubectl's words where it has some. The layers of the client say nothing that helps: "client error".
 fn unreachable(error: &kube::Error, server: &str) -> String {
+    if let Some(text) = of_a_credential_plugin(error) {
+        return text;
+    }
     for cause in chain(error) {
+        if cause.is::<proxy::Failed>() {
+            return causes(cause);
+        }
         if cause.is::<TimedOut>() {
             return cause.to_string();
         }
@@ -212,6 +220,9 @@ fn plain(text: &str) -> String {
 
 /// The error and what caused it, without what a cause repeats of the text before it.
 pub(super) fn causes(error: &(dyn Error + 'static)) -> String {
+    if let Some(text) = of_a_credential_plugin(error) {
+        return text;
+    }
     let mut text = String::new();
     for cause in chain(error) {
         let next = plain(&cause.to_string());

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use kube::Client;
-use kube::client::ClientBuilder;
+use my_operator_runtime::client;
 use tower::buffer::BufferLayer;
 
 pub use failure::Failure;
@@ -113,7 +113,7 @@ impl Connection {
             .authority()
             .map_or_else(String::new, ToString::to_string);
         let log = (flags.verbosity >= LOG_REQUESTS).then(|| config.cluster_url.to_string());
-        let builder = ClientBuilder::try_from(config)
+        let builder = client::builder(&config, client::tcp())
             .map_err(|error| Failure::Message(failure::causes(&error)))?;
         let client = builder
             .with_layer(&exchange::layer(flags.request_timeout, log))

@@ -3,6 +3,7 @@
 
 pub mod call;
 pub(crate) mod pages;
+pub mod proxy;
 pub mod retry_after;
 
 use std::path::PathBuf;
@@ -12,19 +13,22 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use axum::http::uri::Scheme;
 use axum::http::{Request, Response, Uri, header};
 use chrono::{DateTime, TimeDelta, Utc};
+use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use kube::client::{ClientBuilder, ConfigExt as _};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::client::{AuthError, Body, ClientBuilder, ConfigExt as _};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::{counter::Counter, family::Family};
 use prometheus_client::registry::Registry;
+use thiserror::Error;
 use tower::util::MapResponseLayer;
 use tower::{BoxError, Layer, Service, ServiceBuilder};
 
@@ -73,7 +77,7 @@ pub async fn config(context: Option<&str>) -> anyhow::Result<Config> {
                 context: context.map(str::to_owned),
                 ..KubeConfigOptions::default()
             };
-            Config::from_custom_kubeconfig(kubeconfig, &options)
+            from_kubeconfig(kubeconfig, &options)
                 .await
                 .with_context(what)?
         }
@@ -83,6 +87,73 @@ pub async fn config(context: Option<&str>) -> anyhow::Result<Config> {
     // Every caller has its own backoff; another one inside the client would only hide errors.
     config.default_retry = false;
     Ok(config)
+}
+
+/// Why a kubeconfig cannot be used.
+#[derive(Debug, Error)]
+pub enum Unusable {
+    /// For the client.
+    #[error(transparent)]
+    Kubeconfig(#[from] KubeconfigError),
+    /// For its proxy.
+    #[error(transparent)]
+    Proxy(#[from] proxy::Unusable),
+}
+
+/// The configuration for a context of a kubeconfig. As with client-go, and not with kube alone: its proxy is that of
+/// [`proxy`], and no credentials go over a connection without TLS.
+///
+/// # Errors
+/// When something that the context names is missing or cannot be read, or its proxy is none.
+pub async fn from_kubeconfig(
+    mut kubeconfig: Kubeconfig,
+    options: &KubeConfigOptions,
+) -> Result<Config, Unusable> {
+    // So that kube does not look into the environment, where it takes offence at what is none of its business.
+    let none = "http://proxy.invalid/";
+    for cluster in kubeconfig
+        .clusters
+        .iter_mut()
+        .filter_map(|it| it.cluster.as_mut())
+    {
+        let own = cluster.proxy_url.take().filter(|own| !own.is_empty());
+        cluster.proxy_url = Some(own.unwrap_or_else(|| none.to_owned()));
+    }
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
+    let own = config.proxy_url.take().map(|own| own.to_string());
+    config.proxy_url = choose_proxy(
+        &config.cluster_url,
+        own.filter(|own| own != none).as_deref(),
+    )?;
+    keep_credentials_to_tls(&mut config);
+    Ok(config)
+}
+
+/// The proxy for calls to `server`, by this process's environment, where `own` is that of the kubeconfig.
+///
+/// # Errors
+/// When what is configured is no proxy.
+pub fn choose_proxy(server: &Uri, own: Option<&str>) -> Result<Option<Uri>, proxy::Unusable> {
+    proxy::choose(server, own, |name| std::env::var(name).ok())
+}
+
+/// Removes credentials that would go over a connection without TLS, as client-go does ("only try to read the auth
+/// information if we are secure"). Whom to act as stays.
+pub fn keep_credentials_to_tls(config: &mut Config) {
+    if config.cluster_url.scheme() != Some(&Scheme::HTTPS) {
+        config.auth_info = only_impersonation(&config.auth_info);
+    }
+}
+
+/// Whom the user acts as, without any credentials.
+pub fn only_impersonation(user: &AuthInfo) -> AuthInfo {
+    AuthInfo {
+        impersonate: user.impersonate.clone(),
+        impersonate_uid: user.impersonate_uid.clone(),
+        impersonate_groups: user.impersonate_groups.clone(),
+        impersonate_user_extra: user.impersonate_user_extra.clone(),
+        ..AuthInfo::default()
+    }
 }
 
 /// The configured kubeconfig files: all in `KUBECONFIG`, whether or not they exist, or `~/.kube/config` if it exists.
@@ -121,8 +192,7 @@ pub fn tcp() -> HttpConnector {
     tcp
 }
 
-/// Like [`connect`], over connections that `connector` makes: all bytes to the API server pass through it last. The
-/// other layers are those of kube, which has no hook for a connector.
+/// Like [`connect`], over connections that `connector` makes: all bytes to the API server pass through it last.
 ///
 /// # Errors
 /// When the TLS settings of the configuration cannot be used.
@@ -138,33 +208,59 @@ where
     W::Future: Send + 'static,
     W::Error: Into<BoxError>,
 {
-    if let Some(proxy) = &config.proxy_url {
-        anyhow::bail!("cannot reach the API server through a proxy ({proxy})");
-    }
-    let stack = || -> kube::Result<_> {
-        let tls = config.rustls_https_connector_with_connector(connector)?;
-        let mut tls = TimeoutConnector::new(tls);
-        tls.set_connect_timeout(config.connect_timeout);
-        tls.set_read_timeout(config.read_timeout);
-        tls.set_write_timeout(config.write_timeout);
-        let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(tls);
-        Ok(ServiceBuilder::new()
-            .layer(config.base_uri_layer())
-            .option_layer(config.auth_layer()?)
-            .layer(config.extra_headers_layer()?)
-            .map_err(BoxError::from)
-            .service(http))
-    };
     let server_clock = server_clock.clone();
     let note = move |answer: Response<_>| {
         server_clock.note(&answer);
         answer
     };
-    let stack = stack().context("cannot make a client")?;
-    let builder = ClientBuilder::new(stack, config.default_namespace.clone());
+    let builder = builder(config, connector).context("cannot make a client")?;
     let builder = builder.with_layer(&RetryAfter).with_layer(metrics);
     let builder = builder.with_layer(&PageLimit);
     Ok(builder.with_layer(&MapResponseLayer::new(note)).build())
+}
+
+/// The layers of kube's own client, which has no hook for a connector, over connections that `connector` makes.
+///
+/// # Errors
+/// When the TLS settings of the configuration, or the credentials, cannot be used.
+pub fn builder<W>(
+    config: &Config,
+    connector: W,
+) -> kube::Result<
+    ClientBuilder<
+        impl Service<
+            Request<Body>,
+            Response = Response<Incoming>,
+            Error = BoxError,
+            Future: Send + 'static,
+        >
+        + Clone
+        + Send
+        + Sync
+        + 'static
+        + use<W>,
+    >,
+>
+where
+    W: Service<Uri> + Clone + Send + Sync + 'static,
+    W::Response: Connection + Read + Write + Send + Unpin + 'static,
+    W::Future: Send + 'static,
+    W::Error: Into<BoxError>,
+{
+    let connector = proxy::through(config.proxy_url.as_ref(), &config.cluster_url, connector);
+    let tls = config.rustls_https_connector_with_connector(connector)?;
+    let mut tls = TimeoutConnector::new(tls);
+    tls.set_connect_timeout(config.connect_timeout);
+    tls.set_read_timeout(config.read_timeout);
+    tls.set_write_timeout(config.write_timeout);
+    let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(tls);
+    let stack = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(ClientBuilder::new(stack, config.default_namespace.clone()))
 }
 
 /// The clock of the API server, from the `Date` header of its last answer. It is independent of this machine's wall
@@ -213,6 +309,9 @@ impl ServerClock {
 
 /// An error and its causes in one line: the first line of each, without repetitions.
 pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(text) = of_a_credential_plugin(error) {
+        return text;
+    }
     let mut line = String::new();
     let mut next = Some(error);
     while let Some(cause) = next {
@@ -232,6 +331,20 @@ pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
         next = deeper;
     }
     line
+}
+
+/// What to say if a credential plugin failed: kube repeats the variables that it got and all that it printed, and so
+/// perhaps its secrets.
+pub fn of_a_credential_plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut chain = std::iter::successors(Some(error), |error| error.source());
+    let what = match chain.find_map(|error| error.downcast_ref())? {
+        AuthError::AuthExecRun { out, .. } => format!("failed ({})", out.status),
+        AuthError::AuthExecParse(_) => "printed no ExecCredential".to_owned(),
+        _ => return None,
+    };
+    Some(format!(
+        "the credential plugin of the kubeconfig (users[].user.exec) {what}"
+    ))
 }
 
 /// How a call ended.
