@@ -55,15 +55,16 @@ check: ## Format, lints, words and unit tests: before every commit.
 	./hack/words
 	@$(MAKE) --no-print-directory unit
 
-lint: ## Check format, lints, words, links of the API docs and licences.
+lint: ## Check format, lints, words, pinned dependencies, links of the API docs and licences.
 	$(CARGO) fmt --all --check
 	$(CLIPPY)
 	./hack/words
+	./hack/pinned
 	$(DOC)
 	./hack/deny
 
-advisories: ## Look for known vulnerabilities of dependencies, where the RustSec database can be reached.
-	./hack/advisories
+advisories: ## Look for known vulnerabilities of dependencies, where the RustSec database can be reached (REQUIRED=1: or fail).
+	REQUIRED="$(REQUIRED)" ./hack/advisories
 
 unit: ## Run the tests that need no cluster and no Go, in a minute (T=part-of-a-name for some).
 	./hack/test --lib --bins --example greeting --test offline $(T)

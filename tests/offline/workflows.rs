@@ -63,32 +63,24 @@ fn workflows_run_targets_of_the_makefile_and_nothing_else() {
 }
 
 #[test]
-fn workflows_pin_their_actions_and_may_only_read_unless_a_job_says_so() {
+fn workflows_may_only_read_unless_a_job_says_so() {
     for (name, workflow) in workflows() {
         assert_eq!(
             workflow["permissions"],
             serde_json::json!({"contents": "read"}),
             "{name}"
         );
-        for step in steps(&workflow) {
-            let Some(action) = step["uses"].as_str() else {
-                continue;
-            };
-            let version = action.split_once("@v").map(|(_, version)| version);
-            let numbers = version.map(|version| version.split('.').count());
-            assert_eq!(numbers, Some(3), "{name}: {action}: a tag that moves");
-        }
     }
 }
 
 #[test]
 fn workflows_use_the_toolchain_of_the_checkout() {
-    let expected = format!("docker.io/library/rust:{}-bookworm", toolchain());
+    let expected = format!("docker.io/library/rust:{}-bookworm@", toolchain());
     for (name, workflow) in workflows() {
         for job in workflow["jobs"].as_object().unwrap().values() {
             let container = &job["container"];
             if let Some(image) = container.as_str().or(container["image"].as_str()) {
-                assert_eq!(image, expected, "{name}");
+                assert!(image.starts_with(&expected), "{name}: {image}");
             }
         }
     }
