@@ -21,8 +21,9 @@ fn build(program: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let target = test.parent().and_then(Path::parent).unwrap();
     let path = target.join("oracles").join(program);
+    // The flags and versions of the local control plane, so that Go has compiled most of it already.
     let status = Command::new("go")
-        .args(["build", "-trimpath", "-o"])
+        .args(["build", "-trimpath", "-gcflags=all=-dwarf=false", "-o"])
         .arg(&path)
         .arg(format!("./{program}"))
         .current_dir(super::checkout().join("tests/oracle"))
