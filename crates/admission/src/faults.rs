@@ -67,6 +67,8 @@ pub struct Fault {
     /// The offending value in full. The message has only its beginning, and two long values must not count as the same
     /// fault when an update is compared with the stored object.
     value: Option<String>,
+    /// How much of the path is before a key that a user chose, if it ends with one.
+    before_key: Option<usize>,
 }
 
 impl Fault {
@@ -138,6 +140,32 @@ impl Fault {
         )
     }
 
+    /// The same fault of one entry of the field: `metadata.labels[KEY]`, where a user chose the key.
+    #[must_use]
+    pub fn at_key(mut self, key: &str) -> Self {
+        self.before_key = Some(self.field.len());
+        self.field = format!("{}[{key}]", self.field);
+        self
+    }
+
+    /// The path with `[*]` for each index and key: of all objects of a kind, there are few.
+    pub(crate) fn path(&self) -> String {
+        let end = self.before_key.unwrap_or(self.field.len());
+        let mut path = String::with_capacity(end);
+        for (place, part) in self.field[..end].split('[').enumerate() {
+            if place == 0 {
+                path.push_str(part);
+            } else {
+                path.push_str("[*]");
+                path.push_str(part.split_once(']').map_or("", |(_, rest)| rest));
+            }
+        }
+        if self.before_key.is_some() {
+            path.push_str("[*]");
+        }
+        path
+    }
+
     /// The identity of the fault regardless of the position of its item: the path without list indices.
     #[must_use]
     pub(crate) fn of_any_item(&self) -> Self {
@@ -152,6 +180,7 @@ impl Fault {
         field.push_str(rest);
         Self {
             field,
+            before_key: None,
             ..self.clone()
         }
     }
@@ -175,6 +204,7 @@ impl Fault {
             reason,
             message,
             value: value.map(|v| v.to_string()),
+            before_key: None,
         }
     }
 

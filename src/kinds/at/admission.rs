@@ -288,8 +288,8 @@ fn check_template(pods: &PodTemplate, findings: &mut Findings) {
     ] {
         for name in texts.into_iter().flat_map(Map::keys) {
             if name.starts_with(OWN_PREFIX) || name == MANAGED_BY {
-                let field = format!("{TEMPLATE}.metadata.{key}[{name}]");
-                findings.fault(Fault::forbidden(field, "the operator sets it"));
+                let field = format!("{TEMPLATE}.metadata.{key}");
+                findings.fault(Fault::forbidden(field, "the operator sets it").at_key(name));
             }
         }
     }

@@ -142,10 +142,8 @@ fn check_metadata(template: &PodTemplate, findings: &mut Findings) {
         for key in entries.into_iter().flat_map(Map::keys) {
             let managed_by = list == "labels" && key == MANAGED_BY;
             if key.starts_with(OUR_PREFIX) || managed_by {
-                findings.fault(Fault::forbidden(
-                    format!("{TEMPLATE}.metadata.{list}[{key}]"),
-                    "the operator sets it",
-                ));
+                let field = format!("{TEMPLATE}.metadata.{list}");
+                findings.fault(Fault::forbidden(field, "the operator sets it").at_key(key));
             }
         }
     }

@@ -205,8 +205,8 @@ fn check_metadata(at: &str, metadata: &Map<String, Value>, findings: &mut Findin
                 return;
             }
             if !value.is_string() {
-                let field = format!("{at}.{key}[{name}]");
-                findings.fault(Fault::type_invalid(field, value, "must be a string"));
+                let fault = Fault::type_invalid(format!("{at}.{key}"), value, "must be a string");
+                findings.fault(fault.at_key(name));
             }
         }
     }

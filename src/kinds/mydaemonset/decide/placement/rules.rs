@@ -61,12 +61,12 @@ fn check_selector(at: &str, spec: &Map<String, Value>, findings: &mut Findings) 
         if !is_key(key) {
             findings.fault(Fault::invalid(at, key.as_str(), NO_KEY));
         }
-        let at = || format!("{at}[{key}]");
-        match value.as_str() {
-            None => findings.fault(Fault::type_invalid(at(), value, "must be a string")),
-            Some(text) if !is_value(text) => findings.fault(Fault::invalid(at(), text, NO_VALUE)),
-            Some(_) => {}
-        }
+        let fault = match value.as_str() {
+            None => Fault::type_invalid(at, value, "must be a string"),
+            Some(text) if !is_value(text) => Fault::invalid(at, text, NO_VALUE),
+            Some(_) => continue,
+        };
+        findings.fault(fault.at_key(key));
     }
 }
 
