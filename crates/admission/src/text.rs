@@ -5,14 +5,18 @@
 pub fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c,
-            // Soft hyphen, combining grapheme joiner, Arabic letter mark, Mongolian vowel separator.
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180e}'
+            // Soft hyphen, combining grapheme joiner, Arabic letter mark.
+            '\u{ad}' | '\u{34f}' | '\u{61c}'
             // Zero width; marks, embeddings and overrides of direction; separators of lines and paragraphs.
             | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             // Word joiner, invisible operators, isolates of direction, deprecated formats.
             | '\u{2060}'..='\u{206f}'
-            // Hangul fillers, byte order mark, annotations.
-            | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            // Hangul fillers, byte order mark, unassigned, annotations.
+            | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}'
+            // Inherent vowels of Khmer, selectors of Mongolian, empty Braille.
+            | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
+            // Controls of shorthand and of music.
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
             // Tags: invisible copies of ASCII.
             | '\u{e0000}'..='\u{e0fff}')
 }
@@ -22,9 +26,10 @@ pub fn clean(text: &str) -> String {
     escaped(text, is_harmful)
 }
 
-/// The text in quotes. Those within it, backslashes and odd blanks are escaped too.
+/// The text in quotes. Those within it, backslashes, odd blanks and the selectors that make a character an emoji are
+/// escaped too.
 pub fn quoted(text: &str) -> String {
-    let is_odd = |c: char| c.is_whitespace() && c != ' ';
+    let is_odd = |c: char| c.is_whitespace() && c != ' ' || matches!(c, '\u{fe00}'..='\u{fe0f}');
     let text = escaped(text, |c| {
         is_harmful(c) || is_odd(c) || matches!(c, '"' | '\\')
     });
@@ -80,6 +85,10 @@ mod tests {
     fn a_quoted_text_shows_what_is_odd_about_it() {
         assert_eq!(quoted("a\u{a0}b\tc\"d\\"), r#""a\u{a0}b\tc\"d\\""#);
         assert_eq!(quoted("büro 日報 हि"), "\"büro 日報 हि\"");
+        assert_eq!(quoted("web\u{fe0f}"), r#""web\u{fe0f}""#);
+        for c in "\u{ad}\u{34f}\u{17b4}\u{180b}\u{180e}\u{200b}\u{202e}\u{2060}\u{2800}\u{3164}\u{feff}\u{fff9}\u{1d173}\u{e0041}".chars() {
+            assert_eq!(clean(&format!("a{c}")), format!("a{}", c.escape_unicode()));
+        }
     }
 
     #[test]

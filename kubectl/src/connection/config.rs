@@ -109,6 +109,8 @@ async fn from_kubeconfig(mut kubeconfig: Kubeconfig, flags: &Flags) -> Result<Co
             .filter_map(|it| it.cluster.as_mut())
         {
             cluster.server = Some(server.clone());
+            // The name that the file has for another address.
+            cluster.tls_server_name = None;
         }
     }
     let options = KubeConfigOptions {
@@ -239,6 +241,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_credential_plugin_learns_of_no_proxy_that_the_kubeconfig_does_not_have() {
+        for own in [None, Some("http://proxy:1/")] {
+            let kubeconfig = json!({
+                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1", "proxy-url": own}}],
+                "users": [{"name": "u", "user": {"exec": {"command": "true", "provideClusterInfo": true,
+                    "apiVersion": "client.authentication.k8s.io/v1"}}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            });
+            let kubeconfig = serde_json::from_value(kubeconfig).unwrap();
+            let options = KubeConfigOptions::default();
+            let config = client::from_kubeconfig(kubeconfig, &options).await.unwrap();
+            let cluster = config.auth_info.exec.unwrap().cluster.unwrap();
+            assert_eq!(cluster.proxy_url.as_deref(), own);
+            let chosen = config.proxy_url.map(|proxy| proxy.to_string());
+            assert_eq!(chosen.as_deref(), own);
+        }
+    }
+
+    #[tokio::test]
     async fn credentials_go_over_tls_alone() {
         let tls = configured("https://h:6443", Flags::default())
             .await
@@ -246,7 +268,7 @@ mod tests {
         assert!(tls.auth_info.token.is_some());
         for (server, flag) in [
             ("http://h:80", None),
-            // Without a scheme, it is http, as with kubectl.
+            // Without a scheme, it is http.
             ("https://h:6443", Some("h:6443")),
             ("h:6443", None),
         ] {

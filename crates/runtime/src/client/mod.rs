@@ -120,6 +120,11 @@ pub async fn from_kubeconfig(
         cluster.proxy_url = Some(own.unwrap_or_else(|| none.to_owned()));
     }
     let mut config = Config::from_custom_kubeconfig(kubeconfig, options).await?;
+    // kube hands it on to a credential plugin.
+    let exec = config.auth_info.exec.as_mut();
+    if let Some(cluster) = exec.and_then(|exec| exec.cluster.as_mut()) {
+        cluster.proxy_url = cluster.proxy_url.take().filter(|own| own != none);
+    }
     let own = config.proxy_url.take().map(|own| own.to_string());
     config.proxy_url = choose_proxy(
         &config.cluster_url,
@@ -338,7 +343,9 @@ pub fn explain(error: &(dyn std::error::Error + 'static)) -> String {
 pub fn of_a_credential_plugin(error: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut chain = std::iter::successors(Some(error), |error| error.source());
     let what = match chain.find_map(|error| error.downcast_ref())? {
-        AuthError::AuthExecRun { out, .. } => format!("failed ({})", out.status),
+        AuthError::AuthExecRun { out, .. } => {
+            format!("failed ({}): run it by hand to see why", out.status)
+        }
         AuthError::AuthExecParse(_) => "printed no ExecCredential".to_owned(),
         _ => return None,
     };

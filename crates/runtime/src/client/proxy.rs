@@ -1,6 +1,6 @@
 //! The proxy between a program and the API server, as client-go chooses it: the `proxy-url` of the kubeconfig, else
-//! `HTTPS_PROXY` or `HTTP_PROXY`, but not for this machine and the hosts of `NO_PROXY` (`httpproxy.Config` of
-//! golang.org/x/net). kube compares `NO_PROXY` with the proxy instead of the server.
+//! `HTTPS_PROXY`, but not for this machine and the hosts of `NO_PROXY` (`httpproxy.Config` of golang.org/x/net). kube
+//! compares `NO_PROXY` with the proxy instead of the server. `HTTP_PROXY`, for servers without TLS, is not read.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use tower::{BoxError, Service, ServiceExt as _};
 /// What is configured is no proxy. Its text may have a password, so it is not repeated.
 #[derive(Debug, Error)]
 #[error(
-    "the proxy of the kubeconfig (proxy-url) or the environment (HTTPS_PROXY, HTTP_PROXY) must be http://HOST:PORT or \
+    "the proxy of the kubeconfig (proxy-url) or the environment (HTTPS_PROXY) must be http://HOST:PORT or \
      socks5://HOST:PORT"
 )]
 pub struct Unusable;
@@ -37,35 +37,46 @@ pub(super) fn choose(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<Uri>, Unusable> {
     let set = |name: &str| {
-        let given = variable(name).or_else(|| variable(&name.to_ascii_lowercase()));
-        given.filter(|it| !it.is_empty())
+        let mut given = [name.to_owned(), name.to_ascii_lowercase()].into_iter();
+        given.find_map(|name| variable(&name).filter(|it| !it.is_empty()))
     };
-    let given = match own {
-        Some(own) => own.to_owned(),
-        None if is_local(server) => return Ok(None),
-        None => {
-            let name = if server.scheme() == Some(&Scheme::HTTP) {
-                "HTTP_PROXY"
-            } else {
-                "HTTPS_PROXY"
-            };
-            let Some(given) = set(name) else {
-                return Ok(None);
-            };
-            if is_excepted(server, &set("NO_PROXY").unwrap_or_default()) {
-                return Ok(None);
-            }
-            given
+    if let Some(own) = own {
+        return parse(own).map(Some);
+    }
+    if server.scheme() != Some(&Scheme::HTTPS) || is_local(server) {
+        return Ok(None);
+    }
+    match set("HTTPS_PROXY") {
+        Some(given) if !is_excepted(server, &set("NO_PROXY").unwrap_or_default()) => {
+            parse(&given).map(Some)
         }
+        _ => Ok(None),
+    }
+}
+
+/// A proxy with its scheme and port.
+fn parse(given: &str) -> Result<Uri, Unusable> {
+    let (scheme, rest) = given.split_once("://").unwrap_or(("http", given));
+    let port = match scheme {
+        "http" => 80,
+        "socks5" => 1080,
+        _ => return Err(Unusable),
     };
-    let full = if given.contains("://") {
-        given
-    } else {
-        format!("http://{given}")
+    let authority = rest.split('/').next().unwrap_or_default();
+    // A password may have an @, and the last one ends it.
+    let (user, address) = match authority.rsplit_once('@') {
+        Some((user, address)) => (format!("{}@", user.replace('@', "%40")), address),
+        None => (String::new(), authority),
     };
-    let proxy: Uri = full.parse().map_err(|_| Unusable)?;
-    match proxy.scheme_str() {
-        Some("http" | "socks5") if proxy.port_u16().is_some() => Ok(Some(proxy)),
+    let port = match address.rsplit_once(':') {
+        Some(_) if !address.ends_with(']') => String::new(),
+        _ => format!(":{port}"),
+    };
+    let proxy: Uri = format!("{scheme}://{user}{address}{port}/")
+        .parse()
+        .map_err(|_| Unusable)?;
+    match (proxy.host(), proxy.port_u16()) {
+        (Some(host), Some(_)) if !host.is_empty() => Ok(proxy),
         _ => Err(Unusable),
     }
 }
@@ -80,17 +91,27 @@ fn is_local(server: &Uri) -> bool {
 /// Whether the server is in a list of `NO_PROXY`: names with all below them, addresses, networks, `*`; each perhaps with a
 /// port.
 fn is_excepted(server: &Uri, list: &str) -> bool {
-    let port = server.port_u16().map(|port| port.to_string());
-    let port = port.unwrap_or_else(|| "443".to_owned());
+    let port = server.port_u16().unwrap_or(443).to_string();
     let here = list.split(',').filter_map(|entry| {
         let entry = entry.trim();
-        match entry.rsplit_once(':') {
-            Some((host, of)) if !host.contains(':') => (of == port).then_some(host),
-            _ => Some(entry),
-        }
+        let (host, of) = match entry.rsplit_once(':') {
+            // Of an address of IPv6, only brackets part the port.
+            Some((host, of)) if !host.contains(':') || host.ends_with(']') => (host, Some(of)),
+            _ => (entry, None),
+        };
+        let host = host
+            .strip_prefix('[')
+            .map_or(host, |host| host.trim_end_matches(']'));
+        let host = if host == "*" {
+            host
+        } else {
+            host.trim_start_matches('*')
+        };
+        of.is_none_or(|of| of == port).then_some(host)
     });
     let here: Vec<_> = here.collect();
-    // The proxy of this matcher is of no account: whether there is one for the server is. It has no ports, and `*` only for names.
+    // The proxy of this matcher is of no account: whether there is one for the server is. It knows neither ports nor `*` for an
+    // address.
     let matcher = Matcher::builder().all("http://proxy.invalid");
     here.contains(&"*")
         || matcher
@@ -122,7 +143,8 @@ where
         return BoxCloneSyncService::new(connector);
     };
     let uri = proxy.uri().clone();
-    let shown = uri.authority().map(ToString::to_string).unwrap_or_default();
+    let port = uri.port_u16().unwrap_or_default();
+    let shown = format!("{}:{port}", uri.host().unwrap_or_default());
     let failed = move |source| -> BoxError {
         let proxy = shown.clone();
         Box::new(Failed { proxy, source })
@@ -133,6 +155,7 @@ where
             Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
             None => socks,
         };
+        let socks = socks.map_request(with_port);
         return BoxCloneSyncService::new(socks.map_err(move |error| failed(error.into())));
     }
     let tunnel = Tunnel::new(uri, connector);
@@ -140,7 +163,17 @@ where
         Some(credentials) => tunnel.with_auth(credentials.clone()),
         None => tunnel,
     };
+    let tunnel = tunnel.map_request(with_port);
     BoxCloneSyncService::new(tunnel.map_err(move |error| failed(error.into())))
+}
+
+/// A server without TLS has the port 80, which the library takes for 443.
+fn with_port(server: Uri) -> Uri {
+    let host = server.host().filter(|_| server.port().is_none());
+    match host.filter(|_| server.scheme() == Some(&Scheme::HTTP)) {
+        Some(host) => format!("http://{host}:80").parse().unwrap_or(server),
+        None => server,
+    }
 }
 
 #[cfg(test)]
@@ -182,6 +215,7 @@ mod tests {
             ("example.com,, 10.0.0.5", false),
             ("10.0.0.5:6443", false),
             ("10.0.0.5:443", true),
+            ("10.0.0.5:,*:443", true),
             // Not the proxy: the server counts.
             ("proxy", true),
             ("10.1.0.0/16", true),
@@ -198,6 +232,32 @@ mod tests {
             chosen(named, None, &[all, ("NO_PROXY", ".example.com")]),
             "none"
         );
+        for (name, without, uses) in [
+            (named, ".example.com", false),
+            (named, "*.example.com", false),
+            (named, "*.com:443", false),
+            (named, "notexample.com", true),
+            ("https://[fd00::1]:6443", "[fd00::1]:6443", false),
+            ("https://[fd00::1]:6443", "fd00::/8", false),
+            ("https://[fd00::1]:6443", "[fd00::1]:443", true),
+        ] {
+            let expected = if uses { proxy } else { "none" };
+            let environment = [all, ("NO_PROXY", ""), ("no_proxy", without)];
+            assert_eq!(chosen(name, None, &environment), expected, "{without}");
+        }
+        // Without TLS, none is read.
+        assert_eq!(
+            chosen("http://10.0.0.5", None, &[all, ("HTTP_PROXY", "proxy:1")]),
+            "none"
+        );
+        for (given, full) in [
+            ("proxy", "http://proxy:80/"),
+            ("socks5://proxy/", "socks5://proxy:1080/"),
+            ("http://[fd00::2]", "http://[fd00::2]:80/"),
+            ("http://u:p@ss@proxy:1", "http://u:p%40ss@proxy:1/"),
+        ] {
+            assert_eq!(chosen(server, Some(given), &[]), full);
+        }
         for local in [
             "https://127.0.0.1:1",
             "https://localhost:1",
@@ -220,7 +280,7 @@ mod tests {
     #[test]
     fn a_proxy_that_cannot_be_used_is_not_repeated() {
         for proxy in [
-            "proxy",
+            "",
             "ftp://u:secret@h:1",
             "http://",
             "http://u:secret@h:port",
