@@ -2,6 +2,11 @@
 
 use std::fs;
 
+use chrono::Utc;
+use my_operator::kinds::REGISTRY;
+use my_operator_admit::read::Source;
+use my_operator_admit::report::Outcome;
+
 use crate::checkout::{checkout, code, files, text};
 
 #[test]
@@ -52,4 +57,34 @@ fn the_files_that_pages_name_exist() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The blocks of YAML that pages show are what a reader applies. Those with faults are shown in a terminal, by a command.
+#[test]
+fn the_manifests_that_pages_show_are_accepted() {
+    let checkout = checkout();
+    let mut pages = vec![checkout.join("README.md")];
+    pages.extend(files(&checkout.join("docs"), "md"));
+    let books: Vec<_> = REGISTRY.iter().map(|kind| kind.rulebook()).collect();
+    let (mut wrong, mut accepted) = (Vec::new(), 0);
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        let blocks = text.split("```yaml\n").skip(1);
+        // Others are parts of an object, or configure another program.
+        for block in blocks.filter(|block| block.starts_with("apiVersion: ")) {
+            let source = Source {
+                name: page.display().to_string(),
+                text: Ok(block.split("```").next().unwrap().to_owned()),
+            };
+            for judged in my_operator_admit::judge(&source, &books, Utc::now()) {
+                match judged.result {
+                    Outcome::Accepted => accepted += 1,
+                    Outcome::PassedOver => {}
+                    _ => wrong.push(format!("{judged:?}")),
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(accepted >= 8, "only {accepted} manifests were found");
 }

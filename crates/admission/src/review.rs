@@ -140,6 +140,8 @@ pub struct Request<'a, O = Read<Object<'a>>> {
     /// Who asks.
     #[serde(borrow, default, deserialize_with = "object")]
     pub user_info: UserInfo<'a>,
+    /// Whether nothing is stored, whatever the answer is.
+    pub dry_run: Option<bool>,
     /// The object as it would be stored.
     pub object: Option<O>,
     /// The object as it is stored, on UPDATE.
@@ -223,6 +225,7 @@ impl<'a, O> Request<'a, O> {
             operation: self.operation,
             sub_resource: self.sub_resource,
             user_info: self.user_info,
+            dry_run: self.dry_run,
             object: self.object.map(&read),
             old_object: self.old_object.map(&read),
         }

@@ -111,6 +111,8 @@ fn judge(webhook: &Webhook, body: &[u8], start: Instant) -> Response {
         namespace = &*short(&request.namespace),
         name = &*short(&verdict.name),
         operation = &*short(&request.operation),
+        user = &*short(&request.user_info.username),
+        dry_run = request.dry_run.unwrap_or_default(),
         allowed = verdict.response.allowed,
         faults = verdict.response.audit_annotations.get("faults"),
         us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),

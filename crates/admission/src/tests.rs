@@ -363,6 +363,7 @@ fn the_log_entry_of_a_request_is_one_line() {
     let hostile = uid.clone() + &"x".repeat(7_900);
     for operation in [hostile.as_str(), "CREATE"] {
         let request = json!({ "uid": uid, "namespace": hostile, "operation": operation,
+            "userInfo": { "username": format!("jane {hostile}") }, "dryRun": true,
             "object": { "metadata": { "name": hostile }, "spec": { "color": hostile } } });
         for json in [false, true] {
             let log = Log::default();
@@ -383,6 +384,12 @@ fn the_log_entry_of_a_request_is_one_line() {
             assert_eq!(log.lines().count(), 1, "{log}");
             assert!(log.contains("[2J") && log.len() < 4096, "{log}");
             assert!(!log.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{log}");
+            let (user, dry_run) = if json {
+                ("\"user\":\"jane a", "\"dry_run\":true")
+            } else {
+                ("user=\"jane a", "dry_run=true")
+            };
+            assert!(log.contains(user) && log.contains(dry_run), "{log}");
         }
     }
 }
