@@ -38,8 +38,8 @@ impl Failure {
         if let kube::Error::Api(status) = error {
             return Self::Server(status);
         }
-        let through_proxy = chain(&error).any(<dyn Error>::is::<proxy::Failed>);
-        for cause in chain(&error).filter(|_| !through_proxy) {
+        // What is behind a proxy's failure is not the server's.
+        for cause in chain(&error).take_while(|cause| !cause.is::<proxy::Failed>()) {
             let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
             if kind == Some(io::ErrorKind::ConnectionRefused) {
                 return Self::Refused(format!(
