@@ -237,11 +237,13 @@ pub struct MyDaemonSetStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed_nodes: Vec<FailedNode>,
     /// The conditions in a word, the first of these that is so. Invalid: the spec is. AutoPaused: the
-    /// roll-out stopped because nodes failed. Degraded: pods fail, or cannot be created or deleted.
-    /// Rolling 37%: so many nodes have an available pod of the newest revision and no other.
-    /// WaitingForDeletion: the revision waits for that of a deleted object. Unavailable: more pods are
-    /// unavailable than a roll-out may take down. Paused, Partitioned, OnDelete, Cordoned: this holds
-    /// the nodes that are left. Complete: no node is left that the roll-out could reach.
+    /// roll-out stopped because nodes failed. Migrating: the pods are changing hands, and left alone
+    /// as long as the annotation apps.zhongmingmao.io/migration is there. Degraded: pods fail, or
+    /// cannot be created or deleted. Rolling 37%: so many nodes have an available pod of the newest
+    /// revision and no other. WaitingForDeletion: the revision waits for that of a deleted object.
+    /// Unavailable: more pods are unavailable than a roll-out may take down. Paused, Partitioned,
+    /// OnDelete, Cordoned: this holds the nodes that are left. Complete: no node is left that the
+    /// roll-out could reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// Accepted: the spec is valid. Available: no more pods are unavailable than a roll-out may

@@ -22,6 +22,9 @@ pub(crate) const PREDECESSOR_ANNOTATION: &str = "apps.zhongmingmao.io/predecesso
 pub const SINCE_ANNOTATION: &str = "apps.zhongmingmao.io/since";
 /// A user sets this annotation to the revision to resume its stopped roll-out.
 pub const RESUME_ANNOTATION: &str = "apps.zhongmingmao.io/resume-revision";
+/// While an object has this annotation, its pods are changing hands: the operator creates, deletes and adopts none. The
+/// value says who set it.
+pub const MIGRATION_ANNOTATION: &str = "apps.zhongmingmao.io/migration";
 
 /// The maximum length of a pod's name: that of a DNS label, as for the pods of a `DaemonSet`. The kubelet makes
 /// `NAMESPACE_POD_UID` one component of a path, and log agents parse names of 255 bytes at most.

@@ -8,7 +8,7 @@ use super::admission::{MAX_HISTORY, MyDaemonSetRules};
 use super::crd::{MyDaemonSetSpec, MyDaemonSetStatus, RawMyDaemonSet};
 use super::decide::placement::Placement;
 use super::decide::strategy::Strategy;
-use super::names::RESUME_ANNOTATION;
+use super::names::{MIGRATION_ANNOTATION, RESUME_ANNOTATION};
 use super::revision::{self, Content};
 use super::status;
 use my_operator_admission::faults::join;
@@ -17,6 +17,8 @@ use my_operator_admission::text::cut;
 
 /// The longest text about an invalid spec, in characters: with three dots after it, that of a condition.
 const MAX_REASON_LEN: usize = 1021;
+/// The longest part of the annotation of a migration that a condition repeats, in characters.
+const MAX_MIGRATION_LEN: usize = 200;
 
 /// What the cache holds of a `MyDaemonSet`.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct ObjectView {
     pub(crate) deleting: bool,
     /// The value of the annotation that resumes a stopped roll-out.
     pub(crate) resume: Option<String>,
+    /// The value of the annotation by which pods change hands.
+    pub(crate) migration: Option<Box<str>>,
     /// The spec, decoded and validated once for each version of the object, or why it is invalid.
     pub(crate) parsed: Result<ParsedSpec, Box<str>>,
     pub(crate) status: MyDaemonSetStatus,
@@ -61,6 +65,9 @@ impl ObjectView {
                 .get(RESUME_ANNOTATION)
                 .filter(|hash| hash.len() == revision::HASH_LEN)
                 .cloned(),
+            migration: annotations
+                .get(MIGRATION_ANNOTATION)
+                .map(|value| cut(value, MAX_MIGRATION_LEN).into()),
             parsed: parsed
                 .map(|spec| ParsedSpec::new(&spec))
                 .map_err(|faults| cut(&join(&faults), MAX_REASON_LEN).into()),

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use super::crd::MyDaemonSetStatus;
 use super::decide::observed::{Named, Observed};
 use super::decide::strategy::Strategy;
-use super::names::RESUME_ANNOTATION;
+use super::names::{MIGRATION_ANNOTATION, RESUME_ANNOTATION};
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED, Condition, State};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
 use my_operator_runtime::reconcile::raw::Raw;
@@ -83,6 +83,8 @@ const REFUSALS: [&str; 11] = [
 ];
 /// Reason of `Progressing=True`: a revision of a deleted object of the same name blocks the name.
 const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
+/// Reason of `Progressing=True`: the pods are changing hands, so the operator touches none.
+pub const MIGRATING: &str = "Migrating";
 
 /// A failed call: a pod could not be created or deleted, its owner could not be changed, or the
 /// revision could not be stored.
@@ -167,16 +169,46 @@ pub(crate) fn waiting(
     now: DateTime<Utc>,
 ) -> MyDaemonSetStatus {
     let mut status = previous.clone();
-    status.observed_generation = generation;
-    let list = &mut status.conditions;
     let message = format!(
         "waiting for the deletion of ControllerRevision {revision}, which belongs to a deleted MyDaemonSet of this name"
     );
-    let waits = State::of(true, WAITING_FOR_DELETION, message);
+    let fine = State::of(false, "NoPodFails", "no pod fails");
+    fine.set(&mut status.conditions, DEGRADED, generation, now);
+    standing(status, generation, WAITING_FOR_DELETION, message, now)
+}
+
+/// The status of an object whose pods are changing hands. What was known of them stays.
+pub(crate) fn migrating(
+    previous: &MyDaemonSetStatus,
+    generation: Option<i64>,
+    migration: &str,
+    now: DateTime<Utc>,
+) -> MyDaemonSetStatus {
+    let message = format!(
+        "no pod is created, deleted or adopted while the annotation {MIGRATION_ANNOTATION} is there: {migration}"
+    );
+    standing(previous.clone(), generation, MIGRATING, message, now)
+}
+
+/// Whether the operator has stood aside, and not looked at the pods since.
+pub(crate) fn is_migrating(status: &MyDaemonSetStatus) -> bool {
+    condition::get(&status.conditions, PROGRESSING).is_some_and(|c| c.reason == MIGRATING)
+}
+
+/// The status of a valid object about whose pods nothing is done yet.
+fn standing(
+    mut status: MyDaemonSetStatus,
+    generation: Option<i64>,
+    reason: &'static str,
+    message: String,
+    now: DateTime<Utc>,
+) -> MyDaemonSetStatus {
+    status.observed_generation = generation;
+    let list = &mut status.conditions;
+    let waits = State::of(true, reason, message);
     for (type_, state) in [
         (ACCEPTED, State::of(true, VALID, OBEYS)),
         (PROGRESSING, waits.clone()),
-        (DEGRADED, State::of(false, "NoPodFails", "no pod fails")),
         (RECONCILING, waits),
     ] {
         state.set(list, type_, generation, now);
@@ -251,8 +283,8 @@ fn summary(conditions: &[Condition], observed: Option<&Observed>) -> String {
     let reason = progressing.map_or("", |c| c.reason.as_str());
     if is(ACCEPTED, "False") {
         "Invalid".to_owned()
-    } else if reason == AUTO_PAUSED {
-        AUTO_PAUSED.to_owned()
+    } else if [AUTO_PAUSED, MIGRATING].contains(&reason) {
+        reason.to_owned()
     } else if is(DEGRADED, "True") {
         DEGRADED.to_owned()
     } else if reason == ROLLING_OUT {
@@ -915,6 +947,13 @@ mod tests {
         assert_eq!(state(&conflict), DEGRADED);
         let waits = waiting(&before, Some(3), "new", at(2));
         assert_eq!(state(&waits), WAITING_FOR_DELETION);
+        // Whether pods fail is not looked at while others move them, so it stays as it was.
+        let moves = migrating(&conflict, Some(3), "there", at(2));
+        assert_eq!(state(&moves), MIGRATING);
+        let degraded = |status: &MyDaemonSetStatus| {
+            condition::get(&status.conditions, DEGRADED).map(|c: &Condition| c.status.clone())
+        };
+        assert_eq!(degraded(&moves), degraded(&conflict));
         // An invalid spec does not hide behind what was known before it.
         let stopped = Observed {
             auto_paused: true,

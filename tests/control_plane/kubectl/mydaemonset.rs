@@ -551,10 +551,11 @@ async fn a_daemon_set_is_migrated_there_and_back() {
 
     let there = place.run("migrate daemonset/web --yes").await.good();
     for text in [
-        "configmap/web-migration created",
+        "mydaemonset.apps.zhongmingmao.io/web created",
+        "daemonset.apps/web stopped",
         "3 pods labelled",
         "daemonset.apps/web deleted, its pods stay",
-        "mydaemonset.apps.zhongmingmao.io/web created",
+        "mydaemonset.apps.zhongmingmao.io/web takes over",
         "daemon set \"web\" successfully rolled out",
         "Back with: kubectl mydaemonset migrate mydaemonset/web",
     ] {
@@ -566,19 +567,19 @@ async fn a_daemon_set_is_migrated_there_and_back() {
     assert!(shown.ends_with("\n3 nodes: ● 3 new\n"), "{shown}");
 
     let back = place.run("migrate mydaemonset/web --yes").await.good();
-    assert!(
-        back.contains("daemon set \"web\" successfully rolled out"),
-        "{back}"
-    );
+    for text in [
+        "3 pods released",
+        "daemonset.apps/web takes over",
+        "mydaemonset.apps.zhongmingmao.io/web deleted, its pods stay",
+        "Follow its roll-out with: kubectl rollout status daemonset/web",
+    ] {
+        assert!(back.contains(text), "{text}: {back}");
+    }
+    let rollout = "rollout status daemonset/web --timeout=120s";
+    place.kubectl.run(rollout).await.good();
     assert_eq!(place.kubectl.field("ds/web", "{.spec}").await, spec);
     let marker = "{.metadata.annotations.apps\\.zhongmingmao\\.io/migration}";
     place.kubectl.absent("ds/web", marker).await;
-    // The guarded one leaves nothing that an undo could find.
-    let revisions = place
-        .kubectl
-        .run("get controllerrevisions -l app=web -o name")
-        .await;
-    assert_eq!(revisions.good().lines().count(), 1);
     let labels = place
         .kubectl
         .run("get pods -l apps.zhongmingmao.io/mydaemonset -o name")
@@ -602,7 +603,7 @@ async fn nothing_is_touched_that_cannot_be_migrated_to_its_end() {
     place.merge(DAEMON_SET, bad).await;
     let refused = place.run("migrate ds/web --yes").await.bad();
     assert!(refused.contains("schedulingGates"), "{refused}");
-    place.kubectl.run("get configmap/web-migration").await.bad();
+    place.kubectl.run("get mds/web").await.bad();
     place
         .merge(
             DAEMON_SET,
@@ -627,14 +628,14 @@ async fn nothing_is_touched_that_cannot_be_migrated_to_its_end() {
     assert_eq!(
         missing,
         format!(
-            "error: you have no right in the namespace {namespace:?} to: patch daemonsets.apps, delete daemonsets.apps, create mydaemonsets.apps.zhongmingmao.io, patch mydaemonsets.apps.zhongmingmao.io, patch pods, delete pods, create configmaps, patch configmaps, delete configmaps\n"
+            "error: you have no right in the namespace {namespace:?} to: patch daemonsets.apps, delete daemonsets.apps, create mydaemonsets.apps.zhongmingmao.io, patch mydaemonsets.apps.zhongmingmao.io, delete mydaemonsets.apps.zhongmingmao.io, patch pods, delete pods\n"
         )
     );
 
     // OnDelete stays OnDelete: the pods are adopted, and nothing is replaced.
     let before = place.kubectl.run("get pods -o name").await.good();
     let there = place.run("migrate ds/web --yes").await.good();
-    assert!(there.contains("has the strategy OnDelete"), "{there}");
+    assert!(there.contains("takes over"), "{there}");
     assert_eq!(place.kubectl.run("get pods -o name").await.good(), before);
 
     // What is kept of that one does not answer the question for another.

@@ -12,7 +12,6 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::object::parse_name;
@@ -21,15 +20,14 @@ use crate::INTERRUPTED;
 use crate::connection::{Connection, Failure, Kind};
 use crate::print::{DryRun, Objects};
 use crate::terminal::{ask, harmless};
-use requests::{Requests, kept_name};
-use steps::{Direction, Side, State, Step, next};
+use requests::Requests;
+use steps::{Direction, Live, Side, State, Step, next, settled, translated};
+use translate::{Translation, manifest, to_ours};
 
 /// The pause before the cluster is looked at again; a millisecond more for each pod.
 const PAUSE: Duration = Duration::from_millis(300);
 /// What takes longer is worth a line.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// An operator takes up a new object within a second.
-const IDLE: Duration = Duration::from_secs(10);
 /// So many failures in a row that may pass are waited out.
 const ATTEMPTS: u32 = 30;
 /// The kind of the way there.
@@ -86,8 +84,8 @@ impl Migrate {
             requests: Requests {
                 connection,
                 name: &name,
+                direction,
             },
-            direction,
         };
         let only_plan = self.plan || self.dry_run != DryRun::None;
         if !only_plan && self.output.is_some() {
@@ -96,15 +94,16 @@ impl Migrate {
         }
         let state = run.requests.observe().await?;
         let step = next(direction, &state).map_err(Failure::Message)?;
-        let is_left = step != Step::Follow;
-        // What is kept may be of an earlier migration: until the source is stopped, nothing has happened to it.
-        // Without either object, that may have been long ago.
-        let has_object = state.daemon_set.is_some() || state.ours.is_some();
-        let is_begun = has_object && !matches!(step, Step::Keep(_) | Step::Stop(_));
-        if only_plan || (is_left && !is_begun) {
-            let planned = run.plan(&step, &state, self).await?;
+        if state.ours.is_none() && step == Step::Follow {
+            return Err(Failure::Message(format!(
+                "there is no MyDaemonSet {name:?} to migrate, and a DaemonSet of that name exists"
+            )));
+        }
+        let is_left = step != Step::Follow && !state.is_begun();
+        if only_plan || is_left {
+            run.plan(&state, self).await?;
             if only_plan {
-                return Ok(planned);
+                return Ok(0);
             }
             self.confirm(&name)?;
         }
@@ -148,14 +147,16 @@ impl Migrate {
 /// A migration of one name.
 struct Run<'a> {
     requests: Requests<'a>,
-    direction: Direction,
 }
 
 impl Run<'_> {
     /// Prints what would be done.
-    async fn plan(&self, step: &Step, state: &State, how: &Migrate) -> Result<u8, Failure> {
-        let rights = plan::rights(self.direction);
-        let missing = self.requests.missing_rights(rights).await?;
+    async fn plan(&self, state: &State, how: &Migrate) -> Result<(), Failure> {
+        let direction = self.requests.direction;
+        let missing = self
+            .requests
+            .missing_rights(plan::rights(direction))
+            .await?;
         if !missing.is_empty() {
             let namespace = &self.requests.connection.namespace;
             let missing = missing.join(", ");
@@ -163,19 +164,29 @@ impl Run<'_> {
                 "you have no right in the namespace {namespace:?} to: {missing}"
             )));
         }
-        let target = self.direction.target();
-        let kept = match step {
-            Step::Keep(kept) => Some(kept),
-            _ => state.kept.as_ref(),
+        let name = self.requests.name;
+        let (source, target) = (direction.source(), direction.target());
+        let Some(live) = state.live(source) else {
+            let text = "only the end of the migration is left";
+            writeln!(
+                io::stdout(),
+                "{} {}: {text}.",
+                target.kind(),
+                harmless(name)
+            )?;
+            return Ok(());
         };
-        let Some(kept) = kept else {
-            return Ok(0);
+        let translation = match direction {
+            Direction::Forward => to_ours(&manifest(&settled(live, name))),
+            Direction::Back => translated(live),
         };
+        let translation = translation.map_err(Failure::Message)?;
         // Nothing is touched unless the API server takes the new object.
         let is_judged = !how.plan && how.dry_run != DryRun::Client;
         if is_judged && state.live(target).is_none() {
+            self.requests.is_understood().await?;
             self.requests
-                .create(target, kept.manifest(target), true)
+                .create(target, &translation.object, true)
                 .await?;
         }
         let mut out = io::stdout();
@@ -184,19 +195,17 @@ impl Run<'_> {
                 "json" => Objects::json(&mut out)?,
                 _ => Objects::yaml(&mut out)?,
             };
-            for side in [Side::DaemonSet, Side::Ours] {
-                list.add(kept.manifest(side).clone(), &mut out)?;
+            for object in [manifest(&live.0), translation.object] {
+                list.add(object, &mut out)?;
             }
             list.end(&mut out)?;
-            return Ok(0);
+            return Ok(());
         }
-        let source = self.requests.stored(self.direction.source()).await?;
-        let source = source.unwrap_or(Value::Null);
-        let lines = plan::lines(self.direction, state, kept, &source);
-        for line in lines.map_err(Failure::Message)? {
+        let Translation { object, changes } = translation;
+        for line in plan::lines(direction, name, &live.0, &object, changes) {
             writeln!(out, "{}", harmless(&line))?;
         }
-        Ok(0)
+        Ok(())
     }
 
     /// Takes one step after the other.
@@ -208,14 +217,14 @@ impl Run<'_> {
             let observed = self.requests.observe().await;
             let taken = match observed {
                 Ok(state) => {
-                    let kept = state.kept.as_ref();
-                    let is_ours = kept.is_some_and(|kept| kept.direction == self.direction);
-                    if is_begun && !is_ours {
+                    let by = state.ours.as_ref().and_then(Live::migration);
+                    let is_ours = by.map(|by| by.starts_with(self.requests.direction.command()));
+                    if is_begun && is_ours == Some(false) {
                         let text =
                             "another run of this command migrates the other way, so this one ends";
                         return Err(Failure::Message(text.to_owned()));
                     }
-                    is_begun |= is_ours;
+                    is_begun |= is_ours == Some(true);
                     self.step(&state, &mut waiting).await
                 }
                 Err(failure) => Err(failure),
@@ -253,7 +262,7 @@ impl Run<'_> {
         state: &State,
         waiting: &mut Option<(String, Instant)>,
     ) -> Result<Option<Duration>, Failure> {
-        let step = next(self.direction, state).map_err(Failure::Message)?;
+        let step = next(self.requests.direction, state).map_err(Failure::Message)?;
         match &step {
             Step::Follow => return Ok(None),
             Step::Wait(text) => {
@@ -272,77 +281,30 @@ impl Run<'_> {
         Ok(Some(Duration::ZERO))
     }
 
-    /// Follows the roll-out, and says what is left to know.
+    /// Follows the roll-out, or says how.
     async fn follow(&self) -> Result<u8, Failure> {
-        let (name, namespace) = (
-            self.requests.name,
-            harmless(&self.requests.connection.namespace),
-        );
-        let target = self.direction.target();
-        let stored = self.requests.stored(target).await?.unwrap_or_default();
-        let code = match target {
-            // kubectl's verb refuses to follow this strategy.
-            Side::Ours if stored["spec"]["updateStrategy"]["type"] != "OnDelete" => {
-                tokio::select! {
-                    code = rollout::follow(self.requests.connection, name) => code?,
-                    idle = self.tell_if_idle() => idle?,
-                }
-            }
-            _ => self.poll(target).await?,
-        };
+        let (connection, name) = (self.requests.connection, self.requests.name);
+        let namespace = harmless(&connection.namespace);
         let mut out = io::stdout();
-        match self.direction {
-            Direction::Forward => {
-                writeln!(
-                    out,
-                    "Back with: kubectl mydaemonset migrate mydaemonset/{name} -n {namespace}\nFor that, configmap/{} is kept, and the ControllerRevisions of the DaemonSet.",
-                    kept_name(name)
-                )?;
-            }
-            Direction::Back => {
-                if let Some(left) = self.requests.forget().await? {
-                    writeln!(io::stderr(), "{}", harmless(&left))?;
-                }
-                writeln!(
-                    out,
-                    "There again with: kubectl mydaemonset migrate daemonset/{name} -n {namespace}"
-                )?;
-            }
-        }
-        Ok(code)
-    }
-
-    /// Says once that no operator has taken up the object, and then never ends.
-    async fn tell_if_idle(&self) -> Result<u8, Failure> {
-        sleep(IDLE).await;
-        let stored = self.requests.stored(Side::Ours).await?;
-        if stored.is_some_and(|it| !plan::is_taken_up(&it)) {
-            let name = self.requests.name;
+        if self.requests.direction == Direction::Back {
             writeln!(
-                io::stderr(),
-                "no operator has taken up mydaemonset/{name} yet: does one run, and for this namespace?"
+                out,
+                "Follow its roll-out with: kubectl rollout status daemonset/{name} -n {namespace}\nThere again with: kubectl mydaemonset migrate daemonset/{name} -n {namespace}"
             )?;
+            return Ok(0);
         }
-        std::future::pending().await
-    }
-
-    /// Follows the roll-out as `kubectl rollout status` does.
-    async fn poll(&self, side: Side) -> Result<u8, Failure> {
-        let mut said = String::new();
-        loop {
-            let Some(object) = self.requests.stored(side).await? else {
-                let text = "object has been deleted";
-                return Err(Failure::Message(text.to_owned()));
-            };
-            let (text, is_done) = plan::progress(&object);
-            if text != said {
-                writeln!(io::stdout(), "{}", harmless(&text))?;
-                said = text;
-            }
-            if is_done {
-                return Ok(0);
-            }
-            sleep(PAUSE).await;
-        }
+        let ours = self.requests.stored(Side::Ours).await?.unwrap_or_default();
+        // kubectl's verb refuses to follow that strategy.
+        let is_on_delete = ours["spec"]["updateStrategy"]["type"] == "OnDelete";
+        let code = if is_on_delete {
+            0
+        } else {
+            rollout::follow(connection, name).await?
+        };
+        writeln!(
+            out,
+            "Back with: kubectl mydaemonset migrate mydaemonset/{name} -n {namespace}"
+        )?;
+        Ok(code)
     }
 }

@@ -3,39 +3,32 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
+use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
-use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{
     DeleteParams, DynamicObject, NotUsed, Object, Patch, PatchParams, PostParams, Preconditions,
     PropagationPolicy,
 };
 use kube::core::ApiResource;
+use my_operator::kinds::mydaemonset::names::MIGRATION_ANNOTATION;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::steps::{
-    Direction, Kept, Live, Marker, Pod, Relabel, Side, State, Step, guarded, is_guarded, unmarked,
-};
-use super::translate::{MARKER, manifest, selector};
+use super::steps::{Change, Controller, Direction, Live, Pod, Side, State, Step, mark, settled};
+use super::translate::{member, selector};
 use crate::connection::{Connection, Failure};
 use crate::mydaemonset::cluster::{FIELD_MANAGER, list, selector as by_name};
 use crate::mydaemonset::object;
 
 /// Requests at a time.
 const PARALLEL: usize = 16;
-/// Where the `ConfigMap` has the direction and the manifests.
-const DIRECTION: &str = "direction";
-const DAEMON_SET: &str = "daemonset.json";
-const OURS: &str = "mydaemonset.json";
 
 /// What is read of a pod's spec.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct PodSpec {
     node_name: String,
-    affinity: Value,
 }
 
 /// A pod without what is of no interest here: there may be thousands.
@@ -45,11 +38,7 @@ type SlimPod = Object<PodSpec, NotUsed>;
 pub(super) struct Requests<'a> {
     pub(super) connection: &'a Connection,
     pub(super) name: &'a str,
-}
-
-/// The name of the `ConfigMap`.
-pub(super) fn kept_name(name: &str) -> String {
-    format!("{name}-migration")
+    pub(super) direction: Direction,
 }
 
 /// What the API server says of an object that is not there.
@@ -69,10 +58,6 @@ impl Requests<'_> {
         };
         let client = self.connection.client.clone();
         Api::namespaced_with(client, &self.connection.namespace, &kind)
-    }
-
-    fn config_maps(&self) -> Api<ConfigMap> {
-        Api::namespaced(self.connection.client.clone(), &self.connection.namespace)
     }
 
     fn pods(&self) -> Api<SlimPod> {
@@ -99,37 +84,17 @@ impl Requests<'_> {
 
     /// Everything that the next step depends on.
     pub(super) async fn observe(&self) -> Result<State, Failure> {
-        let kept = self.kept().await?;
         let daemon_set = self.stored(Side::DaemonSet).await?;
-        let ours = self.stored(Side::Ours).await?;
-        let selected = match (&kept, &daemon_set) {
-            (Some(kept), _) => kept.daemon_set["spec"]["selector"].clone(),
-            (None, Some(daemon_set)) => daemon_set["spec"]["selector"].clone(),
-            (None, None) => Value::Null,
-        };
-        let pods = self.pods_of(&selected).await?;
+        let ours = self.stored(Side::Ours).await?.map(Live);
+        let kept = ours.as_ref().and_then(Live::kept);
+        let selected = daemon_set.as_ref().or(kept.as_ref());
+        let selected = selected.map_or(&Value::Null, |it| &it["spec"]["selector"]);
+        let pods = self.pods_of(selected).await?;
         Ok(State {
             name: self.name.to_owned(),
-            kept,
-            daemon_set: daemon_set.as_ref().map(live),
-            ours: ours.as_ref().map(live),
+            daemon_set: daemon_set.map(Live),
+            ours,
             pods,
-        })
-    }
-
-    async fn kept(&self) -> Result<Option<Kept>, Failure> {
-        let name = kept_name(self.name);
-        let got = if_there(self.config_maps().get(&name).await).map_err(self.failed())?;
-        let Some(stored) = got else {
-            return Ok(None);
-        };
-        let labels = stored.metadata.labels.unwrap_or_default();
-        let is_ours = labels.get(MARKER).is_some_and(|it| it == self.name);
-        let data = stored.data.filter(|_| is_ours).unwrap_or_default();
-        kept(&data).map(Some).ok_or_else(|| {
-            Failure::Message(format!(
-                "configmap/{name} is not one of a migration: rename or delete it"
-            ))
         })
     }
 
@@ -152,14 +117,30 @@ impl Requests<'_> {
     pub(super) async fn act(&self, step: &Step, state: &State) -> Result<String, Failure> {
         let name = self.name;
         match step {
-            Step::Keep(kept) => self.keep(kept, state.kept.is_some()).await,
-            Step::Stop(side) => {
-                self.stop(*side, state).await?;
-                Ok(format!("{} stopped", side.full_name(name)))
+            Step::Create(side, object) => {
+                let mut object = object.clone();
+                if *side == Side::Ours {
+                    let place = ["metadata", "annotations", MIGRATION_ANNOTATION];
+                    *member(&mut object, &place) = mark(self.direction, name).into();
+                }
+                self.create(*side, &object, false).await?;
+                Ok(format!("{} created", side.full_name(name)))
             }
-            Step::Label(relabels) => {
-                self.label(relabels).await?;
-                Ok(format!("{} labelled", count(relabels.len(), "pod")))
+            Step::Begin => {
+                let annotations = json!({MIGRATION_ANNOTATION: mark(self.direction, name)});
+                let change = json!({"metadata": {"annotations": annotations}});
+                self.merge(Side::Ours, state, change).await?;
+                Ok(format!("{} annotated", Side::Ours.full_name(name)))
+            }
+            Step::Stop => {
+                self.stop(state).await?;
+                Ok(format!("{} stopped", Side::DaemonSet.full_name(name)))
+            }
+            Step::Change(changes) => {
+                self.change(changes).await?;
+                let is_release = changes.iter().any(|change| change.owner.is_some());
+                let verb = if is_release { "released" } else { "labelled" };
+                Ok(format!("{} {verb}", count(changes.len(), "pod")))
             }
             Step::Orphan(side) => {
                 self.orphan(*side, state).await?;
@@ -172,126 +153,56 @@ impl Requests<'_> {
                     count(pods.len(), "pod")
                 ))
             }
-            Step::Create(side) => {
-                if let Some(kept) = &state.kept {
-                    let manifest = kept.manifest(*side);
-                    let manifest = match side {
-                        Side::Ours => manifest.clone(),
-                        Side::DaemonSet => guarded(manifest, name),
-                    };
-                    self.create(*side, &manifest, false).await?;
-                }
-                Ok(format!("{} created", side.full_name(name)))
-            }
             Step::Finish(side) => {
-                self.finish(*side, state).await?;
+                match side {
+                    Side::DaemonSet => self.finish(state).await?,
+                    Side::Ours => {
+                        let annotations = json!({MIGRATION_ANNOTATION: null});
+                        let change = json!({"metadata": {"annotations": annotations}});
+                        self.merge(Side::Ours, state, change).await?;
+                    }
+                }
                 Ok(format!("{} takes over", side.full_name(name)))
             }
             Step::Wait(_) | Step::Follow => Ok(String::new()),
         }
     }
 
-    async fn keep(&self, kept: &Kept, exists: bool) -> Result<String, Failure> {
-        let name = kept_name(self.name);
-        let direction = match kept.direction {
-            Direction::Forward => "forward",
-            Direction::Back => "back",
-        };
-        let data = json!({
-            DIRECTION: direction,
-            DAEMON_SET: kept.daemon_set.to_string(),
-            OURS: kept.ours.to_string(),
-        });
-        if exists {
-            let patch = Patch::Merge(json!({"data": data}));
-            let patched = self.config_maps().patch(&name, &patching(), &patch).await;
-            patched.map_err(self.failed())?;
-            return Ok(format!("configmap/{name} configured"));
-        }
-        let object =
-            json!({"metadata": {"name": name, "labels": {MARKER: self.name}}, "data": data});
-        let object = serde_json::from_value(object);
-        let object: ConfigMap = object.map_err(|error| Failure::Message(error.to_string()))?;
-        let created = self.config_maps().create(&posting(false), &object).await;
-        created.map_err(self.failed())?;
-        Ok(format!("configmap/{name} created"))
-    }
-
-    /// Deletes what was kept. Returns what had to stay.
-    pub(super) async fn forget(&self) -> Result<Option<String>, Failure> {
-        let left = match self.kept().await? {
-            Some(kept) => self.delete_guarded_revisions(&kept.daemon_set).await?,
-            None => None,
-        };
-        let name = kept_name(self.name);
-        let params = DeleteParams::default();
-        let deleted = self.config_maps().delete(&name, &params).await;
-        if_there(deleted).map_err(self.failed())?;
-        Ok(left)
-    }
-
-    /// Deletes the revisions of the guarded `DaemonSet`: `kubectl rollout undo` would go back to one. The role edit may not.
-    async fn delete_guarded_revisions(
-        &self,
-        daemon_set: &Value,
-    ) -> Result<Option<String>, Failure> {
-        let client = self.connection.client.clone();
-        let api: Api<ControllerRevision> = Api::namespaced(client, &self.connection.namespace);
-        let selector = selector(&daemon_set["spec"]["selector"]).map_err(Failure::Message)?;
-        let revisions = list(self.connection, &api, Some(&selector.to_string())).await?;
-        for revision in revisions {
-            let content = revision.data.map(|data| data.0).unwrap_or_default();
-            if !is_guarded(&content, self.name) || is_guarded(daemon_set, self.name) {
-                continue;
-            }
-            let name = revision.metadata.name.unwrap_or_default();
-            match if_there(api.delete(&name, &DeleteParams::default()).await) {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.code == 403 => {
-                    return Ok(Some(format!(
-                        "You may not delete controllerrevisions.apps: {name} stays, which kubectl rollout undo must not go back to"
-                    )));
-                }
-                Err(error) => return Err(self.connection.failure(error)),
-            }
-        }
-        Ok(None)
-    }
-
-    async fn stop(&self, side: Side, state: &State) -> Result<(), Failure> {
+    /// Changes an object as it was seen, and no other.
+    async fn merge(&self, side: Side, state: &State, mut change: Value) -> Result<(), Failure> {
         let Some(live) = state.live(side) else {
             return Ok(());
         };
-        let strategy = match side {
-            Side::DaemonSet => json!({"type": "OnDelete", "rollingUpdate": null}),
-            Side::Ours if live.manifest["spec"]["updateStrategy"]["type"] == "OnDelete" => {
-                json!({})
-            }
-            Side::Ours => json!({"rollingUpdate": {"paused": true}}),
-        };
-        let patch = json!({
-            "metadata": {
-                "uid": live.uid, "resourceVersion": live.version,
-                "annotations": {MARKER: Marker::Stopped.text()},
-            },
-            "spec": {"updateStrategy": strategy},
-        });
-        let api = self.api(side);
-        let patch = Patch::Merge(patch);
+        *member(&mut change, &["metadata", "uid"]) = live.uid().into();
+        *member(&mut change, &["metadata", "resourceVersion"]) = live.version().into();
+        let (api, patch) = (self.api(side), Patch::Merge(change));
         let patched = api.patch(self.name, &patching(), &patch).await;
         patched.map_err(self.failed())?;
         Ok(())
     }
 
-    async fn label(&self, relabels: &[Relabel]) -> Result<(), Failure> {
+    async fn stop(&self, state: &State) -> Result<(), Failure> {
+        let object = state.daemon_set.as_ref().map(|live| &live.0);
+        let strategy = object.map(|object| object["spec"]["updateStrategy"].to_string());
+        let change = json!({
+            "metadata": {"annotations": {MIGRATION_ANNOTATION: strategy}},
+            "spec": {"updateStrategy": {"type": "OnDelete", "rollingUpdate": null}},
+        });
+        self.merge(Side::DaemonSet, state, change).await
+    }
+
+    async fn change(&self, changes: &[Change]) -> Result<(), Failure> {
         let pods = self.pods();
-        let calls = relabels.iter().map(|relabel| {
+        let calls = changes.iter().map(|change| {
             let pods = &pods;
             async move {
                 // The UID is a precondition: a namesake is not changed.
-                let patch = json!({"metadata": {"uid": relabel.uid, "labels": relabel.labels}});
-                let patch = Patch::Merge(patch);
-                let patched = pods.patch_metadata(&relabel.pod, &patching(), &patch).await;
+                let mut metadata = json!({"uid": change.uid, "labels": change.labels});
+                if let Some(owner) = &change.owner {
+                    metadata["ownerReferences"] = json!([{"$patch": "delete", "uid": owner}]);
+                }
+                let patch = Patch::Strategic(json!({"metadata": metadata}));
+                let patched = pods.patch_metadata(&change.pod, &patching(), &patch).await;
                 if_there(patched).map(drop)
             }
         });
@@ -305,10 +216,10 @@ impl Requests<'_> {
         };
         let params = DeleteParams {
             propagation_policy: Some(PropagationPolicy::Orphan),
-            // With the version: what is kept is of this one.
+            // With the version: the other object came from this one.
             preconditions: Some(Preconditions {
-                uid: Some(live.uid.clone()),
-                resource_version: Some(live.version.clone()),
+                uid: Some(live.uid().to_owned()),
+                resource_version: Some(live.version().to_owned()),
             }),
             ..DeleteParams::default()
         };
@@ -351,33 +262,32 @@ impl Requests<'_> {
         Ok(())
     }
 
-    async fn finish(&self, side: Side, state: &State) -> Result<(), Failure> {
-        let (Some(live), Some(kept)) = (state.live(side), &state.kept) else {
+    /// Gives the `DaemonSet` its own template and strategy, if it still is as it was seen.
+    async fn finish(&self, state: &State) -> Result<(), Failure> {
+        let Some(live) = &state.daemon_set else {
             return Ok(());
         };
-        let wanted = unmarked(side, live, kept, self.name);
-        let marker = MARKER.replace('/', "~1");
-        let mut operations = vec![
-            json!({"op": "replace", "path": "/metadata/uid", "value": live.uid}),
-            json!({"op": "replace", "path": "/metadata/resourceVersion", "value": live.version}),
-            json!({"op": "remove", "path": format!("/metadata/annotations/{marker}")}),
-        ];
-        // Nothing else was changed.
-        for path in ["/spec/updateStrategy", "/spec/template/spec/affinity"] {
-            match (live.manifest.pointer(path), wanted.pointer(path)) {
-                (before, after) if before == after => {}
-                (_, Some(value)) => {
-                    operations.push(json!({"op": "add", "path": path, "value": value}));
-                }
-                (_, None) => operations.push(json!({"op": "remove", "path": path})),
-            }
-        }
-        let operations = serde_json::from_value(operations.into());
-        let operations = operations.map_err(|error| Failure::Message(error.to_string()))?;
-        let patch: Patch<()> = Patch::Json(operations);
-        let patched = self.api(side).patch(self.name, &patching(), &patch).await;
-        patched.map_err(self.failed())?;
+        let object = serde_json::from_value(settled(live, self.name));
+        let object: DynamicObject = object.map_err(|error| Failure::Message(error.to_string()))?;
+        let api = self.api(Side::DaemonSet);
+        let replaced = api.replace(self.name, &posting(false), &object).await;
+        replaced.map_err(self.failed())?;
         Ok(())
+    }
+
+    /// Fails if the cluster has an older operator, which would make a second pod on each node at once: the CRD, which is
+    /// installed with it, names the annotation.
+    pub(super) async fn is_understood(&self) -> Result<(), Failure> {
+        let request = http::Request::get("/openapi/v3/apis/apps.zhongmingmao.io/v1beta1");
+        let request = request
+            .body(Vec::new())
+            .map_err(|error| Failure::Message(error.to_string()))?;
+        let text = self.connection.client.request_text(request).await;
+        if text.map_err(self.failed())?.contains(MIGRATION_ANNOTATION) {
+            return Ok(());
+        }
+        let text = "the my-operator of this cluster is too old for migrations: upgrade it first";
+        Err(Failure::Message(text.to_owned()))
     }
 
     /// The rights that a migration in that direction needs and the user has not.
@@ -438,44 +348,6 @@ fn patching() -> PatchParams {
     }
 }
 
-fn kept(data: &BTreeMap<String, String>) -> Option<Kept> {
-    let manifest = |key: &str| serde_json::from_str(data.get(key)?).ok();
-    Some(Kept {
-        direction: match data.get(DIRECTION)?.as_str() {
-            "forward" => Direction::Forward,
-            "back" => Direction::Back,
-            _ => return None,
-        },
-        daemon_set: manifest(DAEMON_SET)?,
-        ours: manifest(OURS)?,
-    })
-}
-
-/// Kind and name of the controller in the metadata of an object.
-fn controller(metadata: &Value) -> Option<String> {
-    let owners = metadata["ownerReferences"].as_array();
-    let owner = owners?.iter().find(|owner| owner["controller"] == true)?;
-    let text = |field: &str| owner[field].as_str().unwrap_or_default();
-    Some(format!("{} {}", text("kind"), text("name")))
-}
-
-fn live(object: &Value) -> Live {
-    let metadata = &object["metadata"];
-    let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-    let generation = metadata["generation"].as_i64();
-    let observed = object["status"]["observedGeneration"].as_i64();
-    Live {
-        uid: text("uid"),
-        version: text("resourceVersion"),
-        is_observed: observed >= generation,
-        is_deleting: metadata.get("deletionTimestamp").is_some(),
-        is_as_created: generation == Some(1),
-        controller: controller(metadata),
-        marker: metadata["annotations"][MARKER].as_str().map(Marker::parse),
-        manifest: manifest(object),
-    }
-}
-
 fn slim(pod: SlimPod) -> Pod {
     let metadata = pod.metadata;
     let owners = metadata.owner_references.unwrap_or_default();
@@ -485,24 +357,12 @@ fn slim(pod: SlimPod) -> Pod {
         uid: metadata.uid.unwrap_or_default(),
         version: metadata.resource_version.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
-        controller: controller.map(|owner| (owner.kind, owner.name)),
-        meant_for: meant_for(&pod.spec.affinity),
+        controller: controller.map(|owner| Controller {
+            kind: owner.kind,
+            name: owner.name,
+            uid: owner.uid,
+        }),
         node: pod.spec.node_name,
         is_deleting: metadata.deletion_timestamp.is_some(),
     }
-}
-
-/// The node that the built-in controller makes a pod for: it leaves the placing to the scheduler.
-fn meant_for(affinity: &Value) -> String {
-    let required = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let terms = required["nodeSelectorTerms"].as_array();
-    let fields = terms
-        .into_iter()
-        .flatten()
-        .filter_map(|term| term["matchFields"].as_array())
-        .flatten();
-    let mut names = fields
-        .filter(|field| field["key"] == "metadata.name")
-        .filter_map(|field| field["values"][0].as_str());
-    names.next().unwrap_or_default().to_owned()
 }

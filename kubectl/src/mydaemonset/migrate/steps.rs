@@ -1,32 +1,33 @@
 //! What a migration does next: a pure function of what is in the cluster, so that another run of the command goes on where
 //! the last one ended.
 //!
-//! Either way, the object that has the pods is the source and the other one the target:
+//! The `MyDaemonSet` exists from the first step to the last, either way. As long as it has the annotation of a migration,
+//! the operator leaves the pods alone; which way it goes is the annotation's value.
 //!
-//! 1. keep both manifests and the direction;
-//! 2. stop the source's own roll-out, so that nothing of it comes late;
-//! 3. label the pods as the target's;
-//! 4. delete the source and orphan its pods;
-//! 5. remove what the target cannot adopt;
-//! 6. create the target, which adopts the pods and replaces them by its own rules.
+//! There: create the `MyDaemonSet` with that annotation; stop the `DaemonSet`, so that nothing of its roll-out comes late;
+//! label the pods; delete the `DaemonSet` and orphan its pods; take the annotation away: the operator adopts them.
 //!
-//! On the way back, the built-in controller may not see the pods yet when it sees the `DaemonSet`, and would make a second
+//! Back: set the annotation; take the pods from the `MyDaemonSet`; create the `DaemonSet`, which adopts them; delete the
+//! `MyDaemonSet`. The built-in controller may not see the pods yet when it sees the `DaemonSet`, and would make a second
 //! pod on each node. So the `DaemonSet` begins as a guarded one: it replaces nothing, and the scheduler keeps its pods off
-//! the nodes that have one. The last step gives it its own template and strategy.
+//! the nodes that have one.
+//!
+//! A `DaemonSet` that was stopped or guarded has its own strategy in an annotation.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::core::SelectorExt as _;
-use my_operator::kinds::mydaemonset::names::{NAME_LABEL, REVISION_LABEL};
+use my_operator::kinds::mydaemonset::names::{MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
+use my_operator::kinds::mydaemonset::status::{MIGRATING, PROGRESSING};
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::translate::{MARKER, OUR_LABELS, member, selector, to_daemon_set, to_ours};
+use super::translate::{
+    KEPT, OUR_LABELS, Translation, manifest, member, selector, to_daemon_set, to_ours,
+};
 
 /// The revision of pods that a `DaemonSet` made: the hash of no revision is this long.
 pub(super) const REVISION: &str = "daemonset";
-/// How many pods one step labels or deletes.
-const MAX_PODS: usize = 500;
 /// How many names a message has.
 const MAX_NAMES: usize = 3;
 
@@ -59,6 +60,14 @@ impl Direction {
             Self::Back => Side::DaemonSet,
         }
     }
+
+    /// What the annotation begins with: the command that goes on.
+    pub(super) fn command(self) -> &'static str {
+        match self {
+            Self::Forward => "kubectl mydaemonset migrate daemonset/",
+            Self::Back => "kubectl mydaemonset migrate mydaemonset/",
+        }
+    }
 }
 
 impl Side {
@@ -70,62 +79,59 @@ impl Side {
     }
 }
 
-/// What a migration has done to an object: the value of the marker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marker {
-    /// Its roll-out was stopped.
-    Stopped,
-    /// It is the guarded `DaemonSet`.
-    Guarded,
-}
-
-impl Marker {
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Guarded => "guarded",
-        }
-    }
-
-    pub(super) fn parse(text: &str) -> Self {
-        match text {
-            "guarded" => Self::Guarded,
-            _ => Self::Stopped,
-        }
-    }
-}
-
 /// One of the two objects, as it is stored.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Live {
-    pub(super) uid: String,
-    /// `metadata.resourceVersion`.
-    pub(super) version: String,
-    /// Its controller has seen the present spec.
-    pub(super) is_observed: bool,
-    pub(super) is_deleting: bool,
-    /// Its spec is that of its creation.
-    pub(super) is_as_created: bool,
+pub(super) struct Live(pub(super) Value);
+
+impl Live {
+    fn metadata(&self, field: &str) -> &str {
+        self.0["metadata"][field].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        self.metadata("uid")
+    }
+
+    pub(super) fn version(&self) -> &str {
+        self.metadata("resourceVersion")
+    }
+
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.0["metadata"]["annotations"][key].as_str()
+    }
+
+    /// The annotation of a migration: the direction on a `MyDaemonSet`, its strategy on a `DaemonSet`.
+    pub(super) fn migration(&self) -> Option<&str> {
+        self.annotation(MIGRATION_ANNOTATION)
+    }
+
+    /// The manifest of the `DaemonSet` that a `MyDaemonSet` came from.
+    pub(super) fn kept(&self) -> Option<Value> {
+        serde_json::from_str(self.annotation(KEPT)?).ok()
+    }
+
     /// Kind and name of the object that controls it.
-    pub(super) controller: Option<String>,
-    pub(super) marker: Option<Marker>,
-    pub(super) manifest: Value,
-}
+    fn controller(&self) -> Option<String> {
+        let owners = self.0["metadata"]["ownerReferences"].as_array();
+        let owner = owners?.iter().find(|owner| owner["controller"] == true)?;
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        Some(format!("{} {}", text("kind"), text("name")))
+    }
 
-/// The manifests that are kept, and which way was begun.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Kept {
-    pub(super) direction: Direction,
-    pub(super) daemon_set: Value,
-    pub(super) ours: Value,
-}
+    /// Whether the built-in controller has seen the spec of a `DaemonSet`.
+    fn is_observed(&self) -> bool {
+        let observed = self.0["status"]["observedGeneration"].as_i64();
+        observed >= self.0["metadata"]["generation"].as_i64()
+    }
 
-impl Kept {
-    pub(super) fn manifest(&self, side: Side) -> &Value {
-        match side {
-            Side::DaemonSet => &self.daemon_set,
-            Side::Ours => &self.ours,
-        }
+    /// Whether the operator leaves the pods of a `MyDaemonSet` alone, for this very annotation.
+    fn is_left_alone(&self) -> bool {
+        let conditions = self.0["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        let answer = conditions.find(|it| it["type"] == PROGRESSING && it["reason"] == MIGRATING);
+        let answer = answer.and_then(|it| it["message"].as_str());
+        let asked = self.migration().zip(answer);
+        asked.is_some_and(|(migration, answer)| answer.ends_with(migration))
     }
 }
 
@@ -137,47 +143,55 @@ pub(super) struct Pod {
     /// `metadata.resourceVersion`.
     pub(super) version: String,
     pub(super) labels: BTreeMap<String, String>,
-    /// Kind and name of its controller.
-    pub(super) controller: Option<(String, String)>,
+    pub(super) controller: Option<Controller>,
     /// `spec.nodeName`; empty while the scheduler has not placed it.
     pub(super) node: String,
-    /// The node that it is meant for, where it is not placed.
-    pub(super) meant_for: String,
     pub(super) is_deleting: bool,
+}
+
+/// What controls a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Controller {
+    pub(super) kind: String,
+    pub(super) name: String,
+    pub(super) uid: String,
 }
 
 /// What is in the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct State {
     pub(super) name: String,
-    pub(super) kept: Option<Kept>,
     pub(super) daemon_set: Option<Live>,
     pub(super) ours: Option<Live>,
     pub(super) pods: Vec<Pod>,
 }
 
-/// New labels of a pod; `None` removes one.
+/// A change of a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Relabel {
+pub(super) struct Change {
     pub(super) pod: String,
     pub(super) uid: String,
+    /// New labels; `None` removes one.
     pub(super) labels: BTreeMap<String, Option<String>>,
+    /// The UID of an owner that it loses.
+    pub(super) owner: Option<String>,
 }
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
-    /// Keep the manifests.
-    Keep(Kept),
-    /// Stop the roll-out of that object.
-    Stop(Side),
-    Label(Vec<Relabel>),
+    /// Create that object; a `MyDaemonSet` with the annotation, as by `Begin`.
+    Create(Side, Value),
+    /// Have the operator leave the pods of the `MyDaemonSet` alone, for this direction.
+    Begin,
+    /// Stop the roll-out of the `DaemonSet`.
+    Stop,
+    Change(Vec<Change>),
     /// Delete that object, and let its pods stay.
     Orphan(Side),
     /// Delete pods that no node has yet. Each has the version that was seen: it may be placed meanwhile.
     DeleteUnplaced(Vec<Pod>),
-    Create(Side),
-    /// Give that object its final form.
+    /// Give that object what it has without a migration.
     Finish(Side),
     /// Nothing can be done until this is over.
     Wait(String),
@@ -188,27 +202,163 @@ pub(super) enum Step {
 /// The next step.
 pub(super) fn next(direction: Direction, state: &State) -> Result<Step, String> {
     let name = &state.name;
-    let (source, target) = (direction.source(), direction.target());
-    for (side, live) in [(source, state.live(source)), (target, state.live(target))] {
-        if live.is_some_and(|live| live.is_deleting) {
-            let kind = side.kind();
-            return Ok(Step::Wait(format!("{kind} {name} to be gone")));
+    for side in [Side::DaemonSet, Side::Ours] {
+        let live = state.live(side);
+        if live.is_some_and(|live| !live.metadata("deletionTimestamp").is_empty()) {
+            return Ok(Step::Wait(format!("{} {name} to be gone", side.kind())));
         }
     }
-    if state.live(source).is_some() && state.live(target).is_some() {
+    let source = state.live(direction.source());
+    if let Some(controller) = source.and_then(Live::controller) {
         return Err(format!(
-            "there are both a DaemonSet and a MyDaemonSet {name:?}: delete the one that is not to stay, and run this again"
+            "{} {name:?} is controlled by {controller}, which would put it back: take it out of that first",
+            direction.source().kind()
         ));
     }
-    let wanted = to_keep(direction, state)?;
-    if state.kept.as_ref() != Some(&wanted) {
-        return Ok(Step::Keep(wanted));
+    match direction {
+        Direction::Forward => there(state),
+        Direction::Back => back(state),
     }
-    match (state.live(source), state.live(target)) {
-        (Some(live), _) => give_up(direction, state, live, &wanted),
-        (None, None) => hand_over(direction, state, &wanted),
-        (None, Some(live)) => Ok(take_over(direction, state, live, &wanted)),
+}
+
+fn there(state: &State) -> Result<Step, String> {
+    let name = &state.name;
+    let (daemon_set, ours) = match (&state.daemon_set, &state.ours) {
+        (None, None) => return Err(format!("there is no DaemonSet {name:?}")),
+        (Some(daemon_set), None) => {
+            let object = held(daemon_set, name)?;
+            return Ok(Step::Create(Side::Ours, object));
+        }
+        (daemon_set, Some(ours)) => (daemon_set, ours),
+    };
+    if let Some(step) = begun(Direction::Forward, daemon_set.as_ref(), ours, name)? {
+        return Ok(step);
     }
+    let Some(daemon_set) = daemon_set else {
+        return Ok(hand_over(state).unwrap_or(Step::Finish(Side::Ours)));
+    };
+    // A guarded one came from the MyDaemonSet; from another one the MyDaemonSet came.
+    let is_source = !is_guarded(&daemon_set.0, name);
+    if is_source && ours.kept() != Some(manifest(&settled(daemon_set, name))) {
+        return Ok(Step::Orphan(Side::Ours));
+    }
+    if daemon_set.migration().is_none() {
+        return Ok(Step::Stop);
+    }
+    if !daemon_set.is_observed() {
+        return Ok(Step::Wait(format!(
+            "the controller of DaemonSet {name} to see its change"
+        )));
+    }
+    // Early, so that the pods are without a controller for a short time only.
+    Ok(label_ours(state).unwrap_or(Step::Orphan(Side::DaemonSet)))
+}
+
+fn back(state: &State) -> Result<Step, String> {
+    let name = &state.name;
+    let (daemon_set, ours) = match (&state.daemon_set, &state.ours) {
+        (None, None) => return Err(format!("there is no MyDaemonSet {name:?}")),
+        // The MyDaemonSet was deleted by hand.
+        (Some(daemon_set), None) if daemon_set.migration().is_some() => {
+            return Ok(adoption(state, daemon_set).unwrap_or(Step::Finish(Side::DaemonSet)));
+        }
+        (Some(_), None) => return Ok(Step::Follow),
+        (daemon_set, Some(ours)) => (daemon_set, ours),
+    };
+    let target = match daemon_set {
+        Some(daemon_set) => daemon_set.0.clone(),
+        None => translated(ours)?.object,
+    };
+    let spec = &target["spec"];
+    let selector = selector(&spec["selector"])?;
+    let template = strings(&spec["template"]["metadata"]["labels"]);
+    let excluded = state.pods_at_stake().filter(|pod| {
+        let mut labels = pod.labels.clone();
+        for (key, value) in &template {
+            labels.insert(key.clone(), value.clone().unwrap_or_default());
+        }
+        !pod.is_deleting && !selector.matches(&labels)
+    });
+    let excluded: Vec<&Pod> = excluded.collect();
+    if !excluded.is_empty() {
+        let pods = pods_text(&excluded);
+        let text = format!("spec.selector of the DaemonSet excludes {pods} by a label");
+        return match ours.migration() {
+            Some(_) => Ok(Step::Wait(format!("a change of labels: {text}"))),
+            None => Err(format!("{text}: remove the label or delete the pods first")),
+        };
+    }
+    if let Some(step) = begun(Direction::Back, daemon_set.as_ref(), ours, name)? {
+        return Ok(step);
+    }
+    // One that was created late is taken like the others.
+    let changes = state
+        .pods_at_stake()
+        .filter(|pod| !pod.is_deleting)
+        .filter_map(|pod| {
+            let is_free = pod.controller.is_none();
+            let owner = pod.controller.as_ref().filter(|it| it.uid == ours.uid());
+            let labels = match owner {
+                None if !is_free || selector.matches(&pod.labels) => BTreeMap::new(),
+                _ => template.clone(),
+            };
+            change(pod, labels, owner.map(|owner| owner.uid.clone()))
+        });
+    if let Some(step) = changed(changes.collect()) {
+        return Ok(step);
+    }
+    let Some(daemon_set) = daemon_set else {
+        if let Some(wait) = to_be_free(state, Side::DaemonSet) {
+            return Ok(wait);
+        }
+        return Ok(Step::Create(Side::DaemonSet, guarded(&target, name)));
+    };
+    if daemon_set.migration().is_some() {
+        return Ok(adoption(state, daemon_set).unwrap_or(Step::Finish(Side::DaemonSet)));
+    }
+    let owned = state
+        .pods
+        .iter()
+        .filter(|pod| state.is_of(pod, Side::DaemonSet) && !pod.is_deleting);
+    let changes = owned.filter_map(|pod| {
+        let labels = OUR_LABELS.into_iter().filter_map(|key| {
+            let wanted = template.get(key).cloned().flatten();
+            let is_right = pod.labels.get(key) == wanted.as_ref();
+            (!is_right).then(|| (key.to_owned(), wanted))
+        });
+        change(pod, labels.collect(), None)
+    });
+    Ok(changed(changes.collect()).unwrap_or(Step::Orphan(Side::Ours)))
+}
+
+/// What is to be done before the operator is known to leave the pods alone, for this direction.
+fn begun(
+    direction: Direction,
+    daemon_set: Option<&Live>,
+    ours: &Live,
+    name: &str,
+) -> Result<Option<Step>, String> {
+    let is_marked = daemon_set.is_some_and(|daemon_set| daemon_set.migration().is_some());
+    Ok(match ours.migration() {
+        Some(by) if !by.starts_with(direction.command()) => Some(Step::Begin),
+        Some(_) => (!ours.is_left_alone()).then(|| {
+            Step::Wait(format!(
+                "the operator to leave the pods of MyDaemonSet {name} alone"
+            ))
+        }),
+        None if daemon_set.is_some() && !is_marked => {
+            return Err(format!(
+                "there are both a DaemonSet and a MyDaemonSet {name:?}: delete the one that is not to stay, and run this again"
+            ));
+        }
+        None if direction == Direction::Back || is_marked => Some(Step::Begin),
+        None if ours.kept().is_some() => Some(Step::Follow),
+        None => {
+            return Err(format!(
+                "there is no DaemonSet {name:?} to migrate, and a MyDaemonSet of that name exists"
+            ));
+        }
+    })
 }
 
 impl State {
@@ -219,10 +369,16 @@ impl State {
         }
     }
 
+    /// Whether a migration is under way.
+    pub(super) fn is_begun(&self) -> bool {
+        let objects = [&self.daemon_set, &self.ours].into_iter().flatten();
+        objects.into_iter().any(|live| live.migration().is_some())
+    }
+
     /// Whether the pod is controlled by the object of that kind.
     fn is_of(&self, pod: &Pod, side: Side) -> bool {
         let controller = pod.controller.as_ref();
-        controller.is_some_and(|(kind, name)| kind == side.kind() && *name == self.name)
+        controller.is_some_and(|it| it.kind == side.kind() && it.name == self.name)
     }
 
     /// The pods that concern either object: theirs, and orphans.
@@ -235,248 +391,100 @@ impl State {
     }
 }
 
-/// What is to be kept before anything is changed.
-fn to_keep(direction: Direction, state: &State) -> Result<Kept, String> {
-    let name = &state.name;
-    let kept = state.kept.as_ref();
-    let source = direction.source();
-    let Some(live) = state.live(source) else {
-        let kept = kept.ok_or_else(|| match state.live(direction.target()) {
-            Some(_) => format!(
-                "there is no {} {name:?} to migrate, and a {} of that name exists",
-                source.kind(),
-                direction.target().kind()
-            ),
-            None => format!("there is no {} {name:?}", source.kind()),
-        })?;
-        return Ok(Kept {
-            direction,
-            ..kept.clone()
-        });
+/// The `MyDaemonSet` in place of a `DaemonSet`, with what the way back needs.
+fn held(daemon_set: &Live, name: &str) -> Result<Value, String> {
+    let source = manifest(&settled(daemon_set, name));
+    let mut object = to_ours(&source)?.object;
+    *member(&mut object, &["metadata", "annotations", KEPT]) = source.to_string().into();
+    Ok(object)
+}
+
+/// The `DaemonSet` in place of a `MyDaemonSet`.
+pub(super) fn translated(ours: &Live) -> Result<Translation, String> {
+    let (ours, Some(kept)) = (manifest(&ours.0), ours.kept()) else {
+        return to_daemon_set(&manifest(&ours.0), None);
     };
-    if let Some(controller) = &live.controller {
-        return Err(format!(
-            "{} {name:?} is controlled by {controller}, which would put it back: take it out of that first",
-            source.kind()
-        ));
-    }
-    let manifest = match (live.marker, kept) {
-        // What it is to become was kept before it was made.
-        (Some(Marker::Guarded), Some(kept)) if live.is_as_created => {
-            return Ok(Kept {
-                direction,
-                ..kept.clone()
-            });
-        }
-        (Some(_), Some(kept)) => unmarked(source, live, kept, name),
-        _ => live.manifest.clone(),
+    let before = to_ours(&kept)?.object;
+    to_daemon_set(&ours, Some((&kept, &before)))
+}
+
+/// The value of the annotation on a `MyDaemonSet`. With the time, so that what the operator says about an earlier
+/// migration is not taken for an answer.
+pub(super) fn mark(direction: Direction, name: &str) -> String {
+    let now = chrono::Utc::now().format("%Y-%m-%dT%H:%M:%S%.3fZ");
+    format!("{}{name}, since {now}", direction.command())
+}
+
+/// A `DaemonSet` without what a migration has changed; what another client has changed meanwhile stays.
+pub(super) fn settled(live: &Live, name: &str) -> Value {
+    let mut object = live.0.clone();
+    let Some(strategy) = live.migration() else {
+        return object;
     };
-    // Turning round, or going on: the other manifest stays as long as this one does.
-    if let Some(kept) = kept.filter(|kept| *kept.manifest(source) == manifest) {
-        return Ok(Kept {
-            direction,
-            ..kept.clone()
-        });
+    let current = member(&mut object, &["spec", "updateStrategy"]);
+    if let Ok(strategy) = serde_json::from_str(strategy)
+        && current["type"] == "OnDelete"
+    {
+        *current = strategy;
     }
-    Ok(match direction {
-        Direction::Forward => Kept {
-            direction,
-            ours: to_ours(&manifest)?.object,
-            daemon_set: manifest,
-        },
-        Direction::Back => {
-            let before = kept.map(|kept| (&kept.daemon_set, &kept.ours));
-            Kept {
-                direction,
-                daemon_set: to_daemon_set(&manifest, before)?.object,
-                ours: manifest,
-            }
+    if is_guarded(&object, name) {
+        unguard(&mut object, &GUARDS, name);
+    }
+    let annotations = member(&mut object, &["metadata", "annotations"]);
+    if let Some(annotations) = annotations.as_object_mut() {
+        annotations.remove(MIGRATION_ANNOTATION);
+    }
+    object
+}
+
+/// Takes the guard out, and what is empty without it.
+fn unguard(value: &mut Value, path: &[&str], name: &str) {
+    let Some((first, rest)) = path.split_first() else {
+        if let Some(terms) = value.as_array_mut() {
+            terms.retain(|term| *term != guard(name));
         }
+        return;
+    };
+    let Some(fields) = value.as_object_mut() else {
+        return;
+    };
+    let Some(below) = fields.get_mut(*first) else {
+        return;
+    };
+    unguard(below, rest, name);
+    let is_empty =
+        below.as_object().is_some_and(Map::is_empty) || below.as_array().is_some_and(Vec::is_empty);
+    if is_empty {
+        fields.remove(*first);
+    }
+}
+
+/// The pods get ready for the operator.
+fn hand_over(state: &State) -> Option<Step> {
+    let step = to_be_free(state, Side::DaemonSet).or_else(|| label_ours(state));
+    step.or_else(|| {
+        // The operator takes no pod without a node, and the scheduler would place it beside the operator's.
+        let unplaced = state.pods_at_stake().filter(|pod| pod.node.is_empty());
+        let unplaced: Vec<Pod> = unplaced.cloned().collect();
+        (!unplaced.is_empty()).then_some(Step::DeleteUnplaced(unplaced))
     })
 }
 
-/// What an object would be without the changes of a migration, with those of others: what it was is only put back where it
-/// still is what the migration made of it.
-pub(super) fn unmarked(side: Side, live: &Live, kept: &Kept, name: &str) -> Value {
-    let mut manifest = live.manifest.clone();
-    let kept = kept.manifest(side);
-    let strategy = member(&mut manifest, &["spec", "updateStrategy"]);
-    let before = &kept["spec"]["updateStrategy"];
-    match side {
-        Side::DaemonSet if strategy["type"] == "OnDelete" => *strategy = before.clone(),
-        Side::Ours if strategy["rollingUpdate"]["paused"] == true => {
-            let mut stopped = before.clone();
-            *member(&mut stopped, &["rollingUpdate", "paused"]) = true.into();
-            if *strategy == stopped {
-                *strategy = before.clone();
-            } else {
-                let paused = before["rollingUpdate"]["paused"] == true;
-                *member(strategy, &["rollingUpdate", "paused"]) = paused.into();
-            }
-        }
-        _ => {}
-    }
-    if live.marker == Some(Marker::Guarded) {
-        unguard(&mut manifest, kept, name);
-    }
-    manifest
-}
-
-/// Takes the guard out of a `DaemonSet`.
-fn unguard(manifest: &mut Value, kept: &Value, name: &str) {
-    let affinity = "/spec/template/spec/affinity";
-    if manifest.pointer(affinity) == guarded(kept, name).pointer(affinity) {
-        let spec = manifest.pointer_mut("/spec/template/spec");
-        let Some(spec) = spec.and_then(Value::as_object_mut) else {
-            return;
-        };
-        match kept.pointer(affinity) {
-            Some(before) => spec.insert("affinity".to_owned(), before.clone()),
-            None => spec.remove("affinity"),
-        };
-        return;
-    }
-    // Another client has changed it: only the one term is ours.
-    let place = format!("/{}", GUARDS.join("/"));
-    let terms = manifest.pointer_mut(&place).and_then(Value::as_array_mut);
-    if let Some(terms) = terms {
-        terms.retain(|term| *term != guard(name));
-    }
-}
-
-/// The pods that the `DaemonSet` of the way back cannot select, even with the labels of its template.
-fn unselectable<'a>(state: &'a State, kept: &Kept) -> Result<Vec<&'a Pod>, String> {
-    let spec = &kept.daemon_set["spec"];
-    let selector = selector(&spec["selector"])?;
-    let template = strings(&spec["template"]["metadata"]["labels"]);
-    let pods = state.pods_at_stake().filter(|pod| {
-        let mut labels = pod.labels.clone();
-        for (key, value) in &template {
-            labels.insert(key.clone(), value.clone().unwrap_or_default());
-        }
-        !pod.is_deleting && !selector.matches(&labels)
-    });
-    Ok(pods.collect())
-}
-
-/// The source exists: it is stopped and deleted.
-fn give_up(direction: Direction, state: &State, live: &Live, kept: &Kept) -> Result<Step, String> {
-    let source = direction.source();
-    if direction == Direction::Back {
-        let pods = unselectable(state, kept)?;
-        if !pods.is_empty() {
-            return Err(format!(
-                "spec.selector of the DaemonSet excludes {} by a label: remove the label or delete the pods first",
-                pods_text(&pods)
-            ));
-        }
-    }
-    if live.marker.is_none() {
-        return Ok(Step::Stop(source));
-    }
-    if !live.is_observed {
-        let (kind, name) = (source.kind(), &state.name);
-        let text = format!("the controller of {kind} {name} to see its change");
-        return Ok(Step::Wait(text));
-    }
-    // Early, so that the pods are without a controller for a short time only.
-    if direction == Direction::Forward
-        && let Some(step) = label_ours(state)
-    {
-        return Ok(step);
-    }
-    Ok(Step::Orphan(source))
-}
-
-/// Neither object exists: the pods are made ready for the target.
-fn hand_over(direction: Direction, state: &State, kept: &Kept) -> Result<Step, String> {
-    let source = direction.source();
-    let owned: Vec<&Pod> = state
-        .pods
-        .iter()
-        .filter(|pod| state.is_of(pod, source))
-        .collect();
-    if !owned.is_empty() {
-        let text = format!("{} to be without owner or gone", pods_text(&owned));
-        return Ok(Step::Wait(text));
-    }
-    match direction {
-        Direction::Forward => {
-            if let Some(step) = label_ours(state) {
-                return Ok(step);
-            }
-            // The operator takes no pod without a node, and the scheduler would place it beside the operator's.
-            let unplaced = state.pods_at_stake().filter(|pod| pod.node.is_empty());
-            let unplaced: Vec<Pod> = unplaced.take(MAX_PODS).cloned().collect();
-            if !unplaced.is_empty() {
-                return Ok(Step::DeleteUnplaced(unplaced));
-            }
-        }
-        Direction::Back => {
-            let excluded = unselectable(state, kept)?;
-            if !excluded.is_empty() {
-                let pods = pods_text(&excluded);
-                return Ok(Step::Wait(format!(
-                    "{pods} to lose the label by which spec.selector of the DaemonSet excludes them"
-                )));
-            }
-            let spec = &kept.daemon_set["spec"];
-            let selector = selector(&spec["selector"])?;
-            let template = &spec["template"]["metadata"]["labels"];
-            let unselected = state
-                .pods_at_stake()
-                .filter(|pod| !selector.matches(&pod.labels));
-            let relabels = unselected.map(|pod| Relabel {
-                pod: pod.name.clone(),
-                uid: pod.uid.clone(),
-                labels: strings(template),
-            });
-            if let Some(step) = label(relabels.collect()) {
-                return Ok(step);
-            }
-        }
-    }
-    Ok(Step::Create(direction.target()))
-}
-
-/// The target exists: it adopts the pods.
-fn take_over(direction: Direction, state: &State, live: &Live, kept: &Kept) -> Step {
-    let target = direction.target();
-    if live.marker.is_some() {
-        if direction == Direction::Back
-            && let Some(wait) = wait_for_adoption(state, live)
-        {
-            return wait;
-        }
-        return Step::Finish(target);
-    }
-    if direction == Direction::Back {
-        let template = strings(&kept.daemon_set["spec"]["template"]["metadata"]["labels"]);
-        let relabels = state
-            .pods
-            .iter()
-            .filter(|pod| state.is_of(pod, target) && !pod.is_deleting)
-            .filter_map(|pod| {
-                let labels = OUR_LABELS.into_iter().filter_map(|key| {
-                    let wanted = template.get(key).cloned().flatten();
-                    let is_right = pod.labels.get(key) == wanted.as_ref();
-                    (!is_right).then(|| (key.to_owned(), wanted))
-                });
-                relabel(pod, labels.collect())
-            });
-        if let Some(step) = label(relabels.collect()) {
-            return step;
-        }
-    }
-    Step::Follow
+/// What must be over once an object is deleted and its pods were orphaned.
+fn to_be_free(state: &State, side: Side) -> Option<Step> {
+    let owned = state.pods.iter().filter(|pod| state.is_of(pod, side));
+    let owned: Vec<&Pod> = owned.collect();
+    let text = || format!("{} to be without owner or gone", pods_text(&owned));
+    (!owned.is_empty()).then(|| Step::Wait(text()))
 }
 
 /// What must be over before the guarded `DaemonSet` may replace pods.
-fn wait_for_adoption(state: &State, live: &Live) -> Option<Step> {
+fn adoption(state: &State, live: &Live) -> Option<Step> {
     let name = &state.name;
-    let owned = |pod: &&Pod| state.is_of(pod, Side::DaemonSet);
-    let free: Vec<&Pod> = state.pods_at_stake().filter(|pod| !owned(pod)).collect();
-    let (leaving, free): (Vec<&Pod>, Vec<&Pod>) = free.into_iter().partition(|pod| pod.is_deleting);
+    let free = state
+        .pods_at_stake()
+        .filter(|pod| !state.is_of(pod, Side::DaemonSet));
+    let (leaving, free): (Vec<&Pod>, Vec<&Pod>) = free.partition(|pod| pod.is_deleting);
     if !free.is_empty() {
         let pods = pods_text(&free);
         return Some(Step::Wait(format!("DaemonSet {name} to adopt {pods}")));
@@ -485,27 +493,15 @@ fn wait_for_adoption(state: &State, live: &Live) -> Option<Step> {
         let pods = pods_text(&leaving);
         return Some(Step::Wait(format!("{pods} to be gone")));
     }
-    let placed: BTreeSet<&str> = state
-        .pods_at_stake()
-        .map(|pod| pod.node.as_str())
-        .filter(|node| !node.is_empty())
-        .collect();
-    let second = state
-        .pods_at_stake()
-        .filter(|pod| pod.node.is_empty() && placed.contains(pod.meant_for.as_str()));
-    let second: Vec<&Pod> = second.collect();
-    if !second.is_empty() {
-        let pods = pods_text(&second);
-        return Some(Step::Wait(format!("DaemonSet {name} to delete {pods}")));
-    }
-    (!live.is_observed).then(|| Step::Wait(format!("the controller of DaemonSet {name} to see it")))
+    (!live.is_observed())
+        .then(|| Step::Wait(format!("the controller of DaemonSet {name} to see it")))
 }
 
 /// The pods of a `DaemonSet` get the operator's labels, those that are leaving too: it counts them on their nodes. Those that
 /// have a revision are the operator's own.
 fn label_ours(state: &State) -> Option<Step> {
     let wanted = [(NAME_LABEL, state.name.as_str()), (MANAGED_BY, MANAGER)];
-    let relabels = state.pods_at_stake().filter_map(|pod| {
+    let changes = state.pods_at_stake().filter_map(|pod| {
         let mut labels: BTreeMap<String, Option<String>> = BTreeMap::new();
         for (key, value) in wanted {
             if pod.labels.get(key).map(String::as_str) != Some(value) {
@@ -515,22 +511,26 @@ fn label_ours(state: &State) -> Option<Step> {
         if !pod.labels.contains_key(REVISION_LABEL) {
             labels.insert(REVISION_LABEL.to_owned(), Some(REVISION.to_owned()));
         }
-        relabel(pod, labels)
+        change(pod, labels, None)
     });
-    label(relabels.collect())
+    changed(changes.collect())
 }
 
-fn relabel(pod: &Pod, labels: BTreeMap<String, Option<String>>) -> Option<Relabel> {
-    (!labels.is_empty()).then(|| Relabel {
+fn change(
+    pod: &Pod,
+    labels: BTreeMap<String, Option<String>>,
+    owner: Option<String>,
+) -> Option<Change> {
+    (!labels.is_empty() || owner.is_some()).then(|| Change {
         pod: pod.name.clone(),
         uid: pod.uid.clone(),
         labels,
+        owner,
     })
 }
 
-fn label(mut relabels: Vec<Relabel>) -> Option<Step> {
-    relabels.truncate(MAX_PODS);
-    (!relabels.is_empty()).then_some(Step::Label(relabels))
+fn changed(changes: Vec<Change>) -> Option<Step> {
+    (!changes.is_empty()).then_some(Step::Change(changes))
 }
 
 fn strings(labels: &Value) -> BTreeMap<String, Option<String>> {
@@ -553,10 +553,11 @@ fn pods_text(pods: &[&Pod]) -> String {
 }
 
 /// The guarded form of a `DaemonSet`: it replaces nothing, and its pods stay off nodes with a pod of the `MyDaemonSet`.
-pub(super) fn guarded(daemon_set: &Value, name: &str) -> Value {
+fn guarded(daemon_set: &Value, name: &str) -> Value {
     let mut object = daemon_set.clone();
-    let marker = ["metadata", "annotations", MARKER];
-    *member(&mut object, &marker) = Marker::Guarded.text().into();
+    let strategy = object["spec"]["updateStrategy"].to_string();
+    let annotation = ["metadata", "annotations", MIGRATION_ANNOTATION];
+    *member(&mut object, &annotation) = strategy.into();
     *member(&mut object, &["spec", "updateStrategy"]) = json!({"type": "OnDelete"});
     let terms = member(&mut object, &GUARDS);
     let mut required = terms.as_array().cloned().unwrap_or_default();
@@ -565,7 +566,7 @@ pub(super) fn guarded(daemon_set: &Value, name: &str) -> Value {
     object
 }
 
-/// Where the guard of a `DaemonSet` is, and of its revisions.
+/// Where the guard of a `DaemonSet` is.
 const GUARDS: [&str; 6] = [
     "spec",
     "template",
@@ -582,9 +583,10 @@ fn guard(name: &str) -> Value {
     })
 }
 
-/// Whether a `DaemonSet`, or the content of its revision, has the guard.
-pub(super) fn is_guarded(object: &Value, name: &str) -> bool {
-    let terms = GUARDS.iter().try_fold(object, |value, key| value.get(key));
+fn is_guarded(daemon_set: &Value, name: &str) -> bool {
+    let terms = GUARDS
+        .iter()
+        .try_fold(daemon_set, |value, key| value.get(key));
     let mut terms = terms.and_then(Value::as_array).into_iter().flatten();
     terms.any(|term| *term == guard(name))
 }

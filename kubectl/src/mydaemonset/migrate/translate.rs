@@ -6,7 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{Selector, SelectorExt as _};
 use my_operator::kinds::mydaemonset::crd::MyDaemonSetSpec;
 use my_operator::kinds::mydaemonset::decide::strategy::Strategy;
-use my_operator::kinds::mydaemonset::names::{APP, NAME_LABEL, REVISION_LABEL};
+use my_operator::kinds::mydaemonset::names::{
+    APP, MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL,
+};
 use my_operator::kinds::mydaemonset::revision::Content;
 use my_operator_runtime::reconcile::write::MANAGED_BY;
 use serde::Deserialize as _;
@@ -14,8 +16,8 @@ use serde_json::{Map, Value, json};
 
 /// The labels that the operator sets on its pods, and so allows in no template.
 pub(super) const OUR_LABELS: [&str; 3] = [NAME_LABEL, REVISION_LABEL, MANAGED_BY];
-/// On an object that a migration has stopped, or made for a while only. The value says which.
-pub(super) const MARKER: &str = "apps.zhongmingmao.io/migration";
+/// The annotation of a `MyDaemonSet` with the manifest of the `DaemonSet` that it came from.
+pub(super) const KEPT: &str = "apps.zhongmingmao.io/migrated-from";
 /// The selector's label where a `DaemonSet` gets one. The operator's own would select its ControllerRevisions too, and the
 /// DaemonSet would adopt them as revisions of its own.
 const SELECTED: &str = "apps.zhongmingmao.io/daemonset";
@@ -27,8 +29,7 @@ const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
 /// How many old revisions a `MyDaemonSet` keeps: at least, and at most.
 const HISTORY: (i64, i64) = (1, 100);
 /// Labels and annotations of tools that deploy manifests, and of the API server. The object of the other kind is not theirs.
-const FOREIGN: [&str; 7] = [
-    MARKER,
+const FOREIGN: [&str; 6] = [
     MANAGED_BY,
     LAST_APPLIED,
     TEMPLATE_GENERATION,
@@ -45,7 +46,7 @@ pub(super) struct Translation {
     pub(super) changes: Vec<String>,
 }
 
-/// The manifest of a stored object: what a user would write, without what the API server adds and the marker.
+/// The manifest of a stored object: what a user would write, without what the API server and a migration add.
 pub(super) fn manifest(object: &Value) -> Value {
     let mut metadata = Map::new();
     for field in ["name", "namespace", "labels", "annotations"] {
@@ -57,7 +58,12 @@ pub(super) fn manifest(object: &Value) -> Value {
         .get_mut("annotations")
         .and_then(Value::as_object_mut)
     {
-        for key in [MARKER, LAST_APPLIED, TEMPLATE_GENERATION] {
+        for key in [
+            MIGRATION_ANNOTATION,
+            KEPT,
+            LAST_APPLIED,
+            TEMPLATE_GENERATION,
+        ] {
             annotations.remove(key);
         }
         if annotations.is_empty() {

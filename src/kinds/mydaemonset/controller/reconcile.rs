@@ -13,6 +13,7 @@ use crate::kinds::mydaemonset::act::revisions::{Ensured, ensure_revision, prune_
 use crate::kinds::mydaemonset::crd::MyDaemonSetStatus;
 use crate::kinds::mydaemonset::decide::decision::DeleteReason;
 use crate::kinds::mydaemonset::memory::event_tally::{created_text, deleted_text};
+use crate::kinds::mydaemonset::memory::first_look::FirstLook;
 use crate::kinds::mydaemonset::object::ParsedSpec;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::status::{self, StatusInput};
@@ -51,12 +52,16 @@ impl<'a> Reconcile<'a> {
     async fn reconcile(&self, spec: &'a ParsedSpec) -> Result<Action, Error> {
         let pass = self.pass(spec);
         let mut outcome = Outcome::default();
+        if let Some(migration) = &self.scope.object.migration {
+            return self.stand_aside(&pass, migration, outcome).await;
+        }
         let (revisions, stored) = match ensure_revision(&pass, &mut outcome).await {
             Ensured::Stored(revisions) => (revisions, true),
             Ensured::NotStored(revisions) => (revisions, false),
             Ensured::Waiting(revision) => return self.report_wait(&revision).await,
         };
-        let is_new = self.status.before().current_revision.is_none();
+        let before = self.status.before();
+        let is_new = before.current_revision.is_none() || status::is_migrating(before);
         if let Some(at) = act::first_look::wait_for_orphans(&pass, is_new).await? {
             return Ok(Action {
                 requeue_at: Some(at),
@@ -77,6 +82,40 @@ impl<'a> Reconcile<'a> {
         let status_not_before = written.as_ref().ok().copied().flatten();
         let action = self.finish(&plan, outcome, status_not_before);
         written.and(action)
+    }
+
+    /// Leaves the pods alone, and says so once nothing of what was done before can come late.
+    async fn stand_aside(
+        &self,
+        pass: &Pass<'_>,
+        migration: &str,
+        mut outcome: Outcome,
+    ) -> Result<Action, Error> {
+        act::doubts::resolve_doubts(pass, &mut outcome).await;
+        if let Some(error) = outcome.error {
+            return Err(error);
+        }
+        let unsettled = {
+            let mut memory = self.scope.memory.lock();
+            // Other hands may change every pod: afterwards each node is looked at again, as after a restart.
+            memory.first_look = FirstLook::default();
+            memory.rollout = None;
+            memory.take_changed(self.scope.now);
+            memory.nodes.next_check()
+        };
+        let not_before = if unsettled.is_none() {
+            let generation = self.scope.object.generation;
+            let now = self.scope.now;
+            let after = status::migrating(self.status.before(), generation, migration, now);
+            self.scope.metrics.status(self.scope.key, &after);
+            self.status.write(&after).await?
+        } else {
+            unsettled
+        };
+        Ok(Action {
+            requeue_at: not_before,
+            did: None,
+        })
     }
 
     fn pass(&self, spec: &'a ParsedSpec) -> Pass<'a> {

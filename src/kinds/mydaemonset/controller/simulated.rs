@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
 use kube::Resource as _;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -1052,4 +1053,125 @@ async fn a_new_leader_shows_which_roll_outs_stand() {
     server.delete("mydaemonsets", "ns", "d").unwrap();
     sleep(Duration::from_secs(10)).await;
     assert_eq!(world.paused(), [""; 0]);
+}
+
+impl World {
+    /// Sets or removes the annotation by which the pods change hands.
+    fn migrate(&self, value: Option<&str>) {
+        let annotations = json!({super::super::names::MIGRATION_ANNOTATION: value});
+        let change = json!({"metadata": {"annotations": annotations}});
+        let sets = self.server.direct();
+        sets.patch("mydaemonsets", "ns", "d", &change).unwrap();
+    }
+
+    fn is_migrating(&self, value: &str) -> bool {
+        let (status, reason, message) = self.condition("Progressing").unwrap();
+        (&*status, &*reason) == ("True", "Migrating") && message.ends_with(value)
+    }
+
+    /// Gives every pod this controller, or none.
+    fn give_pods_to(&self, owners: &Value) {
+        let change = json!({"metadata": {"ownerReferences": owners}});
+        for pod in self.pods() {
+            let pods = self.server.direct();
+            pods.patch("pods", "ns", &pod, &change).unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn once_the_operator_stands_aside_nothing_of_what_it_did_before_comes_late() {
+    for (verb, (fault, many, lag)) in [Verb::Delete, Verb::Create]
+        .into_iter()
+        .flat_map(|verb| faults().map(move |case| (verb, case)))
+    {
+        let case = format!("{verb:?} {fault:?} {many} {lag}");
+        let world = World::running(6, &json!({"maxUnavailable": 2})).await;
+        world.pod_calls(verb, move |nth| {
+            if nth < many {
+                fault.decision()
+            } else {
+                Decision::Forward
+            }
+        });
+        let pods = world.server.watches(Target::resource("pods"));
+        pods.delay(Duration::from_secs(lag));
+        world.set_image("a:2");
+        sleep(Duration::from_secs(2)).await;
+        world.migrate(Some("first"));
+        let start = world.server.clock().elapsed();
+        while !world.is_migrating("first") && world.server.clock().elapsed() < start + SETTLED {
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert!(world.is_migrating("first"), "{case}");
+        // A leaving pod may still go.
+        let staying = || {
+            let pods = world.server.direct().list("pods", "ns").into_iter();
+            let pods = pods
+                .filter(stays)
+                .map(|pod| pod["metadata"]["uid"].to_string());
+            pods.collect::<BTreeSet<_>>()
+        };
+        let before = staying();
+        world.set_image("a:3");
+        sleep(SETTLED).await;
+        assert_eq!(staying(), before, "{case}");
+        // An earlier answer is none for another migration.
+        world.migrate(Some("second"));
+        assert!(!world.is_migrating("second"));
+        sleep(Duration::from_secs(5)).await;
+        assert!(world.is_migrating("second"), "{case}");
+        world.migrate(None);
+        sleep(SETTLED).await;
+        assert_eq!(world.ready_of("a:3"), 6, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_come_back_after_a_migration_get_no_second_one_beside_them() {
+    for restarts in [false, true] {
+        let mut world = World::running(3, &json!({"maxUnavailable": 1})).await;
+        world.migrate(Some("there"));
+        sleep(Duration::from_secs(5)).await;
+        world.server.register(Resource::of::<DaemonSet>());
+        let other = json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+            "metadata": {"name": "d", "namespace": "ns"}});
+        let other = world.server.direct().create(other).unwrap();
+        let owner = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d",
+            "uid": other["metadata"]["uid"], "controller": true}]);
+        world.give_pods_to(&owner);
+        let kept = world.pods();
+        world
+            .server
+            .direct()
+            .delete("pods", "ns", kept.first().unwrap())
+            .unwrap();
+        sleep(Duration::from_secs(30)).await;
+        // None is adopted, and the one that is gone is not replaced.
+        assert_eq!(world.pods().len(), 2);
+        let pods = world.server.watches(Target::resource("pods"));
+        pods.delay(Duration::from_secs(30));
+        let from = world.server.version();
+        world.give_pods_to(&Value::Null);
+        world.migrate(None);
+        if restarts {
+            sleep(Duration::from_secs(1)).await;
+            world.restart();
+        }
+        world.set_image("a:2");
+        sleep(SETTLED).await;
+        assert_eq!(world.most(from, is_doubled), 0, "{restarts}");
+        assert_eq!(world.ready_of("a:2"), 3, "{restarts}");
+        assert_eq!(world.condition("Progressing").unwrap().1, "Complete");
+        // And once more, just after it has adopted pods.
+        world.give_pods_to(&Value::Null);
+        let pods = world.server.watches(Target::resource("pods"));
+        pods.delay(Duration::ZERO);
+        sleep(Duration::from_secs(32)).await;
+        let calls = world.calls(Verb::Get);
+        world.migrate(Some("back"));
+        sleep(Duration::from_mins(1)).await;
+        assert!(world.is_migrating("back"), "{restarts}");
+        assert!(world.calls(Verb::Get) < calls + 10);
+    }
 }

@@ -25,7 +25,7 @@ use k8s_openapi::api::core::v1;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt as _;
 use my_operator::kinds::mydaemonset::crd::{MyDaemonSet, MyDaemonSetStatus};
-use my_operator::kinds::mydaemonset::names::APP;
+use my_operator::kinds::mydaemonset::names::{APP, MIGRATION_ANNOTATION};
 use serde::{Deserialize, Serialize};
 
 use crate::harness::pods::END;
@@ -300,7 +300,7 @@ impl History {
     }
 
     pub(crate) fn objects(&mut self, events: &[Event<MyDaemonSet>]) {
-        for event in events {
+        for event in events.iter().filter(|event| acts(event)) {
             self.add(
                 event,
                 What::Object(Box::new(ObjectState::of(&event.object))),
@@ -309,7 +309,7 @@ impl History {
     }
 
     pub(crate) fn daemon_sets(&mut self, events: &[Event<DaemonSet>]) {
-        for event in events {
+        for event in events.iter().filter(|event| acts(event)) {
             let state = ObjectState::of_daemon_set(&event.object);
             self.add(event, What::Object(Box::new(state)));
         }
@@ -335,6 +335,14 @@ impl History {
             what,
         });
     }
+}
+
+/// Whether an object replaces pods: one that is migrated, or made by a migration, does not yet, or no longer.
+fn acts<K: kube::Resource>(event: &Event<K>) -> bool {
+    !event
+        .object
+        .annotations()
+        .contains_key(MIGRATION_ANNOTATION)
 }
 
 /// Since when something is the case.

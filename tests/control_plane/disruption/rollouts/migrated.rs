@@ -161,9 +161,18 @@ impl Migration {
                 }
             }
             self.whole_client(object).await;
+            if object == ways[1] {
+                self.rolled_out().await;
+            }
         }
         kill(&operator).await;
         tally
+    }
+
+    /// Waits for the roll-out of the `DaemonSet`, which the command leaves to kubectl.
+    async fn rolled_out(&self) {
+        let rollout = format!("rollout status daemonset/{NAME} --timeout=120s");
+        self.kubectl.run(&rollout).await.good();
     }
 
     async fn restarted(&mut self, run: &Run, start: &Start<'_>, operator: Operator) -> Operator {
