@@ -12,6 +12,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use my_operator::kinds::mydaemonset::names::{NAME_LABEL, REVISION_LABEL};
 use my_operator::kinds::mydaemonset::revision::{Content, hash};
 use my_operator_cluster::{Cluster, FakeNode, Options};
+use my_operator_rounds::lengths;
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
@@ -322,17 +323,25 @@ async fn the_view_of_three_nodes_fits_every_size_and_leaves_the_terminal_as_it_w
 }
 
 #[tokio::test]
-async fn the_view_of_two_thousand_nodes_fits_every_size() {
-    let fleet = Fleet::new("many", 2_000).await;
-    fleet.create_pods(1..2_001, "old").await;
+async fn the_view_of_many_nodes_fits_every_size() {
+    let nodes = lengths::nodes_of_a_view();
+    let (new, old) = (nodes * 35 / 100, nodes - nodes * 35 / 100);
+    let fleet = Fleet::new("many", nodes).await;
+    fleet.create_pods(1..nodes + 1, "old").await;
     let terminal = fleet.view((80, 24), &[]);
-    terminal.until_shown("\n2000 nodes: ○ 2000 old").await;
-    fleet.renew(1..701).await;
-    let shown = terminal
-        .until_shown("\n2000 nodes: ● 700 new  ○ 1300 old")
-        .await;
-    let zones = "\nzone-0  233 new  433 old\nzone-1  234 new  433 old\nzone-2  233 new  434 old\n";
-    assert!(shown.contains(zones), "{shown}");
+    let begin = format!("\n{nodes} nodes: ○ {nodes} old");
+    terminal.until_shown(&begin).await;
+    fleet.renew(1..new + 1).await;
+    let counts = format!("\n{nodes} nodes: ● {new} new  ○ {old} old");
+    let shown = terminal.until_shown(&counts).await;
+    // As `Fleet::new` deals the nodes to the zones.
+    let zones = (0..3).map(|zone| {
+        let of = |numbers: Range<usize>| numbers.filter(|number| number % 3 == zone).count();
+        let (new, old) = (of(1..new + 1), of(new + 1..nodes + 1));
+        format!("\nzone-{zone}  {new} new  {old} old")
+    });
+    let zones = zones.collect::<String>();
+    assert!(shown.contains(&zones), "{shown}");
 
     // A mark for each node, and one in the last line.
     let marks = |shown: &str| {
@@ -343,14 +352,14 @@ async fn the_view_of_two_thousand_nodes_fits_every_size() {
         terminal.resize(size);
         let marked = terminal.until("a mark for each node", |screen| {
             let shown = contents(screen);
-            (marks(&shown) == (701, 1301)).then_some(shown)
+            (marks(&shown) == (new + 1, old + 1)).then_some(shown)
         });
         let shown = marked.await;
         assert!(shown.contains("\nzone-0  "), "{shown}");
     }
     // Too low for the marks again, and too low for anything.
     terminal.resize((60, 16));
-    terminal.until_shown(zones.trim_end()).await;
+    terminal.until_shown(&zones).await;
     terminal.resize((60, 3));
     terminal
         .until("three lines", |screen| {
@@ -360,9 +369,7 @@ async fn the_view_of_two_thousand_nodes_fits_every_size() {
         })
         .await;
     terminal.resize((80, 24));
-    terminal
-        .until_shown("\n2000 nodes: ● 700 new  ○ 1300 old")
-        .await;
+    terminal.until_shown(&counts).await;
     terminal.enter(CTRL_C);
     terminal.end().await.in_order(130);
 }

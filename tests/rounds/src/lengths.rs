@@ -115,6 +115,8 @@ lengths! {
     rollouts_killed: Budget = ci(budget(8, 6), budget(4, 3)), budget(150, 100);
     /// `disruption::rollouts::killed`: the same, with two operators at a time in some of the rounds.
     rollouts_two_operators: Budget = ci(budget(8, 4), budget(4, 2)), budget(60, 24);
+    /// `kubectl::terminal`: nodes of the largest view, more than a page of a list.
+    nodes_of_a_view: usize = ci(2_000, 1_200), 2_000;
     /// `disruption::rollouts::migrated`: migrations there and back, four at a time.
     migrations: u64 = 1, 20;
     /// `disruption::rollouts::disturbed`: objects that are rolled out side by side.
