@@ -212,11 +212,10 @@ fn bind(flag: &str, address: Option<SocketAddr>) -> anyhow::Result<Option<TcpLis
 fn serve_probes(process: &mut Process, listener: TcpListener, notes: Notes) -> anyhow::Result<()> {
     let router = probes::router(process.gates.clone(), notes, Heartbeat::start());
     let thread = Thread::start("probes")?;
-    let listener = thread.adopt(listener)?;
     let stop = process.stop.serving.clone();
     process.tasks.spawn(async move {
         let served = thread.run(my_operator_serving::serve_plain(listener, router, stop));
-        ("probes", served.await)
+        ("probes", served.await.and_then(|served| Ok(served?)))
     });
     Ok(())
 }

@@ -47,8 +47,8 @@ pub(super) fn serve(
     if !flags.metrics_secure.unwrap_or_else(client::in_cluster) {
         let stop = stop.serving.clone();
         tasks.spawn(async move {
-            my_operator_serving::serve_plain(listener, router, stop).await;
-            ("metrics", Ok(()))
+            let served = my_operator_serving::serve_plain(listener, router, stop).await;
+            ("metrics", served.map_err(Into::into))
         });
         return Ok(());
     }
@@ -88,8 +88,10 @@ pub(super) fn serve(
     };
     tasks.spawn(async move {
         let limits = my_operator_serving::Limits::of_pages();
-        my_operator_serving::serve(listener, tls, router, limits, shutdown, Arc::default()).await;
-        ("metrics", Ok(()))
+        let counters = Arc::default();
+        let served =
+            my_operator_serving::serve(listener, tls, router, limits, shutdown, counters).await;
+        ("metrics", served.map_err(Into::into))
     });
     Ok(())
 }

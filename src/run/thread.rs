@@ -5,7 +5,6 @@ use std::future::Future;
 use std::sync::mpsc;
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
@@ -60,16 +59,5 @@ impl Thread {
     pub(super) fn within<T>(&self, call: impl FnOnce() -> T) -> T {
         let _entered = self.handle.enter();
         call()
-    }
-
-    /// Moves a listener from the runtime that bound it to this thread's.
-    ///
-    /// # Errors
-    /// When the system refuses to move it.
-    pub(super) fn adopt(&self, listener: TcpListener) -> anyhow::Result<TcpListener> {
-        let adopted = listener
-            .into_std()
-            .and_then(|listener| self.within(|| TcpListener::from_std(listener)));
-        adopted.context("cannot move a listener to its thread")
     }
 }

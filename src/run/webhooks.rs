@@ -171,13 +171,11 @@ pub(super) fn serve(
         draining: process.stop.draining.clone(),
         stop: process.stop.serving.clone(),
     };
-    let limits = my_operator_serving::Limits {
-        at_once: flags.worker_threads(),
-        ..my_operator_serving::Limits::default()
-    };
+    let limits = my_operator_serving::Limits::default();
     process.tasks.spawn(async move {
-        my_operator_serving::serve(listener, tls, router, limits, shutdown, counters).await;
-        ("webhook server", Ok(()))
+        let served =
+            my_operator_serving::serve(listener, tls, router, limits, shutdown, counters).await;
+        ("webhook server", served.map_err(Into::into))
     });
     let gates = CertificateGates::new(&process.gates, &process.health);
     Ok((certificates, gates))

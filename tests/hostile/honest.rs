@@ -56,7 +56,9 @@ const MIN_CALLS: usize = 20;
 pub(crate) fn measure<const N: usize>(servers: [&Server; N], time: Duration) -> [Measured; N] {
     let caller = |server: &Server, keep, pace| {
         let (address, tls) = (server.address, server.tls.clone());
-        std::thread::spawn(move || runtime().block_on(call(address, tls, keep, time, pace)))
+        std::thread::spawn(move || {
+            runtime().block_on(call(address, tls, keep, time, pace, MIN_CALLS))
+        })
     };
     let callers = servers.map(|server| {
         let kept = caller(server, true, Duration::from_millis(5));
@@ -69,18 +71,26 @@ pub(crate) fn measure<const N: usize>(servers: [&Server; N], time: Duration) -> 
     })
 }
 
+/// A hundred calls over that time or more, each on a new connection. Every single call must succeed.
+pub(crate) fn hundred(server: &Server, time: Duration) -> Vec<Duration> {
+    let (address, tls) = (server.address, server.tls.clone());
+    let call = call(address, tls, false, Duration::ZERO, time / 100, 100);
+    runtime().block_on(call)
+}
+
 async fn call(
     address: SocketAddr,
     tls: Arc<ClientConfig>,
     keep: bool,
     time: Duration,
     pace: Duration,
+    at_least: usize,
 ) -> Vec<Duration> {
     let request = request();
     let mut took = Vec::new();
     let mut kept = None;
     let end = Instant::now() + time;
-    while Instant::now() < end || took.len() < MIN_CALLS {
+    while Instant::now() < end || took.len() < at_least {
         let start = Instant::now();
         let mut connection = match kept.take() {
             Some(connection) => connection,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use honest::{Established, Quantiles};
 use my_operator_rounds::{is_soak, lengths};
 use parking_lot::{Mutex, MutexGuard};
-use peers::{Attack, Habit};
+use peers::{Attack, Flood, Habit, overflows};
 use server::Server;
 
 /// What a busy machine adds to a call now and then, whatever else is connected.
@@ -228,4 +228,67 @@ fn hostile_peers_behind_the_same_address_close_no_established_connection() {
     assert!(server.counted("per_address") > 0);
     drop(established);
     server.until("open", 0);
+}
+
+/// New connections of one address, faster than their handshakes can be computed: others are answered all the same, and
+/// the kernel's queue, which is one for all, never fills up.
+#[test]
+fn a_flood_of_handshakes_from_one_address_delays_no_other() {
+    let _alone = alone();
+    let server = Server::start();
+    honest::measure([&server], Duration::from_secs(1));
+    let (rate, time) = (lengths::flood_of_hellos(), lengths::flood_time());
+    let before = overflows();
+    let flood = Flood::of_hellos(&server, HOSTILE, rate);
+    let (mut calls, probes) = std::thread::scope(|scope| {
+        let probes = scope.spawn(|| honest::probe(&server, time));
+        (honest::hundred(&server, time), probes.join())
+    });
+    let opened = flood.end();
+    calls.sort_unstable();
+    let (overflowed, longest) = (overflows() - before, calls[calls.len() - 1]);
+    eprintln!(
+        "{opened:.0} handshakes a second: {overflowed} overflows, {probes:?} probes, {} calls, p50 {:.1?}, at most {longest:.1?}",
+        calls.len(),
+        calls[calls.len() / 2],
+    );
+    assert!(probes.is_ok());
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    assert_eq!(overflowed, 0);
+}
+
+/// The same on a listener without TLS, with nothing but connections.
+#[test]
+fn a_flood_of_connections_from_one_address_stops_no_probe() {
+    let _alone = alone();
+    let server = Server::start();
+    let before = overflows();
+    let rate = lengths::flood_of_connections();
+    let flood = Flood::of_connections(server.probes, HOSTILE, rate);
+    let probes = honest::probe(&server, lengths::flood_time());
+    let opened = flood.end();
+    let overflowed = overflows() - before;
+    eprintln!("{opened:.0} connections a second: {overflowed} overflows, {probes} probes");
+    assert_eq!(overflowed, 0);
+}
+
+/// As many connections as a source may have, and on each requests without a pause.
+#[test]
+fn busy_callers_on_one_address_delay_no_other() {
+    let _alone = alone();
+    let server = Server::start();
+    honest::measure([&server], Duration::from_secs(1));
+    let attack = Attack::start(&server, |peers| {
+        peers.extend((0..PER_SOURCE).map(|_| (Habit::Busy, HOSTILE)));
+    });
+    attack.at_full_strength();
+    let mut calls = honest::hundred(&server, lengths::flood_time());
+    attack.end(GONE);
+    calls.sort_unstable();
+    let longest = calls[calls.len() - 1];
+    eprintln!(
+        "beside busy callers: p50 {:.1?}, at most {longest:.1?}",
+        calls[calls.len() / 2]
+    );
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
 }

@@ -1,12 +1,15 @@
 //! Hostile peers. Each does one thing, and does it again as soon as the server closes its connection, until the attack
 //! ends; then it waits until the server has closed the last one.
 
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use my_operator_rounds::lengths::hostile_arrival;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use rustls::{ClientConfig, ClientConnection};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -33,6 +36,8 @@ pub(crate) enum Habit {
     Trusted,
     /// Opens connections and resets them, 50 times a second.
     Churning,
+    /// Sends good requests without a pause, and reads the answers.
+    Busy,
 }
 
 /// An attack that goes on.
@@ -160,6 +165,7 @@ impl Target {
                 Habit::SlowReader => self.slow_reader(from).await,
                 Habit::Reconnecting | Habit::Churning => self.reset(from, times).await,
                 Habit::Trusted => self.trusted(from).await,
+                Habit::Busy => self.busy(from).await,
             };
             times += 1;
             tokio::time::sleep(pause).await;
@@ -241,6 +247,23 @@ impl Target {
         Ok(())
     }
 
+    async fn busy(&self, from: Ipv4Addr) -> std::io::Result<()> {
+        let stream = self.secured(self.tcp(from).await?).await?;
+        let (mut read, mut write) = tokio::io::split(stream);
+        let send = async {
+            loop {
+                write.write_all(&self.request).await?;
+                write.flush().await?;
+            }
+        };
+        let discard = async { tokio::io::copy(&mut read, &mut tokio::io::sink()).await };
+        tokio::select! {
+            ended = send => ended,
+            ended = discard => ended.map(drop),
+            () = self.off.cancelled() => Ok(()),
+        }
+    }
+
     async fn reset(&self, from: Ipv4Addr, times: u32) -> std::io::Result<()> {
         let mut stream = self.tcp(from).await?;
         if times.is_multiple_of(2) {
@@ -257,4 +280,99 @@ fn hello(server: &Server) -> Vec<u8> {
     let mut hello = Vec::new();
     client.write_tls(&mut hello).unwrap();
     hello
+}
+
+/// A program that opens connections as fast as it is allowed to, says the first words of each, and resets it soon.
+pub(crate) struct Flood {
+    off: CancellationToken,
+    thread: JoinHandle<u32>,
+    start: Instant,
+}
+
+/// So many connections of a flood are open: almost as many as a source may have.
+const FLOOD_OPEN: usize = 200;
+
+impl Flood {
+    /// `rate` handshakes a second that begin with a recorded message, so that they cost the peer next to nothing.
+    pub(crate) fn of_hellos(server: &Server, from: Ipv4Addr, rate: u32) -> Self {
+        Self::start(server.address, hello(server), from, rate)
+    }
+
+    /// `rate` connections a second on which nothing comes.
+    pub(crate) fn of_connections(to: SocketAddr, from: Ipv4Addr, rate: u32) -> Self {
+        Self::start(to, Vec::new(), from, rate)
+    }
+
+    fn start(to: SocketAddr, words: Vec<u8>, from: Ipv4Addr, rate: u32) -> Self {
+        let off = CancellationToken::new();
+        let ended = off.clone();
+        let open_at_once = if words.is_empty() { 0 } else { FLOOD_OPEN };
+        let thread = std::thread::spawn(move || {
+            let (mut last, mut due, mut opened) = (Instant::now(), 0.0, 0);
+            let mut open = VecDeque::new();
+            while !ended.is_cancelled() {
+                // What it could not do in a tenth of a second, it does not do later.
+                let most = f64::from(rate) / 10.0;
+                due = most.min(due + last.elapsed().as_secs_f64() * f64::from(rate));
+                last = Instant::now();
+                while due >= 1.0 {
+                    open.extend(Self::open(to, &words, from).unwrap());
+                    if open.len() > open_at_once {
+                        open.pop_front();
+                    }
+                    due -= 1.0;
+                    opened += 1;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened
+        });
+        Self {
+            off,
+            thread,
+            start: Instant::now(),
+        }
+    }
+
+    /// Waits for nothing. None: the kernel's queue is full.
+    fn open(
+        to: SocketAddr,
+        words: &[u8],
+        from: Ipv4Addr,
+    ) -> Result<Option<std::os::fd::OwnedFd>, Errno> {
+        let (inet, stream) = (AddressFamily::INET, SocketType::STREAM);
+        let socket = rustix::net::socket_with(inet, stream, SocketFlags::NONBLOCK, None)?;
+        // Closing without lingering is a reset: otherwise there were no ports left after a few seconds.
+        rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::ZERO))?;
+        rustix::net::bind(&socket, &SocketAddr::from((from, 0)))?;
+        match rustix::net::connect(&socket, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error),
+        }
+        if words.is_empty() {
+            return Ok(Some(socket));
+        }
+        // On loopback the connection is there at once, unless the queue is full.
+        let sent = rustix::net::send(&socket, words, SendFlags::NOSIGNAL);
+        Ok(sent.is_ok().then_some(socket))
+    }
+
+    /// Ends it. Returns how many connections it opened a second.
+    pub(crate) fn end(self) -> f64 {
+        self.off.cancel();
+        let opened = self.thread.join().unwrap();
+        f64::from(opened) / self.start.elapsed().as_secs_f64()
+    }
+}
+
+/// How often a connection came while a queue of the kernel was full (`TcpExt: ListenOverflows`).
+pub(crate) fn overflows() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/netstat").unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("TcpExt:"));
+    let names = lines.next().unwrap().split(' ');
+    let mut figures = names.zip(lines.next().unwrap().split(' '));
+    let (_, figure) = figures
+        .find(|(name, _)| *name == "ListenOverflows")
+        .unwrap();
+    figure.parse().unwrap()
 }

@@ -43,7 +43,7 @@ async fn main() {
 
     shutdown.draining.cancel(); // every answer now asks the peer to reconnect elsewhere
     shutdown.stop.cancel(); // no new connections; requests in flight are finished
-    server.await.unwrap();
+    server.await.unwrap().unwrap();
     println!("connections accepted: {}", counters.accepted());
 }
 

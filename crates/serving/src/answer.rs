@@ -12,6 +12,7 @@ use axum::http::{HeaderValue, Request, Response, StatusCode};
 use futures::FutureExt as _;
 use hyper::body::{Body as _, Incoming};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 use tokio::time::timeout;
 use tower::Service as _;
@@ -24,6 +25,9 @@ use super::held;
 use super::limits::Limits;
 use super::turns::Turns;
 
+/// Large bodies that are answered at once, each on a thread.
+const LARGE_AT_ONCE: usize = 2;
+
 /// What all requests of a listener share.
 pub(super) struct Requests {
     router: Router,
@@ -32,10 +36,10 @@ pub(super) struct Requests {
     /// Bytes of answers that peers have not taken yet. Apart from those of bodies, which must not wait for peers that
     /// read nothing.
     answers: Arc<BodyBudget>,
-    /// The order of requests whose body is complete: a slow body occupies no turn.
-    small: Arc<Turns>,
-    /// The same for large bodies, which are answered on threads of their own.
+    /// Large bodies are answered on threads of their own: one of a network at a time,
     large: Arc<Turns>,
+    /// and as many of all networks as there are such threads.
+    threads: Arc<Semaphore>,
 }
 
 impl Requests {
@@ -44,8 +48,8 @@ impl Requests {
             router,
             bodies: BodyBudget::new(limits.bodies_bytes),
             answers: BodyBudget::new(limits.answers_bytes),
-            small: Turns::new(limits.at_once, limits.in_work),
-            large: Turns::new(limits.large_at_once, limits.in_work),
+            large: Turns::new(1),
+            threads: Arc::new(Semaphore::new(LARGE_AT_ONCE)),
         }
     }
 
@@ -79,9 +83,11 @@ impl Requests {
             }
         };
         let is_large = size > limits.large;
-        let turns = if is_large { &self.large } else { &self.small };
-        let Some(turn) = turns.take(source).await else {
-            return refused(Rejection::InWork);
+        let turn = if is_large {
+            let turn = self.large.take(source).await;
+            Some((turn, self.threads.clone().acquire_owned().await))
+        } else {
+            None
         };
         // The router is a pointer to its routes, and always ready. A panic affects only its request.
         let mut router = self.router.clone();
@@ -146,7 +152,6 @@ fn refusal(reason: Rejection) -> Response<Body> {
     match reason {
         Rejection::BodyMemory => too_many("too many large requests at once"),
         Rejection::AnswerMemory => too_many("too many large answers that were not read"),
-        Rejection::InWork => too_many("too many requests at once"),
         Rejection::BodyTooLarge => closing(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
         Rejection::BodyTimeout => {
             closing(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")

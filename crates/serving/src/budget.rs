@@ -3,18 +3,19 @@
 //! A source holds at most a quarter of it. When memory is short, the source that holds most pays (see
 //! [`fairness`](super::fairness)): its newest body that is still being read is revoked. So a few slow bodies do not
 //! block others. Of many large bodies from one source the oldest are read to their end, instead of all waiting for each
-//! other. A body for which there is still no memory waits a little for others to be answered.
+//! other. A body for which there is still no memory waits a little for others to be answered: their memory goes to the
+//! oldest that waits.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::fairness::{Claim, Holdings, Payer, Short, Source};
+use super::fairness::{Claim, Holdings, Short, Source};
 
 /// How long a body waits for memory. A review takes milliseconds, so a body that waits for longer meets an overload,
 /// and its caller should retry.
@@ -27,8 +28,6 @@ type Id = u64;
 #[derive(Debug)]
 pub(super) struct BodyBudget {
     ledger: Mutex<Ledger<CancellationToken>>,
-    /// Memory was released.
-    released: Notify,
 }
 
 /// The memory that one body holds, until dropped.
@@ -45,7 +44,6 @@ impl BodyBudget {
     pub(super) fn new(max: usize) -> Arc<Self> {
         Arc::new(Self {
             ledger: Mutex::new(Ledger::new(max)),
-            released: Notify::new(),
         })
     }
 
@@ -66,46 +64,41 @@ impl BodyBudget {
 
 impl Share {
     /// Grows the share to at least `size`, waiting for memory if necessary. False: the wait was too long, or the share
-    /// was revoked.
+    /// was revoked. Then it must be dropped: the memory may still come.
     pub(super) async fn grow_to(&mut self, size: usize) -> bool {
-        if size <= self.size {
-            return true;
+        let (sender, granted) = oneshot::channel();
+        if let Some(grown) = self.try_grow_to(size, Some(sender)) {
+            return grown;
         }
-        let budget = self.budget.clone();
-        let grown = timeout(WAIT, async {
-            loop {
-                let mut released = std::pin::pin!(budget.released.notified());
-                // From here on no release is missed.
-                released.as_mut().enable();
-                if let Some(grown) = self.try_grow_to(size) {
-                    return grown;
-                }
-                tokio::select! {
-                    () = released => {}
-                    () = self.revoked() => return false,
-                }
-            }
-        });
-        grown.await.unwrap_or(false)
+        let granted = matches!(timeout(WAIT, granted).await, Ok(Ok(())));
+        if granted {
+            self.size = size;
+        }
+        granted
     }
 
     /// Grows the share to at least `size`. False: there is not enough memory now.
     pub(super) fn grow_now(&mut self, size: usize) -> bool {
-        size <= self.size || self.try_grow_to(size) == Some(true)
+        self.try_grow_to(size, None) == Some(true)
     }
 
-    /// None: there is not enough memory now.
-    fn try_grow_to(&mut self, size: usize) -> Option<bool> {
+    /// None: there is not enough memory now, and `waits` is notified when there is.
+    fn try_grow_to(&mut self, size: usize, waits: Option<oneshot::Sender<()>>) -> Option<bool> {
+        if size <= self.size {
+            return Some(true);
+        }
+        let more = size - self.size;
         let mut ledger = self.budget.locked();
         let (id, _) = self.entry.get_or_insert_with(|| {
             let token = CancellationToken::new();
             (ledger.enter(self.source, token.clone()), token)
         });
-        let (grown, revoked) = ledger.grow(*id, size - self.size);
-        drop(ledger);
-        for body in revoked {
-            body.cancel();
+        let (grown, revoked) = ledger.grow(*id, more);
+        if let Some(waits) = waits.filter(|_| grown.is_none()) {
+            ledger.waiting.insert(*id, (self.source, more, waits));
         }
+        drop(ledger);
+        revoke(revoked);
         if grown == Some(true) {
             self.size = size;
         }
@@ -131,9 +124,15 @@ impl Drop for Share {
     fn drop(&mut self) {
         // Most bodies are too small to hold any.
         if let Some((id, _)) = self.entry.take() {
-            self.budget.locked().leave(id);
-            self.budget.released.notify_waiters();
+            let revoked = self.budget.locked().leave(id);
+            revoke(revoked);
         }
+    }
+}
+
+fn revoke(bodies: Vec<CancellationToken>) {
+    for body in bodies {
+        body.cancel();
     }
 }
 
@@ -145,6 +144,8 @@ struct Ledger<H> {
     bodies: HashMap<Id, Body<H>>,
     /// The bodies that can be revoked: they hold memory and are not complete.
     being_read: HashMap<Source, BTreeSet<Id>>,
+    /// The bodies that wait for so much more: these are notified when they hold it.
+    waiting: BTreeMap<Id, (Source, usize, oneshot::Sender<()>)>,
     holdings: Holdings,
 }
 
@@ -162,6 +163,7 @@ impl<H> Ledger<H> {
             last: 0,
             bodies: HashMap::new(),
             being_read: HashMap::new(),
+            waiting: BTreeMap::new(),
             holdings: Holdings::default(),
         }
     }
@@ -194,7 +196,11 @@ impl<H> Ledger<H> {
             };
             revoked.push((victim, body));
         }
-        let revoked = revoked.into_iter().map(|(_, body)| body.handle).collect();
+        let revoked = revoked.into_iter().map(|(id, body)| {
+            self.waiting.remove(&id);
+            body.handle
+        });
+        let revoked = revoked.collect();
         self.holdings.add(source, more);
         self.being_read.entry(source).or_default().insert(id);
         if let Some(body) = self.bodies.get_mut(&id) {
@@ -213,11 +219,14 @@ impl<H> Ledger<H> {
         }
     }
 
-    /// The newest body of the source that pays; where that is the claimant's own, one that is newer than the claimant.
+    /// The newest body of the largest source that has one; where that is the claimant's own source, one that is newer
+    /// than the claimant.
     fn victim(&self, claimant: Id, source: Source, more: usize, short: Short) -> Option<Id> {
-        let Payer { source, claim } = self.holdings.payer(source, more, short)?;
-        let newest = self.being_read.get(&source)?.last().copied();
-        newest.filter(|id| claim != Claim::Own || *id > claimant)
+        let mut payers = self.holdings.payers(source, more, short);
+        payers.find_map(|payer| {
+            let newest = self.being_read.get(&payer.source)?.last().copied();
+            newest.filter(|id| payer.claim != Claim::Own || *id > claimant)
+        })
     }
 
     /// False: it was revoked.
@@ -229,8 +238,31 @@ impl<H> Ledger<H> {
         source.is_some()
     }
 
-    fn leave(&mut self, id: Id) {
+    /// The body has ended. Its memory goes to those that wait, the oldest first, except that no other of a source comes
+    /// before its oldest. Returns the bodies that are revoked for them.
+    fn leave(&mut self, id: Id) -> Vec<H> {
+        self.waiting.remove(&id);
         self.remove(id);
+        let mut revoked = Vec::new();
+        let mut short = HashSet::new();
+        let waiting = self.waiting.iter();
+        let waiting: Vec<_> = waiting
+            .map(|(id, (source, more, _))| (*id, *source, *more))
+            .collect();
+        for (id, source, more) in waiting {
+            if short.contains(&source) {
+                continue;
+            }
+            let (grown, victims) = self.grow(id, more);
+            revoked.extend(victims);
+            if grown.is_none() {
+                short.insert(source);
+            } else if let Some((.., granted)) = self.waiting.remove(&id) {
+                // A caller that has given up drops its share soon.
+                let _ = granted.send(());
+            }
+        }
+        revoked
     }
 
     fn remove(&mut self, id: Id) -> Option<Body<H>> {
@@ -321,6 +353,23 @@ mod tests {
         assert_eq!(ledger.grow(honest, 11), (None, vec![]));
     }
 
+    #[test]
+    fn where_all_bodies_of_the_largest_source_are_complete_the_next_one_pays() {
+        let mut ledger = ledger();
+        for (n, name, size) in [
+            (1, "one", 90),
+            (2, "two", 95),
+            (3, "three", 90),
+            (4, "four", 100),
+        ] {
+            let id = ledger.enter(source(n), name);
+            assert_eq!(ledger.grow(id, size), (Some(true), vec![]));
+            assert!(n != 4 || ledger.complete(id));
+        }
+        let honest = ledger.enter(source(9), "honest");
+        assert_eq!(ledger.grow(honest, 40), (Some(true), vec!["two"]));
+    }
+
     /// Whatever happens: never more than there is, never more than a quarter for a source, the largest pays.
     #[test]
     fn random_bodies_never_exceed_the_budget() {
@@ -386,6 +435,35 @@ mod tests {
         assert!(waiting.await);
         let mut failing = budget.share(source(1));
         assert!(!failing.grow_to(1).await);
+    }
+
+    #[tokio::test]
+    async fn released_memory_goes_to_those_that_wait_in_their_order() {
+        let budget = BodyBudget::new(400);
+        let mut holds = budget.share(source(1));
+        assert!(holds.grow_to(100).await && holds.complete());
+        let mut shares = [60, 60, 30].map(|size| (size, budget.share(source(1))));
+        let mut waits: Vec<_> = shares
+            .iter_mut()
+            .map(|(size, share)| Box::pin(share.grow_to(*size)))
+            .collect();
+        for waiting in &mut waits {
+            assert!(futures::poll!(waiting).is_pending());
+        }
+        drop(holds);
+        let [first, second, third] = &mut waits[..] else {
+            unreachable!()
+        };
+        // The third would fit, but only takes what the second needs.
+        assert!(futures::poll!(third).is_pending());
+        assert!(futures::poll!(second).is_pending());
+        assert!(futures::poll!(first).is_ready());
+        drop(waits);
+        let [(_, first), (_, second), (_, third)] = shares;
+        drop(second);
+        assert!(budget.locked().waiting.is_empty() && budget.locked().holdings.total() == 90);
+        drop((first, third));
+        assert!(budget.locked().holdings.is_empty());
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use axum::Router;
 use axum::http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -22,6 +23,7 @@ use super::counters::{Counters, Rejection};
 use super::limits::Limits;
 use super::permits::Permit;
 use super::shutdown::Shutdown;
+use super::turns::Turns;
 use super::writes::TimedWrites;
 
 /// The longest head of a request, and how much of a body is read at once. A head of the API server's
@@ -29,29 +31,57 @@ use super::writes::TimedWrites;
 /// that sends nothing but a head, would be more than a pod has.
 const BUFFER: usize = 16 * 1024;
 
+/// Handshakes of one network that are ready to be computed, a third of a millisecond each: as many as threads compute
+/// at once (see `--worker-threads`). Another network's handshake comes after these, not after hundreds.
+const HANDSHAKES: usize = 4;
+
 /// What all connections of a listener share.
 pub(super) struct Connections {
-    pub(super) tls: Option<TlsAcceptor>,
-    pub(super) requests: Requests,
+    tls: Option<TlsAcceptor>,
+    requests: Requests,
+    handshakes: Arc<Turns>,
     pub(super) limits: Limits,
-    pub(super) shutdown: Shutdown,
+    shutdown: Shutdown,
     pub(super) counters: Arc<Counters>,
 }
 
 impl Connections {
+    pub(super) fn new(
+        tls: Option<TlsAcceptor>,
+        router: Router,
+        limits: Limits,
+        shutdown: Shutdown,
+        counters: &Arc<Counters>,
+    ) -> Self {
+        Self {
+            tls,
+            requests: Requests::new(router, &limits),
+            handshakes: Turns::new(HANDSHAKES),
+            limits,
+            shutdown,
+            counters: counters.clone(),
+        }
+    }
+
     /// Serves one connection to its end.
     pub(super) async fn handle(&self, stream: TcpStream, permit: Permit) {
         // Small answers must not wait for more data (Nagle's algorithm).
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection went away at once");
-        }
+        let ready = stream.set_nodelay(true);
+        // From the runtime that accepted it to this one.
+        let moved = ready.and_then(|()| TcpStream::from_std(stream.into_std()?));
+        let stream = match moved {
+            Ok(stream) => stream,
+            Err(error) => return tracing::debug!(%error, "a connection went away at once"),
+        };
         let Some(tls) = &self.tls else {
             return Box::pin(self.speak(stream, &permit)).await;
         };
         let handshake = async {
             // In boxes, and only once something came, so that a silent peer costs next to nothing.
             stream.peek(&mut [0]).await?;
-            let mut stream = Box::pin(tls.accept(stream)).await?;
+            let accepting = tls.accept(stream);
+            let accepting = self.handshakes.each_step(permit.source(), accepting);
+            let mut stream = Box::pin(accepting).await?;
             // As much as hyper: rustls' own 64 KiB of unsent records would be on top of that, for each connection.
             stream.get_mut().1.set_buffer_limit(Some(BUFFER));
             Ok(stream)

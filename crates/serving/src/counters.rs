@@ -34,15 +34,13 @@ pub enum Rejection {
     BodyBroken,
     /// A request for whose body no memory was left: rejected with `Retry-After`.
     BodyMemory,
-    /// A request while as many as allowed were in flight: rejected with `Retry-After`.
-    InWork,
     /// A request for whose answer no memory was left: its peers do not read theirs. Rejected with `Retry-After`.
     AnswerMemory,
 }
 
 impl Rejection {
     /// Every reason.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 14] = [
         Self::OverCapacity,
         Self::PerAddress,
         Self::Evicted,
@@ -56,7 +54,6 @@ impl Rejection {
         Self::BodyTooLarge,
         Self::BodyBroken,
         Self::BodyMemory,
-        Self::InWork,
         Self::AnswerMemory,
     ];
 
@@ -76,7 +73,6 @@ impl Rejection {
             Self::BodyTooLarge => "body_too_large",
             Self::BodyBroken => "body_broken",
             Self::BodyMemory => "body_memory",
-            Self::InWork => "in_work",
             Self::AnswerMemory => "answer_memory",
         }
     }

@@ -18,17 +18,9 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(network: IpAddr, address: IpAddr) -> Self {
-        Self { network, address }
-    }
-
     /// What costs nothing to have more addresses of.
     pub(super) fn network(self) -> IpAddr {
         self.network
-    }
-
-    pub(super) fn address(self) -> IpAddr {
-        self.address
     }
 }
 
@@ -107,33 +99,39 @@ impl Holdings {
         }
     }
 
-    /// The source from which to take `amount` for the claimant. None: no source must give it up.
-    pub(super) fn payer(&self, claimant: Source, amount: usize, short: Short) -> Option<Payer> {
-        if short == Short::Total {
-            let (held, network) = self.networks.largest()?;
-            if let Some(claim) = claim(held, self.of_network(claimant), amount)
-                && network != claimant.network
-            {
-                let (_, address) = self.addresses.get(&network)?.largest()?;
-                let source = Source { network, address };
-                return Some(Payer { source, claim });
-            }
-        }
-        let addresses = self.addresses.get(&claimant.network)?;
-        let (held, address) = addresses.largest()?;
-        match claim(held, addresses.amount(claimant.address), amount) {
-            Some(claim) if address != claimant.address => {
-                let source = Source {
+    /// The sources from which to take `amount` for the claimant, from the largest down; its own is the last.
+    pub(super) fn payers(
+        &self,
+        claimant: Source,
+        amount: usize,
+        short: Short,
+    ) -> impl Iterator<Item = Payer> {
+        let networks = self.networks.payers(claimant.network, amount);
+        let networks = networks.take_while(move |_| short == Short::Total);
+        let others = networks.flat_map(|(network, claim)| {
+            let addresses = self.addresses.get(&network).into_iter();
+            let addresses = addresses.flat_map(|addresses| addresses.order.iter().rev());
+            addresses.map(move |(.., address)| Payer {
+                source: Source {
+                    network,
+                    address: *address,
+                },
+                claim,
+            })
+        });
+        let addresses = self.addresses.get(&claimant.network).into_iter();
+        let neighbours = addresses.flat_map(move |addresses| {
+            let neighbours = addresses.payers(claimant.address, amount);
+            let own = (claimant.address, Claim::Own);
+            neighbours.chain([own]).map(move |(address, claim)| Payer {
+                source: Source {
                     address,
                     ..claimant
-                };
-                Some(Payer { source, claim })
-            }
-            _ => Some(Payer {
-                source: claimant,
-                claim: Claim::Own,
-            }),
-        }
+                },
+                claim,
+            })
+        });
+        others.chain(neighbours)
     }
 
     #[cfg(test)]
@@ -170,8 +168,13 @@ impl Ranking {
         self.amounts.get(&key).map_or(0, |(amount, _)| *amount)
     }
 
-    fn largest(&self) -> Option<(usize, IpAddr)> {
-        self.order.last().map(|(amount, _, key)| (*amount, *key))
+    /// Those on which the claimant has a claim, from the largest down.
+    fn payers(&self, claimant: IpAddr, amount: usize) -> impl Iterator<Item = (IpAddr, Claim)> {
+        let own = self.amount(claimant);
+        let descending = self.order.iter().rev();
+        let payers =
+            descending.map_while(move |(held, _, key)| Some((*key, claim(*held, own, amount)?)));
+        payers.filter(move |(key, _)| *key != claimant)
     }
 
     fn add(&mut self, key: IpAddr, more: usize, addition: u64) {
@@ -234,7 +237,8 @@ mod tests {
             holdings.add(source(peer), amount);
         }
         let payer = |claimant, amount, short| {
-            let payer = holdings.payer(source(claimant), amount, short).unwrap();
+            let mut payer = holdings.payers(source(claimant), amount, short);
+            let payer = payer.next().unwrap();
             (payer.source, payer.claim)
         };
         let smaller = |levels| Claim::Smaller { levels };
@@ -262,8 +266,9 @@ mod tests {
         }
         holdings.add(source("10.0.0.1"), 1);
         holdings.remove(source("10.0.0.1"), 1);
-        let payer = holdings.payer(source("10.0.0.9"), 1, Short::Total);
-        assert_eq!(payer.unwrap().source, source("10.0.0.1"));
+        let payers = holdings.payers(source("10.0.0.9"), 1, Short::Total);
+        let payers: Vec<_> = payers.map(|payer| payer.source).collect();
+        assert_eq!(payers, ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(source));
     }
 
     #[test]
@@ -274,6 +279,7 @@ mod tests {
         holdings.remove(source("2001:db8::1"), 3);
         holdings.remove(source("2001:db8::2"), 1);
         assert!(holdings.is_empty());
-        assert_eq!(holdings.payer(source("2001:db8::1"), 1, Short::Total), None);
+        let mut payers = holdings.payers(source("2001:db8::1"), 1, Short::Total);
+        assert_eq!(payers.next(), None);
     }
 }

@@ -23,16 +23,8 @@ pub struct Limits {
     pub bodies_bytes: usize,
     /// The same of all answers, until their peers have taken them.
     pub answers_bytes: usize,
-    /// Requests with a complete body and no answer yet, including those that wait for their [turn](super::turns).
-    /// Beyond it, requests are rejected with `Retry-After`.
-    pub in_work: usize,
-    /// Requests of one network that are answered concurrently, plus one of others: one for each thread, where an answer
-    /// occupies a thread.
-    pub at_once: usize,
-    /// A body of more bytes is large: the request is answered on a thread of its own.
+    /// A body of more bytes is large: the request is answered on a thread of its own, in its [turn](super::turns).
     pub large: usize,
-    /// Requests with large bodies of one network that are answered concurrently, plus one of others.
-    pub large_at_once: usize,
     /// Open connections, including those in the handshake. Beyond it, a connection of the source with most of them is
     /// closed for the newcomer; see [`limiter`](super::limiter).
     pub connections: usize,
@@ -59,11 +51,8 @@ impl Default for Limits {
             bodies_bytes: 64 * 1024 * 1024,
             // No answer of a webhook is longer than 256 KiB.
             answers_bytes: 32 * 1024 * 1024,
-            in_work: 256,
-            at_once: 4,
             // A review of 64 kB takes a third of a millisecond.
             large: 64 * 1024,
-            large_at_once: 1,
             connections: 1000,
             // An API server allows 200 writes in flight (--max-mutating-requests-inflight), and each may be a new
             // connection when the operator has just started.
@@ -85,10 +74,6 @@ impl Limits {
             bodies_bytes: 1024 * 1024,
             // The metrics of some ten thousand objects must fit into a quarter.
             answers_bytes: 128 * 1024 * 1024,
-            // As many as connections: the limiter of connections is the fair one.
-            in_work: 100,
-            // An answer may wait for the API server.
-            at_once: 100,
             drain: Duration::from_secs(1),
             ..Self::default()
         }

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::answer::Requests;
 use super::connection::Connections;
 use super::counters::{Counters, Rejection};
 use super::limits::Limits;
@@ -25,6 +26,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// The router is given complete bodies. (axum's own limit of 2 MiB still holds for its extractors.)
 ///
 /// Dropping the future cuts every connection.
+///
+/// # Errors
+/// When the system cannot start a thread, or watch the listener.
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
@@ -32,19 +36,26 @@ pub async fn serve(
     limits: Limits,
     shutdown: Shutdown,
     counters: Arc<Counters>,
-) {
+) -> io::Result<()> {
     let tls = Some(TlsAcceptor::from(tls));
-    run(listener, tls, router, limits, shutdown, counters).await;
+    run(listener, tls, router, limits, shutdown, counters).await
 }
 
 /// Serves `router` without TLS until `stop`: for probes and metrics.
-pub async fn serve_plain(listener: TcpListener, router: Router, stop: CancellationToken) {
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_plain(
+    listener: TcpListener,
+    router: Router,
+    stop: CancellationToken,
+) -> io::Result<()> {
     let shutdown = Shutdown {
         draining: stop.clone(),
         stop,
     };
     let limits = Limits::of_pages();
-    run(listener, None, router, limits, shutdown, Arc::default()).await;
+    run(listener, None, router, limits, shutdown, Arc::default()).await
 }
 
 async fn run(
@@ -54,29 +65,51 @@ async fn run(
     limits: Limits,
     shutdown: Shutdown,
     counters: Arc<Counters>,
-) {
-    let (stop, deadline) = (shutdown.stop.clone(), limits.drain);
-    let permits = Permits::new(&limits, &counters);
-    let connections = Arc::new(Connections {
-        tls,
-        requests: Requests::new(router, &limits),
-        limits,
-        shutdown,
-        counters: counters.clone(),
-    });
-    // The set owns the connections: none outlives this future.
+) -> io::Result<()> {
+    let drain_time = limits.drain;
+    // Cancelled at the end of this future, too, however it ends.
+    let stop = shutdown.stop.child_token();
+    let _ended = stop.clone().drop_guard();
+    let connections = Arc::new(Connections::new(tls, router, limits, shutdown, &counters));
+    let (listener, serving) = (listener.into_std()?, Handle::current());
+    let (sender, accepted) = oneshot::channel();
+    let accept = move || {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let accepted = runtime
+            .and_then(|runtime| runtime.block_on(accept(listener, &connections, &serving, &stop)));
+        // Where nothing waits for the set any more, this drops it, and that cuts the connections.
+        let _ = sender.send(accepted);
+    };
+    let thread = std::thread::Builder::new().name("accept".to_owned());
+    thread.spawn(accept)?;
+    let open = accepted.await.map_err(io::Error::other)??;
+    drain(open, drain_time, &counters).await;
+    Ok(())
+}
+
+/// Accepts and admits connections until `stop`, and has `serving` serve them. The set owns them.
+///
+/// This is all that its thread does: the kernel's queue of connections is one for all peers, and a task among thousands
+/// of handshakes would not empty it in time.
+async fn accept(
+    listener: std::net::TcpListener,
+    connections: &Arc<Connections>,
+    serving: &Handle,
+    stop: &CancellationToken,
+) -> io::Result<JoinSet<()>> {
+    let listener = TcpListener::from_std(listener)?;
+    let counters = &connections.counters;
+    let permits = Permits::new(&connections.limits, counters);
     let mut open = JoinSet::new();
-    // Nothing here waits for a peer: each connection gets a task of its own at once.
     loop {
         let accepted = tokio::select! {
             biased;
-            () = stop.cancelled() => break,
-            Some(ended) = open.join_next() => {
-                report(ended, &counters);
-                continue;
-            }
+            () = stop.cancelled() => return Ok(open),
             accepted = listener.accept() => accepted,
         };
+        while let Some(ended) = open.try_join_next() {
+            report(ended, counters);
+        }
         match accepted {
             Ok((stream, peer)) => {
                 // Without a permit, the stream is dropped, and that closes it.
@@ -84,14 +117,12 @@ async fn run(
                     continue;
                 };
                 let (id, connections) = (permit.id(), connections.clone());
-                let handle = open.spawn(async move { connections.handle(stream, permit).await });
-                permits.attach(id, handle);
+                let handled = async move { connections.handle(stream, permit).await };
+                permits.attach(id, open.spawn_on(handled, serving));
             }
-            Err(error) => pause_after(&error, &counters).await,
+            Err(error) => pause_after(&error, counters).await,
         }
     }
-    drop(listener);
-    drain(open, deadline, &counters).await;
 }
 
 /// Handlers' panics are caught where they are called; this one would be the listener's own.

@@ -176,6 +176,12 @@ lengths! {
     hostile_siege: Duration = Duration::from_secs(3), Duration::from_mins(1);
     /// `hostile`: the connections that they open and reset, per second.
     hostile_churn: usize = 1_000, 2_000;
+    /// `hostile`: how long one address floods the listener.
+    flood_time: Duration = Duration::from_secs(3), Duration::from_secs(20);
+    /// `hostile`: the handshakes that it begins, per second.
+    flood_of_hellos: u32 = 4_000, 12_000;
+    /// `hostile`: the connections that it opens and closes, per second.
+    flood_of_connections: u32 = 4_000, 16_000;
     /// `hostile`: measurements, of which one must be within the limits.
     hostile_rounds: usize = 2, 3;
 }

@@ -107,7 +107,7 @@ impl<H> ConnectionLimiter<H> {
 
     /// The connection to close for a newcomer from `source`.
     fn victim(&self, source: Source, short: Short, now: Instant) -> Option<Id> {
-        let Payer { source, claim } = self.holdings.payer(source, 1, short)?;
+        let Payer { source, claim } = self.holdings.payers(source, 1, short).next()?;
         let cutoff = now.checked_sub(self.fair_chance).map(|at| (at, Id::MAX));
         let (_, id) = self.sources.get(&source)?.victim(claim, cutoff)?;
         Some(id)

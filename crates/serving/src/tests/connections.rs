@@ -134,6 +134,7 @@ async fn the_plain_listener_answers_and_stops() {
     tokio::time::timeout(SOON, task)
         .await
         .expect("ends")
+        .unwrap()
         .unwrap();
 }
 

@@ -40,6 +40,7 @@ async fn at_the_stop_what_is_in_work_is_finished_and_idle_connections_are_closed
     tokio::time::timeout(SOON, server.task)
         .await
         .expect("ends")
+        .unwrap()
         .unwrap();
     assert!(TcpStream::connect(server.address).await.is_err());
     assert_eq!(server.counters.open(), 0);
@@ -59,6 +60,23 @@ async fn what_does_not_finish_is_cut_at_the_end_of_the_drain_time() {
     tokio::time::timeout(SOON, server.task)
         .await
         .expect("ends")
+        .unwrap()
         .unwrap();
     busy.closed().await;
+}
+
+#[tokio::test]
+async fn when_the_future_is_dropped_every_connection_and_the_thread_end() {
+    let server = Server::start(Limits::default()).await;
+    let mut busy = server.connect().await;
+    busy.send("GET /endless HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let mut silent = server.silent(HERE).await.unwrap();
+    eventually(|| server.counters.open() == 2).await;
+    server.task.abort();
+    busy.closed().await;
+    assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or(0), 0);
+    assert!(TcpStream::connect(server.address).await.is_err());
+    // The thread held them, too.
+    eventually(|| Arc::strong_count(&server.counters) == 1).await;
+    assert_eq!(server.counters.open(), 0);
 }

@@ -66,7 +66,7 @@ struct Server {
     counters: Arc<Counters>,
     /// The number of requests for `/endless`, if the router has it.
     endless: Arc<AtomicUsize>,
-    task: JoinHandle<()>,
+    task: JoinHandle<std::io::Result<()>>,
 }
 
 impl Server {
@@ -190,7 +190,7 @@ fn router(endless: &Arc<AtomicUsize>) -> Router {
             post(|body: Bytes| async move { body.len().to_string() }),
         )
         .route("/large", get(|| async { "x".repeat(64 << 20) }))
-        .route("/panic", get(panics))
+        .route("/panic", get(panics).post(panics))
         .route(
             "/slow",
             get(|| async {
