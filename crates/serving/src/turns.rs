@@ -1,4 +1,4 @@
-//! Turns at what occupies a thread: handshakes, and reviews of large bodies.
+//! Turns at what occupies a thread for long: handshakes, and requests with large bodies.
 //!
 //! A network (an IPv4 address or an IPv6 /64) has a few turns at a time. Its others wait in line, first come, first
 //! served, and those of other networks do not wait for them.
