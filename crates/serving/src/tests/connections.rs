@@ -249,3 +249,20 @@ async fn peers_that_reset_hold_up_no_other() {
     );
     eventually(|| server.counters.open() == 0).await;
 }
+
+/// As an API server does after a restart of the operator: --max-mutating-requests-inflight.
+#[tokio::test]
+async fn two_hundred_connections_at_once_from_one_address_are_all_served() {
+    let server = Server::start(Limits::default()).await;
+    let clients = (0..200).map(async |_| {
+        let mut client = server.connect().await;
+        assert!(client.get("/").await.starts_with("http/1.1 200"));
+        client
+    });
+    let clients = futures::future::join_all(clients).await;
+    assert_eq!(server.counters.open(), 200);
+    drop(clients);
+    for reason in Rejection::ALL {
+        assert_eq!(server.counters.rejected(reason), 0, "{reason:?}");
+    }
+}
