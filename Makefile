@@ -83,11 +83,12 @@ matrix: ## Run the tests against other releases of Kubernetes (VERSIONS="v1.33.1
 	T="$(T)" ./hack/matrix $(VERSIONS)
 
 # '[!h]*' is every test executable but hostile, which measures latencies: those of an optimized program.
-soak: ## Run the long versions of all tests, and e2e with the image that is shipped (root; half an hour; prints seeds and figures).
+soak: ## Run the long versions of all tests, and e2e with the image that is shipped (root; an hour; prints seeds and figures; fuzz/README.md says what fuzzing needs).
 	./hack/build control-plane node helm promtool -- --bins --tests
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --profile soak --lib --test offline $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --bins --test oracle --test control_plane $(T) -- --show-output
 	SOAK=1 TEST_LIMIT=7200 ./hack/test --release --test hostile $(T) -- --show-output
+	./hack/fuzz 60
 	operator=$$(./hack/release) && SOAK=1 OPERATOR="$$operator" \
 		$(CARGO) test --workspace --locked --test e2e -- --test-threads=1 --nocapture $(T)
 

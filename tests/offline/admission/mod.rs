@@ -7,7 +7,7 @@ mod hostile;
 mod images;
 mod memory;
 mod objects;
-mod random;
+pub mod random;
 mod schedules;
 mod text;
 mod wire;

@@ -81,6 +81,8 @@ lengths! {
     random_objects: u64 = 1_500, 10_000;
     /// `tests/offline/admission`: damaged reviews, each sent to the webhooks of every kind.
     random_reviews: u64 = 800, 8_000;
+    /// `tests/offline/hostile_texts`: changed texts of each format.
+    changed_texts: u64 = 300, 20_000;
     /// `tests/offline/admission`: reviews with something large at a random place, whose memory is measured.
     large_random_reviews: u64 = 150, 40_000;
     /// `tests/offline/admission`: schedules, each read by two parsers.
