@@ -5,7 +5,7 @@
 //! and so waits for ever for a node that is down or cordoned.
 
 use my_operator::kinds::mydaemonset::status::{
-    COMPLETE, CORDONED, DEGRADED, PARTITIONED, PROGRESSING, STALLED,
+    COMPLETE, CORDONED, DEGRADED, MIGRATING, PARTITIONED, PROGRESSING, STALLED, is_migrating,
 };
 use my_operator_runtime::reconcile::condition::ACCEPTED;
 
@@ -67,6 +67,9 @@ pub(crate) fn progress(
         PARTITIONED => done(format!(
             "partitioned roll out complete: {updated} new pods have been updated..."
         )),
+        MIGRATING => waiting(format!(
+            "Waiting for daemon set {name:?} rollout to finish: its pods are changing hands..."
+        )),
         _ if updated < desired => waiting(format!(
             "Waiting for daemon set {name:?} rollout to finish: {updated} out of {desired} new pods have been updated..."
         )),
@@ -109,6 +112,10 @@ fn failure(object: &Object) -> Option<String> {
 }
 
 fn note(object: &Object) -> Option<String> {
+    if is_migrating(&object.status) {
+        let condition = object.condition(PROGRESSING)?;
+        return Some(condition.message.clone());
+    }
     if object.strategy().paused {
         let (name, namespace) = (&object.name, &object.namespace);
         return Some(format!(

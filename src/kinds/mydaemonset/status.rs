@@ -36,8 +36,15 @@ pub const PARTITIONED: &str = "Partitioned";
 /// The same because the nodes are cordoned.
 pub const CORDONED: &str = "Cordoned";
 const HELD: [&str; 4] = [ON_DELETE, PAUSED, PARTITIONED, CORDONED];
-/// All reasons for which a roll-out stands while nodes are left.
-pub(crate) const STANDS: [&str; 5] = [AUTO_PAUSED, ON_DELETE, PAUSED, PARTITIONED, CORDONED];
+/// All reasons for which a roll-out stands while nodes are left, or may be.
+pub(crate) const STANDS: [&str; 6] = [
+    AUTO_PAUSED,
+    ON_DELETE,
+    PAUSED,
+    PARTITIONED,
+    CORDONED,
+    MIGRATING,
+];
 
 /// Reason of `Accepted=True`, and its message.
 const VALID: &str = "Valid";
@@ -191,7 +198,7 @@ pub(crate) fn migrating(
 }
 
 /// Whether the operator has stood aside, and not looked at the pods since.
-pub(crate) fn is_migrating(status: &MyDaemonSetStatus) -> bool {
+pub fn is_migrating(status: &MyDaemonSetStatus) -> bool {
     condition::get(&status.conditions, PROGRESSING).is_some_and(|c| c.reason == MIGRATING)
 }
 
@@ -514,6 +521,13 @@ pub fn is_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
     let progressing = condition::get(&status.conditions, PROGRESSING);
     status.update_revision.as_deref() == Some(update)
         && progressing.is_some_and(|c| c.reason == AUTO_PAUSED)
+}
+
+/// Whether it was so when the operator last looked: while the pods change hands, another reason takes its place.
+pub(crate) fn was_auto_paused(status: &MyDaemonSetStatus, update: &str) -> bool {
+    let is_same = status.update_revision.as_deref() == Some(update);
+    let was_stopped = is_migrating(status) && is_same && !status.failed_nodes.is_empty();
+    was_stopped || is_auto_paused(status, update)
 }
 
 /// Why the roll-out stands, if it does: one of [`STANDS`].

@@ -21,7 +21,7 @@ use crate::connection::{Connection, Failure, Kind};
 use crate::print::{DryRun, Objects};
 use crate::terminal::{ask, harmless};
 use requests::Requests;
-use steps::{Direction, Live, Side, State, Step, next, settled, translated};
+use steps::{Direction, Side, State, Step, held, next, settled, translated};
 use translate::{Translation, manifest, to_ours};
 
 /// The pause before the cluster is looked at again; a millisecond more for each pod.
@@ -177,7 +177,7 @@ impl Run<'_> {
             return Ok(());
         };
         let translation = match direction {
-            Direction::Forward => to_ours(&manifest(&settled(live, name))),
+            Direction::Forward => settled(live, name).and_then(|it| to_ours(&manifest(&it))),
             Direction::Back => translated(live),
         };
         let translation = translation.map_err(Failure::Message)?;
@@ -185,9 +185,11 @@ impl Run<'_> {
         let is_judged = !how.plan && how.dry_run != DryRun::Client;
         if is_judged && state.live(target).is_none() {
             self.requests.is_understood().await?;
-            self.requests
-                .create(target, &translation.object, true)
-                .await?;
+            let object = match direction {
+                Direction::Forward => held(live, name).map_err(Failure::Message)?,
+                Direction::Back => translation.object.clone(),
+            };
+            self.requests.create(target, &object, true).await?;
         }
         let mut out = io::stdout();
         if let Some(format) = &how.output {
@@ -217,14 +219,18 @@ impl Run<'_> {
             let observed = self.requests.observe().await;
             let taken = match observed {
                 Ok(state) => {
-                    let by = state.ours.as_ref().and_then(Live::migration);
-                    let is_ours = by.map(|by| by.starts_with(self.requests.direction.command()));
-                    if is_begun && is_ours == Some(false) {
+                    let direction = self.requests.direction;
+                    let ours = state.ours.as_ref();
+                    let is_turned = ours.is_some_and(|ours| ours.goes_against(direction));
+                    // The way there ends without the annotation, the way back without the object.
+                    let is_over = direction == Direction::Back
+                        && ours.is_some_and(|ours| ours.migration().is_none());
+                    if is_begun && (is_turned || is_over) {
                         let text =
                             "another run of this command migrates the other way, so this one ends";
                         return Err(Failure::Message(text.to_owned()));
                     }
-                    is_begun |= is_ours == Some(true);
+                    is_begun |= !is_turned && state.is_begun();
                     self.step(&state, &mut waiting).await
                 }
                 Err(failure) => Err(failure),

@@ -29,6 +29,7 @@ const PARALLEL: usize = 16;
 #[serde(default, rename_all = "camelCase")]
 struct PodSpec {
     node_name: String,
+    affinity: Value,
 }
 
 /// A pod without what is of no interest here: there may be thousands.
@@ -168,9 +169,22 @@ impl Requests<'_> {
         }
     }
 
+    /// An object as it is now, if a step that was decided on by what was seen still fits: only its status has changed.
+    async fn same(&self, side: Side, state: &State) -> Result<Option<Live>, Failure> {
+        let means = |live: &Live| {
+            let metadata = &live.0["metadata"];
+            ["uid", "generation", "annotations"].map(|field| metadata[field].clone())
+        };
+        let now = self.stored(side).await?.map(Live);
+        let seen = state.live(side);
+        let is_same = seen.map(means) == now.as_ref().map(means);
+        // One that was changed meanwhile fails with a conflict.
+        Ok(if is_same { now } else { seen.cloned() })
+    }
+
     /// Changes an object as it was seen, and no other.
     async fn merge(&self, side: Side, state: &State, mut change: Value) -> Result<(), Failure> {
-        let Some(live) = state.live(side) else {
+        let Some(live) = self.same(side, state).await? else {
             return Ok(());
         };
         *member(&mut change, &["metadata", "uid"]) = live.uid().into();
@@ -211,7 +225,7 @@ impl Requests<'_> {
     }
 
     async fn orphan(&self, side: Side, state: &State) -> Result<(), Failure> {
-        let Some(live) = state.live(side) else {
+        let Some(live) = self.same(side, state).await? else {
             return Ok(());
         };
         let params = DeleteParams {
@@ -264,10 +278,11 @@ impl Requests<'_> {
 
     /// Gives the `DaemonSet` its own template and strategy, if it still is as it was seen.
     async fn finish(&self, state: &State) -> Result<(), Failure> {
-        let Some(live) = &state.daemon_set else {
+        let Some(live) = self.same(Side::DaemonSet, state).await? else {
             return Ok(());
         };
-        let object = serde_json::from_value(settled(live, self.name));
+        let object = settled(&live, self.name).map_err(Failure::Message)?;
+        let object = serde_json::from_value(object);
         let object: DynamicObject = object.map_err(|error| Failure::Message(error.to_string()))?;
         let api = self.api(Side::DaemonSet);
         let replaced = api.replace(self.name, &posting(false), &object).await;
@@ -362,7 +377,23 @@ fn slim(pod: SlimPod) -> Pod {
             name: owner.name,
             uid: owner.uid,
         }),
+        meant_for: meant_for(&pod.spec.affinity),
         node: pod.spec.node_name,
         is_deleting: metadata.deletion_timestamp.is_some(),
     }
+}
+
+/// The node that the built-in controller makes a pod for: it leaves the placing to the scheduler.
+fn meant_for(affinity: &Value) -> String {
+    let required = &affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let terms = required["nodeSelectorTerms"].as_array();
+    let fields = terms
+        .into_iter()
+        .flatten()
+        .filter_map(|term| term["matchFields"].as_array())
+        .flatten();
+    let mut names = fields
+        .filter(|field| field["key"] == "metadata.name")
+        .filter_map(|field| field["values"][0].as_str());
+    names.next().unwrap_or_default().to_owned()
 }

@@ -14,11 +14,12 @@
 //!
 //! A `DaemonSet` that was stopped or guarded has its own strategy in an annotation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::core::SelectorExt as _;
 use my_operator::kinds::mydaemonset::names::{MIGRATION_ANNOTATION, NAME_LABEL, REVISION_LABEL};
 use my_operator::kinds::mydaemonset::status::{MIGRATING, PROGRESSING};
+use my_operator_runtime::reconcile::condition::ACCEPTED;
 use my_operator_runtime::reconcile::write::{MANAGED_BY, MANAGER};
 use serde_json::{Map, Value, json};
 
@@ -105,9 +106,31 @@ impl Live {
         self.annotation(MIGRATION_ANNOTATION)
     }
 
-    /// The manifest of the `DaemonSet` that a `MyDaemonSet` came from.
+    /// The manifest of the `DaemonSet` that a `MyDaemonSet` came from. One of another name is none: the annotation was
+    /// copied with the object.
     pub(super) fn kept(&self) -> Option<Value> {
-        serde_json::from_str(self.annotation(KEPT)?).ok()
+        let kept: Value = serde_json::from_str(self.annotation(KEPT)?).ok()?;
+        let is_same = |field: &str| kept["metadata"][field] == self.0["metadata"][field];
+        let is_its = kept["kind"] == "DaemonSet" && is_same("name") && is_same("namespace");
+        is_its.then(|| manifest(&kept))
+    }
+
+    /// Which way a migration of a `MyDaemonSet` goes.
+    fn direction(&self) -> Option<Direction> {
+        let migration = self.migration()?;
+        let mut directions = [Direction::Forward, Direction::Back].into_iter();
+        directions.find(|direction| migration.starts_with(direction.command()))
+    }
+
+    /// Whether a migration in the other direction is under way.
+    pub(super) fn goes_against(&self, direction: Direction) -> bool {
+        self.direction().is_some_and(|it| it != direction)
+    }
+
+    fn condition(&self, is_it: impl Fn(&Value) -> bool) -> Option<&str> {
+        let conditions = self.0["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.find(|it| is_it(it))?["message"].as_str()
     }
 
     /// Kind and name of the object that controls it.
@@ -126,11 +149,8 @@ impl Live {
 
     /// Whether the operator leaves the pods of a `MyDaemonSet` alone, for this very annotation.
     fn is_left_alone(&self) -> bool {
-        let conditions = self.0["status"]["conditions"].as_array();
-        let mut conditions = conditions.into_iter().flatten();
-        let answer = conditions.find(|it| it["type"] == PROGRESSING && it["reason"] == MIGRATING);
-        let answer = answer.and_then(|it| it["message"].as_str());
-        let asked = self.migration().zip(answer);
+        let is_it = |it: &Value| it["type"] == PROGRESSING && it["reason"] == MIGRATING;
+        let asked = self.migration().zip(self.condition(is_it));
         asked.is_some_and(|(migration, answer)| answer.ends_with(migration))
     }
 }
@@ -146,6 +166,8 @@ pub(super) struct Pod {
     pub(super) controller: Option<Controller>,
     /// `spec.nodeName`; empty while the scheduler has not placed it.
     pub(super) node: String,
+    /// The node that it is meant for, where it is not placed.
+    pub(super) meant_for: String,
     pub(super) is_deleting: bool,
 }
 
@@ -239,7 +261,7 @@ fn there(state: &State) -> Result<Step, String> {
     };
     // A guarded one came from the MyDaemonSet; from another one the MyDaemonSet came.
     let is_source = !is_guarded(&daemon_set.0, name);
-    if is_source && ours.kept() != Some(manifest(&settled(daemon_set, name))) {
+    if is_source && ours.kept() != Some(manifest(&settled(daemon_set, name)?)) {
         return Ok(Step::Orphan(Side::Ours));
     }
     if daemon_set.migration().is_none() {
@@ -339,8 +361,17 @@ fn begun(
     name: &str,
 ) -> Result<Option<Step>, String> {
     let is_marked = daemon_set.is_some_and(|daemon_set| daemon_set.migration().is_some());
+    let is_rejected = |it: &Value| it["type"] == ACCEPTED && it["status"] == "False";
+    if let Some(why) = ours.condition(is_rejected) {
+        return Err(format!("MyDaemonSet {name:?} is invalid: {why}"));
+    }
     Ok(match ours.migration() {
-        Some(by) if !by.starts_with(direction.command()) => Some(Step::Begin),
+        Some(_) if ours.goes_against(direction) => Some(Step::Begin),
+        Some(by) if ours.direction().is_none() => {
+            return Err(format!(
+                "MyDaemonSet {name:?} has the annotation {MIGRATION_ANNOTATION} of another client: {by}"
+            ));
+        }
         Some(_) => (!ours.is_left_alone()).then(|| {
             Step::Wait(format!(
                 "the operator to leave the pods of MyDaemonSet {name} alone"
@@ -371,8 +402,9 @@ impl State {
 
     /// Whether a migration is under way.
     pub(super) fn is_begun(&self) -> bool {
-        let objects = [&self.daemon_set, &self.ours].into_iter().flatten();
-        objects.into_iter().any(|live| live.migration().is_some())
+        let ours = self.ours.as_ref().and_then(Live::direction);
+        let daemon_set = self.daemon_set.as_ref().and_then(Live::migration);
+        ours.is_some() || daemon_set.is_some()
     }
 
     /// Whether the pod is controlled by the object of that kind.
@@ -392,8 +424,8 @@ impl State {
 }
 
 /// The `MyDaemonSet` in place of a `DaemonSet`, with what the way back needs.
-fn held(daemon_set: &Live, name: &str) -> Result<Value, String> {
-    let source = manifest(&settled(daemon_set, name));
+pub(super) fn held(daemon_set: &Live, name: &str) -> Result<Value, String> {
+    let source = manifest(&settled(daemon_set, name)?);
     let mut object = to_ours(&source)?.object;
     *member(&mut object, &["metadata", "annotations", KEPT]) = source.to_string().into();
     Ok(object)
@@ -416,15 +448,16 @@ pub(super) fn mark(direction: Direction, name: &str) -> String {
 }
 
 /// A `DaemonSet` without what a migration has changed; what another client has changed meanwhile stays.
-pub(super) fn settled(live: &Live, name: &str) -> Value {
+pub(super) fn settled(live: &Live, name: &str) -> Result<Value, String> {
     let mut object = live.0.clone();
     let Some(strategy) = live.migration() else {
-        return object;
+        return Ok(object);
     };
+    let strategy = serde_json::from_str(strategy).map_err(|error| {
+        format!("the annotation {MIGRATION_ANNOTATION} of DaemonSet {name:?} is not its strategy: {error}")
+    })?;
     let current = member(&mut object, &["spec", "updateStrategy"]);
-    if let Ok(strategy) = serde_json::from_str(strategy)
-        && current["type"] == "OnDelete"
-    {
+    if current["type"] == "OnDelete" {
         *current = strategy;
     }
     if is_guarded(&object, name) {
@@ -434,7 +467,7 @@ pub(super) fn settled(live: &Live, name: &str) -> Value {
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.remove(MIGRATION_ANNOTATION);
     }
-    object
+    Ok(object)
 }
 
 /// Takes the guard out, and what is empty without it.
@@ -464,7 +497,8 @@ fn hand_over(state: &State) -> Option<Step> {
     let step = to_be_free(state, Side::DaemonSet).or_else(|| label_ours(state));
     step.or_else(|| {
         // The operator takes no pod without a node, and the scheduler would place it beside the operator's.
-        let unplaced = state.pods_at_stake().filter(|pod| pod.node.is_empty());
+        let unplaced = state.pods_at_stake();
+        let unplaced = unplaced.filter(|pod| pod.node.is_empty() && !pod.is_deleting);
         let unplaced: Vec<Pod> = unplaced.cloned().collect();
         (!unplaced.is_empty()).then_some(Step::DeleteUnplaced(unplaced))
     })
@@ -492,6 +526,20 @@ fn adoption(state: &State, live: &Live) -> Option<Step> {
     if !leaving.is_empty() {
         let pods = pods_text(&leaving);
         return Some(Step::Wait(format!("{pods} to be gone")));
+    }
+    // Without the guard they would be placed.
+    let placed: BTreeSet<&str> = state
+        .pods_at_stake()
+        .map(|pod| pod.node.as_str())
+        .filter(|node| !node.is_empty())
+        .collect();
+    let second = state
+        .pods_at_stake()
+        .filter(|pod| pod.node.is_empty() && placed.contains(pod.meant_for.as_str()));
+    let second: Vec<&Pod> = second.collect();
+    if !second.is_empty() {
+        let pods = pods_text(&second);
+        return Some(Step::Wait(format!("DaemonSet {name} to delete {pods}")));
     }
     (!live.is_observed())
         .then(|| Step::Wait(format!("the controller of DaemonSet {name} to see it")))

@@ -11,7 +11,7 @@ use crate::kinds::mydaemonset::decide::rollout::RolloutState;
 use crate::kinds::mydaemonset::memory::Memory;
 use crate::kinds::mydaemonset::pass::Pass;
 use crate::kinds::mydaemonset::revision::RevisionView;
-use crate::kinds::mydaemonset::status::is_auto_paused;
+use crate::kinds::mydaemonset::status::was_auto_paused;
 
 /// What to do, and what else follows from the same observations.
 pub(super) struct Plan {
@@ -48,7 +48,7 @@ pub(super) fn plan(
         grace: pass.node_not_ready_grace,
         failures: memory.backoffs.turn(),
         validated: memory.acceptance.is_validated(update),
-        stopped_for: is_auto_paused(before, update).then_some(before.failed_nodes.as_slice()),
+        stopped_for: was_auto_paused(before, update).then_some(before.failed_nodes.as_slice()),
         resumed: pass.object.resume.as_deref() == Some(update),
         now: pass.now,
     });

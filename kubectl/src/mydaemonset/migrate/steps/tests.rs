@@ -164,7 +164,7 @@ fn carry_out(direction: Direction, step: &Step, state: &mut State) {
             // The operator's roll-out counts orphans; that of the built-in controller does not.
             assert!(state.pods.iter().all(|pod| pod.controller.is_some()));
             let daemon_set = state.daemon_set.as_mut().unwrap();
-            daemon_set.0 = settled(daemon_set, "web");
+            daemon_set.0 = settled(daemon_set, "web").unwrap();
         }
         // What is waited for happens.
         Step::Wait(_) | Step::Follow => {
@@ -297,6 +297,13 @@ fn a_guarded_daemon_set_waits_for_every_pod() {
     state.pods[0].is_deleting = true;
     assert_eq!(waits(&state), "1 pod (a) to be gone");
     state.pods.remove(0);
+    // The second pod of a node.
+    let mut second = pod("second", "", Some("DaemonSet"));
+    second.meant_for = "n2".to_owned();
+    state.pods.push(second);
+    assert_eq!(waits(&state), "DaemonSet web to delete 1 pod (second)");
+    // On a node of its own it is no second one.
+    state.pods[1].meant_for = "n3".to_owned();
     let finish = Step::Finish(Side::DaemonSet);
     assert_eq!(next(Direction::Back, &state), Ok(finish));
     // A pod that the operator had been creating when it stood aside is released, too.
@@ -492,5 +499,48 @@ fn an_object_that_another_one_controls_is_not_migrated() {
     assert_eq!(
         next(Direction::Forward, &state).unwrap_err(),
         "DaemonSet \"web\" is controlled by Agent web, which would put it back: take it out of that first"
+    );
+}
+
+#[test]
+fn what_another_client_has_written_is_no_state_of_a_migration() {
+    // An object that was copied with its annotations.
+    let mut state = begin();
+    to_the_end(Direction::Forward, &mut state);
+    let copy = state.ours.as_mut().unwrap();
+    assert!(copy.kept().is_some());
+    copy.set(&["metadata", "name"], "copy".into());
+    assert_eq!(copy.kept(), None);
+
+    // An annotation that was set by hand.
+    let mut state = begin();
+    to_the_end(Direction::Forward, &mut state);
+    state.ours.as_mut().unwrap().annotate("hands off".into());
+    assert!(!state.is_begun());
+    for direction in [Direction::Forward, Direction::Back] {
+        assert_eq!(
+            next(direction, &state).unwrap_err(),
+            "MyDaemonSet \"web\" has the annotation apps.zhongmingmao.io/migration of another client: hands off"
+        );
+    }
+
+    // The strategy of a DaemonSet that was edited.
+    let mut state = begin();
+    until(Direction::Forward, &mut state, |step| {
+        matches!(step, Step::Orphan(_))
+    });
+    state.daemon_set.as_mut().unwrap().annotate("{".into());
+    let error = next(Direction::Forward, &state).unwrap_err();
+    assert!(error.contains("is not its strategy"), "{error}");
+
+    // A spec that the operator rejects: it would never stand aside.
+    let mut state = begin();
+    to_the_end(Direction::Forward, &mut state);
+    let rejected = json!([{"type": "Accepted", "status": "False", "message": "spec.image: bad"}]);
+    let ours = state.ours.as_mut().unwrap();
+    ours.set(&["status", "conditions"], rejected);
+    assert_eq!(
+        next(Direction::Back, &state).unwrap_err(),
+        "MyDaemonSet \"web\" is invalid: spec.image: bad"
     );
 }
