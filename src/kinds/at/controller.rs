@@ -851,6 +851,54 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_changed_spec_is_tried_at_once_and_the_last_attempt_is_just_before_the_deadline() {
+        let world = World::pending();
+        world.server.admit(|review: &mut Review<'_>| {
+            match (review.user, review.verb, review.resource) {
+                ("operator", Verb::Create, "pods") => {
+                    let message = "a policy says no";
+                    Err(simulated::Status::new(422, "Invalid", message))
+                }
+                _ => Ok(()),
+            }
+        });
+        // Each pass ends with an attempt that is rejected, as long as there are any.
+        let pauses = async |most: usize| {
+            let mut pauses = Vec::new();
+            while pauses.len() < most {
+                let (Some(next), _) = world.work().await else {
+                    break;
+                };
+                let pause = next - world.now();
+                world.server.clock().step(pause);
+                pauses.push(pause.num_milliseconds());
+            }
+            pauses
+        };
+        assert_eq!(
+            pauses(6).await,
+            [1_000, 2_000, 4_000, 8_000, 16_000, 32_000]
+        );
+        let change = |spec: Value| {
+            let ats = world.server.direct();
+            ats.patch("ats", "ns", "a", &json!({"spec": spec})).unwrap();
+            world.sync_at();
+        };
+        // Until now the next one would be in a minute.
+        world.work().await;
+        change(json!({"command": "false"}));
+        assert_eq!(pauses(3).await, [1_000, 2_000, 4_000]);
+        let due = (world.now() + TimeDelta::seconds(2)).to_rfc3339();
+        change(json!({"schedule": due, "startingDeadlineSeconds": 20}));
+        // It waits until it is due; then 20 s, in which the third pause would end after the deadline.
+        let until = pauses(10).await;
+        let attempts = &until[1..];
+        assert_eq!(attempts[..4], [1_000, 2_000, 4_000, 8_000]);
+        assert_eq!(attempts[4], 4_001);
+        assert_eq!(world.result(), Some(Ending::Missed));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_release_that_a_policy_rejects_is_reported_and_no_hot_loop() {
         let world = World::committed();
         world.reject_updates_of_pods();

@@ -9,6 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::Mutex;
 
 use super::crd::Phase;
+use super::decide::too_late_at;
 use super::observe::{AtView, Call};
 use super::pod::view::PodView;
 use super::sightings::{Records, Sightings};
@@ -17,6 +18,8 @@ use my_operator_runtime::reconcile::Key;
 /// The pause after the first failed attempt at a pod. Each further failure doubles it.
 pub(crate) const FIRST_BACKOFF: TimeDelta = TimeDelta::seconds(1);
 pub(crate) const MAX_BACKOFF: TimeDelta = TimeDelta::seconds(60);
+/// The last attempt begins so long before the deadline.
+const LAST_ATTEMPT: TimeDelta = TimeDelta::seconds(1);
 
 /// What is remembered of all Ats.
 #[derive(Debug, Default)]
@@ -35,9 +38,10 @@ pub(crate) struct AtMemory {
     /// The UID of the pod that this process committed. It ends with the first request that can have
     /// released the pod: from then on, a missing gate may be our own doing.
     pub(crate) withheld: Option<String>,
-    /// How many attempts to create or read a pod failed in a row, and when to try again. A new
-    /// phase is progress and ends the backoff.
+    /// How many attempts to create or read a pod failed in a row for that generation, and when to try again. A new
+    /// phase is progress and ends the backoff; a changed spec is tried at once.
     failures: u32,
+    generation: Option<i64>,
     pub(crate) not_before: Option<DateTime<Utc>>,
     /// The failing call about the pod, and its failures in a row. Ends when that call succeeds.
     failing: Option<(Call, u32)>,
@@ -48,7 +52,11 @@ impl Memory {
     pub(crate) fn get(&self, at: &AtView) -> AtMemory {
         let all = self.ats.lock();
         let memory = all.get(&at.key).filter(|memory| memory.uid == at.uid);
-        memory.cloned().unwrap_or_default()
+        let mut memory = memory.cloned().unwrap_or_default();
+        memory.not_before = memory
+            .not_before
+            .filter(|_| memory.generation == at.generation);
+        memory
     }
 
     fn with<T>(&self, at: &AtView, change: impl FnOnce(&mut AtMemory) -> T) -> T {
@@ -110,9 +118,16 @@ impl Memory {
     /// try again. The pause starts now: the attempt itself may have taken long.
     pub(crate) fn record_failure(&self, at: &AtView, now: DateTime<Utc>) -> (u32, DateTime<Utc>) {
         self.with(at, |memory| {
+            if memory.generation != at.generation {
+                (memory.generation, memory.failures) = (at.generation, 0);
+            }
             let pause = FIRST_BACKOFF * 2_i32.saturating_pow(memory.failures.min(10));
             memory.failures += 1;
-            let not_before = now + pause.min(MAX_BACKOFF);
+            let later = now + pause.min(MAX_BACKOFF);
+            // Until just before the deadline, what is in the way may go.
+            let last = too_late_at(at).map(|end| end - LAST_ATTEMPT);
+            let last = last.filter(|last| *last > now);
+            let not_before = last.map_or(later, |last| last.min(later));
             memory.not_before = Some(not_before);
             (memory.failures, not_before)
         })

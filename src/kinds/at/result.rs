@@ -121,10 +121,11 @@ fn or(text: &str, other: &str) -> String {
 
 /// Few runtimes report a signal, but shells and runtimes alike turn it into exit code 128 + N.
 fn signal(ended: &Ended) -> Option<i32> {
-    let by_code = ended.exit_code - 128;
+    // A foreign status may have any number.
+    let by_code = ended.exit_code.checked_sub(128);
     ended
         .signal
-        .or_else(|| (1..=LAST_SIGNAL).contains(&by_code).then_some(by_code))
+        .or_else(|| by_code.filter(|code| (1..=LAST_SIGNAL).contains(code)))
 }
 
 /// The first bytes of a text, as many as a status keeps.

@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::decision::{Decision, earliest};
-use super::start::{too_late_from, too_late_to_release_from};
+use super::start::{too_late_at, too_late_from};
 use crate::kinds::at::crd::Phase;
 use crate::kinds::at::observe::{AtView, Call, FailedCall};
 use crate::kinds::at::status::StatusBuilder;
@@ -48,14 +48,7 @@ pub(super) fn decide(at: &AtView, failed: FailedCall<'_>, now: DateTime<Utc>) ->
             status.report_blocked(reason, message);
         }
     }
-    let deadline = match at.phase() {
-        Phase::Done => None,
-        Phase::Pending if at.status.pod_uid.is_none() => too_late_from(at),
-        // Once the end is announced, only the deletion is left.
-        _ if at.is_started() || at.is_end_announced() => None,
-        _ => too_late_to_release_from(at),
-    };
-    let deadline = deadline.filter(|deadline| *deadline > now);
+    let deadline = too_late_at(at).filter(|deadline| *deadline > now);
     Decision::wait(status, earliest(not_before, deadline))
 }
 

@@ -62,6 +62,18 @@ pub(super) fn too_late_to_release_from(at: &AtView) -> Option<DateTime<Utc>> {
     too_late_after(at, at.status.scheduled_time?)
 }
 
+/// The first moment at which the next start, or the release of a committed pod, would be too late. None: nothing is left to
+/// start, or any time will do.
+pub(crate) fn too_late_at(at: &AtView) -> Option<DateTime<Utc>> {
+    match at.phase() {
+        Phase::Done => None,
+        Phase::Pending if at.status.pod_uid.is_none() => too_late_from(at),
+        // Once the end is announced, only the deletion is left.
+        _ if at.is_started() || at.is_end_announced() => None,
+        _ => too_late_to_release_from(at),
+    }
+}
+
 fn too_late_after(at: &AtView, instant: DateTime<Utc>) -> Option<DateTime<Utc>> {
     let seconds = at.spec.as_ref().ok()?.starting_deadline_seconds?;
     deadline(instant, seconds)?.checked_add_signed(TimeDelta::milliseconds(1))
