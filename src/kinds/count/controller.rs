@@ -218,6 +218,7 @@ mod tests {
     use simulated_apiserver::{Decision, Options, Resource, Server, Site, Status};
 
     use super::*;
+    use crate::kinds::shared::retained;
     use my_operator_runtime::reconcile::metrics::Metrics;
 
     fn pod(labels: &serde_json::Value, ready: &str) -> PodView {
@@ -228,6 +229,18 @@ mod tests {
 
     fn key() -> Key {
         Key::new("ns", "a")
+    }
+
+    #[test]
+    fn a_cached_count_takes_little_more_memory_than_its_text() {
+        let count = json!({
+            "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
+            "spec": {"name": "web", "count": 1},
+            "status": {"observedGeneration": 1, "conditions": [{"type": "Healthy", "status": "True",
+                "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        });
+        let now = DateTime::from_timestamp(1_000, 0).unwrap();
+        retained::check(&count, |count| CountView::new(count, now));
     }
 
     /// The controller of a Count of 3 pods that has them, and its API server. No watch runs: the

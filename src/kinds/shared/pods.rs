@@ -136,6 +136,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::kinds::shared::retained;
 
     const LABELS: &[&str] = &["app", "memcached_cr"];
 
@@ -148,6 +149,14 @@ mod tests {
             "status": {"phase": phase, "conditions": [
                 {"type": "Initialized", "status": "True"},
                 {"type": "Ready", "status": ready}]}})
+    }
+
+    #[test]
+    fn a_cached_pod_takes_little_more_memory_than_its_text() {
+        let mut pod = pod("Running", "True");
+        pod["status"]["containerStatuses"] =
+            json!([{"name": "a", "state": {"terminated": {"exitCode": 1}}}]);
+        retained::check(&pod, |pod| PodView::new(pod, LABELS));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One pass over an object: observe, decide, act, report.
 
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -85,8 +86,9 @@ impl<P: Parent> Reconciler for ChildReconciler<P> {
                 object: key.clone(),
                 reason: format!("its status is not one that this program wrote: {error}"),
             })?;
-        let (name, annotations) = (&*key.name, &parent.annotations);
-        match decode_and_validate::<P::Rules>(name, annotations, parent.spec.text(), self.now()) {
+        // No kind with a child has rules about annotations.
+        let (name, none) = (&*key.name, BTreeMap::new());
+        match decode_and_validate::<P::Rules>(name, &none, parent.spec.text(), self.now()) {
             Err(faults) => self.reject(key, &parent, &status, &faults).await,
             Ok(spec) => {
                 let owner = Owner {

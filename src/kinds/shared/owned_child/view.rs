@@ -1,6 +1,5 @@
 //! What the caches hold of parents and their children.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use chrono::{DateTime, Utc};
@@ -24,7 +23,6 @@ pub(crate) struct ParentView {
     pub(crate) generation: Option<i64>,
     /// It is being deleted.
     pub(crate) deleting: bool,
-    pub(crate) annotations: BTreeMap<String, String>,
     /// The spec as stored.
     pub(crate) spec: Raw,
     /// The status as stored.
@@ -40,7 +38,6 @@ impl ParentView {
             version: metadata.resource_version.unwrap_or_default(),
             generation: metadata.generation,
             deleting: metadata.deletion_timestamp.is_some(),
-            annotations: metadata.annotations.unwrap_or_default(),
             spec: object.spec,
             status: object.status,
         }
@@ -167,4 +164,28 @@ pub(crate) fn owner_annotation<P: Resource<DynamicType = ()>>() -> String {
 fn is_of<P: Resource<DynamicType = ()>>(owner: &OwnerReference) -> bool {
     let group = owner.api_version.split_once('/').map_or("", |(g, _)| g);
     group == P::group(&()) && owner.kind == P::kind(&())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::apps::v1::Deployment;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::shared::retained;
+
+    #[test]
+    fn cached_parents_and_children_take_little_more_memory_than_their_texts() {
+        let object = json!({
+            "metadata": {"name": "c", "namespace": "ns", "uid": "u", "resourceVersion": "1", "generation": 1,
+                "labels": {MANAGED_BY: MANAGER}, "annotations": {"/owner": "o"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "o",
+                    "controller": true}]},
+            "spec": {"replicas": 1, "suspend": true, "template": {"spec": {"containers": [{"name": "c"}]}}},
+            "status": {"replicas": 1, "conditions": [{"type": "Available", "status": "True", "reason": "r"}]},
+        });
+        retained::check(&object, |object: Object<ConfigMap>| ParentView::new(object));
+        retained::check(&object, ChildView::new::<ConfigMap, Deployment>);
+    }
 }
