@@ -290,9 +290,8 @@ fn count_requests(registry: &mut Registry, counters: &Arc<my_operator_serving::C
             #[allow(clippy::cast_precision_loss)]
             let count = |reason| counters.rejected(reason) as f64;
             let reasons = my_operator_serving::Rejection::ALL;
-            reasons
-                .map(|reason| (reason.as_str(), count(reason)))
-                .to_vec()
+            let counts = reasons.map(|(reason, name)| (name, count(reason)));
+            counts.to_vec()
         }),
     }));
 }

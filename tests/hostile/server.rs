@@ -48,8 +48,8 @@ pub(crate) fn run() {
     for line in std::io::stdin().lock().lines() {
         line.unwrap();
         let mut counted = json!({ "open": counters.open(), "panics": counters.panics().get() });
-        for reason in Rejection::ALL {
-            counted[reason.as_str()] = counters.rejected(reason).into();
+        for (reason, name) in Rejection::ALL {
+            counted[name] = counters.rejected(reason).into();
         }
         writeln!(out, "{counted}").unwrap();
     }

@@ -47,7 +47,7 @@ where
         None => max,
     };
     let mut held = Vec::new();
-    let mut came = 0;
+    let (mut came, mut counted) = (0, 0);
     // None once there was no memory for it.
     let mut share = Some(share);
     loop {
@@ -78,14 +78,21 @@ where
             let share = share.ok_or(Fault::NoMemory)?;
             return Ok(Whole { bytes: data, share });
         }
-        if came > held.capacity() {
+        if came > counted {
             // Grown by a quarter: the counted memory stays close to the bytes received, and little is copied.
             let capacity = (came + came / 4).max(MIN_CAPACITY).min(bound);
             if !taken.grow_to(capacity.saturating_sub(FREE)).await {
                 (held, share) = (Vec::new(), None);
                 continue;
             }
-            held.reserve_exact(capacity.saturating_sub(held.len()));
+            // All at once: pages that nothing was written to take no memory, and growing would leave the allocator every
+            // smaller copy.
+            let want = if announced.is_some() { bound } else { capacity };
+            if held.try_reserve_exact(want - held.len()).is_err() {
+                (held, share) = (Vec::new(), None);
+                continue;
+            }
+            counted = capacity;
         }
         held.extend_from_slice(&data);
     }

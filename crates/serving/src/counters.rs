@@ -39,43 +39,23 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    /// Every reason.
-    pub const ALL: [Self; 14] = [
-        Self::OverCapacity,
-        Self::PerAddress,
-        Self::Evicted,
-        Self::HandshakeTimeout,
-        Self::HandshakeFailed,
-        Self::ClientCertificate,
-        Self::FirstRequestTimeout,
-        Self::WriteTimeout,
-        Self::AcceptFailed,
-        Self::BodyTimeout,
-        Self::BodyTooLarge,
-        Self::BodyBroken,
-        Self::BodyMemory,
-        Self::AnswerMemory,
+    /// Every reason, and its label in metrics.
+    pub const ALL: [(Self, &'static str); 14] = [
+        (Self::OverCapacity, "over_capacity"),
+        (Self::PerAddress, "per_address"),
+        (Self::Evicted, "evicted"),
+        (Self::HandshakeTimeout, "handshake_timeout"),
+        (Self::HandshakeFailed, "handshake_failed"),
+        (Self::ClientCertificate, "handshake_certificate"),
+        (Self::FirstRequestTimeout, "first_request_timeout"),
+        (Self::WriteTimeout, "write_timeout"),
+        (Self::AcceptFailed, "accept_failed"),
+        (Self::BodyTimeout, "body_timeout"),
+        (Self::BodyTooLarge, "body_too_large"),
+        (Self::BodyBroken, "body_broken"),
+        (Self::BodyMemory, "body_memory"),
+        (Self::AnswerMemory, "answer_memory"),
     ];
-
-    /// The reason as a metric label.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::OverCapacity => "over_capacity",
-            Self::PerAddress => "per_address",
-            Self::Evicted => "evicted",
-            Self::HandshakeTimeout => "handshake_timeout",
-            Self::HandshakeFailed => "handshake_failed",
-            Self::ClientCertificate => "handshake_certificate",
-            Self::FirstRequestTimeout => "first_request_timeout",
-            Self::WriteTimeout => "write_timeout",
-            Self::AcceptFailed => "accept_failed",
-            Self::BodyTimeout => "body_timeout",
-            Self::BodyTooLarge => "body_too_large",
-            Self::BodyBroken => "body_broken",
-            Self::BodyMemory => "body_memory",
-            Self::AnswerMemory => "answer_memory",
-        }
-    }
 }
 
 /// The counters of one listener. They only grow; the number of open connections is the difference of two.

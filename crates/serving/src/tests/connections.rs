@@ -262,7 +262,7 @@ async fn two_hundred_connections_at_once_from_one_address_are_all_served() {
     let clients = futures::future::join_all(clients).await;
     assert_eq!(server.counters.open(), 200);
     drop(clients);
-    for reason in Rejection::ALL {
-        assert_eq!(server.counters.rejected(reason), 0, "{reason:?}");
+    for (reason, name) in Rejection::ALL {
+        assert_eq!(server.counters.rejected(reason), 0, "{name}");
     }
 }
