@@ -1,9 +1,9 @@
 //! Programs that run to their end.
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -51,12 +51,23 @@ pub(crate) fn run_blocking(command: &mut Command) -> Said {
 }
 
 fn spawn(command: &mut Command) -> Child {
-    command
+    let command = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("cannot start the program")
+        .stderr(Stdio::piped());
+    let until = Instant::now() + LIMIT;
+    loop {
+        match command.spawn() {
+            // A file that a test has just written: the child that another thread is starting has it open for writing
+            // until its own program begins.
+            Err(error)
+                if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            started => return started.expect("cannot start the program"),
+        }
+    }
 }
 
 fn until_it_ends(mut child: Child, input: &str) -> Said {

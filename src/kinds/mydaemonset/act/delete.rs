@@ -89,7 +89,23 @@ fn deletes(pass: &Pass<'_>, decision: &Decision) -> Vec<Delete> {
     all.filter(|delete| !delete.uid.is_empty()).collect()
 }
 
+/// Whether the roll-out is to leave the node alone by now: the pass may have begun many calls ago. A deletion that has been
+/// sent before is to have an answer all the same.
+fn is_spared(pass: &Pass<'_>, delete: &Delete) -> bool {
+    let is_rolled_out = delete.reason == DeleteReason::Outdated && delete.version.is_none();
+    is_rolled_out && pass.eligibility(&delete.node) == Some(Eligibility::Cordoned) && {
+        let sent = pass
+            .memory()
+            .nodes
+            .unanswered_deletes(pass.object.generation);
+        sent.iter().all(|other| other.uid != delete.uid)
+    }
+}
+
 async fn delete_pod(pass: &Pass<'_>, delete: &Delete) -> Result<Deleted, Error> {
+    if is_spared(pass, delete) {
+        return Ok(Deleted::Not);
+    }
     if delete.reason == DeleteReason::NodeGone && node_is_there(pass, &delete.node).await? {
         return Ok(Deleted::Not);
     }

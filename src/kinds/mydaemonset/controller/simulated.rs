@@ -1175,3 +1175,32 @@ async fn pods_that_come_back_after_a_migration_get_no_second_one_beside_them() {
         assert!(world.calls(Verb::Get) < calls + 10);
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_cordoned_while_others_are_rolled_out_keeps_its_pod() {
+    let world = World::running(3, &json!({"maxUnavailable": 3})).await;
+    world.pod_calls(Verb::Delete, |nth| {
+        if nth == 0 {
+            Decision::Delayed(Duration::from_secs(5))
+        } else {
+            Decision::Forward
+        }
+    });
+    world.set_image("a:2");
+    // The first pod is being deleted, and the others are next.
+    sleep(Duration::from_secs(2)).await;
+    for node in ["n0", "n1", "n2"] {
+        let cordon = json!({"spec": {"unschedulable": true}});
+        let nodes = world.server.direct();
+        nodes.patch("nodes", "", node, &cordon).unwrap();
+    }
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:1"), 2);
+    for node in ["n0", "n1", "n2"] {
+        let uncordon = json!({"spec": {"unschedulable": null}});
+        let nodes = world.server.direct();
+        nodes.patch("nodes", "", node, &uncordon).unwrap();
+    }
+    sleep(SETTLED).await;
+    assert_eq!(world.ready_of("a:2"), 3);
+}
