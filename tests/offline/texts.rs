@@ -49,10 +49,9 @@ pub fn yaml(bytes: &[u8]) {
     let judged = BOOKS.with(|books| my_operator_admit::judge(&source, books, now()));
     let (mut out, mut errors) = (Vec::new(), Vec::new());
     report::text(&judged, &mut out, &mut errors).unwrap();
-    for line in [out, errors].concat().split(|byte| *byte == b'\n') {
-        let line = std::str::from_utf8(line).unwrap();
-        assert!(line.is_empty() || !line.chars().any(is_harmful), "{line:?}");
-    }
+    let said = String::from_utf8([out, errors].concat()).unwrap();
+    let lines = said.split('\n').filter(|line| !line.is_empty());
+    lines.for_each(hold_line);
 }
 
 /// The kubeconfig of the operator and of the plugins, as far as nothing is connected to.

@@ -583,16 +583,14 @@ mod tests {
             self.reconciler.memory.peek(&key())
         }
 
-        /// A policy rejects every change of a pod.
-        fn reject_updates_of_pods(&self) {
-            self.server.admit(|review: &mut Review<'_>| {
-                match (review.user, review.verb, review.resource) {
-                    ("operator", Verb::Update, "pods") => {
-                        let message = "a policy says no";
-                        Err(simulated::Status::new(422, "Invalid", message))
-                    }
-                    _ => Ok(()),
+        /// A policy rejects what the operator does to pods with that verb.
+        fn reject_pods(&self, verb: Verb) {
+            self.server.admit(move |review: &mut Review<'_>| {
+                if (review.user, review.verb, review.resource) == ("operator", verb, "pods") {
+                    let message = "a policy says no";
+                    return Err(simulated::Status::new(422, "Invalid", message));
                 }
+                Ok(())
             });
         }
     }
@@ -836,7 +834,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_release_that_is_rejected_is_not_taken_for_ours_when_the_gate_goes() {
         let world = World::committed();
-        world.reject_updates_of_pods();
+        world.reject_pods(Verb::Update);
         world.sync_pod();
         let (reconciler, at) = (&world.reconciler, world.at());
         let uid = Some(world.pod().uid);
@@ -853,15 +851,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_changed_spec_is_tried_at_once_and_the_last_attempt_is_just_before_the_deadline() {
         let world = World::pending();
-        world.server.admit(|review: &mut Review<'_>| {
-            match (review.user, review.verb, review.resource) {
-                ("operator", Verb::Create, "pods") => {
-                    let message = "a policy says no";
-                    Err(simulated::Status::new(422, "Invalid", message))
-                }
-                _ => Ok(()),
-            }
-        });
+        world.reject_pods(Verb::Create);
         // Each pass ends with an attempt that is rejected, as long as there are any.
         let pauses = async |most: usize| {
             let mut pauses = Vec::new();
@@ -901,7 +891,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_release_that_a_policy_rejects_is_reported_and_no_hot_loop() {
         let world = World::committed();
-        world.reject_updates_of_pods();
+        world.reject_pods(Verb::Update);
         world.sync_pod();
         let (next, events) = world.work().await;
         assert_eq!(next, Some(world.now() + FIRST_BACKOFF));

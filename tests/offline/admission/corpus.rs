@@ -13,9 +13,10 @@ use super::objects::sample;
 use super::random::{Random, cases};
 use super::wire::{Ask, Wire};
 
-/// What the fuzzer found worth keeping.
-fn corpus() -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/review");
+/// What is kept for a fuzz target: the files by name, and their bytes.
+pub fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+    let folder = folder.join(target);
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -28,7 +29,7 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
 #[test]
 fn every_review_of_the_corpus_is_answered_as_it_must_be() {
     let wire = Wire::new();
-    let corpus = corpus();
+    let corpus = corpus("review");
     assert!(corpus.len() > 20, "{}", corpus.len());
     for (name, body) in corpus {
         println!("{name}");

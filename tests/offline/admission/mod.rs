@@ -1,7 +1,7 @@
 //! Admission as a whole, over every kind of the registry: what the API server would send goes in as
 //! bytes, and the answer is judged as bytes.
 
-mod corpus;
+pub mod corpus;
 mod defaulting;
 mod hostile;
 mod images;

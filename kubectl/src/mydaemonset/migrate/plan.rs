@@ -37,10 +37,10 @@ pub(super) fn lines(
     changes: Vec<String>,
 ) -> Vec<String> {
     let (from, to) = (direction.source().kind(), direction.target().kind());
-    let target = &target["spec"];
+    let pace = at_a_time(&target["spec"]);
     let mut lines = vec![format!("{from} {name} becomes {to} {name}.")];
     if let Some(nodes) = source["status"]["desiredNumberScheduled"].as_i64() {
-        lines.push(format!("Nodes: {nodes}, {}.", at_a_time(target)));
+        lines.push(format!("Nodes: {nodes}, {pace}."));
     }
     lines.push("What changes:".to_owned());
     lines.extend(changes.into_iter().map(|change| format!("  {change}")));
@@ -60,19 +60,16 @@ pub(super) fn lines(
             "create the MyDaemonSet, of which the operator does nothing yet",
             "stop the roll-out of the DaemonSet",
             "delete the DaemonSet; its pods stay",
-            "the MyDaemonSet adopts the pods and replaces them, ",
+            &format!("the MyDaemonSet adopts the pods and replaces them, {pace}"),
         ],
         Direction::Back => [
             "have the operator leave the pods of the MyDaemonSet alone, and release them",
             "create the DaemonSet, guarded against second pods: it adopts the pods",
             "delete the MyDaemonSet",
-            "the DaemonSet replaces the pods, ",
+            &format!("the DaemonSet replaces the pods, {pace}"),
         ],
     };
     lines.extend((1..).zip(steps).map(|(n, step)| format!("  {n}. {step}")));
-    if let Some(last) = lines.last_mut() {
-        last.push_str(&at_a_time(target));
-    }
     lines
 }
 

@@ -330,10 +330,8 @@ fn back(state: &State) -> Result<Step, String> {
         return Ok(step);
     }
     let Some(daemon_set) = daemon_set else {
-        if let Some(wait) = to_be_free(state, Side::DaemonSet) {
-            return Ok(wait);
-        }
-        return Ok(Step::Create(Side::DaemonSet, guarded(&target, name)));
+        let create = || Step::Create(Side::DaemonSet, guarded(&target, name));
+        return Ok(to_be_free(state).unwrap_or_else(create));
     };
     if daemon_set.migration().is_some() {
         return Ok(adoption(state, daemon_set).unwrap_or(Step::Finish(Side::DaemonSet)));
@@ -494,7 +492,7 @@ fn unguard(value: &mut Value, path: &[&str], name: &str) {
 
 /// The pods get ready for the operator.
 fn hand_over(state: &State) -> Option<Step> {
-    let step = to_be_free(state, Side::DaemonSet).or_else(|| label_ours(state));
+    let step = to_be_free(state).or_else(|| label_ours(state));
     step.or_else(|| {
         // The operator takes no pod without a node, and the scheduler would place it beside the operator's.
         let unplaced = state.pods_at_stake();
@@ -504,10 +502,12 @@ fn hand_over(state: &State) -> Option<Step> {
     })
 }
 
-/// What must be over once an object is deleted and its pods were orphaned.
-fn to_be_free(state: &State, side: Side) -> Option<Step> {
-    let owned = state.pods.iter().filter(|pod| state.is_of(pod, side));
-    let owned: Vec<&Pod> = owned.collect();
+/// What must be over once the `DaemonSet` is deleted and its pods were orphaned.
+fn to_be_free(state: &State) -> Option<Step> {
+    let owned = state.pods.iter();
+    let owned: Vec<&Pod> = owned
+        .filter(|pod| state.is_of(pod, Side::DaemonSet))
+        .collect();
     let text = || format!("{} to be without owner or gone", pods_text(&owned));
     (!owned.is_empty()).then(|| Step::Wait(text()))
 }

@@ -1189,18 +1189,17 @@ async fn a_node_that_is_cordoned_while_others_are_rolled_out_keeps_its_pod() {
     world.set_image("a:2");
     // The first pod is being deleted, and the others are next.
     sleep(Duration::from_secs(2)).await;
-    for node in ["n0", "n1", "n2"] {
-        let cordon = json!({"spec": {"unschedulable": true}});
-        let nodes = world.server.direct();
-        nodes.patch("nodes", "", node, &cordon).unwrap();
-    }
+    let cordon = |is_cordoned: bool| {
+        let change = json!({"spec": {"unschedulable": is_cordoned}});
+        for node in ["n0", "n1", "n2"] {
+            let nodes = world.server.direct();
+            nodes.patch("nodes", "", node, &change).unwrap();
+        }
+    };
+    cordon(true);
     sleep(SETTLED).await;
     assert_eq!(world.ready_of("a:1"), 2);
-    for node in ["n0", "n1", "n2"] {
-        let uncordon = json!({"spec": {"unschedulable": null}});
-        let nodes = world.server.direct();
-        nodes.patch("nodes", "", node, &uncordon).unwrap();
-    }
+    cordon(false);
     sleep(SETTLED).await;
     assert_eq!(world.ready_of("a:2"), 3);
 }
