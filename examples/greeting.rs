@@ -104,8 +104,8 @@ impl Reconciler for GreetingReconciler {
         let request = write::status::<raw::Object<Greeting>, _>(client, key, uid, version, &status);
         if_there(call("write the status", key, request).await)?;
         Ok(Action {
-            requeue_at: None,
             did: status.text,
+            ..Action::default()
         })
     }
 }

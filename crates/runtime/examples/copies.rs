@@ -40,7 +40,7 @@ impl Reconciler for Copies {
         match call("create the copy", key, create).await {
             Ok(_) => Ok(Action {
                 did: Some(format!("created {name}")),
-                requeue_at: None,
+                ..Action::default()
             }),
             Err(error) if error.is_conflict() => Ok(Action::default()), // there is a copy
             Err(error) => Err(error), // the runner backs off, and tries again

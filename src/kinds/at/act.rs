@@ -47,14 +47,12 @@ impl Acted {
 
 /// A failed call.
 pub(crate) struct Failed {
-    /// Which call about the pod it was, if it was one.
-    pub(crate) call: Option<Call>,
+    pub(crate) call: Call,
     pub(crate) error: Error,
 }
 
 impl Failed {
     fn new(call: Call, error: Error) -> Self {
-        let call = Some(call);
         Self { call, error }
     }
 }
@@ -81,7 +79,7 @@ impl Calls<'_> {
                 did: None,
             }),
             Operation::GetLive => Ok(Acted::Done {
-                pod: self.read_pod().await?,
+                pod: KnownPod::live(self.get_live().await?),
                 did: None,
             }),
             Operation::Create(pod) => {
@@ -94,7 +92,7 @@ impl Calls<'_> {
             Operation::DeletePod(version) => self.delete(&version, &observed).await,
             Operation::DeleteAt => {
                 let deleted = self.delete_at().await;
-                deleted.map_err(|error| Failed { call: None, error })?;
+                deleted.map_err(|error| Failed::new(Call::DeleteAt, error))?;
                 let did = "deleted it: its ttlSecondsAfterFinished has passed".to_owned();
                 Ok(Acted::done(observed, did))
             }
@@ -119,7 +117,7 @@ impl Calls<'_> {
             // Which pod has the name decides what follows.
             Err(error) if error.status().is_some_and(Status::is_already_exists) => {
                 Ok(Acted::Done {
-                    pod: self.read_pod().await?,
+                    pod: KnownPod::live(self.get_live().await?),
                     did: None,
                 })
             }
@@ -129,9 +127,6 @@ impl Calls<'_> {
 
     /// Releases the recorded pod.
     async fn release(&self, uid: &str, gate: usize, observed: &KnownPod) -> Result<Acted, Failed> {
-        // Before the request: from here on, a pod without our gate may be our own release. Taken
-        // after it, a release whose answer is lost would be blamed on another client.
-        let withheld = self.memory.take_withheld(self.at);
         match self.remove_gate(uid, gate).await {
             // The answer may show a state that was never stored: an update of a pod whose deletion
             // is half done completes the deletion instead of being stored (ShouldDeleteDuringUpdate
@@ -147,11 +142,6 @@ impl Calls<'_> {
             }
             Err(error) => {
                 let code = error.status().map(|status| status.code);
-                // These answers say that nothing was done. After any other, the request may still
-                // arrive.
-                if code.is_some_and(|code| (400..500).contains(&code)) {
-                    self.memory.set_withheld(self.at, withheld);
-                }
                 if !matches!(code, Some(404 | 409)) && error.refusal().is_none() {
                     return Err(Failed::new(Call::Release, error));
                 }
@@ -216,23 +206,20 @@ impl Calls<'_> {
                 let (key, uid) = (&self.at.key, &self.at.uid);
                 self.memory.record_pod_deletion(key, uid, pod, true);
             }
-            if self.at.phase() == Phase::Pending && self.at.status.pod_uid.is_none() {
-                // Back off: otherwise a client that spoils pods would make us create them without end.
-                self.memory.record_failure(self.at, (self.clock)());
-            }
             let did = format!("deleted the pod {}", version.uid);
             return Ok(Acted::done(KnownPod::default(), did));
         }
         // A 404 says that there is no such pod. A proxy may send one, too.
-        let observed = self.read_pod().await?;
-        if observed
-            .pod
+        let found = self.get_live().await?;
+        if found
             .as_ref()
-            .is_some_and(|pod| pod.uid == version.uid)
+            .is_some_and(|pod| PodVersion::from_pod(pod) == *version)
         {
-            self.memory.record_failure(self.at, (self.clock)());
+            let object = self.at.key.clone();
+            let error = Error::DidNotConverge { object, steps: 1 };
+            return Err(Failed::new(Call::Delete, error));
         }
-        Ok(Acted::Outdated(observed))
+        Ok(Acted::Outdated(KnownPod::live(found)))
     }
 
     /// Deletes the pod if it still has that version. Returns whether it was still there. The
@@ -285,17 +272,7 @@ impl Calls<'_> {
         Ok(stored)
     }
 
-    /// Reads the pod live. While a foreign pod blocks the name, no watch shows its end, and the
-    /// reads back off.
-    async fn read_pod(&self) -> Result<KnownPod, Failed> {
-        let pod = self.get_live().await?;
-        let is_foreign = |pod: &PodView| !pod.is_of(&self.at.uid) && pod.stray_of.is_none();
-        if pod.as_ref().is_some_and(is_foreign) && self.at.phase() == Phase::Pending {
-            self.memory.record_failure(self.at, (self.clock)());
-        }
-        Ok(KnownPod::live(pod))
-    }
-
+    /// Reads the pod live.
     async fn get_live(&self) -> Result<Option<PodView>, Failed> {
         let (api, name) = (self.pods(), self.pod_name());
         let failed = |error| Failed::new(Call::Read, error);

@@ -3,14 +3,14 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 
 use super::act::{Acted, Calls, Failed};
 use super::crd::{At, AtObject, AtStatus, Phase};
-use super::decide::{Decision, decide, is_overdue};
-use super::memory::{AtMemory, MAX_BACKOFF, Memory};
+use super::decide::{Decision, decide, is_overdue, too_late_at};
+use super::memory::{AtMemory, Memory};
 use super::metrics::Metrics;
 use super::observe::{AtView, Caches, Call, FailedCall, KnownPod, Observed, StoredAt};
 use super::pod::names::{AT_UID, POD_SUFFIX};
@@ -27,6 +27,8 @@ use my_operator_runtime::reconcile::{Action, Context, Controller, Error, Key, Re
 
 /// The name of the controller in logs and metrics.
 const CONTROLLER: &str = "at";
+/// A start is urgent from so long before: its key must not wait for its turn when it is due.
+const URGENT_BEFORE: TimeDelta = TimeDelta::minutes(1);
 /// Above the step count of any path through the protocol, so that a bug cannot become a hot loop.
 const MAX_STEPS: usize = 12;
 
@@ -93,7 +95,22 @@ impl Reconciler for AtReconciler {
         if let (Err(_), Some(did)) = (&outcome, &did) {
             tracing::info!(controller = CONTROLLER, object = %key, "{did}");
         }
-        outcome.map(|requeue_at| Action { requeue_at, did })
+        outcome.map(|requeue_at| Action {
+            requeue_at,
+            did,
+            retry: pass.retry,
+        })
+    }
+
+    fn deadline(&self, key: &Key) -> Option<DateTime<Utc>> {
+        let at = self.stored_at(key)?.read(key, (self.clock)()).ok()?;
+        too_late_at(&at)
+    }
+
+    /// Starts go before everything else.
+    fn is_urgent(&self, key: &Key) -> bool {
+        let at = self.caches.ats.get(key);
+        at.is_some_and(|at| at.is_due_by((self.clock)() + URGENT_BEFORE))
     }
 }
 
@@ -102,6 +119,8 @@ impl Reconciler for AtReconciler {
 struct Pass {
     did: Vec<String>,
     events: Vec<(ObjectReference, NewEvent)>,
+    /// Something is in the way.
+    retry: bool,
 }
 
 /// One reconcile pass.
@@ -121,10 +140,20 @@ impl AtReconciler {
             let at = stored.read(key, (self.clock)())?;
             self.record_observed(&at, &pod);
             let memory = self.memory.get(&at);
+            if let Some(failed) = memory.failing.as_ref().filter(|failed| failed.unreported) {
+                // The API server asked to send nothing for a while, which is over.
+                let _ = self.report_failed(&at, &mut stored, failed, pass).await?;
+                let reported = FailedCall {
+                    unreported: false,
+                    ..failed.clone()
+                };
+                self.memory.record_call_failure(&at, reported);
+                continue;
+            }
             // Read the clock again: a first sight later than the time of the decision would look
             // like a clock that was set back.
             let now = (self.clock)();
-            let observed = observe(&at, &pod, &memory, now);
+            let observed = observe(&pod, &memory);
             let is_overdue = is_overdue(&at, observed.released, now);
             self.metrics.set_overdue(key, is_overdue);
 
@@ -220,10 +249,6 @@ impl AtReconciler {
         };
         if let Some(status) = decision.status {
             *stored = self.calls(at).write_status(&status).await?;
-            let is_commit = at.status.pod_uid.is_none() && decision.start.is_none();
-            if let Some(uid) = status.pod_uid.clone().filter(|_| is_commit) {
-                self.memory.record_commit(at, uid);
-            }
             self.report_phase(at, stored.phase, &status, pass);
         }
         if let Some(start) = decision.start {
@@ -234,6 +259,7 @@ impl AtReconciler {
         let events = decision.events.into_iter();
         pass.events
             .extend(events.map(|event| (about.clone(), event)));
+        pass.retry = decision.retry;
         Ok(if decision.again {
             ControlFlow::Continue(())
         } else {
@@ -252,11 +278,13 @@ impl AtReconciler {
         let phase_text = format!("{phase:?}").to_uppercase();
         let did = format!("{phase_text}{}", result.unwrap_or_default());
         pass.did.push(did);
-        self.memory.record_phase(&at.key, phase);
+        if phase == Phase::Done {
+            // Nothing more happens to it.
+            self.memory.forget(&at.key);
+        }
     }
 
-    /// Decides on what a failed call means for the status. A rejected call is tried again when its
-    /// backoff has passed; any other error goes to the queue, which backs off itself.
+    /// Decides on what a failed call means for the status. The next attempt is made with backoff.
     async fn conclude_failed(
         &self,
         at: &AtView,
@@ -265,53 +293,56 @@ impl AtReconciler {
         pass: &mut Pass,
     ) -> Result<Option<DateTime<Utc>>, Error> {
         let Failed { call, error } = failed;
-        let Some(call) = call.filter(|_| !error.is_conflict()) else {
+        // A precondition failed: another client wrote first. The quota of a namespace answers a creation so, too.
+        if error.is_conflict() && call != Call::Create {
             return Err(error);
-        };
+        }
         let rejection = error.refusal().filter(|_| call != Call::Read);
-        let (failures, not_before) = if rejection.is_some() {
-            let (failures, not_before) = self.memory.record_failure(at, (self.clock)());
-            (failures, Some(not_before))
-        } else {
-            (self.memory.record_call_failure(at, call), None)
+        let before = self.memory.get(at).failing;
+        let failed = FailedCall {
+            call,
+            message: rejection.map_or_else(|| error.to_string(), str::to_owned),
+            refused: error.refusal().is_some(),
+            again: before.is_some_and(|before| before.call == call),
+            unreported: error.retry_after().is_some(),
         };
-        let message = rejection.map_or_else(|| error.to_string(), str::to_owned);
-        let observed = Observed {
-            failed: Some(FailedCall {
-                call,
-                message: &message,
-                refused: error.refusal().is_some(),
-                failures,
-                not_before,
-            }),
-            ..Observed::default()
-        };
-        let decision = decide(at, observed, (self.clock)());
-        let concluded = self.conclude(at, stored, decision, pass).await;
+        self.memory.record_call_failure(at, failed.clone());
+        if failed.unreported {
+            return Err(error);
+        }
+        let concluded = self.report_failed(at, stored, &failed, pass).await;
         if rejection.is_some() {
             return Ok(concluded?.break_value().flatten());
         }
         // If the status cannot be written either, the first error says more.
         Err(error)
     }
+
+    async fn report_failed(
+        &self,
+        at: &AtView,
+        stored: &mut Arc<StoredAt>,
+        failed: &FailedCall,
+        pass: &mut Pass,
+    ) -> Result<ControlFlow<Option<DateTime<Utc>>>, Error> {
+        let observed = Observed {
+            failed: Some(failed),
+            ..Observed::default()
+        };
+        let decision = decide(at, observed, (self.clock)());
+        self.conclude(at, stored, decision, pass).await
+    }
 }
 
-/// What the decision about this At is based on.
-fn observe<'a>(
-    at: &AtView,
-    known: &'a KnownPod,
-    memory: &'a AtMemory,
-    now: DateTime<Utc>,
-) -> Observed<'a> {
+/// What a decision is based on.
+fn observe<'a>(known: &'a KnownPod, memory: &'a AtMemory) -> Observed<'a> {
     Observed {
         pod: known.pod.as_deref(),
         live: known.live,
         last: memory.sightings.last.as_ref(),
         released: memory.sightings.released.as_ref(),
-        withheld: memory.withheld.is_some() && memory.withheld == at.status.pod_uid,
-        // A clock that was set back must not delay a start.
-        not_before: memory.not_before.filter(|time| *time - now <= MAX_BACKOFF),
         failed: None,
+        failing: memory.failing.as_ref(),
     }
 }
 
@@ -357,7 +388,11 @@ impl AtReconciler {
         if event.new.is_none() {
             self.caches.own_pods.forget(event.key);
         }
-        queue.add(key);
+        if is_unblocked(event, at.as_deref()) {
+            queue.add_changed(key);
+        } else {
+            queue.add(key);
+        }
     }
 
     fn on_pod_seen(&self, key: &Key, at: Option<&StoredAt>, pod: &PodView) {
@@ -373,15 +408,25 @@ impl AtReconciler {
     /// The watch shows the deletion of a pod with this last state, `certain` if no later state can
     /// have been missed.
     fn on_pod_deleted(&self, key: &Key, at: Option<&StoredAt>, last: &PodView, certain: bool) {
-        let stray_of = last.stray_of.as_deref();
-        let is_stray = at.is_some_and(|at| stray_of == Some(&*at.uid));
         if let Some(at) = at.filter(|at| last.is_of(&at.uid)) {
             self.memory.record_pod_deletion(key, &at.uid, last, certain);
-        } else if !is_stray {
-            // The pod of an earlier At of this name blocked the name. The pause stays where we
-            // deleted the pod because a webhook removes its owner reference.
-            self.memory.end_pause(key);
         }
+    }
+}
+
+/// Whether a failed call about the pod may succeed now, or be needless. Not if this operator itself made the change: the
+/// next attempt would follow without a pause.
+fn is_unblocked(event: &CacheEvent<'_, PodView>, at: Option<&StoredAt>) -> bool {
+    let is_committed = at.is_some_and(|at| at.phase == Phase::Running);
+    match (event.old, event.new) {
+        (Some(old), Some(new)) => is_committed && old.is_other_state(new),
+        // The pod of an earlier At of this name blocked the name. A pod of this one, or one whose owner reference a
+        // webhook removed, is gone because this operator deleted it.
+        (Some(last), None) => at.is_none_or(|at| {
+            let is_stray = last.stray_of.as_deref() == Some(&*at.uid);
+            is_committed || !(is_stray || last.is_of(&at.uid))
+        }),
+        (None, _) => false,
     }
 }
 
@@ -391,7 +436,6 @@ mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
     use std::time::Duration;
 
-    use chrono::TimeDelta;
     use kube::Resource as _;
     use parking_lot::Mutex;
     use prometheus_client::registry::Registry;
@@ -401,7 +445,6 @@ mod tests {
     use super::super::conditions::{FAILURE_TARGET, TOO_LATE};
     use super::super::crd::Ending;
     use super::super::decide::{Operation, PodVersion};
-    use super::super::memory::FIRST_BACKOFF;
     use super::super::pod::names::GATE;
     use super::*;
 
@@ -513,6 +556,27 @@ mod tests {
             self.server.direct().delete("pods", "ns", "a-pod").unwrap();
         }
 
+        /// Runs a pass. Returns whether it is to be repeated with backoff.
+        async fn retries(&self) -> bool {
+            let mut pass = Pass::default();
+            let outcome = self.reconciler.reconcile_at(&key(), &mut pass).await;
+            outcome.unwrap();
+            self.sync_at();
+            pass.retry
+        }
+
+        /// Whether that event of the pod ends a backoff.
+        fn unblocks(&self, old: Option<&PodView>, new: Option<&PodView>) -> bool {
+            let event = CacheEvent {
+                key: &pod_key(),
+                old,
+                new,
+                after_relist: false,
+                changed: old.is_none() || new.is_none(),
+            };
+            is_unblocked(&event, self.reconciler.caches.ats.get(&key()).as_deref())
+        }
+
         /// The At as it is in the cache.
         fn at(&self) -> AtView {
             let stored = self.reconciler.caches.ats.get(&key()).unwrap();
@@ -613,24 +677,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_foreign_pod_is_read_soon_and_then_ever_more_rarely() {
+    async fn a_foreign_pod_is_waited_for_with_backoff_until_it_is_gone() {
         let world = World::pending();
         world.create_pod(&json!([]));
-        let mut pauses = Vec::new();
-        for _ in 0..8 {
-            let (next, _) = world.work().await;
-            let pause = next.unwrap() - world.now();
-            world.server.clock().step(pause);
-            pauses.push(pause.num_seconds());
+        for _ in 0..3 {
+            assert!(world.retries().await);
         }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        // The watch shows the end of an earlier At's pod, which ends the pause.
+        // The watch shows the end of an earlier At's pod.
         let old = PodView {
             controller: Some(("another".to_owned(), "a".to_owned())),
             ..world.pod()
         };
-        world.touch(Some(&old), None);
-        assert_eq!(world.memory().unwrap().not_before, None);
+        assert!(world.unblocks(Some(&old), None));
     }
 
     #[tokio::test(start_paused = true)]
@@ -687,35 +745,46 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_deletion_of_a_stray_pod_is_followed_by_a_pause() {
-        let world = World::committed();
-        let (reconciler, at) = (&world.reconciler, world.at());
-        reconciler.memory.record_failure(&at, world.now());
+    async fn only_what_others_change_ends_a_backoff() {
+        let world = World::pending();
+        let owner = json!([{"apiVersion": At::api_version(&()), "kind": "At", "name": "a",
+            "uid": world.at().uid, "controller": true}]);
+        world.create_pod(&owner);
+        let (gated, uid) = (world.pod(), world.at().uid);
         let stray = PodView {
             controller: None,
-            stray_of: Some(at.uid.as_str().into()),
-            ..world.pod()
+            stray_of: Some(uid.as_str().into()),
+            ..gated.clone()
         };
-        world.touch(Some(&stray), None);
-        assert!(reconciler.memory.get(&at).not_before.is_some());
+        for ours in [&gated, &stray] {
+            assert!(!world.unblocks(None, Some(ours)));
+            assert!(!world.unblocks(Some(ours), None));
+        }
+        let world = World::committed();
+        let (gated, released) = (world.pod(), world.remove_gate());
+        assert!(!world.unblocks(Some(&gated), Some(&gated)));
+        assert!(world.unblocks(Some(&gated), Some(&released)));
+        assert!(world.unblocks(Some(&gated), None));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_at_inherits_nothing_from_one_of_the_same_name() {
         let world = World::committed();
         let (reconciler, before) = (&world.reconciler, world.at());
-        reconciler.memory.record_failure(&before, world.now());
-        assert!(reconciler.memory.get(&before).not_before.is_some());
+        let failed = FailedCall {
+            call: Call::Create,
+            message: "no".to_owned(),
+            refused: true,
+            again: false,
+            unreported: false,
+        };
+        reconciler.memory.record_call_failure(&before, failed);
+        assert!(reconciler.memory.get(&before).failing.is_some());
         let after = AtView {
             uid: "another".to_owned(),
             ..before
         };
-        assert_eq!(reconciler.memory.get(&after).not_before, None);
-        assert_eq!(
-            reconciler.memory.record_call_failure(&after, Call::Create),
-            1
-        );
-        assert_eq!(reconciler.memory.get(&after).not_before, None);
+        assert_eq!(reconciler.memory.get(&after).failing, None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -760,11 +829,10 @@ mod tests {
         let operation = Operation::DeletePod(version);
         let calls = reconciler.calls(&at);
         let after = calls.perform(operation, KnownPod::default()).await;
-        let Ok(Acted::Outdated(observed)) = after else {
+        let Err(failed) = after else {
             panic!("the deletion was taken for done");
         };
-        assert!(observed.live && observed.pod.as_deref() == Some(&pod));
-        assert!(reconciler.memory.get(&at).not_before.is_some());
+        assert_eq!(failed.call, Call::Delete);
     }
 
     #[tokio::test(start_paused = true)]
@@ -832,60 +900,42 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_release_that_is_rejected_is_not_taken_for_ours_when_the_gate_goes() {
-        let world = World::committed();
-        world.reject_pods(Verb::Update);
-        world.sync_pod();
-        let (reconciler, at) = (&world.reconciler, world.at());
-        let uid = Some(world.pod().uid);
-        reconciler.memory.set_withheld(&at, uid.clone());
-        world.work().await;
-        assert_eq!(reconciler.memory.get(&at).withheld, uid);
-        world.remove_gate();
-        world.sync_pod();
+    async fn a_throttled_attempt_costs_one_request_until_the_pause_is_over() {
+        let world = World::pending();
+        let requests = Arc::new(AtomicI64::new(0));
+        let (count, throttled) = (requests.clone(), Arc::new(AtomicI64::new(1)));
+        let is_throttled = throttled.clone();
+        world.server.on(move |site: &Site| match site.verb {
+            Verb::Create | Verb::Update if is_throttled.load(Ordering::Relaxed) == 1 => {
+                count.fetch_add(1, Ordering::Relaxed);
+                Decision::Answer(simulated::Status::too_many_requests(Duration::from_secs(7)))
+            }
+            _ => Decision::Forward,
+        });
+        for attempt in 1..=5 {
+            let mut pass = Pass::default();
+            let failed = world.reconciler.reconcile_at(&key(), &mut pass).await;
+            let pause = failed.unwrap_err().retry_after();
+            assert_eq!(pause, Some(Duration::from_secs(7)));
+            assert_eq!(requests.load(Ordering::Relaxed), attempt);
+        }
+        throttled.store(0, Ordering::Relaxed);
         let (_, events) = world.work().await;
         let reasons: Vec<_> = events.iter().map(|event| event.reason).collect();
-        assert_eq!(reasons, ["GateViolated"]);
+        assert_eq!(reasons.first(), Some(&"CreateFailed"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_changed_spec_is_tried_at_once_and_the_last_attempt_is_just_before_the_deadline() {
+    async fn a_retry_is_too_late_when_the_deadline_has_passed() {
         let world = World::pending();
-        world.reject_pods(Verb::Create);
-        // Each pass ends with an attempt that is rejected, as long as there are any.
-        let pauses = async |most: usize| {
-            let mut pauses = Vec::new();
-            while pauses.len() < most {
-                let (Some(next), _) = world.work().await else {
-                    break;
-                };
-                let pause = next - world.now();
-                world.server.clock().step(pause);
-                pauses.push(pause.num_milliseconds());
-            }
-            pauses
-        };
-        assert_eq!(
-            pauses(6).await,
-            [1_000, 2_000, 4_000, 8_000, 16_000, 32_000]
-        );
-        let change = |spec: Value| {
-            let ats = world.server.direct();
-            ats.patch("ats", "ns", "a", &json!({"spec": spec})).unwrap();
-            world.sync_at();
-        };
-        // Until now the next one would be in a minute.
-        world.work().await;
-        change(json!({"command": "false"}));
-        assert_eq!(pauses(3).await, [1_000, 2_000, 4_000]);
-        let due = (world.now() + TimeDelta::seconds(2)).to_rfc3339();
-        change(json!({"schedule": due, "startingDeadlineSeconds": 20}));
-        // It waits until it is due; then 20 s, in which the third pause would end after the deadline.
-        let until = pauses(10).await;
-        let attempts = &until[1..];
-        assert_eq!(attempts[..4], [1_000, 2_000, 4_000, 8_000]);
-        assert_eq!(attempts[4], 4_001);
-        assert_eq!(world.result(), Some(Ending::Missed));
+        assert_eq!(world.reconciler.deadline(&key()), None);
+        assert!(world.reconciler.is_urgent(&key()));
+        let limit = json!({"spec": {"startingDeadlineSeconds": 30}});
+        let ats = world.server.direct();
+        ats.patch("ats", "ns", "a", &limit).unwrap();
+        world.sync_at();
+        let late = world.reconciler.deadline(&key()).unwrap() - world.now();
+        assert!((29..=31).contains(&late.num_seconds()), "{late}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -893,8 +943,8 @@ mod tests {
         let world = World::committed();
         world.reject_pods(Verb::Update);
         world.sync_pod();
-        let (next, events) = world.work().await;
-        assert_eq!(next, Some(world.now() + FIRST_BACKOFF));
+        let (_, events) = world.work().await;
+        assert!(world.retries().await);
         assert_eq!(events.len(), 1);
         assert_eq!(
             (events[0].reason, events[0].note.as_str()),

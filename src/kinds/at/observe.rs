@@ -37,6 +37,8 @@ pub(crate) struct StoredAt {
     schedule_set_at: Option<Box<str>>,
     /// Its phase, as far as its status can be decoded.
     pub(crate) phase: Phase,
+    /// The instant at which it is to start, likewise.
+    scheduled_time: Option<DateTime<Utc>>,
     /// How it ended, likewise.
     pub(crate) result: Option<Ending>,
     /// The spec as JSON text, or why it is not even kept.
@@ -44,13 +46,12 @@ pub(crate) struct StoredAt {
     status: Raw,
 }
 
-/// The phase in a status, as far as it can be decoded.
-fn phase_of(status: &str) -> Phase {
-    #[derive(Deserialize)]
-    struct Phased {
-        phase: Phase,
-    }
-    serde_json::from_str(status).map_or_else(|_| Phase::default(), |Phased { phase }| phase)
+/// The phase and the instant in a status, as far as they can be decoded.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Summary {
+    phase: Phase,
+    scheduled_time: Option<DateTime<Utc>>,
 }
 
 /// The result in a status, as far as it can be decoded.
@@ -71,7 +72,11 @@ impl StoredAt {
         let set_at = meta
             .annotations
             .and_then(|mut all| all.remove(SCHEDULE_SET_AT));
-        let phase = phase_of(object.status.text());
+        let summary = serde_json::from_str(object.status.text());
+        let Summary {
+            phase,
+            scheduled_time,
+        } = summary.unwrap_or_default();
         let is_over = phase == Phase::Done;
         Self {
             uid: text(meta.uid),
@@ -83,6 +88,7 @@ impl StoredAt {
                 .and_then(|time| DateTime::from_timestamp(time.0.as_second(), 0)),
             schedule_set_at: set_at.map(String::into_boxed_str),
             phase,
+            scheduled_time,
             result: is_over.then(|| result_of(object.status.text())).flatten(),
             spec: match bounds::exceeded("spec", object.spec.text()) {
                 None => Ok(object.spec.text().into()),
@@ -102,6 +108,11 @@ impl StoredAt {
             self.spec.clone_from(&before.spec);
         }
         self
+    }
+
+    /// Whether the command may be due by then, by the status alone.
+    pub(crate) fn is_due_by(&self, then: DateTime<Utc>) -> bool {
+        self.phase == Phase::Pending && self.scheduled_time.is_none_or(|instant| instant <= then)
     }
 
     /// `metadata.resourceVersion`.
@@ -304,13 +315,10 @@ pub(crate) struct Observed<'a> {
     /// The first sight of a pod of this At without our gate. It counts when the pod is gone, too: a
     /// pod that could run is the run.
     pub(crate) released: Option<&'a Released>,
-    /// This process committed the recorded pod, and has sent no request that can have released it.
-    pub(crate) withheld: bool,
-    /// Backoff after failed attempts: before this instant no pod is created, released or deleted,
-    /// and no foreign pod is read again.
-    pub(crate) not_before: Option<DateTime<Utc>>,
     /// The call of the last decision failed.
-    pub(crate) failed: Option<FailedCall<'a>>,
+    pub(crate) failed: Option<&'a FailedCall>,
+    /// The call about the pod that failed last, and has not succeeded since.
+    pub(crate) failing: Option<&'a FailedCall>,
 }
 
 /// A call about the pod that can fail.
@@ -320,22 +328,24 @@ pub(crate) enum Call {
     /// The removal of our gate.
     Release,
     Delete,
+    /// The deletion of the At itself, whose time to live has passed.
+    DeleteAt,
     /// A live read.
     Read,
 }
 
 /// Why a call about the pod failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FailedCall<'a> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FailedCall {
     pub(crate) call: Call,
     /// The API server's message, or why it did not answer.
-    pub(crate) message: &'a str,
+    pub(crate) message: String,
     /// The API server rejects the call until something changes. Otherwise a retry may succeed.
     pub(crate) refused: bool,
-    /// Its failures in a row.
-    pub(crate) failures: u32,
-    /// When to try again; `None` if the caller decides.
-    pub(crate) not_before: Option<DateTime<Utc>>,
+    /// The attempt before failed, too.
+    pub(crate) again: bool,
+    /// The API server asked to send nothing for a while: the status is to say so afterwards.
+    pub(crate) unreported: bool,
 }
 
 #[cfg(test)]

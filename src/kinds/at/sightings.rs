@@ -11,12 +11,6 @@ use super::pod::view::PodView;
 /// The record of a start waits this long for another write of the status to ride on, usually the
 /// end of a short command.
 pub(crate) const START_RECORDED_WITHIN: TimeDelta = TimeDelta::seconds(2);
-/// Two records are this far apart. In a burst even a short command takes longer to end, and the
-/// writes that start other commands go before records.
-const BETWEEN_RECORDS: TimeDelta = TimeDelta::milliseconds(100);
-/// No record is delayed by more than this.
-const MAX_RECORD_DELAY: TimeDelta = TimeDelta::minutes(5);
-
 /// What one process has observed of the pods of an At, in addition to the latest state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sightings {
@@ -61,8 +55,6 @@ pub(crate) struct Released {
     pub(crate) at: DateTime<Utc>,
     /// The start was published as an Event and counted.
     pub(crate) reported: bool,
-    /// When it is written, unless another write of the status includes it before.
-    pub(crate) record_at: DateTime<Utc>,
 }
 
 impl Released {
@@ -75,27 +67,7 @@ impl Released {
             uid: pod.uid.clone(),
             at,
             reported: false,
-            record_at: at + START_RECORDED_WITHIN,
         }
-    }
-}
-
-/// Spaces the records of starts.
-#[derive(Debug, Default)]
-pub(crate) struct Records {
-    /// When the last record is due.
-    last: DateTime<Utc>,
-}
-
-impl Records {
-    /// Delays a record until its turn.
-    pub(crate) fn queue(&mut self, first: &mut Released, now: DateTime<Utc>) {
-        let longest = now + MAX_RECORD_DELAY;
-        // A last record later than that is from before the clock was set back.
-        let last = Some(self.last).filter(|last| *last <= longest);
-        let turn = last.map_or(now, |last| last + BETWEEN_RECORDS);
-        first.record_at = first.record_at.max(now).max(turn).min(longest);
-        self.last = first.record_at;
     }
 }
 

@@ -17,7 +17,7 @@ use super::pod::names::pod_name;
 use super::pod::view::{PodPhase, PodView, Waiting};
 use super::result::{self, RunResult};
 use super::schedule::ceil_to_millisecond;
-use super::sightings::Released;
+use super::sightings::{Released, START_RECORDED_WITHIN};
 use my_operator_admission::faults::join;
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
@@ -267,24 +267,15 @@ impl StatusBuilder<'_> {
         }
         let uid = self.at.status.pod_uid.as_deref().unwrap_or_default();
         let first = self.first_sight(uid, observed, pod);
-        if observed.withheld {
-            self.set_start(first.at);
-            let message = "another client removed the gate of the recorded pod";
-            self.set(STARTED, true, GATE_VIOLATED, message);
-            if !first.reported {
-                self.publish(Severity::Warning, GATE_VIOLATED, "RecordPod", message);
-            }
-        } else {
-            // Times of other components may be cut to the second, and their clocks may be behind.
-            let scheduled = self.next.scheduled_time;
-            self.set_start(scheduled.map_or(first.at, |instant| first.at.max(instant)));
-            self.set(STARTED, true, RELEASED, "the pod was released to run");
-            if !first.reported {
-                let late = self.next.lateness_milliseconds.unwrap_or_default();
-                let name = pod_name(&self.at.key.name);
-                let note = format!("released the pod {name}, {late} ms late");
-                self.publish(Severity::Normal, "Started", "ReleasePod", &note);
-            }
+        // Times of other components may be cut to the second, and their clocks may be behind.
+        let scheduled = self.next.scheduled_time;
+        self.set_start(scheduled.map_or(first.at, |instant| first.at.max(instant)));
+        self.set(STARTED, true, RELEASED, "the pod was released to run");
+        if !first.reported {
+            let late = self.next.lateness_milliseconds.unwrap_or_default();
+            let name = pod_name(&self.at.key.name);
+            let note = format!("released the pod {name}, {late} ms late");
+            self.publish(Severity::Normal, "Started", "ReleasePod", &note);
         }
         self.start = self.next.start_time.filter(|_| !first.reported);
     }
@@ -301,7 +292,7 @@ impl StatusBuilder<'_> {
             return None;
         }
         let first = self.first_sight(&pod.uid, observed, Some(pod));
-        let due = first.record_at;
+        let due = first.at + START_RECORDED_WITHIN;
         // A clock that was set back must not delay it.
         let waits = first.at <= self.now && self.now < due;
         waits.then_some(due)

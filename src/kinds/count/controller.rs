@@ -172,6 +172,7 @@ impl CountReconciler {
         Ok(Action {
             requeue_at: None,
             did: turned.then(|| turn.to_owned()),
+            ..Action::default()
         })
     }
 }
@@ -194,7 +195,7 @@ impl Reconciler for CountReconciler {
                 self.changed_since().insert(key.clone(), since);
                 Ok(Action {
                     requeue_at: Some(due),
-                    did: None,
+                    ..Action::default()
                 })
             }
             Decision::Write(events) => {

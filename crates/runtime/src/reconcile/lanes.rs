@@ -1,42 +1,55 @@
-//! Which waiting key is worked on next: the namespaces take turns.
+//! Which waiting key is worked on next: urgent keys first, and the namespaces take turns.
 //!
 //! A reconcile occupies a worker while its calls are in flight, and a webhook that does not answer can make a call last
-//! for half a minute. Without turns, a few hundred objects of one namespace with such a webhook would occupy every
-//! worker, and an At of another namespace would miss its deadline. So while keys of several namespaces wait, a
-//! namespace has at most a quarter of the workers. Alone it may have nearly all: a sixteenth, and at least one of two
-//! workers, stays free, so that the first key of another namespace does not wait for calls that hang.
+//! for half a minute. A few hundred objects with such a webhook must not make an At of another namespace miss its
+//! deadline, in however many namespaces they are:
+//! - **Slow start.** A namespace begins with a sixteenth of the workers, and gets one more for each reconcile that ends
+//!   within [`SLOW`]. So a busy one has nearly all of them after a few round trips. One sixteenth is always left for
+//!   the first keys of other namespaces.
+//! - **A slow reconcile gives its worker back.** After [`SLOW`] it no longer counts, and another key is taken. Its
+//!   namespace is slow then, until one of its reconciles ends in time: its keys do not compete with those of other
+//!   namespaces for workers, but have as many of their own, which they share with those of other slow namespaces.
+//!
+//! Of several waiting keys, one in [`UNURGENT_TURN`] is not an urgent one, so that a lasting flood of urgent keys delays
+//! the others and does not stop them.
 //!
 //! A namespace is closed until the caches that its objects need are filled. Until then its keys wait, and hold up no
 //! other namespace.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Key;
 
-/// How many workers a namespace may have.
+/// A reconcile that takes longer than this waits for a call that hangs, or has much to do.
+pub(super) const SLOW: Duration = Duration::from_secs(1);
+/// So many times the workers may be slow. Reached only if the calls of hundreds of namespaces begin to hang within
+/// seconds; then slow reconciles keep their workers.
+const MAX_SLOW: usize = 8;
+/// Every so many keys, one that is not urgent goes first.
+const UNURGENT_TURN: u32 = 8;
+
+/// How many keys are worked on at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
-    /// A namespace may always have this many.
-    share: usize,
-    /// It may have more as long as no key of another namespace waits and fewer workers than these are occupied.
-    alone: usize,
+struct Limits {
+    workers: usize,
+    /// A namespace begins with this many.
+    first: usize,
+    /// It never has more.
+    most: usize,
 }
 
 impl Limits {
-    /// The limits for that number of workers.
-    pub(super) fn new(workers: usize) -> Self {
+    fn new(workers: usize) -> Self {
+        let first = (workers / 16).max(1);
         Self {
-            share: (workers / 4).max(1),
+            workers,
+            first,
             // Of two or more, one always stays free for the first key of another namespace.
-            alone: (workers - (workers / 16).max(1)).max(1),
+            most: workers.saturating_sub(first).max(1),
         }
     }
-
-    const NONE: Self = Self {
-        share: usize::MAX,
-        alone: usize::MAX,
-    };
 }
 
 /// The waiting keys, by namespace; see the module.
@@ -44,41 +57,73 @@ impl Limits {
 pub(super) struct Lanes {
     limits: Limits,
     by_namespace: HashMap<Arc<str>, Lane>,
-    /// The open namespaces with waiting keys, least recently served first.
-    order: VecDeque<Arc<str>>,
+    /// The open namespaces with waiting keys, least recently served first; by [`Urgency`].
+    order: [VecDeque<Arc<str>>; 2],
     /// The namespaces that are open; `None` when all are.
     open: Option<HashSet<Arc<str>>>,
     waiting: usize,
-    running: usize,
+    /// By [`Pace`].
+    running: [usize; 2],
+    /// How many keys were taken, to give one that is not urgent its turn.
+    taken: u32,
+}
+
+/// Whether a key goes before others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Urgency {
+    Urgent,
+    Normal,
+}
+
+/// What a key that is worked on counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    Fast,
+    Slow,
 }
 
 /// The keys of one namespace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lane {
-    /// In order of arrival.
-    waiting: VecDeque<Key>,
-    running: usize,
+    /// In order of arrival, by [`Urgency`].
+    waiting: [VecDeque<Key>; 2],
+    /// By [`Pace`].
+    running: [usize; 2],
+    /// How many of its keys may run at a time.
+    limit: usize,
+    is_slow: bool,
 }
 
-impl Default for Lanes {
-    fn default() -> Self {
+impl Lane {
+    fn new(limits: Limits) -> Self {
         Self {
-            limits: Limits::NONE,
-            by_namespace: HashMap::new(),
-            order: VecDeque::new(),
-            open: None,
-            waiting: 0,
-            running: 0,
+            waiting: Default::default(),
+            running: [0; 2],
+            limit: limits.first,
+            is_slow: false,
         }
+    }
+
+    fn pace(&self) -> Pace {
+        if self.is_slow { Pace::Slow } else { Pace::Fast }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.waiting.iter().all(VecDeque::is_empty)
     }
 }
 
 impl Lanes {
     /// No key waits yet, and every namespace is open.
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(super) fn new(workers: usize) -> Self {
         Self {
-            limits,
-            ..Self::default()
+            limits: Limits::new(workers),
+            by_namespace: HashMap::new(),
+            order: Default::default(),
+            open: None,
+            waiting: 0,
+            running: [0; 2],
+            taken: 0,
         }
     }
 
@@ -90,40 +135,40 @@ impl Lanes {
     /// Closes every namespace.
     pub(super) fn close(&mut self) {
         self.open = Some(HashSet::new());
-        self.order.clear();
+        self.order = Default::default();
     }
 
     /// Opens a namespace, or all of them.
     pub(super) fn open(&mut self, namespace: Option<&str>) {
-        match (namespace, &mut self.open) {
-            (Some(namespace), Some(open)) => {
-                if open.insert(namespace.into())
-                    && let Some((name, lane)) = self.by_namespace.get_key_value(namespace)
-                    && !lane.waiting.is_empty()
-                {
-                    self.order.push_back(name.clone());
+        let Some(open) = &mut self.open else { return };
+        for (name, lane) in &self.by_namespace {
+            if namespace.is_none_or(|namespace| **name == *namespace) && !open.contains(name) {
+                for (order, waiting) in self.order.iter_mut().zip(&lane.waiting) {
+                    if !waiting.is_empty() {
+                        order.push_back(name.clone());
+                    }
                 }
             }
-            (None, Some(open)) => {
-                let closed = self.by_namespace.iter().filter(|(name, lane)| {
-                    !lane.waiting.is_empty() && !open.contains(name.as_ref())
-                });
-                self.order.extend(closed.map(|(name, _)| name.clone()));
-                self.open = None;
+        }
+        match namespace {
+            Some(namespace) => {
+                open.insert(namespace.into());
             }
-            (_, None) => {}
+            None => self.open = None,
         }
     }
 
     /// Adds a waiting key. The caller must not add one twice.
-    pub(super) fn push(&mut self, key: Key) {
-        let lane = self.by_namespace.entry(key.namespace.clone()).or_default();
+    pub(super) fn push(&mut self, key: Key, urgency: Urgency) {
+        let namespace = key.namespace.clone();
+        let lane = self.by_namespace.entry(namespace.clone());
+        let lane = lane.or_insert_with(|| Lane::new(self.limits));
+        let waiting = &mut lane.waiting[urgency as usize];
         let is_open = self.open.as_ref();
-        let is_open = is_open.is_none_or(|open| open.contains(&key.namespace));
-        if lane.waiting.is_empty() && is_open {
-            self.order.push_back(key.namespace.clone());
+        if waiting.is_empty() && is_open.is_none_or(|open| open.contains(&namespace)) {
+            self.order[urgency as usize].push_back(namespace);
         }
-        lane.waiting.push_back(key);
+        waiting.push_back(key);
         self.waiting += 1;
     }
 
@@ -132,38 +177,82 @@ impl Lanes {
         self.turn().is_some()
     }
 
-    /// The index of the namespace whose turn it is. Few namespaces have reached their limit, so the search is short.
-    fn turn(&self) -> Option<usize> {
-        let Limits { share, alone } = self.limits;
-        if self.order.len() == 1 && self.running < alone {
-            return Some(0);
+    /// The urgency of the next key, and the index of the namespace whose turn it is. Few namespaces have reached their
+    /// limit, so the search is short.
+    fn turn(&self) -> Option<(Urgency, usize)> {
+        let mut urgencies = [Urgency::Urgent, Urgency::Normal];
+        if (self.taken + 1).is_multiple_of(UNURGENT_TURN) {
+            urgencies.reverse();
         }
-        let running = |name| self.by_namespace.get(name).map_or(0, |lane| lane.running);
-        self.order.iter().position(|name| running(name) < share)
+        urgencies.into_iter().find_map(|urgency| {
+            let mut order = self.order[urgency as usize].iter();
+            Some((urgency, order.position(|name| self.may_run(name))?))
+        })
     }
 
-    /// Takes the next key. Its worker is occupied until [`Lanes::done`].
-    pub(super) fn next(&mut self) -> Option<Key> {
-        let name = self.order.remove(self.turn()?)?;
+    /// Whether another key of that namespace may be worked on.
+    fn may_run(&self, namespace: &str) -> bool {
+        let Some(lane) = self.by_namespace.get(namespace) else {
+            return false;
+        };
+        let pace = lane.pace() as usize;
+        let limit = if lane.is_slow {
+            self.limits.most
+        } else {
+            lane.limit
+        };
+        lane.running[pace] < limit && self.running[pace] < self.limits.workers
+    }
+
+    /// Takes the next key, and what it counts as until [`Lanes::done`].
+    pub(super) fn next(&mut self) -> Option<(Key, Pace)> {
+        let (urgency, index) = self.turn()?;
+        let order = &mut self.order[urgency as usize];
+        let name = order.remove(index)?;
         let lane = self.by_namespace.get_mut(&name)?;
-        let key = lane.waiting.pop_front()?;
-        lane.running += 1;
-        self.running += 1;
-        self.waiting -= 1;
-        if !lane.waiting.is_empty() {
-            self.order.push_back(name);
+        let waiting = &mut lane.waiting[urgency as usize];
+        let key = waiting.pop_front()?;
+        if !waiting.is_empty() {
+            order.push_back(name);
         }
-        Some(key)
+        let pace = lane.pace();
+        lane.running[pace as usize] += 1;
+        self.running[pace as usize] += 1;
+        self.waiting -= 1;
+        self.taken = self.taken.wrapping_add(1);
+        Some((key, pace))
     }
 
-    /// Frees the worker of a key of that namespace.
-    pub(super) fn done(&mut self, namespace: &str) {
+    /// A key of that namespace takes longer than [`SLOW`]. Returns what it counts as from now on.
+    pub(super) fn is_slow(&mut self, namespace: &str, before: Pace) -> Pace {
+        let may_give_back =
+            self.running[Pace::Slow as usize] < self.limits.workers.saturating_mul(MAX_SLOW);
+        let Some(lane) = self.by_namespace.get_mut(namespace) else {
+            return before;
+        };
+        (lane.is_slow, lane.limit) = (true, self.limits.first);
+        if before == Pace::Slow || !may_give_back {
+            return before;
+        }
+        for running in [&mut lane.running, &mut self.running] {
+            running[Pace::Fast as usize] -= 1;
+            running[Pace::Slow as usize] += 1;
+        }
+        Pace::Slow
+    }
+
+    /// A key of that namespace is done. It counted as `pace`, and `was_fast` if it took no longer than [`SLOW`].
+    pub(super) fn done(&mut self, namespace: &str, pace: Pace, was_fast: bool) {
         let Some(lane) = self.by_namespace.get_mut(namespace) else {
             return;
         };
-        lane.running -= 1;
-        self.running -= 1;
-        if lane.running == 0 && lane.waiting.is_empty() {
+        lane.running[pace as usize] -= 1;
+        self.running[pace as usize] -= 1;
+        if was_fast {
+            lane.is_slow = false;
+            lane.limit = (lane.limit + 1).min(self.limits.most);
+        }
+        if lane.running == [0; 2] && lane.is_empty() {
             // Otherwise the map would keep every namespace that ever had an object.
             self.by_namespace.remove(namespace);
         }
@@ -175,68 +264,125 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use my_operator_rounds::{lengths, parallel_cases};
 
+    use super::Urgency::{Normal, Urgent};
     use super::*;
 
     fn key(namespace: &str, name: &str) -> Key {
         Key::new(namespace, name)
     }
 
+    fn next(lanes: &mut Lanes) -> Option<Key> {
+        lanes.next().map(|(key, _)| key)
+    }
+
     fn all(lanes: &mut Lanes) -> Vec<String> {
-        std::iter::from_fn(|| Some(lanes.next()?.to_string())).collect()
+        std::iter::from_fn(|| Some(next(lanes)?.to_string())).collect()
     }
 
     #[test]
     fn namespaces_take_turns_and_each_keeps_its_order() {
-        let mut lanes = Lanes::new(Limits::new(100));
+        let mut lanes = Lanes::new(100);
         for (namespace, name) in [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("c", "5")] {
-            lanes.push(key(namespace, name));
+            lanes.push(key(namespace, name), Normal);
         }
         assert_eq!(all(&mut lanes), ["a/1", "b/4", "c/5", "a/2", "a/3"]);
     }
 
     #[test]
-    fn a_namespace_has_a_quarter_of_the_workers_while_others_wait_and_a_sixteenth_is_left() {
-        let mut lanes = Lanes::new(Limits::new(96));
-        for number in 0..300 {
-            lanes.push(key("hanging", &number.to_string()));
+    fn a_namespace_gets_a_worker_more_for_each_fast_key_and_a_sixteenth_is_left() {
+        let mut lanes = Lanes::new(96);
+        for number in 0..1_000 {
+            lanes.push(key("busy", &number.to_string()), Normal);
         }
-        let taken = |lanes: &mut Lanes| all(lanes).len();
-        assert_eq!(taken(&mut lanes), 90, "nothing else waits");
-        // One worker after the other becomes free, and is not for the same namespace again.
-        lanes.push(key("other", "1"));
-        lanes.push(key("other", "2"));
-        assert_eq!(lanes.next(), Some(key("other", "1")));
-        assert_eq!(lanes.next(), Some(key("other", "2")));
-        for _ in 0..66 {
-            lanes.push(key("other", "1"));
-            lanes.done("hanging");
-            assert_eq!(lanes.next(), Some(key("other", "1")));
-            lanes.done("other");
+        let mut rounds = Vec::new();
+        for _ in 0..6 {
+            let taken = all(&mut lanes).len();
+            rounds.push(taken);
+            (0..taken).for_each(|_| lanes.done("busy", Pace::Fast, true));
         }
-        assert_eq!(lanes.by_namespace["hanging"].running, 24);
+        assert_eq!(rounds, [6, 12, 24, 48, 90, 90]);
+    }
+
+    #[test]
+    fn however_many_namespaces_hang_another_gets_a_worker() {
+        let mut lanes = Lanes::new(96);
+        for namespace in 0..500 {
+            for number in 0..3 {
+                lanes.push(
+                    key(&format!("hanging-{namespace}"), &number.to_string()),
+                    Normal,
+                );
+            }
+        }
+        for second in 0..60 {
+            let taken: Vec<_> = std::iter::from_fn(|| lanes.next()).collect();
+            for (key, pace) in &taken {
+                let after = lanes.is_slow(&key.namespace, *pace);
+                assert_eq!(after, Pace::Slow, "second {second}");
+            }
+            // At first each of them has its turn: 96 a second.
+            if second > 500 / 96 {
+                lanes.push(key("good", "1"), Normal);
+                assert_eq!(next(&mut lanes), Some(key("good", "1")), "second {second}");
+                lanes.done("good", Pace::Fast, true);
+            }
+            // The calls that hang end after half a minute.
+            if second >= 30 {
+                for (key, _) in taken.iter().take(16) {
+                    lanes.done(&key.namespace, Pace::Slow, false);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn urgent_keys_go_first_and_the_others_still_have_turns() {
+        let mut lanes = Lanes::new(1_000);
+        for number in 0..20 {
+            lanes.push(key("a", &format!("normal-{number}")), Normal);
+        }
+        for number in 0..20 {
+            lanes.push(key("b", &format!("urgent-{number}")), Urgent);
+        }
+        let order = all(&mut lanes);
+        let normal = |key: &String| key.starts_with("a/");
+        let places: Vec<_> = order
+            .iter()
+            .take(22)
+            .enumerate()
+            .filter(|(_, key)| normal(key))
+            .map(|(place, _)| place)
+            .collect();
+        assert_eq!(places, [7, 15], "{order:?}");
+        assert_eq!(order.len(), 40);
     }
 
     #[test]
     fn few_workers_leave_one_free_and_give_each_namespace_one() {
         for workers in 1..16 {
-            let mut lanes = Lanes::new(Limits::new(workers));
-            (0..20).for_each(|number| lanes.push(key("a", &number.to_string())));
-            assert_eq!(all(&mut lanes).len(), (workers - 1).max(1));
+            let mut lanes = Lanes::new(workers);
+            (0..200).for_each(|number| lanes.push(key("a", &number.to_string()), Normal));
+            let mut most = 0;
+            for _ in 0..8 {
+                let taken = all(&mut lanes).len();
+                most = most.max(taken);
+                (0..taken).for_each(|_| lanes.done("a", Pace::Fast, true));
+            }
+            assert_eq!(most, (workers - 1).max(1));
         }
-        assert_eq!(Limits::new(1).share, 1);
     }
 
     #[test]
     fn a_closed_namespace_waits_and_holds_up_no_other() {
-        let mut lanes = Lanes::default();
-        lanes.push(key("a", "1"));
+        let mut lanes = Lanes::new(96);
+        lanes.push(key("a", "1"), Normal);
         lanes.close();
-        lanes.push(key("b", "2"));
+        lanes.push(key("b", "2"), Normal);
         lanes.open(Some("b"));
-        assert_eq!(lanes.next(), Some(key("b", "2")));
-        assert_eq!((lanes.next(), lanes.waiting()), (None, 1));
+        assert_eq!(next(&mut lanes), Some(key("b", "2")));
+        assert_eq!((next(&mut lanes), lanes.waiting()), (None, 1));
         lanes.open(None);
-        assert_eq!(lanes.next(), Some(key("a", "1")));
+        assert_eq!(next(&mut lanes), Some(key("a", "1")));
     }
 
     /// A namespace as the naive model has it.
@@ -244,25 +390,38 @@ mod tests {
     struct Plain {
         name: String,
         open: bool,
-        running: usize,
-        waiting: Vec<String>,
-        /// When it was last put behind the others.
-        since: u64,
+        slow: bool,
+        limit: usize,
+        /// The paces of its keys that run.
+        running: Vec<Pace>,
+        /// The names of its waiting keys, and since when it is behind the other namespaces; by urgency.
+        waiting: [(Vec<String>, u64); 2],
+    }
+
+    impl Plain {
+        fn running(&self, pace: Pace) -> usize {
+            self.running.iter().filter(|one| **one == pace).count()
+        }
     }
 
     /// The documented rule, by reading the whole state.
-    fn naive(all: &[Plain], workers: usize) -> Option<usize> {
-        let has_work = |plain: &&Plain| plain.open && !plain.waiting.is_empty();
-        let is_alone = all.iter().filter(has_work).count() == 1;
-        let running: usize = all.iter().map(|plain| plain.running).sum();
-        let may_have_more =
-            is_alone && running < std::cmp::max(1, workers - std::cmp::max(1, workers / 16));
-        let share = std::cmp::max(1, workers / 4);
-        let may = all.iter().enumerate();
-        let may =
-            may.filter(|(_, plain)| has_work(plain) && (plain.running < share || may_have_more));
-        may.min_by_key(|(_, plain)| plain.since)
-            .map(|(place, _)| place)
+    fn naive(all: &[Plain], workers: usize, taken: u32) -> Option<(usize, usize)> {
+        let first = std::cmp::max(1, workers / 16);
+        let most = std::cmp::max(1, workers - first);
+        let may_run = |plain: &Plain| {
+            let pace = if plain.slow { Pace::Slow } else { Pace::Fast };
+            let running: usize = all.iter().map(|plain| plain.running(pace)).sum();
+            let limit = if plain.slow { most } else { plain.limit };
+            plain.running(pace) < limit && running < workers
+        };
+        let urgencies = if taken % 8 == 7 { [1, 0] } else { [0, 1] };
+        urgencies.into_iter().find_map(|urgency| {
+            let may = all.iter().enumerate().filter(|(_, plain)| {
+                plain.open && !plain.waiting[urgency].0.is_empty() && may_run(plain)
+            });
+            let next = may.min_by_key(|(_, plain)| plain.waiting[urgency].1);
+            next.map(|(place, _)| (urgency, place))
+        })
     }
 
     #[test]
@@ -270,8 +429,10 @@ mod tests {
         parallel_cases(lengths::queue_lanes(), |seed| {
             let mut random = fastrand::Rng::with_seed(seed);
             let workers = random.usize(1..40);
+            let first = std::cmp::max(1, workers / 16);
             let closed = random.bool();
-            let mut lanes = Lanes::new(Limits::new(workers));
+            let mut lanes = Lanes::new(workers);
+            let mut taken = 0;
             if closed {
                 lanes.close();
             }
@@ -279,9 +440,10 @@ mod tests {
                 .map(|number| Plain {
                     name: format!("n{number}"),
                     open: !closed,
-                    running: 0,
-                    waiting: Vec::new(),
-                    since: 0,
+                    slow: false,
+                    limit: first,
+                    running: Vec::new(),
+                    waiting: Default::default(),
                 })
                 .collect();
             for step in 1..600 {
@@ -289,47 +451,77 @@ mod tests {
                 let one = &mut plain[place];
                 match random.u8(..20) {
                     0..8 => {
-                        if one.waiting.is_empty() {
-                            one.since = step;
+                        let urgency = [Urgent, Normal][random.usize(..2)];
+                        let (waiting, since) = &mut one.waiting[urgency as usize];
+                        if waiting.is_empty() {
+                            *since = step;
                         }
-                        one.waiting.push(step.to_string());
-                        lanes.push(key(&one.name, &step.to_string()));
+                        waiting.push(step.to_string());
+                        lanes.push(key(&one.name, &step.to_string()), urgency);
                     }
-                    8..14 if one.running > 0 => {
-                        one.running -= 1;
-                        lanes.done(&one.name);
+                    8..13 if !one.running.is_empty() => {
+                        let ended = one.running.swap_remove(random.usize(..one.running.len()));
+                        let was_fast = random.bool();
+                        if was_fast {
+                            one.slow = false;
+                            one.limit = (one.limit + 1).min((workers - first).max(1));
+                        }
+                        lanes.done(&one.name, ended, was_fast);
+                        if one.running.is_empty()
+                            && one.waiting.iter().all(|(keys, _)| keys.is_empty())
+                        {
+                            (one.slow, one.limit) = (false, first);
+                        }
+                    }
+                    13 if !one.running.is_empty() => {
+                        (one.slow, one.limit) = (true, first);
+                        let index = random.usize(..one.running.len());
+                        let (name, before) = (one.name.clone(), one.running[index]);
+                        let slow: usize = plain.iter().map(|plain| plain.running(Pace::Slow)).sum();
+                        let after = if slow < workers * 8 {
+                            Pace::Slow
+                        } else {
+                            before
+                        };
+                        assert_eq!(lanes.is_slow(&name, before), after);
+                        plain[place].running[index] = after;
                     }
                     14 if !one.open => {
                         one.open = true;
-                        one.since = step;
+                        one.waiting.iter_mut().for_each(|(_, since)| *since = step);
                         lanes.open(Some(&one.name));
                     }
-                    15.. if plain.iter().map(|one| one.running).sum::<usize>() < workers => {
-                        let expected = naive(&plain, workers).map(|place| {
+                    15.. => {
+                        let expected = naive(&plain, workers, taken).map(|(urgency, place)| {
                             let one = &mut plain[place];
-                            one.running += 1;
-                            one.since = step;
-                            key(&one.name, &one.waiting.remove(0))
+                            let pace = if one.slow { Pace::Slow } else { Pace::Fast };
+                            one.running.push(pace);
+                            let (waiting, since) = &mut one.waiting[urgency];
+                            *since = step;
+                            taken += 1;
+                            (key(&one.name, &waiting.remove(0)), pace)
                         });
                         assert_eq!(lanes.is_ready(), expected.is_some());
                         assert_eq!(lanes.next(), expected);
                     }
                     _ => {}
                 }
-                let waiting = plain.iter().map(|one| one.waiting.len()).sum::<usize>();
+                let waiting = plain.iter().flat_map(|one| &one.waiting);
+                let waiting: usize = waiting.map(|(keys, _)| keys.len()).sum();
                 assert_eq!(lanes.waiting(), waiting);
             }
             // Nothing is left of a namespace without work.
             lanes.open(None);
             for one in &plain {
-                (0..one.running).for_each(|_| lanes.done(&one.name));
+                one.running
+                    .iter()
+                    .for_each(|pace| lanes.done(&one.name, *pace, true));
             }
-            while let Some(key) = lanes.next() {
-                lanes.done(&key.namespace);
+            while let Some((key, pace)) = lanes.next() {
+                lanes.done(&key.namespace, pace, true);
             }
-            assert!(
-                lanes.by_namespace.is_empty() && lanes.order.is_empty() && lanes.waiting() == 0
-            );
+            assert!(lanes.by_namespace.is_empty() && lanes.waiting() == 0);
+            assert!(lanes.order.iter().all(VecDeque::is_empty));
         });
     }
 }

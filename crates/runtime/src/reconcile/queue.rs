@@ -1,7 +1,10 @@
 //! The queue of object keys, now or at an instant of the wall clock. Each key is in it at most once, and never with two
 //! workers at a time. [`lanes`](super::lanes) decides which waiting key is next.
+//!
+//! It also paces retries: there is one backoff for each key. A change of the object ends it, and it never lasts through
+//! the instant after which a retry is too late.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -10,7 +13,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::Key;
-use super::lanes::{Lanes, Limits};
+use super::backoff::Exponential;
+use super::lanes::{Lanes, Pace, SLOW, Urgency};
 use super::metrics::ControllerMetrics;
 use crate::clock::Clock;
 
@@ -19,6 +23,21 @@ use crate::clock::Clock;
 const TICK: Duration = Duration::from_millis(500);
 /// A clock that goes back by more than this was set. A smaller step only delays the waiting keys by as much.
 const SET_BACK: TimeDelta = TimeDelta::seconds(1);
+
+/// The backoff of an object.
+const BACKOFF: Exponential = Exponential {
+    first: Duration::from_secs(1),
+    max: Duration::from_mins(1),
+};
+/// The pause after a conflict: the watch is about to deliver the newer version, and that event ends it.
+const CONFLICT_BACKOFF: Exponential = Exponential {
+    first: Duration::from_millis(200),
+    ..BACKOFF
+};
+/// This many conflicts in a row are ordinary. After more, the object changes faster than it can be reconciled.
+const MANY_CONFLICTS: u32 = 5;
+/// The last retry begins so long before the instant after which it is too late.
+const LAST_RETRY: TimeDelta = TimeDelta::seconds(1);
 
 /// Capacity that is kept when the queue is empty: more keys seldom wait for a worker.
 const DEFAULT_CAPACITY: usize = 256;
@@ -34,24 +53,63 @@ pub struct Queue {
     metrics: ControllerMetrics,
 }
 
-#[derive(Default)]
+/// Says of a key that it goes before others.
+type IsUrgent = Box<dyn Fn(&Key) -> bool + Send + Sync>;
+
 struct QueueState {
     /// Keys that wait for a worker.
     waiting: Lanes,
     /// The same keys with their time of arrival.
     since: HashMap<Key, Instant>,
-    /// Keys that a worker has.
-    active: HashSet<Key>,
+    is_urgent: Option<IsUrgent>,
+    /// Keys that a worker has, since when, and what they count as.
+    active: HashMap<Key, (Instant, Pace)>,
     /// Active keys that were added again meanwhile, and by which event.
     again: HashMap<Key, Event>,
     /// Keys to reconcile at an instant, by instant and by key: one instant per key.
     due: BTreeSet<(DateTime<Utc>, Key)>,
     due_of: HashMap<Key, DateTime<Utc>>,
-    /// Those of them whose last attempt failed: they are not reconciled earlier, whatever happens.
-    backing_off: HashSet<Key>,
+    /// The keys whose last attempts failed.
+    failures: HashMap<Key, Failures>,
     /// The latest reading of the clock.
     last_read: Option<DateTime<Utc>>,
     closed: bool,
+}
+
+/// The failed attempts at one key in a row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failures {
+    conflicts: u32,
+    others: u32,
+    /// It is not reconciled before it is due, unless the object changes.
+    backs_off: bool,
+    /// The API server asked to send nothing before: not even if the object changes.
+    silent_until: Option<DateTime<Utc>>,
+}
+
+/// A failed attempt at a key.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Failure {
+    /// Another client wrote first.
+    pub(super) is_conflict: bool,
+    /// The API server asked to send nothing for so long.
+    pub(super) retry_after: Option<Duration>,
+    /// From then on, a retry is too late.
+    pub(super) deadline: Option<DateTime<Utc>>,
+    /// Something else is to be done then.
+    pub(super) requeue_at: Option<DateTime<Utc>>,
+}
+
+impl Failure {
+    /// When to try again: after the pause, before the deadline, and not against the will of the API server.
+    fn retry_at(&self, pause: Duration, now: DateTime<Utc>) -> DateTime<Utc> {
+        let last = self.deadline.map(|deadline| deadline - LAST_RETRY);
+        let limits = [last, self.deadline].into_iter().flatten();
+        let limit = limits.filter(|limit| *limit > now).min();
+        let planned = [limit, self.requeue_at].into_iter().flatten();
+        let at = planned.fold(now + pause, DateTime::min);
+        self.retry_after.map_or(at, |pause| at.max(now + pause))
+    }
 }
 
 /// Why a key is added.
@@ -64,6 +122,12 @@ enum Event {
 }
 
 impl QueueState {
+    fn is_backing_off(&self, key: &Key) -> bool {
+        self.failures
+            .get(key)
+            .is_some_and(|failures| failures.backs_off)
+    }
+
     /// Reads the clock. Returns the time, and by how much the clock was set back since the last reading.
     fn read_clock(&mut self, clock: &Clock) -> (DateTime<Utc>, Option<TimeDelta>) {
         let now = clock();
@@ -75,25 +139,30 @@ impl QueueState {
     fn shrink(&mut self) {
         self.since.shrink_to(DEFAULT_CAPACITY);
         self.again.shrink_to(DEFAULT_CAPACITY);
-        self.backing_off.shrink_to(DEFAULT_CAPACITY);
+        self.active.shrink_to(DEFAULT_CAPACITY);
+        self.failures.shrink_to(DEFAULT_CAPACITY);
     }
 }
 
 impl Queue {
     /// An empty queue for any number of workers.
     pub fn new(clock: Clock, metrics: ControllerMetrics) -> Self {
-        Self::with(Lanes::default(), clock, metrics)
+        Self::for_workers(usize::MAX, clock, metrics)
     }
 
     /// An empty queue for `workers` workers.
     pub(super) fn for_workers(workers: usize, clock: Clock, metrics: ControllerMetrics) -> Self {
-        Self::with(Lanes::new(Limits::new(workers)), clock, metrics)
-    }
-
-    fn with(waiting: Lanes, clock: Clock, metrics: ControllerMetrics) -> Self {
         let state = QueueState {
-            waiting,
-            ..QueueState::default()
+            waiting: Lanes::new(workers),
+            since: HashMap::new(),
+            is_urgent: None,
+            active: HashMap::new(),
+            again: HashMap::new(),
+            due: BTreeSet::new(),
+            due_of: HashMap::new(),
+            failures: HashMap::new(),
+            last_read: None,
+            closed: false,
         };
         Self {
             state: Mutex::new(state),
@@ -109,34 +178,67 @@ impl Queue {
         self.state.lock()
     }
 
-    /// Adds a key, to be reconciled as soon as a worker is free; or, after a failure, when the backoff set by
-    /// [`Queue::back_off`] ends.
+    /// Which keys go before others. Called with the queue locked.
+    pub(super) fn set_urgent(&self, is_urgent: impl Fn(&Key) -> bool + Send + Sync + 'static) {
+        self.lock().is_urgent = Some(Box::new(is_urgent));
+    }
+
+    /// Adds a key, to be reconciled as soon as a worker is free; or, after a failure, when its backoff ends.
     pub fn add(&self, key: Key) {
         self.metrics.adds.inc();
         self.enqueue(&mut self.lock(), key, Event::Related);
     }
 
-    /// Adds the key of an object whose spec has changed, or that is gone. This ends the backoff, so kinds cannot call
-    /// it: only the cache does, since it sees each version of an object.
-    pub(super) fn add_changed(&self, key: Key) {
+    /// Adds the key of an object whose spec has changed, or that is gone, or what its last attempt failed at is no
+    /// longer so. This ends the backoff and forgets the failures. It must not be called because of what an attempt
+    /// itself did: the attempts would follow each other without a pause.
+    pub fn add_changed(&self, key: Key) {
         self.metrics.adds.inc();
         self.enqueue(&mut self.lock(), key, Event::Changed);
     }
 
     fn enqueue(&self, state: &mut QueueState, key: Key, event: Event) {
-        if event == Event::Changed && state.backing_off.remove(&key) {
-            remove_due(state, &key);
+        if event == Event::Changed {
+            self.end_backoff(state, &key);
         }
-        if state.active.contains(&key) {
+        if state.active.contains_key(&key) {
             let again = state.again.entry(key).or_insert(event);
             *again = event.max(*again);
-        } else if state.backing_off.contains(&key) {
+        } else if state.is_backing_off(&key) {
             // It is due when the backoff ends.
         } else if !state.since.contains_key(&key) {
             state.since.insert(key.clone(), Instant::now());
-            state.waiting.push(key);
+            let is_urgent = state.is_urgent.as_ref();
+            let urgency = if is_urgent.is_some_and(|is_urgent| is_urgent(&key)) {
+                Urgency::Urgent
+            } else {
+                Urgency::Normal
+            };
+            state.waiting.push(key, urgency);
             self.metrics.depth.set(length(&state.waiting));
             self.ready.notify_one();
+        }
+    }
+
+    /// Forgets the failures of a key. The rest of its backoff is what the API server asked for.
+    fn end_backoff(&self, state: &mut QueueState, key: &Key) {
+        let Some(failures) = state.failures.remove(key) else {
+            return;
+        };
+        if !failures.backs_off {
+            return;
+        }
+        remove_due(state, key);
+        let now = (self.clock)();
+        if let Some(until) = failures.silent_until.filter(|until| *until > now) {
+            let failures = Failures {
+                backs_off: true,
+                silent_until: Some(until),
+                ..Failures::default()
+            };
+            state.failures.insert(key.clone(), failures);
+            set_due(state, key, until);
+            self.timer.notify_one();
         }
     }
 
@@ -151,7 +253,8 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// Takes the next key; `None` when the queue is closed. Return it with [`Queue::done`] or [`Queue::back_off`].
+    /// Takes the next key; `None` when the queue is closed. Return it with [`Queue::done`] or `Queue::retry`. Nothing is
+    /// lost if the future is dropped.
     pub async fn take(&self) -> Option<Key> {
         loop {
             // Registered before the check, so that no wake-up between the two is lost.
@@ -161,7 +264,7 @@ impl Queue {
                 if state.closed {
                     return None;
                 }
-                if let Some(key) = state.waiting.next() {
+                if let Some((key, pace)) = state.waiting.next() {
                     // For the timer: the worker counts its next instant from about now.
                     if let (_, Some(back)) = state.read_clock(&self.clock) {
                         self.requeue_all(&mut state, back);
@@ -170,7 +273,7 @@ impl Queue {
                     if let Some(since) = state.since.remove(&key) {
                         self.metrics.waited.observe(since.elapsed().as_secs_f64());
                     }
-                    state.active.insert(key.clone());
+                    state.active.insert(key.clone(), (Instant::now(), pace));
                     if state.waiting.waiting() == 0 {
                         state.shrink();
                     } else if state.waiting.is_ready() {
@@ -183,35 +286,69 @@ impl Queue {
         }
     }
 
+    /// The reconcile of that key takes longer than [`SLOW`]: another key may be worked on beside it.
+    pub(super) fn is_slow(&self, key: &Key) {
+        let state = &mut *self.lock();
+        if let Some((_, pace)) = state.active.get_mut(key) {
+            *pace = state.waiting.is_slow(&key.namespace, *pace);
+        }
+        if state.waiting.is_ready() {
+            self.ready.notify_one();
+        }
+    }
+
     /// Returns a key. `requeue_at` is when to reconcile again if nothing happens earlier. It replaces any earlier
     /// instant of this key.
     pub fn done(&self, key: &Key, requeue_at: Option<DateTime<Utc>>) {
-        self.hand_back(key, requeue_at, false);
-    }
-
-    /// Returns a key after a failure: it is not reconciled before `until`, unless [`Queue::add_changed`] adds it.
-    /// Without the backoff, an object that is touched fifty times a second would be retried as often while the API
-    /// server fails.
-    pub(crate) fn back_off(&self, key: &Key, until: DateTime<Utc>) {
-        self.hand_back(key, Some(until), true);
-    }
-
-    fn hand_back(&self, key: &Key, requeue_at: Option<DateTime<Utc>>, backs_off: bool) {
         let mut state = self.lock();
-        if state.active.remove(key) {
-            state.waiting.done(&key.namespace);
+        state.failures.remove(key);
+        self.hand_back(&mut state, key, requeue_at);
+    }
+
+    /// Returns a key after a failure. It is reconciled again after a pause that each failure in a row doubles: not
+    /// earlier, unless [`Queue::add_changed`] adds it. Without that, an object that is touched fifty times a second would
+    /// be retried as often while the API server fails. Only after a few conflicts the next event is not waited for.
+    /// Returns whether they were just a few conflicts.
+    pub(super) fn retry(&self, key: &Key, failure: &Failure) -> bool {
+        let mut state = self.lock();
+        let failures = state.failures.entry(key.clone()).or_default();
+        let many = failures.conflicts.checked_sub(MANY_CONFLICTS);
+        let is_ordinary = failure.is_conflict && many.is_none();
+        let pause = match (failure.is_conflict, many) {
+            (false, _) => BACKOFF.after(failures.others),
+            (true, None) => CONFLICT_BACKOFF.after(failures.conflicts),
+            (true, Some(many)) => BACKOFF.after(many),
+        };
+        let count = if failure.is_conflict {
+            &mut failures.conflicts
+        } else {
+            &mut failures.others
+        };
+        *count = count.saturating_add(1);
+        failures.backs_off = !is_ordinary;
+        let now = (self.clock)();
+        failures.silent_until = failure.retry_after.map(|pause| now + pause);
+        // Counted from now, not from the start of the attempt: the attempt may have taken long, and the clock may have
+        // been set since.
+        let at = failure.retry_at(pause, now);
+        self.hand_back(&mut state, key, Some(at));
+        is_ordinary
+    }
+
+    fn hand_back(&self, state: &mut QueueState, key: &Key, requeue_at: Option<DateTime<Utc>>) {
+        if let Some((since, pace)) = state.active.remove(key) {
+            let was_fast = since.elapsed() <= SLOW;
+            state.waiting.done(&key.namespace, pace, was_fast);
         }
-        remove_due(&mut state, key);
+        if let Some(at) = state.due_of.remove(key) {
+            state.due.remove(&(at, key.clone()));
+        }
         if let Some(at) = requeue_at {
-            state.due_of.insert(key.clone(), at);
-            state.due.insert((at, key.clone()));
+            set_due(state, key, at);
             self.timer.notify_one();
         }
-        if backs_off {
-            state.backing_off.insert(key.clone());
-        }
         if let Some(event) = state.again.remove(key) {
-            self.enqueue(&mut state, key.clone(), event);
+            self.enqueue(state, key.clone(), event);
         }
         // Its namespace, or the only one with waiting keys, may now use this worker.
         if state.waiting.is_ready() {
@@ -268,7 +405,7 @@ impl Queue {
         );
         self.move_due(state, DateTime::<Utc>::MAX_UTC);
         // A worker may have read the clock before it was set, and compute its next instant from that.
-        let active = state.active.iter().cloned();
+        let active = state.active.keys().cloned();
         state.again.extend(active.map(|key| (key, Event::Changed)));
     }
 
@@ -283,9 +420,16 @@ impl Queue {
     }
 }
 
+fn set_due(state: &mut QueueState, key: &Key, at: DateTime<Utc>) {
+    state.due_of.insert(key.clone(), at);
+    state.due.insert((at, key.clone()));
+}
+
 /// Forgets the instant of a key, and its backoff.
 fn remove_due(state: &mut QueueState, key: &Key) {
-    state.backing_off.remove(key);
+    if let Some(failures) = state.failures.get_mut(key) {
+        failures.backs_off = false;
+    }
     if let Some(at) = state.due_of.remove(key) {
         state.due.remove(&(at, key.clone()));
     }
@@ -318,6 +462,14 @@ mod tests {
 
     fn key(name: &str) -> Key {
         Key::new("ns", name)
+    }
+
+    /// A failure after which the API server asked for a pause of so many seconds.
+    fn failure(seconds: u64) -> Failure {
+        Failure {
+            retry_after: Some(Duration::from_secs(seconds)),
+            ..Failure::default()
+        }
     }
 
     /// A key that is due at that instant.
@@ -523,7 +675,7 @@ mod tests {
         queue.take().await;
         // Once while a worker has it, and often afterwards.
         queue.add(key("a"));
-        queue.back_off(&key("a"), second(60));
+        queue.retry(&key("a"), &failure(60));
         for _ in 0..590 {
             queue.add(key("a"));
             assert_eq!(within(&queue, Duration::from_millis(100)).await, None);
@@ -547,15 +699,96 @@ mod tests {
                 queue.add_changed(key("a"));
                 queue.add(key("a"));
             }
-            queue.back_off(&key("a"), second(3_600));
+            queue.retry(&key("a"), &Failure::default());
             if !changed_meanwhile {
-                assert_eq!(within(&queue, Duration::from_secs(1)).await, None);
+                assert_eq!(within(&queue, Duration::from_millis(900)).await, None);
                 queue.add_changed(key("a"));
             }
             assert_eq!(queue.take().await, Some(key("a")));
             queue.done(&key("a"), None);
         }
         assert_eq!(within(&queue, Duration::from_hours(2)).await, None);
+    }
+
+    /// When a key is reconciled that fails each time, in seconds.
+    async fn attempts(seconds: u64, failure: impl Fn(u32) -> Failure) -> Vec<u64> {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        queue.add(key("a"));
+        let start = Instant::now();
+        let mut attempts = Vec::new();
+        while let Some(taken) = within(&queue, Duration::from_secs(seconds)).await {
+            let at = start.elapsed();
+            if at > Duration::from_secs(seconds) {
+                break;
+            }
+            queue.retry(&taken, &failure(u32::try_from(attempts.len()).unwrap()));
+            attempts.push(at.as_secs());
+        }
+        attempts
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_retry_begins_a_second_before_it_is_too_late() {
+        let until = |deadline| {
+            attempts(70, move |_| Failure {
+                deadline: Some(second(deadline)),
+                ..Failure::default()
+            })
+        };
+        // One more at the deadline, which finds that it is too late.
+        assert_eq!(until(50).await, [0, 1, 3, 7, 15, 31, 49, 50]);
+        assert_eq!(until(30).await, [0, 1, 3, 7, 15, 29, 30]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn conflicts_do_not_lengthen_the_pause_after_another_failure() {
+        let tried = attempts(10, |number| Failure {
+            is_conflict: number < 5,
+            ..Failure::default()
+        });
+        let tried = tried.await;
+        // Five conflicts take 0.2 + 0.4 + 0.8 + 1.6 + 3.2 s. Then 1, 2 .. s.
+        assert_eq!(tried, [0, 0, 0, 1, 3, 6, 7, 9]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_does_not_end_a_pause_that_the_api_server_asked_for() {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        queue.add(key("a"));
+        for meanwhile in [true, false] {
+            let taken = queue.take().await.unwrap();
+            if meanwhile {
+                queue.add_changed(key("a"));
+            }
+            let start = Instant::now();
+            queue.retry(&taken, &failure(7));
+            if !meanwhile {
+                queue.add_changed(key("a"));
+            }
+            queue.take().await.unwrap();
+            assert_eq!(start.elapsed().as_secs(), 7, "{meanwhile}");
+            queue.done(&key("a"), None);
+            queue.add(key("a"));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_forgets_the_failures() {
+        let (queue, _) = queue();
+        start_timer(&queue);
+        queue.add(key("a"));
+        for _ in 0..5 {
+            let taken = queue.take().await.unwrap();
+            queue.retry(&taken, &Failure::default());
+        }
+        queue.add_changed(key("a"));
+        let taken = within(&queue, Duration::ZERO).await.unwrap();
+        queue.retry(&taken, &Failure::default());
+        let start = Instant::now();
+        queue.take().await.unwrap();
+        assert_eq!(start.elapsed().as_secs(), 1);
     }
 
     #[tokio::test(start_paused = true)]
@@ -565,11 +798,10 @@ mod tests {
         for meanwhile in [true, false] {
             queue.add(key("a"));
             queue.take().await;
-            let soon = machine.now() + TimeDelta::seconds(60);
             if meanwhile {
                 machine.step(TimeDelta::seconds(-STEPS[1]));
             }
-            queue.back_off(&key("a"), soon);
+            queue.retry(&key("a"), &failure(60));
             if !meanwhile {
                 machine.step(TimeDelta::seconds(-STEPS[1]));
             }

@@ -16,30 +16,20 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::backoff::Exponential;
 use super::cache::Source;
 use super::event::{self, EventPublisher, Events};
 use super::health::{Health, WatchHealth};
+use super::lanes::SLOW;
 use super::metrics::{ControllerMetrics, Metrics};
-use super::queue::Queue;
+use super::queue::{Failure, Queue};
 use super::stop::END_TIMEOUT;
 use super::{Error, Key};
 use crate::clock::Clock;
 
-/// The backoff of an object.
-const BACKOFF: Exponential = Exponential {
-    first: Duration::from_secs(1),
-    max: Duration::from_mins(1),
-};
-/// The backoff after a conflict: the watch is about to deliver the newer version.
-const CONFLICT_BACKOFF: Exponential = Exponential {
-    first: Duration::from_millis(200),
-    ..BACKOFF
-};
-/// This many conflicts in a row are ordinary.
-const MANY_CONFLICTS: u32 = 5;
 /// A lasting error is logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// The pause after a bug.
+const AFTER_PANIC: Duration = Duration::from_mins(1);
 
 /// The result of a reconcile.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -48,6 +38,9 @@ pub struct Action {
     pub requeue_at: Option<DateTime<Utc>>,
     /// What was done, for the log; `None` when there was nothing to do.
     pub did: Option<String>,
+    /// Something is in the way, and the status says so: repeat the reconcile with backoff, as after an error, and at
+    /// `requeue_at` at the latest.
+    pub retry: bool,
 }
 
 /// Brings the cluster closer to what one object says.
@@ -58,6 +51,16 @@ pub trait Reconciler: Send + Sync + 'static {
         key: &Key,
         now: DateTime<Utc>,
     ) -> impl Future<Output = Result<Action, Error>> + Send;
+
+    /// From when on it is too late to retry a failed reconcile of that object. One more retry is made just before.
+    fn deadline(&self, _key: &Key) -> Option<DateTime<Utc>> {
+        None
+    }
+
+    /// Whether that object goes before others that wait for a worker. Called with the queue locked.
+    fn is_urgent(&self, _key: &Key) -> bool {
+        false
+    }
 }
 
 /// The environment of a kind's reconciler.
@@ -160,22 +163,36 @@ pub(super) async fn run<R: Reconciler>(
     sources: &[&dyn Source],
 ) -> anyhow::Result<()> {
     queue.close_namespaces();
+    // Weak, because a reconciler may have the queue.
+    let weak = Arc::downgrade(&reconciler);
+    queue.set_urgent(move |key| {
+        weak.upgrade()
+            .is_some_and(|reconciler| reconciler.is_urgent(key))
+    });
     let work = Arc::new(Work {
         controller,
         reconciler,
         queue: queue.clone(),
         clock: context.clock.clone(),
         metrics: context.metrics.of(controller),
-        failures: Mutex::default(),
         quiet: Mutex::default(),
     });
     let mut tasks = JoinSet::new();
     let timer = queue.clone();
     tasks.spawn(async move { timer.run_timer().await });
-    for _ in 0..context.workers.max(1) {
-        let work = work.clone();
-        tasks.spawn(async move { work.run().await });
-    }
+    let working = async {
+        loop {
+            tokio::select! {
+                biased;
+                // A queue without its timer would only seem healthy.
+                Some(ended) = tasks.join_next() => ended?,
+                Some(key) = queue.take() => {
+                    let work = work.clone();
+                    tasks.spawn(async move { work.reconcile(key).await });
+                }
+            }
+        }
+    };
     let open = async {
         let queue = &queue;
         let open = context.scopes().into_iter().map(|namespace| async move {
@@ -186,13 +203,11 @@ pub(super) async fn run<R: Reconciler>(
         context.stop.cancelled().await;
     };
     tokio::select! {
+        // In a fixed order, so that a simulated run can be repeated.
+        biased;
         () = open => {}
         () = context.stop.cancelled() => {}
-        // A queue without its timer, or with one worker less, would only seem healthy.
-        Some(ended) = tasks.join_next() => {
-            ended?;
-            anyhow::bail!("a worker ended by itself");
-        }
+        failed = working => return failed,
     }
     queue.close();
     let ended = async {
@@ -208,59 +223,49 @@ pub(super) async fn run<R: Reconciler>(
     ended
 }
 
-/// When a key is reconciled again.
-enum Requeue {
-    /// At the next event, or at that time.
-    At(Option<DateTime<Utc>>),
-    /// Not before that time, unless the object itself changes.
-    NotBefore(DateTime<Utc>),
-}
-
 struct Work<R> {
     controller: &'static str,
     reconciler: Arc<R>,
     queue: Arc<Queue>,
     clock: Clock,
     metrics: ControllerMetrics,
-    /// How often each object has failed in a row.
-    failures: Mutex<HashMap<Key, u32>>,
     /// When a failure of a category was last logged, and how many were not logged since.
     quiet: Mutex<HashMap<&'static str, (Instant, u64)>>,
 }
 
 impl<R: Reconciler> Work<R> {
-    async fn run(&self) {
-        while let Some(key) = self.queue.take().await {
-            self.metrics.active.inc();
-            let start = Instant::now();
-            let now = (self.clock)();
-            // A bug that one object triggers must not stop the work on the others.
-            let caught = AssertUnwindSafe(self.reconciler.reconcile(&key, now))
-                .catch_unwind()
-                .await;
-            let took = start.elapsed();
-            let requeue = match caught {
-                Ok(Ok(action)) => Requeue::At(self.succeeded(&key, action, took)),
-                Ok(Err(error)) => self.failed(&key, &error),
-                Err(_) => {
-                    tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
-                    self.metrics.failed("Panic");
-                    Requeue::NotBefore((self.clock)() + BACKOFF.max)
-                }
-            };
-            self.metrics.seconds.observe(took.as_secs_f64());
-            self.metrics.active.dec();
-            match requeue {
-                Requeue::At(instant) => self.queue.done(&key, instant),
-                Requeue::NotBefore(until) => self.queue.back_off(&key, until),
+    async fn reconcile(&self, key: Key) {
+        self.metrics.active.inc();
+        let start = Instant::now();
+        let now = (self.clock)();
+        // A bug that one object triggers must not stop the work on the others.
+        let reconcile = AssertUnwindSafe(self.reconciler.reconcile(&key, now)).catch_unwind();
+        let mut reconcile = std::pin::pin!(reconcile);
+        let caught = if let Ok(caught) = tokio::time::timeout(SLOW, &mut reconcile).await {
+            caught
+        } else {
+            self.queue.is_slow(&key);
+            reconcile.await
+        };
+        let took = start.elapsed();
+        self.metrics.seconds.observe(took.as_secs_f64());
+        self.metrics.active.dec();
+        match caught {
+            Ok(Ok(action)) => self.succeeded(&key, action, took),
+            Ok(Err(error)) => self.failed(&key, &error),
+            Err(_) => {
+                tracing::error!(controller = self.controller, object = %key, "the reconciler panicked: this is a bug");
+                self.metrics.failed("Panic");
+                let failure = Failure {
+                    retry_after: Some(AFTER_PANIC),
+                    ..Failure::default()
+                };
+                self.queue.retry(&key, &failure);
             }
         }
     }
 
-    fn succeeded(&self, key: &Key, action: Action, took: Duration) -> Option<DateTime<Utc>> {
-        let mut failures = self.failures.lock();
-        failures.remove(key);
-        drop(failures);
+    fn succeeded(&self, key: &Key, action: Action, took: Duration) {
         if let Some(did) = action.did {
             tracing::info!(
                 controller = self.controller,
@@ -270,46 +275,39 @@ impl<R: Reconciler> Work<R> {
             );
         }
         match action.requeue_at {
-            Some(_) => self.metrics.requeue_after.inc(),
-            None => self.metrics.success.inc(),
+            None if !action.retry => self.metrics.success.inc(),
+            _ => self.metrics.requeue_after.inc(),
         };
-        action.requeue_at
+        if action.retry {
+            let failure = Failure {
+                requeue_at: action.requeue_at,
+                deadline: self.reconciler.deadline(key),
+                ..Failure::default()
+            };
+            self.queue.retry(key, &failure);
+        } else {
+            self.queue.done(key, action.requeue_at);
+        }
     }
 
-    fn failed(&self, key: &Key, error: &Error) -> Requeue {
+    fn failed(&self, key: &Key, error: &Error) {
         self.metrics.failed(error.category());
         if error.is_permanent() {
             self.log(key, error);
-            return Requeue::At(None);
+            return self.queue.done(key, None);
         }
         self.metrics.retries.inc();
-        let mut failures = self.failures.lock();
-        let count = failures.entry(key.clone()).or_default();
-        let before = *count;
-        // Enough for the longest backoff, without an overflow.
-        *count = (before + 1).min(MANY_CONFLICTS + 10);
-        drop(failures);
-        // Counted from now, not from the start of the attempt: the attempt may have taken long, and the clock may have
-        // been set since.
-        let after = |backoff: Exponential, failures| {
-            let pause = backoff.after(failures);
-            (self.clock)() + pause.max(error.retry_after().unwrap_or_default())
+        let failure = Failure {
+            is_conflict: error.is_conflict(),
+            retry_after: error.retry_after(),
+            deadline: self.reconciler.deadline(key),
+            requeue_at: None,
         };
-        if !error.is_conflict() {
-            self.log(key, error);
-            return Requeue::NotBefore(after(BACKOFF, before));
-        }
-        match before.checked_sub(MANY_CONFLICTS) {
+        if self.queue.retry(key, &failure) {
             // The watch delivers the newer version within milliseconds, and that event requeues the key.
-            None => {
-                tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
-                Requeue::At(Some(after(CONFLICT_BACKOFF, before)))
-            }
-            // The object changes faster than it can be reconciled.
-            Some(more) => {
-                self.log(key, error);
-                Requeue::NotBefore(after(BACKOFF, more))
-            }
+            tracing::debug!(controller = self.controller, object = %key, %error, "conflict, looking again");
+        } else {
+            self.log(key, error);
         }
     }
 
@@ -359,13 +357,15 @@ mod tests {
             queue: queue.clone(),
             clock: machine.source(),
             metrics: metrics.of("test"),
-            failures: Mutex::default(),
             quiet: Mutex::default(),
         });
-        for _ in 0..4 {
-            let work = work.clone();
-            tokio::spawn(async move { work.run().await });
-        }
+        let keys = queue.clone();
+        tokio::spawn(async move {
+            while let Some(key) = keys.take().await {
+                let work = work.clone();
+                tokio::spawn(async move { work.reconcile(key).await });
+            }
+        });
         let timer = queue.clone();
         tokio::spawn(async move { timer.run_timer().await });
         (queue, reconciler)
@@ -396,7 +396,7 @@ mod tests {
                 let next = Some(instant);
                 return Ok(Action {
                     requeue_at: next,
-                    did: None,
+                    ..Action::default()
                 });
             }
             let done = (key.clone(), now, up(&self.machine));

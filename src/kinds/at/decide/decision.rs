@@ -64,6 +64,8 @@ pub(crate) struct Decision {
     pub(crate) start: Option<DateTime<Utc>>,
     /// Decide again at once.
     pub(crate) again: bool,
+    /// Something is in the way: decide again with backoff, and at `next` at the latest.
+    pub(crate) retry: bool,
     /// Otherwise reconcile again then, or when something changes.
     pub(crate) next: Option<DateTime<Utc>>,
 }
@@ -96,6 +98,14 @@ impl Decision {
             start,
             next,
             ..Self::nothing()
+        }
+    }
+
+    /// This status, then the next decision with backoff.
+    pub(super) fn retry(status: StatusBuilder<'_>) -> Self {
+        Self {
+            retry: true,
+            ..Self::wait(status, None)
         }
     }
 

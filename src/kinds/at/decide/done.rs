@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::decision::{BLIND_INTERVAL, Decision, Operation, earliest};
+use super::decision::{BLIND_INTERVAL, Decision, Operation};
 use super::end::delete_pod;
 use crate::kinds::at::admission::deadline;
 use crate::kinds::at::conditions::{GATE_VIOLATED, STARTED};
@@ -15,10 +15,10 @@ use my_operator_runtime::reconcile::event::Severity;
 pub(super) fn decide(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
     let (at, now) = (status.at, status.now);
     let ours = observed.pod.filter(|pod| pod.is_of(&at.uid));
-    let not_before = observed.not_before.filter(|time| *time > now);
     let unused = ours.filter(|pod| pod.gate.is_some() && !pod.deleting);
-    // A rejected deletion must not delay the TTL.
-    if let Some(pod) = unused.filter(|_| not_before.is_none()) {
+    let end = time_to_live_end(at).filter(|_| !at.deleting);
+    // A rejected deletion of the pod must not delay that of the At, which takes the pod along.
+    if let Some(pod) = unused.filter(|_| end.is_none_or(|end| now < end)) {
         return delete_pod(status, observed, pod);
     }
     if at.deleting {
@@ -32,17 +32,14 @@ pub(super) fn decide(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> D
         status.set(STARTED, true, GATE_VIOLATED, message);
         status.publish(Severity::Warning, GATE_VIOLATED, "RecordPod", message);
     }
-    match time_to_live_end(at) {
+    match end {
         Some(end) if now >= end => Decision {
             operation: Operation::DeleteAt,
             // A finalizer may hold it, and a proxy may answer for the API server.
             next: Some(now + BLIND_INTERVAL),
             ..Decision::nothing()
         },
-        end => {
-            let retry = not_before.filter(|_| unused.is_some());
-            Decision::wait(status, earliest(end, retry))
-        }
+        end => Decision::wait(status, end),
     }
 }
 
@@ -55,7 +52,7 @@ fn was_released_by_another(at: &AtView, pod: &PodView) -> bool {
 }
 
 /// When ttlSecondsAfterFinished has passed.
-fn time_to_live_end(at: &AtView) -> Option<DateTime<Utc>> {
+pub(super) fn time_to_live_end(at: &AtView) -> Option<DateTime<Utc>> {
     let seconds = at.spec.as_ref().ok()?.ttl_seconds_after_finished?;
     deadline(at.status.completion_time?, seconds)
 }

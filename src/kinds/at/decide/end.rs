@@ -1,12 +1,11 @@
 //! Ends of an At, and the deletions that an end takes.
 
-use super::decision::{Decision, Operation, PodVersion, earliest};
-use super::start::too_late_from;
+use super::decision::{Decision, Operation, PodVersion};
 use crate::kinds::at::conditions::{
     COMMITTED, NEVER_STARTED, POD_ALTERED, STARTED, SUSPENDED, TOO_LATE,
 };
-use crate::kinds::at::crd::Ending;
-use crate::kinds::at::observe::{AtView, Observed};
+use crate::kinds::at::crd::{Ending, Phase};
+use crate::kinds::at::observe::{AtView, FailedCall, Observed};
 use crate::kinds::at::pod::view::PodView;
 use crate::kinds::at::result::{self, RunResult};
 use crate::kinds::at::status::StatusBuilder;
@@ -19,8 +18,8 @@ pub(super) fn end(mut status: StatusBuilder<'_>, run: &RunResult) -> Decision {
 }
 
 /// Ends the At without a start.
-pub(super) fn end_missed(status: StatusBuilder<'_>) -> Decision {
-    let missed = missed(status.at);
+pub(super) fn end_missed(status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
+    let missed = missed(status.at, observed.failing);
     end(status, &missed)
 }
 
@@ -60,10 +59,6 @@ pub(super) fn end_by_deletion(
     if !observed.live {
         return Decision::get_live();
     }
-    if let Some(not_before) = observed.not_before.filter(|time| *time > status.now) {
-        let unchanged = StatusBuilder::new(status.at, status.now);
-        return Decision::wait(unchanged, Some(not_before));
-    }
     Decision {
         operation: Operation::DeletePod(PodVersion::from_pod(pod)),
         ..end(status, run)
@@ -99,18 +94,12 @@ pub(super) fn delete_pod(
     observed: Observed<'_>,
     pod: &PodView,
 ) -> Decision {
-    let (at, now) = (status.at, status.now);
-    if let Some(not_before) = observed.not_before.filter(|time| *time > now) {
-        // The last attempt failed, and the status says so.
-        let too_late = too_late_from(at).filter(|late| *late > now);
-        return Decision {
-            next: earliest(Some(not_before), too_late),
-            ..Decision::nothing()
-        };
-    }
+    let at = status.at;
     if !observed.live {
         return Decision::get_live();
     }
+    // With backoff: otherwise a client that spoils pods would make us create them without end.
+    let is_uncommitted = at.phase() == Phase::Pending && at.status.pod_uid.is_none();
     // An At that is being deleted needs no status or Events.
     let decision = if at.deleting {
         Decision::nothing()
@@ -119,18 +108,22 @@ pub(super) fn delete_pod(
     };
     Decision {
         operation: Operation::DeletePod(PodVersion::from_pod(pod)),
-        again: true,
+        again: !is_uncommitted,
+        retry: is_uncommitted,
         ..decision
     }
 }
 
 /// The result of a command that was not started in time. It keeps what prevented the start.
-pub(super) fn missed(at: &AtView) -> RunResult {
+pub(super) fn missed(at: &AtView, failing: Option<&FailedCall>) -> RunResult {
     let mut message = "the command was not started: more than startingDeadlineSeconds had passed since its instant".to_owned();
     let kept = condition::get(&at.status.conditions, STARTED)
         .filter(|c| c.status == "False" && ![SUSPENDED, COMMITTED].contains(&c.reason.as_str()));
-    if let Some(kept) = kept {
-        message = format!("{message}; what kept it: {}: {}", kept.reason, kept.message);
+    let kept = kept.map(|kept| (kept.reason.as_str(), &kept.message));
+    // The status need not have said so: one failure is ordinary.
+    let failing = || failing.map(|failed| (failed.reason(), &failed.message));
+    if let Some((reason, cause)) = kept.or_else(failing) {
+        message = format!("{message}; what kept it: {reason}: {cause}");
     }
     RunResult::new(Ending::Missed, TOO_LATE, &result::head(&message))
 }

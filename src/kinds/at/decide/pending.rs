@@ -46,21 +46,21 @@ pub(super) fn decide(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> D
         }
         // An uncommitted pod never runs, so it need not be gone: a finalizer may hold it, and a
         // policy may reject its deletion.
-        Some(_) if start == Start::TooLate => end_missed(status),
-        Some(pod) if pod.deleting => await_deletion(status, start),
+        Some(_) if start == Start::TooLate => end_missed(status, observed),
+        Some(pod) if pod.deleting => await_deletion(status, observed, start),
         Some(pod) => commit_or_discard(status, observed, pod, start),
         None if start == Start::Allowed => create(status, observed),
-        None => wait_to_start(status, start),
+        None => wait_to_start(status, observed, start),
     }
 }
 
 /// A gated pod of ours is being deleted: it never runs, but it occupies the name.
-fn await_deletion(mut status: StatusBuilder<'_>, start: Start) -> Decision {
+fn await_deletion(mut status: StatusBuilder<'_>, observed: Observed<'_>, start: Start) -> Decision {
     let at = status.at;
     // The watch shows when it is gone, unless another client removed our label.
     let blind = Some(status.now + BLIND_INTERVAL);
     if start != Start::Allowed {
-        let decision = wait_to_start(status, start);
+        let decision = wait_to_start(status, observed, start);
         let next = earliest(decision.next, blind);
         return Decision { next, ..decision };
     }
@@ -112,7 +112,7 @@ pub(super) fn is_current(pod: &PodView, at: &AtView) -> bool {
 
 /// Creates the pod, or removes what blocks its name: it is time, and there is no pod of ours.
 fn create(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
-    let (at, now) = (status.at, status.now);
+    let at = status.at;
     let stray = observed.pod.filter(|pod| observed.live && !pod.deleting);
     if let Some((pod, uid)) = stray.and_then(|pod| Some((pod, pod.stray_of.as_deref()?))) {
         // It is gated and marked as created for an At of this name, so it has never run, and no
@@ -124,18 +124,14 @@ fn create(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
             delete_pod(status, observed, pod)
         };
     }
-    let not_before = observed.not_before.filter(|time| *time > now);
     if observed.pod.is_some() && observed.live {
         let message = format!(
             "a pod named {} exists and is not of this At; the command starts when it is gone",
             pod_name(&at.key.name)
         );
         status.report_start_blocked(NAME_CONFLICT, &message);
-        let next = earliest(not_before, Some(now + BLIND_INTERVAL));
-        return Decision::wait(status, earliest(next, too_late_from(at)));
-    }
-    if not_before.is_some() {
-        return Decision::wait(status, earliest(not_before, too_late_from(at)));
+        // No watch shows its end.
+        return Decision::retry(status);
     }
     let had_conflict = condition::get(&at.status.conditions, STARTED)
         .is_some_and(|c| c.reason == NAME_CONFLICT && c.status == "False");
@@ -153,7 +149,7 @@ fn create(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
 }
 
 /// Nothing may start now, and there is no pod of ours that could.
-fn wait_to_start(mut status: StatusBuilder<'_>, start: Start) -> Decision {
+fn wait_to_start(mut status: StatusBuilder<'_>, observed: Observed<'_>, start: Start) -> Decision {
     let at = status.at;
     status.next.scheduled_time = at.instant();
     status.unset(RECONCILING);
@@ -165,7 +161,7 @@ fn wait_to_start(mut status: StatusBuilder<'_>, start: Start) -> Decision {
             status.set(STARTED, false, SUSPENDED, message);
             Decision::wait(status, None)
         }
-        Start::TooLate => end_missed(status),
+        Start::TooLate => end_missed(status, observed),
         Start::NotDue(None) => {
             status.unset(STARTED);
             let message = "the instant lies beyond the year 9999: the command never starts";

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 
 use super::decision::{BLIND_INTERVAL, Decision, Operation, earliest};
 use super::end::{announce_end, delete_pod, end, end_by_deletion, end_of_pod, missed, unknown};
-use super::start::{is_too_late_to_release, too_late_to_release_from};
+use super::start::is_too_late_to_release;
 use crate::kinds::at::admission::deadline;
 use crate::kinds::at::conditions::{DEADLINE_EXCEEDED, FAILURE_TARGET, NEVER_STARTED, POD_LOST};
 use crate::kinds::at::crd::{Ending, Phase};
@@ -53,16 +53,12 @@ fn committed(
         None if pod.deleting => end(status, &unknown(NEVER_STARTED)),
         _ if at.deleting => delete_pod(status, observed, pod),
         Some(run) => end_by_deletion(status, observed, pod, &run),
-        None if too_late => announce_end(status, &missed(at)),
+        None if too_late => announce_end(status, &missed(at, observed.failing)),
         // The clock was set back since the commit, or is another operator's. By a live read only:
         // the pod may have lost the label that our watch selects.
         None if early.is_some() => {
             let blind = observed.live.then(|| now + BLIND_INTERVAL);
             Decision::wait(status, earliest(early, blind))
-        }
-        None if observed.not_before.is_some_and(|time| time > now) => {
-            let too_late = too_late_to_release_from(at);
-            Decision::wait(status, earliest(observed.not_before, too_late))
         }
         // No live read is needed: the patch carries the UID, and the API server rejects it for any
         // other pod of that name.

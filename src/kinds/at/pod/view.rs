@@ -174,6 +174,12 @@ impl PodView {
         number(self) < number(than)
     }
 
+    /// Whether what may be done with the pod differs from that state.
+    pub(crate) fn is_other_state(&self, than: &Self) -> bool {
+        let state = |pod: &Self| (pod.gate.is_some(), pod.phase, pod.deleting, pod.bound);
+        state(self) != state(than)
+    }
+
     /// Whether the At with that UID is the controller of the pod.
     pub(crate) fn is_of(&self, at: &str) -> bool {
         self.controller.as_ref().is_some_and(|(uid, _)| uid == at)

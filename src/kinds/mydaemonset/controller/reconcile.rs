@@ -65,7 +65,7 @@ impl<'a> Reconcile<'a> {
         if let Some(at) = act::first_look::wait_for_orphans(&pass, is_new).await? {
             return Ok(Action {
                 requeue_at: Some(at),
-                did: None,
+                ..Action::default()
             });
         }
         // What is still in doubt counts in the decision, so it is asked about before.
@@ -114,7 +114,7 @@ impl<'a> Reconcile<'a> {
         };
         Ok(Action {
             requeue_at: not_before,
-            did: None,
+            ..Action::default()
         })
     }
 
@@ -180,7 +180,7 @@ impl<'a> Reconcile<'a> {
         self.scope.metrics.status(self.scope.key, &after);
         Ok(Action {
             requeue_at: self.status.write(&after).await?,
-            did: None,
+            ..Action::default()
         })
     }
 
@@ -196,7 +196,7 @@ impl<'a> Reconcile<'a> {
     fn retry_later(&self) -> Action {
         Action {
             requeue_at: Some(self.scope.now + RETRY_PAUSE),
-            did: None,
+            ..Action::default()
         }
     }
 
@@ -224,6 +224,7 @@ impl<'a> Reconcile<'a> {
         Ok(Action {
             requeue_at: requeue_at.into_iter().flatten().min(),
             did,
+            ..Action::default()
         })
     }
 

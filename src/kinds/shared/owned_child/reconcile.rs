@@ -160,6 +160,7 @@ impl<'a, P: Parent> Pass<'a, P> {
             (Ok(()), did) => Ok(Action {
                 requeue_at: self.requeue_at,
                 did,
+                ..Action::default()
             }),
             // Log what was done, even if a later call failed: the runner logs the error alone.
             (Err(error), Some(did)) => {

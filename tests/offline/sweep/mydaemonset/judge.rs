@@ -200,8 +200,21 @@ fn label(object: &Value) -> &str {
     label.as_str().unwrap_or_default()
 }
 
-/// A pod that an operator deletes.
+/// A pod that an operator deletes. A deletion whose answer was lost is repeated to learn its outcome, and counts as the
+/// first one: what has changed since, such as a node that has joined, cannot take that one back.
 fn judge_deletion(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
+    let fault = judge_attempt(seen, version, request)?;
+    let first = seen.history.requests.iter().find(|before| {
+        let is_same = before.site.verb == request.site.verb
+            && before.site.resource == request.site.resource
+            && before.site.name == request.site.name
+            && before.body == request.body;
+        is_same && before.code.is_none() && before.elapsed < request.elapsed
+    });
+    first.map_or(Some(fault), |first| judge_attempt(seen, version, first))
+}
+
+fn judge_attempt(seen: &Seen<'_>, version: &Version, request: &Request) -> Option<String> {
     let known = knew(seen, version, request);
     let node = version.object()["spec"]["nodeName"].as_str();
     let node = node.unwrap_or_default();

@@ -18,7 +18,7 @@ use crate::kinds::at::observe::{Call, FailedCall};
 use crate::kinds::at::pod::build;
 use crate::kinds::at::pod::names::GATE;
 use crate::kinds::at::pod::view::{Ended, PodPhase, PodView, Waiting};
-use crate::kinds::at::sightings::{LastSeen, Records, Released, START_RECORDED_WITHIN, Sightings};
+use crate::kinds::at::sightings::{LastSeen, Released, START_RECORDED_WITHIN, Sightings};
 use my_operator_admission::faults::{Fault, join};
 use my_operator_admission::rules::Rules;
 use my_operator_runtime::reconcile::Key;
@@ -89,18 +89,18 @@ fn started_at(uid: &str) -> AtView {
 }
 
 /// A call that is rejected until something changes.
-fn rejected(call: Call, message: &str, not_before: DateTime<Utc>) -> FailedCall<'_> {
+fn rejected(call: Call, message: &str) -> FailedCall {
     FailedCall {
         call,
-        message,
+        message: message.to_owned(),
         refused: true,
-        failures: 1,
-        not_before: Some(not_before),
+        again: false,
+        unreported: false,
     }
 }
 
 /// The decision after a failed call.
-fn call_failed(at: &AtView, failed: FailedCall<'_>, now: DateTime<Utc>) -> Decision {
+fn call_failed(at: &AtView, failed: &FailedCall, now: DateTime<Utc>) -> Decision {
     let observed = Observed {
         failed: Some(failed),
         ..Observed::default()
@@ -246,12 +246,8 @@ fn limits_that_are_centuries_away_neither_overflow_nor_end_anything() {
         decide_now(&at, cached(None)).operation,
         Operation::Create(_)
     ));
-    let kept = call_failed(
-        &at,
-        rejected(Call::Create, "exceeded quota", at_second(12)),
-        now(),
-    );
-    assert_eq!(kept.next, Some(at_second(12)));
+    let kept = call_failed(&at, &rejected(Call::Create, "exceeded quota"), now());
+    assert!(kept.retry);
     at = running_at("p-1");
     at.spec = unlimited;
     let mut started = started_at("p-1");
@@ -330,7 +326,6 @@ fn first_sight(uid: &str, at: DateTime<Utc>, reported: bool) -> Released {
         uid: uid.to_owned(),
         at,
         reported,
-        record_at: at + START_RECORDED_WITHIN,
     }
 }
 
@@ -386,40 +381,6 @@ fn a_start_is_reported_at_once_and_recorded_with_the_next_write_or_after_two_sec
     assert_eq!(status.phase, Some(Phase::Done));
     // A clock that was set back delays nothing.
     recorded(decide_with(&first, &pod, at_second(5)));
-}
-
-#[test]
-fn records_of_starts_are_spaced_in_a_burst() {
-    let mut records = Records::default();
-    let mut turn = |started: i64, now: i64| {
-        let mut first = first_sight("p-1", at_second(started), true);
-        records.queue(&mut first, at_second(now));
-        (first.record_at - at_second(now)).num_milliseconds()
-    };
-    assert_eq!(turn(20, 20), 2_000);
-    let turns: Vec<i64> = (0..3).map(|_| turn(20, 20)).collect();
-    assert_eq!(turns, [2_100, 2_200, 2_300]);
-    assert_eq!(turn(30, 30), 2_000, "an idle time uses up no turns");
-    assert_eq!(turn(10, 40), 0, "it was released long ago");
-    let last = (0..10_000).map(|_| turn(50, 50)).last();
-    assert_eq!(last, Some(300_000), "not longer than 5 minutes");
-    assert_eq!(turn(1, 1), 2_000, "the clock was set back");
-
-    let at = running_at("p-1");
-    let mut first = first_sight("p-1", at_second(20), true);
-    first.record_at = at_second(200);
-    let pod = freed("p-1");
-    let decide_at = |second| {
-        let observed = Observed {
-            released: Some(&first),
-            ..cached(Some(&pod))
-        };
-        let decision = decide(&at, observed, at_second(second));
-        (decision.status.is_some(), decision.next)
-    };
-    assert_eq!(decide_at(199), (false, Some(at_second(200))));
-    assert!(decide_at(200).0);
-    assert!(decide_at(19).0, "the clock was set back");
 }
 
 #[test]
@@ -490,28 +451,6 @@ fn a_wrongly_recorded_start_is_withdrawn_before_an_end_is_recorded() {
         );
         assert_eq!(at.status.phase, Some(Phase::Done));
     }
-}
-
-#[test]
-fn a_gate_that_another_client_removes_after_the_commit_is_reported() {
-    let at = running_at("p-1");
-    let pod = freed("p-1");
-    let observed = Observed {
-        withheld: true,
-        ..cached(Some(&pod))
-    };
-    let decision = decide_now(&at, observed);
-    assert_eq!(events(&decision), ["GateViolated"]);
-    let status = super::decide(&at, observed, now()).status;
-    assert_eq!(status, None);
-    let ended = ended("p-1", 0);
-    let observed = Observed {
-        pod: Some(&ended),
-        ..observed
-    };
-    let status = decide_now(&at, observed).status.unwrap();
-    assert_eq!(reason(&status, STARTED), Some(("True", "GateViolated")));
-    assert_eq!(status.result, Some(Ending::Succeeded));
 }
 
 #[test]
@@ -693,8 +632,8 @@ fn a_foreign_pod_is_left_alone_and_read_again() {
         };
         let decision = after_live_read(&at, Some(&pod));
         assert_eq!(
-            (decision.operation.clone(), decision.next),
-            (Operation::Nothing, Some(at_second(70)))
+            (decision.operation.clone(), decision.retry),
+            (Operation::Nothing, true)
         );
         let status = decision.status.clone().unwrap();
         assert_eq!(reason(&status, STARTED), Some(("False", "NameConflict")));
@@ -709,21 +648,7 @@ fn a_foreign_pod_is_left_alone_and_read_again() {
     assert_eq!(decide_now(&at, cached(None)).operation, Operation::GetLive);
     let again = decide_now(&at, live(Some(&pod)));
     assert_eq!((again.status, again.events), (None, vec![]));
-    // Not before the backoff of the failed reads ends.
-    let not_before = Some(at_second(12));
-    for observed in [cached(None), cached(Some(&pod)), live(Some(&pod))] {
-        let pause = decide_now(
-            &at,
-            Observed {
-                not_before,
-                ..observed
-            },
-        );
-        assert_eq!(
-            (pause.operation, pause.again, pause.next),
-            (Operation::Nothing, false, not_before)
-        );
-    }
+    assert!(again.retry, "no watch shows its end");
     assert!(matches!(
         decide_now(&at, live(None)).operation,
         Operation::Create(_)
@@ -733,16 +658,10 @@ fn a_foreign_pod_is_left_alone_and_read_again() {
 #[test]
 fn a_rejected_release_is_reported_until_it_succeeds() {
     let mut at = running_at("p-1");
-    let not_before = at_second(12);
-    let decision = call_failed(
-        &at,
-        rejected(Call::Release, "a policy says no", not_before),
-        now(),
-    );
-    assert_eq!(
-        (decision.operation.clone(), decision.next),
-        (Operation::Nothing, Some(not_before))
-    );
+    let refused = rejected(Call::Release, "a policy says no");
+    let decision = call_failed(&at, &refused, now());
+    assert_eq!(decision.operation, Operation::Nothing);
+    assert!(decision.retry);
     assert_eq!(events(&decision), ["ReleaseRefused"]);
     let status = decision.status.unwrap();
     assert_eq!(
@@ -759,35 +678,8 @@ fn a_rejected_release_is_reported_until_it_succeeds() {
     );
     at.status = *status;
     // Once is enough.
-    let again = call_failed(
-        &at,
-        rejected(Call::Release, "a policy says no", not_before),
-        now(),
-    );
+    let again = call_failed(&at, &refused, now());
     assert_eq!((again.status, again.events), (None, vec![]));
-    // The deadline is obeyed.
-    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
-    let decision = call_failed(
-        &at,
-        rejected(Call::Release, "a policy says no", not_before),
-        now(),
-    );
-    assert_eq!(
-        decision.next,
-        Some(at_second(11) + TimeDelta::milliseconds(1))
-    );
-    at.spec.as_mut().unwrap().starting_deadline_seconds = None;
-    // Nothing is tried before the backoff ends, whatever triggers the reconcile.
-    let pod = gated("p-1");
-    let waits = Observed {
-        not_before: Some(not_before),
-        ..cached(Some(&pod))
-    };
-    let decision = decide_now(&at, waits);
-    assert_eq!(
-        (decision.operation, decision.status, decision.next),
-        (Operation::Nothing, None, Some(not_before))
-    );
     // A release whose answer was lost is recorded when it is seen, and at once: the reason in the
     // status no longer holds.
     let observed = freed("p-1");
@@ -811,11 +703,9 @@ fn a_rejected_release_is_reported_until_it_succeeds() {
 #[test]
 fn calls_that_fail_again_and_again_are_reported() {
     let failing = |call, message| FailedCall {
-        call,
-        message,
         refused: false,
-        failures: 2,
-        not_before: None,
+        again: true,
+        ..rejected(call, message)
     };
     for (mut at, call, is, phase) in [
         (pending_at(), Call::Create, "CreateFailed", Phase::Pending),
@@ -826,7 +716,7 @@ fn calls_that_fail_again_and_again_are_reported() {
             Phase::Running,
         ),
     ] {
-        let decision = call_failed(&at, failing(call, "no answer within 40 s"), now());
+        let decision = call_failed(&at, &failing(call, "no answer within 40 s"), now());
         assert_eq!(events(&decision), [is]);
         at.status = *decision.status.unwrap();
         assert_eq!(reason(&at.status, STARTED), Some(("False", is)));
@@ -834,15 +724,14 @@ fn calls_that_fail_again_and_again_are_reported() {
         assert_eq!(at.status.phase, Some(phase));
         assert_eq!(at.status.start_time, None);
         // Other words for the same failure cost no write.
-        let again = call_failed(&at, failing(call, "429: too many requests"), now());
+        let again = call_failed(&at, &failing(call, "429: too many requests"), now());
         assert_eq!((again.status, again.events), (None, vec![]));
     }
 }
 
 #[test]
 fn a_deletion_that_is_rejected_is_reported_and_does_not_hold_up_the_end() {
-    let retry = at_second(12);
-    let message = "a policy says no";
+    let refused = rejected(Call::Delete, "a policy says no");
     // An outdated pod of an At that is due.
     let mut at = pending_at();
     let pod = PodView {
@@ -850,28 +739,17 @@ fn a_deletion_that_is_rejected_is_reported_and_does_not_hold_up_the_end() {
         ..gated("p-1")
     };
     assert_eq!(after_discard(&mut at, &pod).operation, delete(&pod));
-    let decision = call_failed(&at, rejected(Call::Delete, message, retry), now());
-    assert_eq!(
-        (events(&decision), decision.next),
-        (vec!["DeleteRefused"], Some(retry))
-    );
+    let decision = call_failed(&at, &refused, now());
+    assert_eq!(events(&decision), ["DeleteRefused"]);
+    assert!(decision.retry);
     at.status = *decision.status.unwrap();
     assert_eq!(
         reason(&at.status, STARTED),
         Some(("False", "DeleteRefused"))
     );
-    let held = Observed {
-        not_before: Some(retry),
-        ..live(Some(&pod))
-    };
-    let decision = decide_now(&at, held);
-    assert_eq!(
-        (decision.operation, decision.status, decision.next),
-        (Operation::Nothing, None, Some(retry))
-    );
     // The deadline is obeyed: what is not committed never runs.
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(5);
-    let status = decide_now(&at, held).status.unwrap();
+    let status = decide_now(&at, live(Some(&pod))).status.unwrap();
     assert_eq!(status.result, Some(Ending::Missed));
     assert!(status.message.unwrap().contains("DeleteRefused: a policy"));
 
@@ -882,17 +760,59 @@ fn a_deletion_that_is_rejected_is_reported_and_does_not_hold_up_the_end() {
         .unwrap();
     at.spec.as_mut().unwrap().ttl_seconds_after_finished = Some(1);
     let stray = gated("p-2");
-    let decision = call_failed(&at, rejected(Call::Delete, message, retry), now());
+    let decision = call_failed(&at, &refused, now());
     assert_eq!(
-        (events(&decision), decision.status),
-        (vec!["DeleteRefused"], None)
+        (events(&decision), decision.status, decision.next),
+        (vec!["DeleteRefused"], None, Some(at_second(11)))
     );
-    let held = Observed {
-        not_before: Some(at_second(30)),
-        ..live(Some(&stray))
+    assert!(decision.retry);
+    assert_eq!(step_at(&at, live(Some(&stray)), 10), delete(&stray));
+    assert_eq!(step_at(&at, live(Some(&stray)), 11), Operation::DeleteAt);
+}
+
+#[test]
+fn a_rejected_deletion_of_a_finished_at_is_reported_once_and_tried_every_hour() {
+    let mut at = running_at("p-1");
+    at.status = *decide_now(&at, cached(Some(&ended("p-1", 0))))
+        .status
+        .unwrap();
+    let refused = rejected(Call::DeleteAt, "a policy says no");
+    let decision = call_failed(&at, &refused, now());
+    assert_eq!(events(&decision), ["DeleteRefused"]);
+    assert!(decision.retry);
+    let again = FailedCall {
+        again: true,
+        ..refused
     };
-    assert_eq!(decide_now(&at, held).next, Some(at_second(11)));
-    assert_eq!(step_at(&at, held, 11), Operation::DeleteAt);
+    let decision = call_failed(&at, &again, now());
+    assert_eq!((decision.status, decision.events), (None, vec![]));
+    assert_eq!(
+        (decision.retry, decision.next),
+        (false, Some(now() + TimeDelta::hours(1)))
+    );
+}
+
+#[test]
+fn missed_names_a_single_failure() {
+    let mut at = pending_at();
+    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(5);
+    let failing = FailedCall {
+        refused: false,
+        ..rejected(Call::Create, "no answer within 40 s")
+    };
+    let once = call_failed(&at, &failing, at_second(1));
+    assert_eq!((once.status, once.events), (None, vec![]));
+    let observed = Observed {
+        failing: Some(&failing),
+        ..cached(None)
+    };
+    let status = decide_now(&at, observed).status.unwrap();
+    assert_eq!(status.result, Some(Ending::Missed));
+    let message = status.message.unwrap();
+    assert!(
+        message.contains("CreateFailed: no answer within 40 s"),
+        "{message}"
+    );
 }
 
 /// The operation at that second.
@@ -947,13 +867,9 @@ fn a_missed_deadline_ends_it() {
 #[test]
 fn a_missed_at_keeps_what_blocked_its_start() {
     let mut at = pending_at();
-    at.status = *call_failed(
-        &at,
-        rejected(Call::Create, "exceeded quota", at_second(12)),
-        now(),
-    )
-    .status
-    .unwrap();
+    at.status = *call_failed(&at, &rejected(Call::Create, "exceeded quota"), now())
+        .status
+        .unwrap();
     at.spec.as_mut().unwrap().starting_deadline_seconds = Some(9);
     let message = decide_now(&at, cached(None))
         .status
@@ -1094,13 +1010,12 @@ fn a_failed_read_is_not_written_over_an_announced_end() {
     let failed = FailedCall {
         call: Call::Read,
         refused: false,
-        failures: 3,
-        not_before: None,
-        ..rejected(Call::Read, "no answer", now())
+        again: true,
+        ..rejected(Call::Read, "no answer")
     };
-    assert!(call_failed(&at, failed, now()).status.is_some());
+    assert!(call_failed(&at, &failed, now()).status.is_some());
     at.status = *decide_now(&at, live(Some(&gated("p-1")))).status.unwrap();
-    let kept = call_failed(&at, failed, now());
+    let kept = call_failed(&at, &failed, now());
     assert_eq!((kept.status, kept.events), (None, vec![]));
 }
 
@@ -1323,7 +1238,7 @@ fn what_blocks_the_start_is_shown_by_kubectl_get() {
     let mut at = pending_at();
     let shown = |status: &AtStatus| status.reason.clone();
     let message = "exceeded quota";
-    at.status = *call_failed(&at, rejected(Call::Create, message, now()), now())
+    at.status = *call_failed(&at, &rejected(Call::Create, message), now())
         .status
         .unwrap();
     assert_eq!(shown(&at.status), Some("PodRefused".into()));
@@ -1475,39 +1390,20 @@ fn a_finished_object_is_deleted_after_its_ttl() {
 }
 
 #[test]
-fn a_rejected_pod_is_reported_and_retried_within_the_deadline() {
+fn a_rejected_pod_is_reported_and_retried() {
     let mut at = pending_at();
-    let not_before = at_second(12);
-    let decision = call_failed(
-        &at,
-        rejected(Call::Create, "exceeded quota", not_before),
-        now(),
-    );
-    assert_eq!(
-        (decision.operation.clone(), decision.next),
-        (Operation::Nothing, Some(not_before))
-    );
+    let decision = call_failed(&at, &rejected(Call::Create, "exceeded quota"), now());
+    assert_eq!(decision.operation, Operation::Nothing);
+    assert!(decision.retry);
     let status = decision.status.clone().unwrap();
     assert_eq!(reason(&status, STARTED), Some(("False", "PodRefused")));
     assert_eq!(status.phase, Some(Phase::Pending));
     assert_eq!(events(&decision), ["PodRefused"]);
     at.status = *status;
-    let observed = Observed {
-        not_before: Some(not_before),
-        ..cached(None)
-    };
-    let kept = decide_now(&at, observed);
-    assert_eq!(
-        (kept.operation, kept.status, kept.next),
-        (Operation::Nothing, None, Some(not_before))
-    );
     assert!(matches!(
-        super::decide(&at, observed, not_before).operation,
+        decide_now(&at, cached(None)).operation,
         Operation::Create(_)
     ));
-    at.spec.as_mut().unwrap().starting_deadline_seconds = Some(11);
-    let kept = decide_now(&at, observed);
-    assert_eq!(kept.next, Some(at_second(11) + TimeDelta::milliseconds(1)));
 }
 
 /// Invariants of every step, whatever is observed.
@@ -1525,7 +1421,6 @@ fn hold_invariants(at: &AtView, observed: Observed<'_>, now: DateTime<Utc>, deci
         Operation::Create(_) => {
             assert!(may_start && !over && recorded.is_none(), "creates");
             assert!(at.phase() == Phase::Pending && observed.pod.is_none());
-            assert!(observed.not_before.is_none_or(|time| time <= now));
             assert!(decision.status.is_none());
         }
         Operation::RemoveGate { uid, gate } => {

@@ -293,6 +293,7 @@ fn in_words(combination: Combination, at: &AtView, decision: &Decision) -> Vec<S
     let blind = Some(combination.now() + BLIND_INTERVAL);
     let then = match decision.next {
         _ if decision.again => "again",
+        _ if decision.retry => "with backoff",
         None => ANY,
         next if next == instant => "at the instant",
         next if next == blind => "in 60 s",
@@ -417,9 +418,9 @@ fn the_invariants_hold_over_every_combination() {
     let distinct = combinations().into_iter();
     for combination in distinct.filter(|one| *one == one.collapsed()) {
         // What the tables leave out.
-        for bits in 0..16_u8 {
+        for bits in 0..8_u8 {
             let bit = |n: u8| bits & (1 << n) != 0;
-            let (valid, held, limited, owned) = (bit(0), bit(1), bit(2), bit(3));
+            let (valid, limited, owned) = (bit(0), bit(1), bit(2));
             let mut at = combination.at();
             let spec = at.spec.as_mut().unwrap();
             // Both are over at once.
@@ -433,10 +434,7 @@ fn the_invariants_hold_over_every_combination() {
                 pod.controller = None;
             }
             let now = combination.now();
-            let observed = Observed {
-                not_before: held.then(|| at_second(20)),
-                ..combination.observed(pod.as_ref())
-            };
+            let observed = combination.observed(pod.as_ref());
             let first = decide(&at, observed, now);
             let caught = std::panic::catch_unwind(|| hold_invariants(&at, observed, now, &first));
             assert!(
@@ -447,7 +445,7 @@ fn the_invariants_hold_over_every_combination() {
             count += 1;
         }
     }
-    assert!(count > 50_000, "{count}");
+    assert!(count > 25_000, "{count}");
 }
 
 /// A waiting step is a fixed point: with its status written, there is nothing to add.
