@@ -1,7 +1,7 @@
 //! A bound on the memory of one page of a list.
 //!
 //! The size of a page is a number of objects, and an object has 1 kB to 3 MB: five hundred large ones would exceed the
-//! memory of the process. So reading a page that turns out to be too large is aborted, and the page is requested again
+//! memory of the process. So reading a page that turns out to be too large is aborted, and that page is requested again
 //! with fewer objects (by `crate::reconcile::watch`).
 
 use std::error::Error;
@@ -10,14 +10,16 @@ use std::task::{Context, Poll};
 
 use axum::http::{Request, Response};
 use http_body_util::{LengthLimitError, Limited};
+use kube::api::{ListParams, ObjectList};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 use tower::{Layer, Service};
 
 /// The size limit of a page in bytes. Whole pages of 500 ordinary objects, of 1 to 8 kB, fit in. The client holds two
 /// copies while it reads a page.
 pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// A page of at most this many objects has no size limit: etcd stores no object above 1.5 MiB. With even smaller pages,
-/// a list of a hundred thousand objects with a few large ones would take longer than the API server keeps it.
+/// A page of at most this many objects has no size limit: etcd stores no object above 1.5 MiB.
 pub(crate) const SMALLEST: u32 = 8;
 
 /// Aborts the pages of lists that are too large, except the smallest pages.
@@ -68,6 +70,21 @@ fn is_page(query: &str) -> bool {
     let limit = parameters.find_map(|parameter| parameter.strip_prefix("limit="));
     let limit: Option<u32> = limit.and_then(|limit| limit.parse().ok());
     limit.is_some_and(|limit| limit > SMALLEST)
+}
+
+/// Reads a page of a list. Returns its size in bytes, too.
+pub(crate) async fn read<K>(
+    api: &Api<K>,
+    params: &ListParams,
+) -> kube::Result<(ObjectList<K>, usize)>
+where
+    K: Resource + Clone + DeserializeOwned,
+{
+    let request = kube::core::Request::new(api.resource_url()).list(params);
+    let request = request.map_err(kube::Error::BuildRequest)?;
+    let text = api.clone().into_client().request_text(request).await?;
+    let list = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+    Ok((list, text.len()))
 }
 
 /// Whether a list failed because its page was too large.

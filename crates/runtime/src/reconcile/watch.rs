@@ -157,14 +157,6 @@ where
             let Err(error) = self.attempt(&mut on).await else {
                 continue;
             };
-            if matches!(&error, Error::Call(error) if pages::is_too_large(error)) {
-                // The page size stays smaller: the next list has the large objects, too.
-                let page = (self.selection.page / 4).max(pages::SMALLEST);
-                self.selection.page = page;
-                let what = K::plural(&()).into_owned();
-                tracing::info!(what, page, "large objects: listing fewer at a time");
-                continue;
-            }
             // 429: the API server is overloaded, and a list would cost it more.
             let is_refusal = error.status().is_some_and(|status| status.code != 429);
             self.refusals += u32::from(is_refusal);
@@ -207,10 +199,25 @@ where
     /// Lists everything. Returns the resource version to watch from.
     async fn list(&self, on: &mut impl FnMut(Event<K>)) -> Result<String, Error> {
         on(Event::ListStarted);
-        let mut params = ListParams::default().limit(self.selection.page);
+        let mut size = self.selection.page;
+        let mut params = ListParams::default();
         params.label_selector.clone_from(&self.selection.labels);
         loop {
-            let list = within(PAGE_TIMEOUT, self.api.list(&params)).await?;
+            params.limit = Some(size);
+            let page = within(PAGE_TIMEOUT, pages::read(&self.api, &params)).await;
+            // A continue token is a version and a key, without a page size (apiserver/pkg/storage/continue.go): the same
+            // page is requested again.
+            if let Err(Error::Call(error)) = &page
+                && pages::is_too_large(error)
+                && size > pages::SMALLEST
+            {
+                size = (size / 4).max(pages::SMALLEST);
+                continue;
+            }
+            let (list, bytes) = page?;
+            if bytes <= pages::MAX_BYTES / 2 {
+                size = size.saturating_mul(2).min(self.selection.page);
+            }
             for object in list.items {
                 on(Event::Listed(object));
             }
@@ -567,5 +574,84 @@ mod tests {
             create(&server, "ConfigMap", &Value::Null);
         });
         assert_eq!(history.await[3], "0: applied 2");
+    }
+
+    /// The requests of one list of ConfigMaps with values of that many bytes: the size of each page, and `first` before
+    /// it when the list begins.
+    async fn pages(values: &[usize], fault: fn(u32) -> Decision) -> String {
+        let server = Server::new(Options::default());
+        for (nth, bytes) in values.iter().enumerate() {
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": format!("a-{nth:06}")}, "data": {"key": "x".repeat(*bytes)}});
+            server.direct().create(object).unwrap();
+        }
+        server.on(move |site: &Site| match site.verb {
+            Verb::List => fault(site.nth),
+            _ => Decision::Forward,
+        });
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let log = requests.clone();
+        let log_request = MapRequestLayer::new(move |request: Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let limit = query.split('&').find_map(|one| one.strip_prefix("limit="));
+            if let Some(limit) = limit {
+                let first = if query.contains("continue=") {
+                    ""
+                } else {
+                    "first "
+                };
+                log.lock().unwrap().push(format!("{first}{limit}"));
+            }
+            request
+        });
+        let connection = pages::PageLimit.layer(log_request.layer(server.service("operator")));
+        let api = Api::<ConfigMap>::all(Client::new(connection, "default"));
+        let (mut listed, mut lists) = (Vec::new(), 0);
+        let on = |event: Event<ConfigMap>| match event {
+            Event::ListStarted => listed.clear(),
+            Event::Listed(object) => listed.push(object.name_any()),
+            Event::ListEnded => lists += 1,
+            _ => {}
+        };
+        let watch = Watch::new(api, Selection::default());
+        let _ = timeout(Duration::from_secs(20), watch.run(on)).await;
+        assert_eq!((listed.len(), lists), (values.len(), 1));
+        assert!(listed.is_sorted_by(|a, b| a < b));
+        let requests = requests.lock().unwrap();
+        requests.join(", ")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_that_is_too_large_is_asked_for_again_alone_and_the_size_grows_back() {
+        let mut values = vec![100; 3_000];
+        values[1_100..1_131].fill(140_000);
+        let requests = pages(&values, |_| Decision::Forward).await;
+        let expected = "first 500, 500, 500, 125, 125, 250, 500, 500, 500";
+        assert_eq!(requests, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_of_large_objects_only_are_as_large_as_fits() {
+        let requests = pages(&[140_000; 100], |_| Decision::Forward).await;
+        assert_eq!(
+            requests,
+            "first 500, first 125, first 31, first 8, 16, 16, 16, 16, 16, 16"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_whose_version_expires_begins_again_with_whole_pages() {
+        let mut values = vec![100; 540];
+        values[500..].fill(140_000);
+        let fault = |nth| match nth {
+            4 => Decision::Meanwhile(Box::new(|server| {
+                create(server, "Secret", &Value::Null);
+                server.compact(server.version());
+            })),
+            _ => Decision::Forward,
+        };
+        let requests = pages(&values, fault).await;
+        let (expired, complete) = ("first 500, 500, 125, 31, 8", ", 16, 16");
+        assert_eq!(requests, format!("{expired}, {expired}{complete}"));
     }
 }
