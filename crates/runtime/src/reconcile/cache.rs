@@ -259,10 +259,8 @@ pub async fn run_watch<K, V>(
             filler.put(object);
         }
         Event::Deleted(object) => filler.remove(&Key::of(object.meta()), false),
-        // For example, the CRD was deleted and created again: the next attempt lists again.
-        Event::Failed(error) if error.is_expired() => {
-            tracing::debug!(what, "listing again: {error}");
-        }
+        // For example, an API server restarts, or the CRD was deleted and created again.
+        Event::Interrupted(error) => tracing::debug!(what, "watching again: {error}"),
         Event::Failed(error) => health.report(&explain(&what, &error)),
     };
     Watch::new(api, selection).run(on).await;
@@ -334,6 +332,10 @@ fn explain(what: &str, error: &watch::Error) -> String {
         Some(status) if status.code == 403 => {
             format!("not allowed to list and watch {what}: {}", status.message)
         }
+        // The API server names versions, so that its words differ each time.
+        Some(status) if status.code == 410 => format!(
+            "cannot watch {what}: the API server no longer has the changes since the list (410)"
+        ),
         _ => format!("cannot watch {what}: {error}"),
     }
 }
@@ -345,7 +347,8 @@ mod tests {
 
     use k8s_openapi::api::core::v1::ConfigMap;
     use prometheus_client::registry::Registry;
-    use simulated_apiserver::{Decision, Options, Server, Site, Status, Verb};
+    use serde_json::json;
+    use simulated_apiserver::{Decision, Options, Server, Site, Status, Target, Verb};
 
     use super::*;
     use crate::reconcile::health::Health;
@@ -437,5 +440,78 @@ mod tests {
         }
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(state(), (0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_always_answered_and_then_breaks_is_reported_until_something_comes() {
+        for fault in ["410", "reset", "end"] {
+            let server = Server::new(Options::default());
+            let config_map =
+                |name| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+            server.direct().create(config_map("a")).unwrap();
+            server.on(move |site: &Site| match site.verb {
+                // Its version is too old by the time the watch begins.
+                Verb::Watch if fault == "410" => Decision::Meanwhile(Box::new(|server| {
+                    let secret = json!({"apiVersion": "v1", "kind": "Secret",
+                        "metadata": {"generateName": "a-"}});
+                    server.direct().create(secret).unwrap();
+                    server.compact(server.version());
+                })),
+                _ => Decision::Forward,
+            });
+            let api = Api::<ConfigMap>::all(server.client("operator"));
+            let (health, metrics) = (Health::default(), Metrics::new(&mut Registry::default()));
+            let watch = WatchHealth::new(health.clone(), metrics.clone());
+            let cache = Arc::new(Cache::new(1, |()| Vec::new()));
+            tokio::spawn(run_watch(
+                api,
+                Selection::default(),
+                cache,
+                watch,
+                |_| (),
+                |_| (),
+            ));
+            let figure = metrics.watch_failing("configmaps", "");
+            let state = || (health.problems().len(), figure.get());
+            // Once is ordinary: an API server restarts, or a CRD is deleted and created again.
+            for tenths in 0..6_000 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                match fault {
+                    "reset" => server.watches(Target::all()).reset(),
+                    "end" => server.watches(Target::all()).cut(),
+                    _ => {}
+                }
+                match tenths {
+                    ..8 => assert_eq!(state(), (0, 0), "{fault}"),
+                    30.. => assert_eq!(state(), (1, 1), "{fault} after {tenths} tenths"),
+                    _ => {}
+                }
+            }
+            // An answer is no proof, and an event is.
+            server.on(|_: &Site| Decision::Forward);
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            assert_eq!(state(), (1, 1), "{fault}");
+            server.direct().create(config_map("b")).unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(state(), (0, 0), "{fault}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_watches_of_one_resource_are_shown_until_both_work() {
+        let (health, metrics) = (Health::default(), Metrics::new(&mut Registry::default()));
+        let watch =
+            || WatchHealth::new(health.clone(), metrics.clone()).of_watch::<ConfigMap>(None);
+        let (mut of_one_kind, mut of_another) = (watch(), watch());
+        of_one_kind.report("no");
+        of_another.report("no");
+        of_one_kind.clear();
+        assert_eq!(health.problems().len(), 1);
+        of_another.clear();
+        assert_eq!(health.problems().len(), 0);
+        of_one_kind.report("no");
+        of_another.report("no");
+        drop(of_one_kind);
+        assert_eq!(health.problems().len(), 1);
     }
 }

@@ -93,16 +93,15 @@ impl WatchHealth {
 pub(super) struct OneWatch {
     source: String,
     health: Health,
-    /// How many watches of this resource in this namespace fail. Several kinds watch pods.
+    /// How many watches of this resource in this namespace fail. Several kinds watch pods, under one source.
     failing: Gauge,
     is_failing: bool,
 }
 
 impl OneWatch {
-    /// The API server answered.
+    /// The watch works. Its source does when all watches under it work.
     pub(super) fn clear(&mut self) {
-        if std::mem::take(&mut self.is_failing) {
-            self.failing.dec();
+        if std::mem::take(&mut self.is_failing) && self.failing.dec() == 1 {
             self.health.clear(&self.source);
         }
     }
@@ -119,8 +118,7 @@ impl OneWatch {
 impl Drop for OneWatch {
     fn drop(&mut self) {
         // The watch ended with the process. That does not mean that it works, so nothing is logged.
-        if self.is_failing {
-            self.failing.dec();
+        if self.is_failing && self.failing.dec() == 1 {
             self.health.show(&self.source, None);
         }
     }

@@ -80,13 +80,15 @@ pub(super) enum Event<K> {
     Listed(K),
     /// The list is complete.
     ListEnded,
-    /// The API server answered: changes come from now on. After a silent watch this is reported only with the first
-    /// event, since a proxy may answer for an API server that is down.
+    /// The watch works: changes come from now on. The API server's answer says so, but not after a watch that was
+    /// answered and broke: then this comes with the first event or bookmark, or with an ordinary end.
     Started,
     /// An object was created or changed.
     Applied(K),
     /// An object was deleted, or is not selected any more.
     Deleted(K),
+    /// A watch that worked broke, which is ordinary; it is started again.
+    Interrupted(Error),
     /// The watch failed; it is retried with backoff.
     Failed(Error),
 }
@@ -98,6 +100,10 @@ pub(super) enum Error {
     Call(#[source] kube::Error),
     #[error("{}", .0.message)]
     Status(Box<Status>),
+    #[error("{}", client::explain(.0))]
+    Broken(#[source] kube::Error),
+    #[error("the watch ended at once, without a change")]
+    EndedAtOnce,
     #[error("the API server did not answer within {} s", .0.as_secs())]
     Unanswered(Duration),
     #[error("nothing came for {} s, not even the end of the watch", SILENT_AFTER.as_secs())]
@@ -112,7 +118,9 @@ impl Error {
     /// The API server's answer, if there was one.
     pub(super) fn status(&self) -> Option<&Status> {
         match self {
-            Self::Call(kube::Error::Api(status)) | Self::Status(status) => Some(status),
+            Self::Call(kube::Error::Api(status))
+            | Self::Broken(kube::Error::Api(status))
+            | Self::Status(status) => Some(status),
             _ => None,
         }
     }
@@ -129,8 +137,8 @@ pub(super) struct Watch<K> {
     selection: Selection,
     /// The resource version of the latest change received; None before a list.
     version: Option<String>,
-    /// The last attempt ended in silence, and no event has come since.
-    is_silent: bool,
+    /// A watch was answered and broke, and nothing has come since.
+    is_broken: bool,
     /// How often in a row the API server answered a watch from that version with an error.
     refusals: u32,
     pauses: Pauses,
@@ -145,7 +153,7 @@ where
             api,
             selection,
             version: None,
-            is_silent: false,
+            is_broken: false,
             refusals: 0,
             pauses: Pauses::default(),
         }
@@ -165,13 +173,28 @@ where
                 self.refusals = 0;
             }
             let pause = self.pauses.next();
-            self.is_silent |= matches!(error, Error::Silent);
             // While a watch sleeps, its cache goes stale.
             let asked = error.status().and_then(retry_after).unwrap_or_default();
             let asked = asked.min(MAX_ASKED);
-            on(Event::Failed(error));
+            self.fail(error, &mut on);
             tokio::time::sleep(pause.max(asked)).await;
         }
+    }
+
+    /// Reports a failure, unless it is the first that interrupts a watch that worked.
+    fn fail(&mut self, error: Error, on: &mut impl FnMut(Event<K>)) {
+        let was_broken = self.is_broken;
+        let is_break = error.is_expired()
+            || matches!(
+                error,
+                Error::Status(_) | Error::Broken(_) | Error::EndedAtOnce
+            );
+        self.is_broken |= is_break || matches!(error, Error::Silent);
+        on(if is_break && !was_broken {
+            Event::Interrupted(error)
+        } else {
+            Event::Failed(error)
+        });
     }
 
     /// Lists if necessary, then watches until the API server ends the watch.
@@ -241,16 +264,17 @@ where
         let mut params = WatchParams::default();
         params.label_selector.clone_from(&self.selection.labels);
         params.timeout = u32::try_from(WATCH_FOR.as_secs()).ok();
-        let start = Instant::now();
         let changes = within(START_TIMEOUT, self.api.watch(&params, version)).await?;
-        if !self.is_silent {
+        let start = Instant::now();
+        if !self.is_broken {
             on(Event::Started);
         }
         let mut changes = pin!(changes);
         let mut is_empty = true;
         while let Some(change) = next(&mut changes).await? {
             is_empty &= matches!(change, WatchEvent::Bookmark(_));
-            if std::mem::take(&mut self.is_silent) {
+            let is_error = matches!(change, WatchEvent::Error(_));
+            if !is_error && std::mem::take(&mut self.is_broken) {
                 on(Event::Started);
             }
             match change {
@@ -266,13 +290,12 @@ where
                 WatchEvent::Error(status) => return Err(Error::Status(status.boxed())),
             }
         }
-        // The watch ended after the requested time, so the connection works.
-        if std::mem::take(&mut self.is_silent) {
-            on(Event::Started);
-        }
-        if is_empty {
-            // An API server that shuts down ends its watches at once.
+        if is_empty && start.elapsed() < MIN_WATCH {
+            // An API server that shuts down ends its watches at once. kube shows a broken connection as an end, too.
+            self.fail(Error::EndedAtOnce, on);
             tokio::time::sleep_until(start + MIN_WATCH).await;
+        } else if std::mem::take(&mut self.is_broken) {
+            on(Event::Started);
         }
         Ok(())
     }
@@ -289,7 +312,7 @@ async fn next<K>(
             Ok(Err(error)) if is_unreadable(&error) => {
                 tracing::error!("a change of an object cannot be read, so it is left out");
             }
-            Ok(Err(error)) => return Err(Error::Call(error)),
+            Ok(Err(error)) => return Err(Error::Broken(error)),
             Err(_) => return Err(Error::Silent),
         }
     }
@@ -412,6 +435,7 @@ mod tests {
                 log(format!("applied {}", since(&version_of(&object).unwrap())));
             }
             Event::Deleted(_) => log("deleted".to_owned()),
+            Event::Interrupted(error) => log(format!("interrupted: {error}")),
             Event::Failed(error) => log(format!("failed: {error}")),
         };
         let watch = Watch::new(api, Selection::default());
@@ -492,7 +516,7 @@ mod tests {
             history.retain(|line| !line.contains("started"));
             assert_eq!(history[..2], ["0: list", "0: watch from 0"]);
             assert!(
-                history[2].starts_with("0: failed: too old resource version"),
+                history[2].starts_with("0: interrupted: too old resource version"),
                 "{history:?}"
             );
             let newer = format!("1: watch from {}", u64::from(in_stream));
@@ -559,10 +583,9 @@ mod tests {
         let history = history.await;
         let busy = format!("0: failed: {}", busy().message);
         assert_eq!(history[..3], ["0: list", &busy, "20: list"]);
-        assert_eq!(
-            history[3..6],
-            ["20: watch from 0", "20: started", "21: watch from 0"]
-        );
+        assert_eq!(history[3..5], ["20: watch from 0", "20: started"]);
+        assert!(history[5].starts_with("20: interrupted"), "{history:?}");
+        assert_eq!(history[6], "21: watch from 0");
     }
 
     #[tokio::test(start_paused = true)]
