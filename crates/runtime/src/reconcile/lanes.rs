@@ -447,8 +447,8 @@ mod tests {
                 })
                 .collect();
             for step in 1..600 {
-                let place = random.usize(..plain.len());
-                let one = &mut plain[place];
+                let number = random.usize(..plain.len());
+                let one = &mut plain[number];
                 match random.u8(..20) {
                     0..8 => {
                         let urgency = [Urgent, Normal][random.usize(..2)];
@@ -484,7 +484,7 @@ mod tests {
                             before
                         };
                         assert_eq!(lanes.is_slow(&name, before), after);
-                        plain[place].running[index] = after;
+                        plain[number].running[index] = after;
                     }
                     14 if !one.open => {
                         one.open = true;
@@ -492,8 +492,8 @@ mod tests {
                         lanes.open(Some(&one.name));
                     }
                     15.. => {
-                        let expected = naive(&plain, workers, taken).map(|(urgency, place)| {
-                            let one = &mut plain[place];
+                        let expected = naive(&plain, workers, taken).map(|(urgency, number)| {
+                            let one = &mut plain[number];
                             let pace = if one.slow { Pace::Slow } else { Pace::Fast };
                             one.running.push(pace);
                             let (waiting, since) = &mut one.waiting[urgency];
