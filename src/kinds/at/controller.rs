@@ -181,6 +181,10 @@ impl AtReconciler {
             }
             let concluded = self.conclude(&at, &mut stored, decision, pass).await?;
             if let ControlFlow::Break(next) = concluded {
+                if !pass.retry {
+                    // Nothing is in the way any more, or nothing is to be done.
+                    self.memory.forget_failure(key);
+                }
                 // Our own answer may show a pod that is gone: the watch may have delivered its
                 // deletion before, and will deliver nothing more. So check again when the answer
                 // has expired.
@@ -923,6 +927,28 @@ mod tests {
         let (_, events) = world.work().await;
         let reasons: Vec<_> = events.iter().map(|event| event.reason).collect();
         assert_eq!(reasons.first(), Some(&"CreateFailed"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_before_the_at_was_suspended_is_not_what_kept_it() {
+        let world = World::pending();
+        let failing = Arc::new(AtomicI64::new(1));
+        let is_failing = failing.clone();
+        world.server.on(move |site: &Site| match site.verb {
+            Verb::Create if is_failing.load(Ordering::Relaxed) == 1 => Decision::Lost,
+            _ => Decision::Forward,
+        });
+        let failed = world
+            .reconciler
+            .reconcile_at(&key(), &mut Pass::default())
+            .await;
+        assert!(failed.is_err() && world.memory().unwrap().failing.is_some());
+        let suspended = json!({"spec": {"suspend": true}});
+        let ats = world.server.direct();
+        ats.patch("ats", "ns", "a", &suspended).unwrap();
+        world.sync_at();
+        world.work().await;
+        assert_eq!(world.memory().unwrap().failing, None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -79,6 +79,13 @@ impl Memory {
         self.with(at, |memory| memory.failing = Some(failed));
     }
 
+    /// Forgets the failed call: what comes later has other causes.
+    pub(crate) fn forget_failure(&self, key: &Key) {
+        if let Some(memory) = self.ats.lock().get_mut(key) {
+            memory.failing = None;
+        }
+    }
+
     /// Records that a call about the pod succeeded.
     pub(crate) fn record_call_success(&self, at: &AtView, call: Call) {
         if let Some(memory) = self.ats.lock().get_mut(&at.key) {

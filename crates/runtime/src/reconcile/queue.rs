@@ -106,8 +106,9 @@ impl Failure {
         let last = self.deadline.map(|deadline| deadline - LAST_RETRY);
         let limits = [last, self.deadline].into_iter().flatten();
         let limit = limits.filter(|limit| *limit > now).min();
-        let planned = [limit, self.requeue_at].into_iter().flatten();
-        let at = planned.fold(now + pause, DateTime::min);
+        let planned = self.requeue_at.filter(|at| *at > now);
+        let earlier = limit.into_iter().chain(planned);
+        let at = earlier.fold(now + pause, DateTime::min);
         self.retry_after.map_or(at, |pause| at.max(now + pause))
     }
 }
