@@ -235,6 +235,8 @@ where
                 && size > pages::SMALLEST
             {
                 size = (size / 4).max(pages::SMALLEST);
+                let what = K::plural(&()).into_owned();
+                tracing::info!(what, size, "large objects: listing fewer at a time");
                 continue;
             }
             let (list, bytes) = page?;
