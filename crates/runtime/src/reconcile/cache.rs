@@ -409,17 +409,10 @@ mod tests {
         cache.synced(Some("ns")).await;
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_watch_works_again_when_it_was_answered_and_not_before() {
-        let (server, health) = (Server::new(Options::default()), Health::default());
-        server.on(|site: &Site| match (site.verb, site.nth) {
-            (Verb::List, 0) => Decision::Answer(Status::internal_error("no")),
-            // The second list is answered, and eight attempts to watch hang.
-            (Verb::Watch, ..8) => Decision::Silent,
-            _ => Decision::Forward,
-        });
+    /// Watches the ConfigMaps of that server. Returns how many problems are shown, and how many watches fail.
+    fn watched(server: &Server) -> impl Fn() -> (usize, i64) + use<> {
         let api = Api::<ConfigMap>::all(server.client("operator"));
-        let metrics = Metrics::new(&mut Registry::default());
+        let (health, metrics) = (Health::default(), Metrics::new(&mut Registry::default()));
         let watch = WatchHealth::new(health.clone(), metrics.clone());
         let cache = Arc::new(Cache::new(1, |()| Vec::new()));
         tokio::spawn(run_watch(
@@ -431,7 +424,19 @@ mod tests {
             |_| (),
         ));
         let figure = metrics.watch_failing("configmaps", "");
-        let state = || (health.problems().len(), figure.get());
+        move || (health.problems().len(), figure.get())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_works_again_when_it_was_answered_and_not_before() {
+        let server = Server::new(Options::default());
+        server.on(|site: &Site| match (site.verb, site.nth) {
+            (Verb::List, 0) => Decision::Answer(Status::internal_error("no")),
+            // The second list is answered, and eight attempts to watch hang.
+            (Verb::Watch, ..8) => Decision::Silent,
+            _ => Decision::Forward,
+        });
+        let state = watched(&server);
         assert_eq!(state(), (0, 0));
         // Each of the eight takes 15 s and is followed by a pause of 5 s at most.
         for _ in 0..120 {
@@ -459,20 +464,7 @@ mod tests {
                 })),
                 _ => Decision::Forward,
             });
-            let api = Api::<ConfigMap>::all(server.client("operator"));
-            let (health, metrics) = (Health::default(), Metrics::new(&mut Registry::default()));
-            let watch = WatchHealth::new(health.clone(), metrics.clone());
-            let cache = Arc::new(Cache::new(1, |()| Vec::new()));
-            tokio::spawn(run_watch(
-                api,
-                Selection::default(),
-                cache,
-                watch,
-                |_| (),
-                |_| (),
-            ));
-            let figure = metrics.watch_failing("configmaps", "");
-            let state = || (health.problems().len(), figure.get());
+            let state = watched(&server);
             // Once is ordinary: an API server restarts, or a CRD is deleted and created again.
             for tenths in 0..6_000 {
                 tokio::time::sleep(Duration::from_millis(100)).await;

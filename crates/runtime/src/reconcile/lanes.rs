@@ -113,6 +113,13 @@ impl Lane {
     }
 }
 
+impl Default for Lanes {
+    /// For any number of workers.
+    fn default() -> Self {
+        Self::new(usize::MAX)
+    }
+}
+
 impl Lanes {
     /// No key waits yet, and every namespace is open.
     pub(super) fn new(workers: usize) -> Self {
@@ -177,8 +184,8 @@ impl Lanes {
         self.turn().is_some()
     }
 
-    /// The urgency of the next key, and the index of the namespace whose turn it is. Few namespaces have reached their
-    /// limit, so the search is short.
+    /// The urgency of the next key, and the index of the namespace whose turn it is. Namespaces that have reached their
+    /// limit are passed over: few, unless the calls of many hang.
     fn turn(&self) -> Option<(Urgency, usize)> {
         let mut urgencies = [Urgency::Urgent, Urgency::Normal];
         if (self.taken + 1).is_multiple_of(UNURGENT_TURN) {
@@ -224,7 +231,7 @@ impl Lanes {
     }
 
     /// A key of that namespace takes longer than [`SLOW`]. Returns what it counts as from now on.
-    pub(super) fn is_slow(&mut self, namespace: &str, before: Pace) -> Pace {
+    pub(super) fn mark_slow(&mut self, namespace: &str, before: Pace) -> Pace {
         let may_give_back =
             self.running[Pace::Slow as usize] < self.limits.workers.saturating_mul(MAX_SLOW);
         let Some(lane) = self.by_namespace.get_mut(namespace) else {
@@ -317,7 +324,7 @@ mod tests {
         for second in 0..60 {
             let taken: Vec<_> = std::iter::from_fn(|| lanes.next()).collect();
             for (key, pace) in &taken {
-                let after = lanes.is_slow(&key.namespace, *pace);
+                let after = lanes.mark_slow(&key.namespace, *pace);
                 assert_eq!(after, Pace::Slow, "second {second}");
             }
             // At first each of them has its turn: 96 a second.
@@ -483,7 +490,7 @@ mod tests {
                         } else {
                             before
                         };
-                        assert_eq!(lanes.is_slow(&name, before), after);
+                        assert_eq!(lanes.mark_slow(&name, before), after);
                         plain[number].running[index] = after;
                     }
                     14 if !one.open => {

@@ -56,6 +56,7 @@ pub struct Queue {
 /// Says of a key that it goes before others.
 type IsUrgent = Box<dyn Fn(&Key) -> bool + Send + Sync>;
 
+#[derive(Default)]
 struct QueueState {
     /// Keys that wait for a worker.
     waiting: Lanes,
@@ -155,15 +156,7 @@ impl Queue {
     pub(super) fn for_workers(workers: usize, clock: Clock, metrics: ControllerMetrics) -> Self {
         let state = QueueState {
             waiting: Lanes::new(workers),
-            since: HashMap::new(),
-            is_urgent: None,
-            active: HashMap::new(),
-            again: HashMap::new(),
-            due: BTreeSet::new(),
-            due_of: HashMap::new(),
-            failures: HashMap::new(),
-            last_read: None,
-            closed: false,
+            ..QueueState::default()
         };
         Self {
             state: Mutex::new(state),
@@ -238,7 +231,7 @@ impl Queue {
                 ..Failures::default()
             };
             state.failures.insert(key.clone(), failures);
-            set_due(state, key, until);
+            set_due(state, key, Some(until));
             self.timer.notify_one();
         }
     }
@@ -288,10 +281,10 @@ impl Queue {
     }
 
     /// The reconcile of that key takes longer than [`SLOW`]: another key may be worked on beside it.
-    pub(super) fn is_slow(&self, key: &Key) {
+    pub(super) fn mark_slow(&self, key: &Key) {
         let state = &mut *self.lock();
         if let Some((_, pace)) = state.active.get_mut(key) {
-            *pace = state.waiting.is_slow(&key.namespace, *pace);
+            *pace = state.waiting.mark_slow(&key.namespace, *pace);
         }
         if state.waiting.is_ready() {
             self.ready.notify_one();
@@ -341,11 +334,8 @@ impl Queue {
             let was_fast = since.elapsed() <= SLOW;
             state.waiting.done(&key.namespace, pace, was_fast);
         }
-        if let Some(at) = state.due_of.remove(key) {
-            state.due.remove(&(at, key.clone()));
-        }
-        if let Some(at) = requeue_at {
-            set_due(state, key, at);
+        set_due(state, key, requeue_at);
+        if requeue_at.is_some() {
             self.timer.notify_one();
         }
         if let Some(event) = state.again.remove(key) {
@@ -421,9 +411,15 @@ impl Queue {
     }
 }
 
-fn set_due(state: &mut QueueState, key: &Key, at: DateTime<Utc>) {
-    state.due_of.insert(key.clone(), at);
-    state.due.insert((at, key.clone()));
+/// Replaces the instant of a key.
+fn set_due(state: &mut QueueState, key: &Key, at: Option<DateTime<Utc>>) {
+    if let Some(before) = state.due_of.remove(key) {
+        state.due.remove(&(before, key.clone()));
+    }
+    if let Some(at) = at {
+        state.due_of.insert(key.clone(), at);
+        state.due.insert((at, key.clone()));
+    }
 }
 
 /// Forgets the instant of a key, and its backoff.
@@ -431,9 +427,7 @@ fn remove_due(state: &mut QueueState, key: &Key) {
     if let Some(failures) = state.failures.get_mut(key) {
         failures.backs_off = false;
     }
-    if let Some(at) = state.due_of.remove(key) {
-        state.due.remove(&(at, key.clone()));
-    }
+    set_due(state, key, None);
 }
 
 fn length(keys: &Lanes) -> i64 {

@@ -244,7 +244,7 @@ impl<R: Reconciler> Work<R> {
         let caught = if let Ok(caught) = tokio::time::timeout(SLOW, &mut reconcile).await {
             caught
         } else {
-            self.queue.is_slow(&key);
+            self.queue.mark_slow(&key);
             reconcile.await
         };
         let took = start.elapsed();
