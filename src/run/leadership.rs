@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::{Client, Config};
+use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::flags::Flags;
 use super::thread::Thread;
 use crate::manifests::PREFIX;
-use my_operator_leader::{Elector, Periods, Settings};
+use my_operator_leader::{Elector, Fence, Periods, Settings, Term};
 use my_operator_runtime::client::ServerClock;
 use my_operator_runtime::reconcile::event::{Events, NewEvent, Severity};
 use my_operator_runtime::reconcile::health::Health;
@@ -21,72 +21,37 @@ use my_operator_runtime::telemetry::metrics;
 use my_operator_runtime::telemetry::probes::{Note, Notes};
 use my_operator_runtime::{client, clock};
 
-/// This process in the leader election.
-pub(super) struct Leadership {
-    /// None without an election: then this process always leads.
-    pub(super) candidate: Option<Candidate>,
-    /// The client of the reconcilers. It sends nothing once the lease has expired.
-    pub(super) client: Client,
-}
-
-/// The connection to the API server that everything else uses.
-pub(super) struct Connection<'a> {
-    pub(super) config: &'a Config,
-    pub(super) client: &'a Client,
-    pub(super) figures: &'a client::Metrics,
-}
-
 /// A replica that waits to lead. It renews its lease on a thread and connections of its own, so that no load of reviews
 /// and reconciles makes it lose the leadership.
 pub(super) struct Candidate {
     elector: Elector,
     thread: Thread,
+    connection: Connection,
+    /// That of the current term, or of the last one.
+    fence: Arc<Mutex<Fence>>,
+}
+
+/// How the API server is reached.
+pub(super) struct Connection {
+    pub(super) config: Config,
+    pub(super) figures: client::Metrics,
 }
 
 impl Candidate {
-    /// Leads as [`Elector::lead`] does. `work` runs on the caller's runtime, not on the thread.
-    pub(super) async fn lead<F, W>(self, resign: CancellationToken, work: F) -> anyhow::Result<()>
-    where
-        F: FnOnce(ObjectReference, String) -> W + Send + 'static,
-        W: Future<Output = anyhow::Result<()>> + Send + 'static,
-    {
-        let Self { elector, thread } = self;
-        let here = Handle::current();
-        let lead = async move {
-            let lead = elector.lead(&resign, async |lease, identity| {
-                let work = here.spawn(work(lease, identity));
-                AbortOnDropHandle::new(work).await.context("a task died")?
-            });
-            lead.await
-        };
-        thread.run(lead).await?
-    }
-}
-
-impl Leadership {
+    /// None without an election: then this process always leads.
     pub(super) fn new(
         flags: &Flags,
-        connection: &Connection<'_>,
+        connection: Connection,
         registry: &mut Registry,
         health: &Health,
-    ) -> anyhow::Result<Self> {
-        let Connection {
-            config,
-            client,
-            figures,
-        } = *connection;
+    ) -> anyhow::Result<Option<Self>> {
         if !flags.leader_elect() {
-            let client = client.clone();
             count(registry, || true);
-            return Ok(Self {
-                candidate: None,
-                client,
-            });
+            return Ok(None);
         }
         let thread = Thread::start("leader-election")?;
-        // The answers to the other client show the server's time often enough.
-        let unused = ServerClock::default();
-        let connect = || client::connect(config, figures, &unused);
+        let Connection { config, figures } = &connection;
+        let connect = || client::connect(config, figures, &ServerClock::default());
         let names = flags.names();
         let elector = Elector::new(Settings {
             client: thread.within(connect)?,
@@ -97,33 +62,66 @@ impl Leadership {
             health: health.clone(),
         })
         .context("cannot take part in the leader election")?;
-        let fence = elector.fence();
-        let client = client::connect_over(config, figures, &unused, fence.connector())?;
-        count(registry, move || fence.is_open());
-        Ok(Self {
-            candidate: Some(Candidate { elector, thread }),
-            client,
-        })
+        let fence = Arc::<Mutex<Fence>>::default();
+        let current = fence.clone();
+        count(registry, move || current.lock().is_open());
+        Ok(Some(Self {
+            elector,
+            thread,
+            connection,
+            fence,
+        }))
     }
 
-    /// The lasting problems and the current leader, for the probes' pages.
-    pub(super) fn notes(&self, health: &Health) -> Notes {
-        let candidate = self.candidate.as_ref();
-        let state = candidate.map(|candidate| candidate.elector.state());
-        let health = health.clone();
-        Arc::new(move || {
-            let leader = state.as_ref().map(|state| {
-                let words = match state.borrow().holder.as_str() {
-                    "" => "no leader is known".to_owned(),
-                    holder => format!("{holder} leads"),
-                };
-                Note::Remark("leader", words)
+    /// Leads as [`Elector::lead`] does. `work` gets a client that sends nothing once the lease has expired. It runs on
+    /// the caller's runtime, not on the thread.
+    pub(super) async fn lead<F, W>(self, resign: CancellationToken, work: F) -> anyhow::Result<()>
+    where
+        F: Fn(Client, Term) -> W + Send + Sync + 'static,
+        W: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let Self {
+            elector,
+            thread,
+            connection: Connection { config, figures },
+            fence,
+        } = self;
+        let (here, work) = (Handle::current(), Arc::new(work));
+        let lead = async move {
+            let lead = elector.lead(&resign, async |term| {
+                *fence.lock() = term.fence.clone();
+                let (config, figures, work) = (config.clone(), figures.clone(), work.clone());
+                let work = here.spawn(async move {
+                    // The answers to the other client show the server's time often enough.
+                    let unused = ServerClock::default();
+                    let connector = term.fence.connector();
+                    let client = client::connect_over(&config, &figures, &unused, connector)?;
+                    work(client, term).await
+                });
+                AbortOnDropHandle::new(work).await.context("a task died")?
             });
-            let problems = health.problems().into_iter();
-            let faults = problems.map(|(source, problem)| Note::Fault(source, problem));
-            faults.chain(leader).collect()
-        })
+            lead.await
+        };
+        thread.run(lead).await?
     }
+}
+
+/// The lasting problems and the current leader, for the probes' pages.
+pub(super) fn notes(candidate: Option<&Candidate>, health: &Health) -> Notes {
+    let state = candidate.map(|candidate| candidate.elector.state());
+    let health = health.clone();
+    Arc::new(move || {
+        let leader = state.as_ref().map(|state| {
+            let words = match state.borrow().holder.as_str() {
+                "" => "no leader is known".to_owned(),
+                holder => format!("{holder} leads"),
+            };
+            Note::Remark("leader", words)
+        });
+        let problems = health.problems().into_iter();
+        let faults = problems.map(|(source, problem)| Note::Fault(source, problem));
+        faults.chain(leader).collect()
+    })
 }
 
 /// Whether this replica leads, under controller-runtime's name. The label is the same in every installation: the alerts
@@ -139,14 +137,14 @@ fn count(registry: &mut Registry, leads: impl Fn() -> bool + Send + Sync + 'stat
 }
 
 /// Publishes the Event that this replica leads from now on, as client-go does.
-pub(super) fn publish_leader(events: &Events, lease: ObjectReference, identity: &str) {
+pub(super) fn publish_leader(events: &Events, term: Term) {
     let event = NewEvent {
         severity: Severity::Normal,
         reason: "LeaderElection",
         action: "Lead",
-        note: format!("{identity} became leader"),
+        note: format!("{} became leader", term.identity),
     };
-    events.publish(lease, event);
+    events.publish(term.lease, event);
 }
 
 impl Flags {

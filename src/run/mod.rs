@@ -15,23 +15,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use kube::Client;
+use kube::Config;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use flags::Flags;
-use leadership::{Connection, Leadership};
-use operate::Operate;
+use leadership::{Candidate, Connection};
+use operate::{LeaderMetrics, Operate, Reconcilers};
 use process::{Process, Signals};
 use thread::Thread;
 use webhooks::Wiring;
 
 use crate::kinds::{self, Kind};
-use my_operator_runtime::reconcile::event;
+use my_operator_runtime::client;
 use my_operator_runtime::telemetry::probes::{Gates, Heartbeat, Notes};
 use my_operator_runtime::telemetry::{metrics, probes};
-use my_operator_runtime::{client, clock, reconcile};
 
 /// How long the cluster gets to stop sending requests, unless a flag says otherwise.
 const SHUTDOWN_DELAY_IN_CLUSTER: Duration = Duration::from_secs(5);
@@ -61,19 +60,20 @@ async fn build(flags: &Flags, process: &mut Process) -> anyhow::Result<Operate> 
     // A port that is in use ends the process before it serves anything.
     let listeners = Listeners::bind(flags)?;
     let server_clock = client::ServerClock::default();
-    let (client, leadership) = connect(
-        flags,
-        process,
-        &figures.client,
-        &server_clock,
-        &mut registry,
-    )
-    .await?;
+    let config = configure(flags).await?;
+    // Nothing is sent yet.
+    let client = client::connect(&config, &figures.client, &server_clock)?;
+    let connection = Connection {
+        config,
+        figures: figures.client,
+    };
+    let candidate = Candidate::new(flags, connection, &mut registry, &process.health)?;
 
     // Closed before the probes are served: one may have been waiting since the port was bound.
     let api_server = process.gates.add("api-server", "not reached yet");
     if let Some(listener) = listeners.probes {
-        serve_probes(process, listener, leadership.notes(&process.health))?;
+        let notes = leadership::notes(candidate.as_ref(), &process.health);
+        serve_probes(process, listener, notes)?;
     }
     let kinds = selected_kinds(flags);
     let certificates = listeners.webhook.map(|listener| {
@@ -87,31 +87,28 @@ async fn build(flags: &Flags, process: &mut Process) -> anyhow::Result<Operate> 
     });
     let certificates = certificates.transpose()?;
     count_gates(&mut registry, &process.gates);
-    let registry = Arc::new(Mutex::new(registry));
+    let metrics = LeaderMetrics::default();
     if let Some(listener) = listeners.metrics {
-        scrapes::serve(process, listener, &registry, flags, &client)?;
+        let (registry, of_leader) = (Arc::new(Mutex::new(registry)), metrics.clone());
+        let registries = move || [Some(registry.clone()), of_leader.lock().upgrade()];
+        let router = metrics::router(move || registries().into_iter().flatten());
+        scrapes::serve(process, listener, router, flags, &client)?;
     }
-    let (events, publisher) = event::events(leadership.client.clone(), clock::system());
     Ok(Operate {
-        publisher,
         client,
         api_server,
         certificates,
-        candidate: leadership.candidate,
+        candidate,
         resign: process.stop.draining.clone(),
-        context: reconcile::Context {
+        reconcilers: Reconcilers {
             namespaces: flags.namespaces.clone(),
             workers: usize::from(flags.max_concurrent_reconciles),
-            clock: clock::system(),
-            events,
-            metrics: figures.reconcile,
-            registry,
+            kinds,
+            flags: flags.of_kinds.clone(),
             health: process.health.clone(),
             stop: process.stop.operating.clone(),
-            client: leadership.client,
+            metrics,
         },
-        kinds,
-        kind_flags: flags.of_kinds.clone(),
     })
 }
 
@@ -122,14 +119,7 @@ fn selected_kinds(flags: &Flags) -> Vec<&'static Kind> {
     }
 }
 
-/// The client of everything but the reconcilers; and the election, with theirs. Nothing is sent yet.
-async fn connect(
-    flags: &Flags,
-    process: &Process,
-    figures: &client::Metrics,
-    server_clock: &client::ServerClock,
-    registry: &mut Registry,
-) -> anyhow::Result<(Client, Leadership)> {
+async fn configure(flags: &Flags) -> anyhow::Result<Config> {
     let config = client::config(flags.context.as_deref()).await?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -137,21 +127,13 @@ async fn connect(
         webhooks = flags.webhooks,
         "starting"
     );
-    let client = client::connect(&config, figures, server_clock)?;
-    let connection = Connection {
-        config: &config,
-        client: &client,
-        figures,
-    };
-    let leadership = Leadership::new(flags, &connection, registry, &process.health)?;
-    Ok((client, leadership))
+    Ok(config)
 }
 
-/// The metrics of every module.
+/// The metrics of every module that works whether or not this replica leads.
 struct Figures {
     admission: my_operator_admission::metrics::Metrics,
     client: client::Metrics,
-    reconcile: reconcile::metrics::Metrics,
 }
 
 impl Figures {
@@ -159,7 +141,6 @@ impl Figures {
         Self {
             admission: my_operator_admission::metrics::Metrics::new(registry),
             client: client::Metrics::new(registry),
-            reconcile: reconcile::metrics::Metrics::new(registry),
         }
     }
 }

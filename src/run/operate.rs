@@ -1,6 +1,10 @@
 //! All that needs the API server: certificates, the leader election, the reconcilers and their Events.
 
+use std::sync::{Arc, Weak};
+
 use kube::Client;
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
 
 use super::api_server;
@@ -9,28 +13,44 @@ use super::leadership::{self, Candidate};
 use super::process::{Tasks, until_ended};
 use super::webhooks::{CertificateGates, Certificates};
 use crate::kinds::Kind;
-use my_operator_runtime::reconcile;
-use my_operator_runtime::reconcile::event::EventPublisher;
+use my_operator_leader::Term;
+use my_operator_runtime::clock;
+use my_operator_runtime::reconcile::Context;
+use my_operator_runtime::reconcile::event;
+use my_operator_runtime::reconcile::health::Health;
+use my_operator_runtime::reconcile::metrics::Metrics;
 use my_operator_runtime::telemetry::probes::Gate;
 
 /// All that needs the API server.
 pub(super) struct Operate {
-    pub(super) publisher: EventPublisher,
-    /// The client of everything but the reconcilers.
+    /// The client of everything but the reconcilers of a leader.
     pub(super) client: Client,
     pub(super) api_server: Gate,
     pub(super) certificates: Option<(Certificates, CertificateGates)>,
     pub(super) candidate: Option<Candidate>,
     /// Cancelled when a replica that does not lead must not start to lead.
     pub(super) resign: CancellationToken,
-    pub(super) context: reconcile::Context,
-    pub(super) kinds: Vec<&'static Kind>,
-    pub(super) kind_flags: KindFlags,
+    pub(super) reconcilers: Reconcilers,
 }
+
+/// The reconcilers of all kinds. A replica that leads again runs them again.
+pub(super) struct Reconcilers {
+    pub(super) namespaces: Vec<String>,
+    pub(super) workers: usize,
+    pub(super) kinds: Vec<&'static Kind>,
+    pub(super) flags: KindFlags,
+    pub(super) health: Health,
+    pub(super) stop: CancellationToken,
+    pub(super) metrics: LeaderMetrics,
+}
+
+/// The registry of the reconcilers that run. It ends with them: a replica that does not lead has no figures of theirs, and
+/// one that leads again starts with new ones.
+pub(super) type LeaderMetrics = Arc<Mutex<Weak<Mutex<Registry>>>>;
 
 impl Operate {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let stop = self.context.stop.clone();
+        let stop = self.reconcilers.stop.clone();
         tokio::select! {
             reached = api_server::reach(&self.client, &self.api_server) => reached?,
             () = stop.cancelled() => return Ok(()),
@@ -47,21 +67,17 @@ impl Operate {
                 ("certificates", result)
             });
         }
-        let (context, kinds, publisher) = (self.context, self.kinds, self.publisher);
-        let flags = self.kind_flags;
+        let reconcilers = Arc::new(self.reconcilers);
         match self.candidate {
-            None => start_reconcilers(&mut tasks, context, kinds, &flags, publisher),
+            None => {
+                let run = reconcilers.run(self.client, None);
+                tasks.spawn(async move { ("reconcilers", run.await) });
+            }
             Some(candidate) => {
                 let (stop, resign) = (stop.clone(), self.resign);
                 tasks.spawn(async move {
-                    let lead = candidate.lead(resign, async move |lease, identity| {
-                        leadership::publish_leader(&context.events, lease, &identity);
-                        let mut tasks = Tasks::new();
-                        let stop = context.stop.clone();
-                        start_reconcilers(&mut tasks, context, kinds, &flags, publisher);
-                        until_ended(tasks, &stop).await
-                    });
-                    let ended = lead.await;
+                    let run = move |client, term| reconcilers.clone().run(client, Some(term));
+                    let ended = candidate.lead(resign, run).await;
                     if ended.is_ok() {
                         // A replica that resigned before it led has nothing else to do.
                         stop.cancelled().await;
@@ -74,24 +90,41 @@ impl Operate {
     }
 }
 
-/// Starts the reconcilers, and the publisher of their Events.
-fn start_reconcilers(
-    tasks: &mut Tasks,
-    context: reconcile::Context,
-    kinds: Vec<&'static Kind>,
-    flags: &KindFlags,
-    publisher: EventPublisher,
-) {
-    let stop = context.stop.clone();
-    for kind in kinds {
-        tracing::info!(kind = kind.name, "reconciling");
-        let reconciler = kind.start.run(context.clone(), flags.matches());
-        tasks.spawn(async move { (kind.name, reconciler.await) });
+impl Reconcilers {
+    /// Runs the reconcilers, and the publisher of their Events, until the stop. What they know ends with them.
+    async fn run(self: Arc<Self>, client: Client, term: Option<Term>) -> anyhow::Result<()> {
+        let (events, publisher) = event::events(client.clone(), clock::system());
+        if let Some(term) = term {
+            leadership::publish_leader(&events, term);
+        }
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let registry = Arc::new(Mutex::new(registry));
+        *self.metrics.lock() = Arc::downgrade(&registry);
+        let mut tasks = Tasks::new();
+        for &kind in &self.kinds {
+            tracing::info!(kind = kind.name, "reconciling");
+            let context = Context {
+                client: client.clone(),
+                namespaces: self.namespaces.clone(),
+                workers: self.workers,
+                clock: clock::system(),
+                events: events.clone(),
+                metrics: metrics.clone(),
+                registry: registry.clone(),
+                health: self.health.clone(),
+                stop: self.stop.clone(),
+            };
+            let reconciler = kind.start.run(context, self.flags.matches());
+            tasks.spawn(async move { (kind.name, reconciler.await) });
+        }
+        // From here on only the reconcilers can publish Events: when they end, so does the publisher.
+        drop(events);
+        let stop = self.stop.clone();
+        tasks.spawn(async move {
+            publisher.run(stop).await;
+            ("events", Ok(()))
+        });
+        until_ended(tasks, &self.stop).await
     }
-    // From here on only the reconcilers can publish Events: when they end, so does the publisher.
-    drop(context);
-    tasks.spawn(async move {
-        publisher.run(stop).await;
-        ("events", Ok(()))
-    });
 }

@@ -80,8 +80,7 @@ impl Process {
             if !self.gates.ready() {
                 return cause;
             }
-            // For example a lost leadership. The reconcilers send nothing more, but webhooks in flight are still
-            // answered.
+            // For example a worker that died. Webhooks in flight are still answered.
             tracing::error!("ending: {error:#}");
         }
         tokio::select! {

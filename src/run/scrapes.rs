@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use axum::Router;
 use futures::FutureExt as _;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use k8s_openapi::api::authorization::v1::{
@@ -10,8 +11,6 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Client;
 use kube::api::{Api, PostParams};
-use parking_lot::Mutex;
-use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
 use super::flags::{Flags, OptionalAddress};
@@ -20,7 +19,6 @@ use super::webhooks::service_names;
 use my_operator_certs::{BundleTarget, Files, SelfSigned};
 use my_operator_runtime::client::call::{self, Call};
 use my_operator_runtime::telemetry::access::{self, Ask, Verdict};
-use my_operator_runtime::telemetry::metrics;
 use my_operator_runtime::{client, clock};
 
 /// The address of the metrics endpoint, if it is on.
@@ -38,12 +36,11 @@ pub(super) fn address(flags: &Flags) -> OptionalAddress {
 pub(super) fn serve(
     process: &mut Process,
     listener: TcpListener,
-    registry: &Arc<Mutex<Registry>>,
+    router: Router,
     flags: &Flags,
     client: &Client,
 ) -> anyhow::Result<()> {
     let Process { tasks, stop, .. } = process;
-    let router = metrics::router(registry.clone());
     if !flags.metrics_secure.unwrap_or_else(client::in_cluster) {
         let stop = stop.serving.clone();
         tasks.spawn(async move {

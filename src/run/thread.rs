@@ -1,5 +1,5 @@
 //! A thread with a runtime of its own, for the few tasks that must not wait for others: a review of 8 MB occupies a
-//! worker thread for a tenth of a second, and the process ends if it renews its lease too late.
+//! worker thread for a tenth of a second, and the leadership is lost if the lease is renewed too late.
 
 use std::future::Future;
 use std::sync::mpsc;

@@ -170,6 +170,12 @@ impl Election {
         until
     }
 
+    /// Records that the lease was lost. While the Lease still names this replica, no other has led since, so it may be
+    /// acquired at once.
+    pub(super) fn step_down(&mut self) {
+        self.leads_until = None;
+    }
+
     /// Whether that is the mark of the latest record seen.
     #[cfg(test)]
     pub(super) fn has_seen(&self, mark: &str) -> bool {

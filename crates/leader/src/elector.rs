@@ -1,11 +1,11 @@
-//! The task that acquires the lease, renews it, and releases it at the end.
+//! The task that acquires the lease, renews it, acquires it again when it was lost, and releases it at the end.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::pin::Pin;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -48,6 +48,17 @@ pub struct Settings {
 pub struct State {
     /// The holder of the lease; empty before it was first read.
     pub holder: String,
+}
+
+/// What a leader works with, from when it acquires the lease until it loses or releases it.
+pub struct Term {
+    /// A reference to the Lease, for Events about it.
+    pub lease: ObjectReference,
+    /// The name of this replica in the Lease.
+    pub identity: String,
+    /// For the connections of the reconcilers. It never opens again: what an earlier term left in a buffer is not sent
+    /// in a later one.
+    pub fence: Fence,
 }
 
 /// One replica in the election.
@@ -94,67 +105,74 @@ impl Elector {
         })
     }
 
-    /// The fence for the connections of the reconcilers.
-    pub fn fence(&self) -> Fence {
-        self.fence.clone()
-    }
-
     /// The known leader, and every change of it.
     pub fn state(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
 
-    /// Waits until this replica leads, then runs `work` for as long as it leads. `work` gets a reference to the Lease,
-    /// for Events about it, and this replica's name in it. The lease is released only after `work` has ended by itself,
-    /// which it does when the process stops. When `resign` is cancelled, a replica that does not lead leaves the
-    /// election.
+    /// Waits until this replica leads, then runs `work` for as long as it leads. The lease is released only after
+    /// `work` has ended by itself, which it does when the process stops. If the lease is lost, `work` is cancelled, its
+    /// clients send nothing more, and this replica waits again. When `resign` is cancelled, a replica that does not lead
+    /// leaves the election.
     ///
     /// # Errors
-    /// When the leadership is lost: by then `work` is cancelled, and its clients send nothing more. Or the error of
-    /// `work`.
+    /// Those of `work`.
     pub async fn lead<W>(
         mut self,
         resign: &CancellationToken,
-        work: impl FnOnce(ObjectReference, String) -> W,
+        mut work: impl FnMut(Term) -> W,
     ) -> anyhow::Result<()>
     where
         W: Future<Output = anyhow::Result<()>>,
     {
-        tracing::info!(identity = self.me, lease = self.name(), "waiting to lead");
-        if !self.acquire(resign).await {
-            return Ok(());
+        loop {
+            tracing::info!(identity = self.me, lease = self.name(), "waiting to lead");
+            if !self.acquire(resign).await {
+                return Ok(());
+            }
+            tracing::info!(identity = self.me, lease = self.name(), "leading");
+            let lease = self.written.as_ref();
+            let term = Term {
+                lease: lease
+                    .map(|lease| lease.reference(&self.leases))
+                    .unwrap_or_default(),
+                identity: self.me.clone(),
+                fence: self.fence.clone(),
+            };
+            let ended = {
+                let work = work(term);
+                tokio::select! {
+                    biased;
+                    loss = self.renew() => Err(loss),
+                    ended = work => Ok(ended),
+                }
+            };
+            self.fence.close();
+            match ended {
+                Ok(ended) => {
+                    self.release().await;
+                    return ended;
+                }
+                Err(loss) => self.step_down(&loss),
+            }
         }
-        tracing::info!(identity = self.me, lease = self.name(), "leading");
-        let about = self
-            .written
-            .as_ref()
-            .map(|lease| lease.reference(&self.leases));
-        let ended = {
-            let work = work(about.unwrap_or_default(), self.me.clone());
-            tokio::select! {
-                biased;
-                loss = self.renew() => Err(loss),
-                ended = work => Ok(ended),
-            }
-        };
-        self.fence.close();
-        match ended {
-            Ok(ended) => {
-                self.release().await;
-                ended
-            }
-            Err(Loss::Late) => bail!(
-                "lost the leadership: the lease {} was not renewed in time{}",
-                self.name(),
-                self.problem()
+    }
+
+    /// Becomes a replica that waits to lead, which knows of the election what it knew.
+    fn step_down(&mut self, loss: &Loss) {
+        let (lease, problem) = (self.name(), self.problem());
+        match loss {
+            Loss::Late => tracing::error!(
+                "lost the leadership: the lease {lease} was not renewed in time{problem}"
             ),
-            Err(Loss::Taken { by }) => {
-                bail!(
-                    "lost the leadership: the lease {} is now held by {by}",
-                    self.name()
-                )
+            Loss::Taken { by } => {
+                tracing::error!("lost the leadership: the lease {lease} is now held by {by}");
             }
         }
+        self.election.step_down();
+        self.fence = Fence::default();
+        self.written = None;
+        self.publish_holder(String::new());
     }
 
     fn name(&self) -> String {

@@ -2,7 +2,8 @@
 //!
 //! The replicas share a Lease, written as client-go writes it. [`decision`] is the pure part: what to do after each
 //! observation, by a monotonic clock. [`lease`] reads and writes the object. It assumes little about its content, since
-//! users may edit it. [`elector`] combines both: it acquires the lease, renews it, and releases it at the end.
+//! users may edit it. [`elector`] combines both: it acquires the lease, renews it, acquires it again when it was lost, and
+//! releases it at the end.
 //!
 //! A process can be suspended at any point and continue an hour later. So the reconcilers have a client of their own
 //! that sends nothing once the lease has expired: [`fence`].
@@ -18,6 +19,6 @@ mod periods;
 #[cfg(test)]
 mod simulation;
 
-pub use elector::{Elector, Settings, State};
+pub use elector::{Elector, Settings, State, Term};
 pub use fence::{Fence, Fenced, FencedConnector};
 pub use periods::Periods;

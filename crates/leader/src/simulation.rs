@@ -387,6 +387,19 @@ impl World {
         self.plan(now + pause, &name, step, What::Wake);
     }
 
+    /// The replica has lost the lease: it stands for election again, or its process does not survive that.
+    fn lose(&mut self, now: u64, index: usize, reason: &str) {
+        if self.random.u32(0..4) == 0 {
+            return self.end(now, index, reason);
+        }
+        let replica = &mut self.replicas[index];
+        replica.election.step_down();
+        replica.leads_until = None;
+        let text = format!("{} steps down: {reason}", replica.name);
+        self.note(now, &text);
+        self.pause(now, index, 0);
+    }
+
     /// The replica ends, and another process takes its place.
     fn end(&mut self, now: u64, index: usize, reason: &str) {
         let replica = self.replicas.remove(index);
@@ -451,7 +464,7 @@ impl World {
                 if replica.election.may_send(replica.clock(now)) {
                     self.send(now, index, Request::Write { over, record });
                 } else {
-                    self.end(now, index, "late");
+                    self.lose(now, index, "late");
                 }
             }
             What::Arrive(_) | What::Terminate | What::Ring | What::Change => {}
@@ -481,7 +494,7 @@ impl World {
                 let pause = (milliseconds(left) + 1).min(retry);
                 return self.pause(now, index, pause);
             }
-            Decision::Lost(loss) => return self.end(now, index, &format!("{loss:?}")),
+            Decision::Lost(loss) => return self.lose(now, index, &format!("{loss:?}")),
             Decision::Acquire { transitions } | Decision::Renew { transitions } => transitions,
         };
         let replica = &self.replicas[index];

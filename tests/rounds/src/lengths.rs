@@ -131,6 +131,8 @@ lengths! {
     joining_nodes: usize = 50, 500;
     /// `disruption::leader::stopped`: leaders that are stopped for longer than their lease.
     leader_stopped: Budget = budget(15, 3), budget(120, 20);
+    /// `disruption::leader::stalled`: how often the API server stalls, for 15 s with the default periods.
+    stalls: usize = 2, 6;
     /// `disruption::leader`: the periods of an election with a slow API server, in percent of the default ones.
     slow_leader_percent: u32 = 60, 100;
     /// `disruption::leader`: how late the answers of that API server are.

@@ -10,6 +10,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -76,16 +77,19 @@ impl Collector for Read {
     }
 }
 
-/// `GET /metrics`.
-pub fn router(registry: Arc<Mutex<Registry>>) -> Router {
+/// `GET /metrics`: what is in all registries, whose names must differ.
+pub fn router<R>(registries: impl Fn() -> R + Clone + Send + Sync + 'static) -> Router
+where
+    R: IntoIterator<Item = Arc<Mutex<Registry>>>,
+{
     Router::new().route(
         "/metrics",
         get(move || {
-            let registry = registry.clone();
+            let mut registries = registries().into_iter();
+            let mut page = String::new();
+            let encoded = registries.try_for_each(|one| encode_registry(&mut page, &one.lock()));
             async move {
-                let mut page = String::new();
-                let registry = registry.lock();
-                match prometheus_client::encoding::text::encode(&mut page, &registry) {
+                match encoded.and_then(|()| encode_eof(&mut page)) {
                     Ok(()) => {
                         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                         ([(header::CONTENT_TYPE, kind)], page).into_response()

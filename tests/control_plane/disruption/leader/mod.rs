@@ -9,6 +9,7 @@
 #![allow(clippy::print_stdout)]
 
 pub(crate) mod audit;
+mod stalled;
 mod stopped;
 
 use std::path::PathBuf;
@@ -168,15 +169,29 @@ impl Replica {
         }
     }
 
-    /// Waits until it has ended by itself, as one does that lost the lease.
-    async fn until_it_ends(&self) {
-        let ended = tokio::time::timeout(TIMEOUT, self.operator.process.wait());
-        let status = ended.await.expect("a replica that lost the lease ends");
-        let log = self.operator.log();
-        assert_eq!(status.code(), Some(1), "{log}");
-        let last = log.lines().last().unwrap_or_default();
-        assert!(last.contains("lost the leadership: the lease"), "{log}");
+    /// Waits until it has lost the lease. It runs on, and has no figures of its reconcilers.
+    async fn until_it_steps_down(&self) {
+        let of_a_leader = ["my_operator_at_pending", "workqueue_depth"];
+        wait_for("the leader to step down", async || {
+            let (page, log) = (self.operator.figures(), self.operator.log());
+            assert!(self.operator.process.is_running(), "{log}");
+            let is_down = !page.is_empty()
+                && log.contains("lost the leadership: the lease")
+                && !of_a_leader.iter().any(|name| page.contains(name));
+            is_down.then_some(())
+        })
+        .await;
+        assert!(!self.leads().await, "{}", self.operator.log());
     }
+}
+
+/// The default periods, scaled.
+fn scaled(percent: u32) -> [Duration; 3] {
+    DEFAULTS.map(|period| Duration::from_millis((period * percent / 100).into()))
+}
+
+fn as_flags(periods: [Duration; 3]) -> [String; 3] {
+    periods.map(|period| format!("{}ms", period.as_millis()))
 }
 
 /// Asserts that a takeover was in time.
@@ -289,21 +304,28 @@ async fn a_lease_that_is_edited_or_deleted_has_one_leader_again() {
         let patch = format!("patch lease my-operator --type=merge -p {edit}");
         election.kubectl.run(&patch).await.bad();
     }
-    // Another's lease: this leader ends, and the other waits until that lease is over.
+    // Another's lease: this leader steps down, and both wait until that lease is over.
     let start = Instant::now();
     let garbage =
         r#"{"spec":{"holderIdentity":"garbage ☃ holder","leaseDurationSeconds":1000000000}}"#;
     let mut patch = election.kubectl.command("patch lease my-operator");
     patch.args(["--type=merge", "-p", garbage]);
     crate::harness::run(&mut patch, "").await.good();
-    leader.until_it_ends().await;
-    other.until_it_leads().await;
+    leader.until_it_steps_down().await;
+    wait_for("one of them to lead", async || {
+        let leads = [leader.leads().await, other.leads().await];
+        assert_ne!(leads, [true, true]);
+        leads.contains(&true).then_some(())
+    })
+    .await;
     let took = start.elapsed();
     assert!(took <= STEADY_LEASE + TAKEOVER, "it took {took:?}");
+    leader.end().await;
+    other.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_without_an_api_server_ends_before_another_leads() {
+async fn a_leader_without_an_api_server_steps_down_before_another_leads() {
     let election = Election::new("unreachable").await;
     let wide = || WIDE.map(str::to_owned);
     let proxy = Proxy::to(election.cluster).await;
@@ -319,27 +341,30 @@ async fn a_leader_without_an_api_server_ends_before_another_leads() {
         .await;
     proxy.set(Mode::Silent);
     let start = Instant::now();
-    let ended = async {
-        leader.until_it_ends().await;
+    let stepped_down = async {
+        leader.until_it_steps_down().await;
         start.elapsed()
     };
     let leads = async {
         other.until_it_leads().await;
         start.elapsed()
     };
-    let (ended, leads) = tokio::join!(ended, leads);
-    println!("it ended after {ended:?}, the other leads after {leads:?}");
-    assert!(ended < leads, "{ended:?} {leads:?}");
+    let (stepped_down, leads) = tokio::join!(stepped_down, leads);
+    println!("it stepped down after {stepped_down:?}, the other leads after {leads:?}");
+    assert!(stepped_down < leads, "{stepped_down:?} {leads:?}");
     assert!(leads <= WIDE_LEASE + TAKEOVER, "it took {leads:?}");
+    // It is a standby from then on.
+    proxy.set(Mode::Open);
+    other.end().await;
+    leader.until_it_leads().await;
+    leader.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_api_server_whose_answers_take_seconds_is_fast_enough() {
     let election = Election::new("slow").await;
-    // All periods in the proportions of the default ones.
-    let scaled = |milliseconds: u32| milliseconds * lengths::slow_leader_percent() / 100;
-    let periods = || DEFAULTS.map(|period| format!("{}ms", scaled(period)));
-    let [lease, ..] = DEFAULTS.map(|period| Duration::from_millis(scaled(period).into()));
+    let [lease, renew, retry] = scaled(lengths::slow_leader_percent());
+    let periods = || as_flags([lease, renew, retry]);
     let proxy = Proxy::to(election.cluster).await;
     let kubeconfig = operator_kubeconfig(election.cluster).await;
     proxy.lead_to(&kubeconfig);

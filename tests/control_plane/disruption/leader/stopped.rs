@@ -69,7 +69,7 @@ async fn round(
     let went_on = Utc::now();
     let start = Instant::now();
     signal(&leader.operator, Signal::CONT);
-    leader.until_it_ends().await;
+    leader.until_it_steps_down().await;
     figures.takeovers.push(took);
     figures.ends.push(start.elapsed());
     let writes = audit.writes(&token);
@@ -83,6 +83,7 @@ async fn round(
         "{} wrote after it went on at {went_on}: {after:#?}",
         leader.name
     );
+    leader.end().await;
     // Or else its writes are not to be seen here at all: it has written the lease.
     let earlier = writes.iter().filter(|write| write.at < before).count();
     assert!(earlier > 0, "no write of {} in the audit log", leader.name);
