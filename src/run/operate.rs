@@ -6,6 +6,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::api_server;
 use super::flags::KindFlags;
@@ -114,6 +115,7 @@ impl Reconcilers {
                 registry: registry.clone(),
                 health: self.health.clone(),
                 stop: self.stop.clone(),
+                limited: TaskTracker::new(),
             };
             let reconciler = kind.start.run(context, self.flags.matches());
             tasks.spawn(async move { (kind.name, reconciler.await) });

@@ -22,6 +22,7 @@
 
 mod conditions;
 mod figures;
+pub mod hanging;
 pub mod helm;
 pub mod in_process;
 pub mod install;

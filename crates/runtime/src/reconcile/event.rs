@@ -28,7 +28,7 @@ use super::Key;
 use super::backoff::Exponential;
 use super::error::retry_after;
 use super::outbox::Outbox;
-use super::stop::END_TIMEOUT;
+use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
 use super::write::{self, MANAGER};
 use crate::clock::Clock;
 
@@ -46,7 +46,7 @@ const BACKOFF: Exponential = Exponential {
 /// Size of the queue. Thousands of pods may start at one instant; their starts must not wait for their Events.
 const MAX_QUEUED: usize = 8192;
 /// How long Events are still published after the last reconciler has ended.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(3);
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 /// The API server rejects notes longer than this many bytes.
 const MAX_NOTE_LEN: usize = 1024;
 /// The API server rejects names longer than this many bytes.
@@ -209,13 +209,14 @@ fn warn_dropped(full: &AtomicBool) {
 
 impl EventPublisher {
     /// Publishes Events until every sender is gone and the queue is empty. After `stop`, it ends [`DRAIN_TIMEOUT`]
-    /// after the reconcilers at the latest.
+    /// after the reconcilers at the latest, or when they would have, had a call of theirs hung.
     pub async fn run(self, stop: CancellationToken) {
         let last = CancellationToken::new();
         let end = async {
             stop.cancelled().await;
             // Reconciles that finish after `stop` still publish Events.
-            let _ = tokio::time::timeout(END_TIMEOUT, last.cancelled()).await;
+            let last = tokio::time::timeout(LIMITED_TIMEOUT, last.cancelled());
+            let _ = tokio::join!(last, tokio::time::sleep(CALLS_TIMEOUT));
             tokio::time::sleep(DRAIN_TIMEOUT).await;
         };
         tokio::select! {
@@ -708,7 +709,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn events_of_reconciles_that_finish_during_shutdown_are_published() {
-        for (ends_after, hangs) in [(14, false), (14, true), (60, false)] {
+        for (ends_after, hangs, took, stored) in [
+            (14.0, false, 14.0, 1),
+            (14.0, true, 14.5, 0),
+            (60.0, false, 15.5, 0),
+            // The next leader waits for it.
+            (2.0, true, 2.5, 0),
+            (0.0, true, 2.5, 0),
+        ] {
             let server = Server::new(Options::default());
             server.on(move |_: &Site| {
                 if hangs {
@@ -723,27 +731,18 @@ mod tests {
             stop.cancel();
             let start = Instant::now();
             let reconciler = async move {
-                tokio::time::sleep(Duration::from_secs(ends_after)).await;
+                tokio::time::sleep(Duration::from_secs_f64(ends_after)).await;
                 let queued = queued("a", "Started", 0);
                 events.publish(queued.about, queued.event);
             };
-            let (took, ()) = tokio::join!(
-                async {
-                    publisher.run(stop).await;
-                    start.elapsed().as_secs()
-                },
-                reconciler
-            );
-            let stored = server
-                .direct()
-                .list("events.events.k8s.io", "default")
-                .len();
-            let expected = match (ends_after, hangs) {
-                (14, false) => (14, 1),
-                (14, true) => (17, 0),
-                _ => (18, 0),
+            let publisher = async {
+                publisher.run(stop).await;
+                // The timer counts milliseconds.
+                (start.elapsed().as_secs_f64() * 10.0).floor() / 10.0
             };
-            assert_eq!((took, stored), expected);
+            let (ended, ()) = tokio::join!(publisher, reconciler);
+            let events = server.direct().list("events.events.k8s.io", "default");
+            assert_eq!((ended, events.len()), (took, stored));
         }
     }
 

@@ -13,8 +13,9 @@ use kube::{Api, Client, Resource};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::cache::Source;
 use super::event::{self, EventPublisher, Events};
@@ -22,7 +23,7 @@ use super::health::{Health, WatchHealth};
 use super::lanes::SLOW;
 use super::metrics::{ControllerMetrics, Metrics};
 use super::queue::{Failure, Queue};
-use super::stop::END_TIMEOUT;
+use super::stop::{CALLS_TIMEOUT, LIMITED_TIMEOUT};
 use super::{Error, Key};
 use crate::clock::Clock;
 
@@ -84,6 +85,9 @@ pub struct Context {
     pub health: Health,
     /// Cancelled when the reconcilers must stop.
     pub stop: CancellationToken,
+    /// Has a token of each call in flight that uses up a limit, such as a deletion by a roll-out.
+    /// The next leader must not decide before the call has ended: it would count on the limit that the call uses up.
+    pub limited: TaskTracker,
 }
 
 impl Context {
@@ -102,6 +106,7 @@ impl Context {
             registry: Arc::new(Mutex::new(registry)),
             health: Health::default(),
             stop: CancellationToken::new(),
+            limited: TaskTracker::new(),
         };
         (context, publisher)
     }
@@ -149,7 +154,8 @@ impl Context {
     }
 }
 
-/// Runs workers until the context is stopped, then lets them finish their current keys within [`END_TIMEOUT`].
+/// Runs workers until the context is stopped, then lets them finish their current keys within [`CALLS_TIMEOUT`], or
+/// [`LIMITED_TIMEOUT`] while calls that use up a limit are in flight.
 /// Work begins per namespace, as soon as all of `sources` have listed it. A namespace that cannot be listed holds up no
 /// other.
 ///
@@ -216,11 +222,19 @@ pub(super) async fn run<R: Reconciler>(
         }
         Ok(())
     };
-    let Ok(ended) = tokio::time::timeout(END_TIMEOUT, ended).await else {
-        tracing::warn!(controller, "abandoning the calls in flight");
-        return Ok(());
+    let limit = async {
+        sleep(CALLS_TIMEOUT).await;
+        context.limited.close();
+        let left = LIMITED_TIMEOUT.saturating_sub(CALLS_TIMEOUT);
+        let _ = timeout(left, context.limited.wait()).await;
     };
-    ended
+    tokio::select! {
+        ended = ended => ended,
+        () = limit => {
+            tracing::warn!(controller, "abandoning the calls in flight");
+            Ok(())
+        }
+    }
 }
 
 struct Work<R> {
@@ -730,11 +744,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_hangs_does_not_keep_the_process_from_its_end() {
-        for (takes, ends) in [(10, 9), (3_600, 15)] {
+        // How long the reconcile takes, how long it uses up a limit, and when the workers end after the stop.
+        for (takes, limited, ends) in [
+            (2, 0, 1),
+            (10, 0, 2),
+            (3_600, 2, 2),
+            (3_600, 6, 5),
+            (3_600, 3_600, 15),
+        ] {
             let machine = Clock::boot();
             let context = context(&machine, &[]);
             let (busy, queue) = (busy(&machine, takes), context.queue("test"));
             queue.add(Key::new("slow", "a"));
+            let token = context.limited.token();
+            tokio::spawn(async move {
+                sleep(Duration::from_secs(limited)).await;
+                drop(token);
+            });
             let stop = async {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 context.stop.cancel();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::batch::{Flow, MAX_CALLS, MAX_PODS_PER_PASS, run_batched};
-use super::create_pod::{Made, PodCreator};
+use super::create_pod::{Made, PodCreator, surges};
 use super::dry_run::dry_run;
 use super::failure::Failure;
 use super::outcome::{Outcome, is_skipped, report};
@@ -56,9 +56,7 @@ fn creates(pass: &Pass<'_>, decision: &Decision) -> Vec<Create> {
         .unanswered_creates(pass.object.generation);
     let is_wanted = |create: &Create| {
         let runs = pass.eligibility(&create.node) == Some(Eligibility::Run);
-        // Next to an old pod it is a step of the roll-out.
-        let surges = pass.pods_on(&create.node).iter().any(|pod| pod.is_live());
-        runs && !(surges && decision.observed.auto_paused)
+        runs && !(surges(pass, create) && decision.observed.auto_paused)
     };
     let unanswered = unanswered.into_iter().filter(is_wanted);
     unanswered.chain(decision.create.iter().cloned()).collect()

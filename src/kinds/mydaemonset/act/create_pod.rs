@@ -25,6 +25,11 @@ pub(super) enum Made {
     Not(Failure),
 }
 
+/// Whether the pod comes next to an old one: that is a step of the roll-out, and uses up a limit.
+pub(super) fn surges(pass: &Pass<'_>, create: &Create) -> bool {
+    pass.pods_on(&create.node).iter().any(|pod| pod.is_live())
+}
+
 /// Creates the pods of one pass.
 pub(super) struct PodCreator<'a> {
     pass: &'a Pass<'a>,
@@ -57,6 +62,12 @@ impl<'a> PodCreator<'a> {
             }
         };
         let (name, body) = pod::request(&Plan::new(pass.owner(), create), &content);
+        // As a deletion by a roll-out.
+        let is_step = surges(pass, create);
+        if is_step && pass.context.stop.is_cancelled() {
+            return Made::Nothing;
+        }
+        let _limited = is_step.then(|| pass.context.limited.token());
         // Before the call: the watch may show the pod before the answer arrives.
         self.will_create(create, &name);
         let (client, namespace) = (&pass.context.client, &pass.key.namespace);

@@ -103,9 +103,13 @@ fn is_spared(pass: &Pass<'_>, delete: &Delete) -> bool {
 }
 
 async fn delete_pod(pass: &Pass<'_>, delete: &Delete) -> Result<Deleted, Error> {
-    if is_spared(pass, delete) {
+    // Steps of a roll-out use up its limits. Once this replica stops, they are left to the next leader, which waits for
+    // those that were sent.
+    let is_step = delete.reason.is_due_to_revision();
+    if is_step && pass.context.stop.is_cancelled() || is_spared(pass, delete) {
         return Ok(Deleted::Not);
     }
+    let _limited = is_step.then(|| pass.context.limited.token());
     if delete.reason == DeleteReason::NodeGone && node_is_there(pass, &delete.node).await? {
         return Ok(Deleted::Not);
     }

@@ -15,6 +15,7 @@ use simulated_apiserver::{
 };
 use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::kinds::mydaemonset::crd::MyDaemonSet;
@@ -29,6 +30,7 @@ struct World {
     kubelet: Kubelet,
     /// Stopped when the world is dropped.
     operator: JoinSet<()>,
+    stop: CancellationToken,
     registry: Arc<Mutex<Registry>>,
 }
 
@@ -48,6 +50,7 @@ impl World {
             server,
             kubelet,
             operator: JoinSet::new(),
+            stop: CancellationToken::new(),
             registry: Arc::default(),
         };
         world.restart();
@@ -60,9 +63,18 @@ impl World {
         let (context, publisher) = Context::new(client, clock);
         self.operator = JoinSet::new();
         self.registry = context.registry.clone();
+        self.stop = context.stop.clone();
         self.operator.spawn(publisher.run(context.stop.clone()));
         self.operator
             .spawn(async { run(context, TimeDelta::seconds(60)).await.unwrap() });
+    }
+
+    /// Stops the controller. Returns after how many seconds another may lead.
+    async fn stop(&mut self) -> u64 {
+        let start = self.server.clock().elapsed();
+        self.stop.cancel();
+        while self.operator.join_next().await.is_some() {}
+        self.server.clock().elapsed().abs_diff(start).as_secs()
     }
 
     /// Why roll-outs stand, by the metrics.
@@ -1202,4 +1214,49 @@ async fn a_node_that_is_cordoned_while_others_are_rolled_out_keeps_its_pod() {
     cordon(false);
     sleep(SETTLED).await;
     assert_eq!(world.ready_of("a:2"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_leader_waits_for_a_call_only_if_it_uses_up_a_limit() {
+    let deletes = json!({"maxUnavailable": 3});
+    let surges = json!({"maxUnavailable": 0, "maxSurge": 3});
+    for (strategy, verb, takes, stops_after) in [
+        (&deletes, Verb::Delete, 8, 7),
+        (&deletes, Verb::Delete, 60, 15),
+        (&surges, Verb::Create, 8, 7),
+        (&surges, Verb::Create, 60, 15),
+        // A node that joins meanwhile gets its pod.
+        (&deletes, Verb::Create, 60, 2),
+    ] {
+        let mut world = World::running(3, strategy).await;
+        let is_trial = strategy == &surges;
+        world.pod_calls(verb, move |nth| {
+            if is_trial && nth == 0 {
+                Decision::Forward
+            } else {
+                Decision::Delayed(Duration::from_secs(takes))
+            }
+        });
+        let before = world.calls(verb);
+        if stops_after == 2 {
+            world.kubelet.add_node("joins");
+        } else {
+            world.set_image("a:2");
+        }
+        sleep(Duration::from_secs(1)).await;
+        let sent = world.calls(verb);
+        assert!(sent > before, "{strategy} {verb:?}");
+        assert_eq!(
+            world.stop().await,
+            stops_after,
+            "{strategy} {verb:?} {takes}"
+        );
+        // What was next is left to the next leader.
+        assert_eq!(world.calls(verb), sent, "{strategy} {verb:?} {takes}");
+        world.pod_calls(verb, |_| Decision::Forward);
+        world.restart();
+        sleep(SETTLED).await;
+        let image = if stops_after == 2 { "a:1" } else { "a:2" };
+        assert!(world.ready_of(image) >= 3, "{strategy} {verb:?} {takes}");
+    }
 }

@@ -1,7 +1,5 @@
 //! A status never says what is not so, whatever is rejected, hangs, fails or was done by another client.
 
-use std::net::TcpListener;
-
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject};
 use my_operator::kinds::at::crd::At;
@@ -10,9 +8,10 @@ use serde_json::{Value, json};
 use super::protocol::{made_by_hand, one_run, released_by_another};
 use super::{GATE, GATES, HOLD, STARTED_REASON, at, at_with, gated, hold_pod, record, set_status};
 use crate::cluster::kubectl;
+use crate::harness::Kubectl;
+use crate::harness::hanging::Hanging;
 use crate::harness::policies::{BY_OPERATOR, Policy};
 use crate::harness::record::{Event, Record, number};
-use crate::harness::{Kubectl, wait_for};
 
 const STARTED: &str = "{.status.conditions[?(@.type=='Started')].status}";
 const RESULT: &str = "{.status.result}";
@@ -27,75 +26,6 @@ async fn hold_end(kubectl: &Kubectl) -> Policy {
         "object.status.phase == 'DONE'",
     )
     .await
-}
-
-/// Webhooks for pods that accept connections and never answer. The API server calls one after the other, and waits for
-/// each at most 10 s: that long for TLS.
-struct Hanging {
-    kubectl: Kubectl,
-    name: String,
-    _listener: TcpListener,
-}
-
-impl Hanging {
-    /// Returns when the API server calls it.
-    async fn start(
-        kubectl: &Kubectl,
-        operation: &str,
-        (policy, count, seconds): (&str, usize, u32),
-    ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let name = format!("{}-hangs", kubectl.namespace);
-        let webhook = |name: String, policy: &str, port: u16, operation: &str, resource: &str| {
-            json!({
-                "name": name, "failurePolicy": policy, "sideEffects": "None", "timeoutSeconds": seconds,
-                "admissionReviewVersions": ["v1"],
-                "clientConfig": {"url": format!("https://127.0.0.1:{port}/")},
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": kubectl.namespace}},
-                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
-                    "operations": [operation]}],
-            })
-        };
-        let hangs = |n| {
-            webhook(
-                format!("hangs-{n}.example.com"),
-                policy,
-                port,
-                operation,
-                "pods",
-            )
-        };
-        let mut webhooks: Vec<_> = (0..count).map(hangs).collect();
-        // Nothing listens there, so that it shows at once that this object is in force.
-        let probe = "probe.example.com".to_owned();
-        webhooks.push(webhook(probe, "Fail", 1, "CREATE", "configmaps"));
-        let object = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": name}, "webhooks": webhooks,
-        });
-        kubectl.apply(&object.to_string()).await.good();
-        wait_for("the webhook to be called", async || {
-            let probe =
-                json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "probe"}});
-            let answer = kubectl.dry_run("configmaps", probe).await;
-            answer
-                .is_err_and(|error| error.contains("probe.example.com"))
-                .then_some(())
-        })
-        .await;
-        Self {
-            kubectl: kubectl.clone(),
-            name,
-            _listener: listener,
-        }
-    }
-
-    async fn end(self) {
-        let object = format!("mutatingwebhookconfiguration/{}", self.name);
-        let delete = format!("delete {object}");
-        self.kubectl.run(&delete).await.good();
-    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@
 #![allow(clippy::print_stdout)]
 
 pub(crate) mod audit;
+mod hanging;
 mod stalled;
 mod stopped;
 
