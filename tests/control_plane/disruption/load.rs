@@ -92,9 +92,10 @@ impl Load {
     /// How many calls were answered; none may have failed.
     pub(crate) async fn end_well(self) -> usize {
         let (answered, failures) = self.end().await;
+        let (first, last) = (failures.first(), failures.last());
         assert!(
             failures.is_empty(),
-            "{} failed of {answered}: {failures:?}",
+            "{} failed, {answered} did not; the first and the last: {first:?}, {last:?}",
             failures.len()
         );
         answered

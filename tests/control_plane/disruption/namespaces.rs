@@ -159,6 +159,7 @@ webhooks:
     }
     let kubeconfig = operator_kubeconfig(cluster).await;
     let mut flags = vec![
+        "--webhooks=false".to_owned(),
         "--kinds=at".to_owned(),
         format!("--max-concurrent-reconciles={WORKERS}"),
     ];
