@@ -161,8 +161,8 @@ impl Rules for AtRules {
     }
 }
 
-/// When the schedule was set, for a relative one: what the webhook recorded when the text was
-/// changed, otherwise the creation.
+/// When the schedule was set: what the webhook recorded when the text was changed, otherwise the
+/// creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Base {
     /// From `metadata.creationTimestamp`, which the API server truncates to whole seconds.
@@ -200,14 +200,15 @@ pub(crate) fn schedule_instant(schedule: Schedule, base: Base) -> Option<DateTim
     schedule.instant(from)
 }
 
-/// The instant of a relative schedule that an update changes; `None` for a schedule that counts from creation.
+/// When an update changed the schedule; `None` for a schedule that was not changed since the creation.
+///
+/// A relative schedule counts from it. So does the lateness of an absolute one whose instant was past.
 fn schedule_set_at(request: &Request<'_, AtSpec>) -> Option<String> {
     let old = request.old.as_ref()?;
     let text = request.new.spec.schedule.as_deref();
     if old.spec.schedule.as_deref() == text {
         return old.annotations.get(SCHEDULE_SET_AT).cloned();
     }
-    schedule::parse(text?).ok().filter(Schedule::is_relative)?;
     let instant = ceil_to_millisecond(request.now);
     Some(instant.to_rfc3339_opts(SecondsFormat::Millis, true))
 }
@@ -798,10 +799,10 @@ mod tests {
             record(Some(("now", kept)), "now + 1 hour", forged, clock),
             [some("bob"), some("2026-04-12T10:00:00.124Z")]
         );
-        // One that makes it absolute.
+        // To an instant, too: a command that was due before that is not late.
         assert_eq!(
-            record(Some(("now", kept)), "2026-04-12T10:12:00Z", forged, clock),
-            [some("bob"), None]
+            record(Some(("now", kept)), "2026-04-12T09:12:00Z", forged, clock),
+            [some("bob"), some("2026-04-12T10:00:00.124Z")]
         );
     }
 

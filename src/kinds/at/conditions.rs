@@ -27,6 +27,10 @@ pub(crate) const POD_TERMINATING: &str = "PodTerminating";
 pub(crate) const POD_WAITING: &str = "PodWaiting";
 /// Event: the released pod may not run any more.
 pub(crate) const POD_DISRUPTED: &str = "PodDisrupted";
+/// Reason and Event: the command has ended, and other containers of the pod have not.
+pub(crate) const OTHER_CONTAINERS_RUNNING: &str = "OtherContainersRunning";
+/// Reason: no scheduler has looked at the released pod.
+pub(crate) const NOT_SCHEDULED: &str = "NotScheduled";
 /// Reason: the gate of a pod was removed by another client.
 pub(crate) const GATE_VIOLATED: &str = "GateViolated";
 /// Reason: the pod is recorded and about to be released.

@@ -9,7 +9,7 @@ use kube::Client;
 
 use super::act::{Acted, Calls, Failed};
 use super::crd::{At, AtObject, AtStatus, Phase};
-use super::decide::{Decision, decide, is_overdue, too_late_at};
+use super::decide::{Decision, decide, delay, too_late_at};
 use super::memory::{AtMemory, Memory};
 use super::metrics::Metrics;
 use super::observe::{AtView, Caches, Call, FailedCall, KnownPod, Observed, StoredAt};
@@ -154,8 +154,8 @@ impl AtReconciler {
             // like a clock that was set back.
             let now = (self.clock)();
             let observed = observe(&pod, &memory);
-            let is_overdue = is_overdue(&at, observed.released, now);
-            self.metrics.set_overdue(key, is_overdue);
+            let delay = delay(&at, observed.released, now);
+            self.metrics.set_delay(key, delay);
 
             // Decide.
             let mut decision = decide(&at, observed, now);
@@ -206,7 +206,7 @@ impl AtReconciler {
             self.caches.forget_pod_of(key);
             self.memory.forget(key);
             // A reconcile that began before the At was deleted may have counted it since.
-            self.metrics.set_overdue(key, false);
+            self.metrics.set_delay(key, None);
             return None;
         }
         let own = &self.caches.own_ats;
@@ -360,7 +360,7 @@ impl AtReconciler {
         let results = (result(event.old), result(event.new));
         self.metrics.count_result(event.key, results.0, results.1);
         if matches!(after, None | Some(Phase::Done)) {
-            self.metrics.set_overdue(event.key, false);
+            self.metrics.set_delay(event.key, None);
         }
         if event.new.is_none() {
             self.caches.own_ats.forget(event.key);
@@ -402,8 +402,8 @@ impl AtReconciler {
     fn on_pod_seen(&self, key: &Key, at: Option<&StoredAt>, pod: &PodView) {
         // A gated pod usually leaves nothing to remember. Nor does a pod whose At is not cached
         // yet, except that it was released.
-        if let Some((uid, _)) = &pod.controller
-            && at.is_none_or(|at| *at.uid == **uid)
+        if let Some(uid) = pod.at_uid()
+            && at.is_none_or(|at| *at.uid == *uid)
         {
             self.memory.record_pod(key, uid, pod, (self.clock)());
         }
@@ -449,6 +449,7 @@ mod tests {
     use super::super::conditions::{FAILURE_TARGET, TOO_LATE};
     use super::super::crd::Ending;
     use super::super::decide::{Operation, PodVersion};
+    use super::super::metrics::Delay;
     use super::super::pod::names::GATE;
     use super::*;
 
@@ -809,7 +810,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_at_that_is_gone_is_not_overdue() {
         let world = World::committed();
-        world.reconciler.metrics.set_overdue(&key(), true);
+        world
+            .reconciler
+            .metrics
+            .set_delay(&key(), Some(Delay::Overdue));
         world.reconciler.caches.ats.remove(&key());
         world.work().await;
         assert_eq!(world.reconciler.metrics.overdue_count(), 0);

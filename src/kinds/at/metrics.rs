@@ -1,6 +1,6 @@
 //! Metrics over all Ats.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -28,6 +28,23 @@ struct EndedIn {
     result: &'static str,
 }
 
+/// An At whose pod was released and does not run or end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WaitingAt {
+    namespace: Arc<str>,
+    name: Arc<str>,
+    reason: Arc<str>,
+}
+
+/// Why an At stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Delay {
+    /// Its command should have started more than a minute ago.
+    Overdue,
+    /// Its pod was released, and does not run or end for this reason.
+    Waiting(Arc<str>),
+}
+
 /// The metrics of this kind.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -36,8 +53,9 @@ pub(crate) struct Metrics {
     failed: Family<EndedIn, Gauge>,
     pending: Gauge,
     overdue: Gauge,
-    /// The keys of the overdue Ats.
-    overdue_keys: Mutex<HashSet<Key>>,
+    waiting: Family<WaitingAt, Gauge>,
+    /// The Ats that stand still.
+    delays: Mutex<HashMap<Key, Delay>>,
 }
 
 impl Metrics {
@@ -51,7 +69,8 @@ impl Metrics {
             failed: Family::default(),
             pending: Gauge::default(),
             overdue: Gauge::default(),
-            overdue_keys: Mutex::default(),
+            waiting: Family::default(),
+            delays: Mutex::default(),
         };
         // So that rates can be queried before the first run.
         for result in [
@@ -87,6 +106,11 @@ impl Metrics {
             "Ats whose command should have started more than 60 s ago and has not",
             this.overdue.clone(),
         );
+        registry.register(
+            "my_operator_at_waiting",
+            "An At whose pod was released and does not run or end for this reason",
+            this.waiting.clone(),
+        );
         this
     }
 
@@ -117,16 +141,38 @@ impl Metrics {
         }
     }
 
-    /// Records whether the last reconcile found an At overdue.
-    pub(crate) fn set_overdue(&self, key: &Key, is: bool) {
-        let mut keys = self.overdue_keys.lock();
-        let changed = if is {
-            keys.insert(key.clone())
-        } else {
-            keys.remove(key)
+    /// Records why an At stands still, by its last reconcile; `None` if it does not, or is gone.
+    pub(crate) fn set_delay(&self, key: &Key, delay: Option<Delay>) {
+        let mut delays = self.delays.lock();
+        let before = match &delay {
+            Some(delay) => delays.insert(key.clone(), delay.clone()),
+            None => delays.remove(key),
         };
-        if changed {
-            self.overdue.inc_by(if is { 1 } else { -1 });
+        if before != delay {
+            self.count_delay(key, before, -1);
+            self.count_delay(key, delay, 1);
+        }
+    }
+
+    fn count_delay(&self, key: &Key, delay: Option<Delay>, by: i64) {
+        match delay {
+            None => {}
+            Some(Delay::Overdue) => {
+                self.overdue.inc_by(by);
+            }
+            Some(Delay::Waiting(reason)) => {
+                let (namespace, name) = (key.namespace.clone(), key.name.clone());
+                let labels = WaitingAt {
+                    namespace,
+                    name,
+                    reason,
+                };
+                if by > 0 {
+                    self.waiting.get_or_create(&labels).set(1);
+                } else {
+                    self.waiting.remove(&labels);
+                }
+            }
         }
     }
 
@@ -202,20 +248,26 @@ mod tests {
         metrics.observe_lateness(start, Some(second(-3600)), created(0));
         metrics.observe_lateness(start, None, None);
         metrics.count_run(Ending::Missed);
-        for (name, is) in [
-            ("a", true),
-            ("b", true),
-            ("b", true),
-            ("a", false),
-            ("c", false),
+        let waiting = |reason: &str| Some(Delay::Waiting(reason.into()));
+        for (name, delay) in [
+            ("a", Some(Delay::Overdue)),
+            ("b", Some(Delay::Overdue)),
+            ("b", Some(Delay::Overdue)),
+            ("a", None),
+            ("c", None),
+            ("d", waiting("Unschedulable")),
+            ("d", waiting("ContainerCreating")),
+            ("e", waiting("Unschedulable")),
+            ("e", None),
         ] {
-            metrics.set_overdue(&Key::new("ns", name), is);
+            metrics.set_delay(&Key::new("ns", name), delay);
         }
         let mut page = String::new();
         prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
         for line in [
             "my_operator_at_pending 1",
             "my_operator_at_overdue 1",
+            "my_operator_at_waiting{namespace=\"ns\",name=\"d\",reason=\"ContainerCreating\"} 1",
             "my_operator_at_lateness_seconds_count 2",
             "my_operator_at_lateness_seconds_sum 0.04",
             "my_operator_at_runs_total{result=\"Missed\"} 1",
@@ -223,6 +275,7 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }
+        assert!(!page.contains("Unschedulable"), "{page}");
     }
 
     #[test]

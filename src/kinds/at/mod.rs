@@ -30,6 +30,7 @@ pub mod crd;
 mod decide;
 mod lateness;
 mod memory;
+mod message;
 mod metrics;
 mod observe;
 mod pod;

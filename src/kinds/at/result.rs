@@ -3,12 +3,10 @@
 use chrono::{DateTime, Utc};
 
 use super::crd::Ending;
+use super::message::{head, tail};
 use super::pod::names::CONTAINER;
 use super::pod::view::{Ended, PodPhase, PodView};
-use my_operator_runtime::reconcile::event;
 
-/// The longest message in a status, in bytes.
-pub(crate) const MAX_MESSAGE_LEN: usize = 1024;
 /// Signals of Linux have numbers up to this.
 const LAST_SIGNAL: i32 = 64;
 
@@ -52,10 +50,7 @@ impl RunResult {
             PodPhase::Failed => Ending::Failed,
             PodPhase::Pending | PodPhase::Running => return None,
         };
-        let command = pod
-            .ended
-            .iter()
-            .find(|e| !e.init && e.container == CONTAINER);
+        let command = pod.command();
         // The command may have succeeded while another container failed the pod.
         let fault = pod.ended.iter().find(|e| e.exit_code != 0);
         let guilty = command.filter(|e| e.exit_code != 0).or(fault);
@@ -64,7 +59,7 @@ impl RunResult {
             _ if !pod.reason.is_empty() => (pod.reason.clone(), explain(pod, guilty)),
             (_, Some(ended)) => (or(&ended.reason, "Error"), explain(pod, Some(ended))),
             (_, None) if pod.message.is_empty() => ("Error".to_owned(), SILENT.to_owned()),
-            (_, None) => ("Error".to_owned(), head(&pod.message)),
+            (_, None) => ("Error".to_owned(), pod.message.clone()),
         };
         Some(Self {
             ending,
@@ -83,17 +78,14 @@ fn success(command: Option<&Ended>) -> (String, String) {
     let Some(command) = command else {
         return ("Completed".to_owned(), String::new());
     };
-    (
-        or(&command.reason, "Completed"),
-        head(command.message.trim_end()),
-    )
+    (or(&command.reason, "Completed"), command.message.clone())
 }
 
 /// The message of a failure: the pod's own, then the container's, whose last words count most.
 fn explain(pod: &PodView, ended: Option<&Ended>) -> String {
     let mut message = pod.message.clone();
     if let Some(ended) = ended {
-        let said = ended.message.trim_end();
+        let said = &ended.message;
         if ended.container != CONTAINER || ended.init {
             append(
                 &mut message,
@@ -128,25 +120,11 @@ fn signal(ended: &Ended) -> Option<i32> {
         .or_else(|| by_code.filter(|code| (1..=LAST_SIGNAL).contains(code)))
 }
 
-/// The first bytes of a text, as many as a status keeps.
-pub(crate) fn head(text: &str) -> String {
-    event::head(text, MAX_MESSAGE_LEN)
-}
-
-/// The last bytes of a text: in a log, those that matter most.
-fn tail(text: &str) -> String {
-    if text.len() <= MAX_MESSAGE_LEN {
-        return text.to_owned();
-    }
-    let from = text.len() - (MAX_MESSAGE_LEN - 3);
-    let start = (from..=text.len()).find(|i| text.is_char_boundary(*i));
-    format!("...{}", &text[start.unwrap_or(text.len())..])
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::kinds::at::message::MAX_MESSAGE_LEN;
 
     fn ended(container: &str, exit_code: i32, reason: &str, message: &str) -> Ended {
         Ended {
@@ -180,7 +158,7 @@ mod tests {
     fn a_success_has_exit_code_0_and_what_the_command_said() {
         let run = RunResult::from_pod(&pod(
             PodPhase::Succeeded,
-            vec![ended("at", 0, "Completed", "done\n")],
+            vec![ended("at", 0, "Completed", "done")],
         ))
         .unwrap();
         assert_eq!(run.ending, Ending::Succeeded);
@@ -202,7 +180,7 @@ mod tests {
         ] {
             let run = RunResult::from_pod(&pod(
                 PodPhase::Failed,
-                vec![ended("at", code, reason, "no such file\n")],
+                vec![ended("at", code, reason, "no such file")],
             ))
             .unwrap();
             assert_eq!(run.ending, Ending::Failed);
@@ -268,15 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn long_messages_are_cut_between_characters() {
-        let long = "ä".repeat(4_000);
-        for text in [head(&long), tail(&long)] {
-            assert!(
-                text.len() <= MAX_MESSAGE_LEN && text.len() > MAX_MESSAGE_LEN - 8,
-                "{}",
-                text.len()
-            );
-        }
+    fn the_last_words_of_a_failure_are_kept() {
         let output = format!("{}the cause", "x".repeat(5_000));
         let run = RunResult::from_pod(&pod(
             PodPhase::Failed,

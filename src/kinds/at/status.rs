@@ -3,24 +3,28 @@
 //! **The status says what has been observed, and no more.** The commit records the pod and not its
 //! start: Started becomes True, with startTime, when the pod is seen without our gate.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::conditions::{
-    COMMITTED, COMPLETE, FAILED, FAILURE_TARGET, FINISHED, GATE_VIOLATED, INVALID, POD_DISRUPTED,
-    POD_LOST, POD_TERMINATING, POD_WAITING, RECONCILING, RELEASED, RUNNING, STALLED, STARTED,
-    TOO_LATE, VALID,
+    COMMITTED, COMPLETE, FAILED, FAILURE_TARGET, FINISHED, GATE_VIOLATED, INVALID,
+    OTHER_CONTAINERS_RUNNING, POD_DISRUPTED, POD_LOST, POD_TERMINATING, POD_WAITING, RECONCILING,
+    RELEASED, RUNNING, STALLED, STARTED, TOO_LATE, VALID,
 };
 use super::crd::{AtStatus, Ending, Phase};
 use super::lateness;
+use super::message::head;
 use super::observe::{AtView, Observed};
 use super::pod::names::pod_name;
 use super::pod::view::{PodPhase, PodView, Waiting};
-use super::result::{self, RunResult};
+use super::result::RunResult;
 use super::schedule::ceil_to_millisecond;
 use super::sightings::{Released, START_RECORDED_WITHIN};
 use my_operator_admission::faults::join;
 use my_operator_runtime::reconcile::condition::{self, ACCEPTED};
 use my_operator_runtime::reconcile::event::{NewEvent, Severity};
+
+/// So long a pod may take to start, and to end after its command, before the status says what it waits for.
+const USUAL: TimeDelta = TimeDelta::minutes(1);
 
 /// Builds the next status. It begins as the current one.
 pub(crate) struct StatusBuilder<'a> {
@@ -143,7 +147,7 @@ impl<'a> StatusBuilder<'a> {
     /// Sets the reason and message that `kubectl get` shows.
     pub(crate) fn set_reason(&mut self, reason: &str, message: &str) {
         self.next.reason = Some(reason.to_owned());
-        self.next.message = Some(result::head(message));
+        self.next.message = Some(head(message));
     }
 
     pub(crate) fn clear_reason(&mut self) {
@@ -182,7 +186,7 @@ impl StatusBuilder<'_> {
             event,
             reason,
             message,
-        }) = Trouble::from_pod(pod)
+        }) = self.trouble(pod)
         else {
             self.clear_reason();
             return self.set_running();
@@ -191,6 +195,7 @@ impl StatusBuilder<'_> {
             let what = match event {
                 POD_WAITING => "does not run yet",
                 POD_TERMINATING => "is being deleted",
+                OTHER_CONTAINERS_RUNNING => "has not ended",
                 _ => "may not run any more",
             };
             let note = format!("the pod {what}: {reason}: {message}");
@@ -198,6 +203,21 @@ impl StatusBuilder<'_> {
             self.set_reason(&reason, &message);
             self.set(RECONCILING, true, &reason, &message);
         }
+    }
+
+    /// What keeps the released pod from running or ending, beyond what is usual.
+    fn trouble(&self, pod: &PodView) -> Option<Trouble> {
+        let is_usual = self.usual_until(pod).is_some() && !pod.deleting;
+        Trouble::from_pod(pod).filter(|_| !is_usual)
+    }
+
+    /// Until when what the pod waits for is usual: it counts from the release, or from the end of the command by the
+    /// clock of its node.
+    pub(crate) fn usual_until(&self, pod: &PodView) -> Option<DateTime<Utc>> {
+        pod.waiting.as_deref().filter(|waiting| waiting.usual)?;
+        let ended = pod.command().and_then(|command| command.finished_at);
+        let until = ended.max(self.next.start_time)? + USUAL;
+        (self.now < until).then_some(until)
     }
 
     fn set_running(&mut self) {
@@ -287,7 +307,7 @@ impl StatusBuilder<'_> {
         pod: &PodView,
     ) -> Option<DateTime<Utc>> {
         let at = self.at;
-        let quiet = at.status.reason.is_none() && Trouble::from_pod(pod).is_none();
+        let quiet = at.status.reason.is_none() && self.trouble(pod).is_none();
         if at.is_started() || !quiet || at.status.observed_generation != at.generation {
             return None;
         }
@@ -422,9 +442,13 @@ impl Trouble {
                     .unwrap_or_else(|| "the pod is being deleted and has not ended".to_owned()),
             });
         }
-        if let Some(Waiting { reason, message }) = pod.waiting.as_deref() {
+        if let Some(Waiting {
+            reason, message, ..
+        }) = pod.waiting.as_deref()
+        {
             return Some(Self {
                 event: match pod.phase {
+                    _ if pod.command().is_some() => OTHER_CONTAINERS_RUNNING,
                     PodPhase::Pending => POD_WAITING,
                     _ => POD_DISRUPTED,
                 },

@@ -438,11 +438,16 @@ fn identity(about: &ObjectReference) -> &str {
     uid.or(about.name.as_deref()).unwrap_or_default()
 }
 
-/// A hash of a note without its numbers, which change from one occurrence to the next. Digits in a name, such as that
-/// of a Job, are not numbers.
+/// Whether two notes differ in their numbers at most.
+pub fn is_alike(note: &str, other: &str) -> bool {
+    dedup_key(note) == dedup_key(other)
+}
+
+/// A hash of a note without its numbers, which change from one occurrence to the next, such as `used: pods=7`. Digits in
+/// a name, such as that of a Job, are not numbers.
 fn dedup_key(note: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for word in note.split_whitespace() {
+    for word in note.split(|c: char| c.is_whitespace() || matches!(c, '=' | ',')) {
         let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric());
         if bare.starts_with(char::is_alphabetic) {
             word.hash(&mut hasher);

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use super::decision::{BLIND_INTERVAL, Decision, Operation};
 use super::end::delete_pod;
 use crate::kinds::at::admission::deadline;
-use crate::kinds::at::conditions::{GATE_VIOLATED, STARTED};
+use crate::kinds::at::conditions::{FINISHED, GATE_VIOLATED, STARTED};
 use crate::kinds::at::observe::{AtView, Observed};
 use crate::kinds::at::pod::view::PodView;
 use crate::kinds::at::status::StatusBuilder;
@@ -51,8 +51,10 @@ fn was_released_by_another(at: &AtView, pod: &PodView) -> bool {
         && started.is_none_or(|c| c.reason != GATE_VIOLATED)
 }
 
-/// When ttlSecondsAfterFinished has passed.
+/// When ttlSecondsAfterFinished has passed since DONE was written. The end of the command is a time by the clock of a
+/// node, which may be behind: the At and the logs of its pod would be gone too early.
 pub(super) fn time_to_live_end(at: &AtView) -> Option<DateTime<Utc>> {
     let seconds = at.spec.as_ref().ok()?.ttl_seconds_after_finished?;
-    deadline(at.status.completion_time?, seconds)
+    let finished = condition::get(&at.status.conditions, FINISHED)?;
+    deadline(finished.last_transition_time, seconds)
 }

@@ -7,7 +7,7 @@ use crate::kinds::at::conditions::{
 use crate::kinds::at::crd::{Ending, Phase};
 use crate::kinds::at::observe::{AtView, FailedCall, Observed};
 use crate::kinds::at::pod::view::PodView;
-use crate::kinds::at::result::{self, RunResult};
+use crate::kinds::at::result::RunResult;
 use crate::kinds::at::status::StatusBuilder;
 use my_operator_runtime::reconcile::condition;
 
@@ -125,7 +125,7 @@ pub(super) fn missed(at: &AtView, failing: Option<&FailedCall>) -> RunResult {
     if let Some((reason, cause)) = kept.or_else(failing) {
         message = format!("{message}; what kept it: {reason}: {cause}");
     }
-    RunResult::new(Ending::Missed, TOO_LATE, &result::head(&message))
+    RunResult::new(Ending::Missed, TOO_LATE, &message)
 }
 
 /// The result of a command whose end was not seen, and of one that was never started.

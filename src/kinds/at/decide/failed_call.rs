@@ -5,9 +5,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::decision::Decision;
 use super::done::time_to_live_end;
 use crate::kinds::at::crd::Phase;
+use crate::kinds::at::message::head;
 use crate::kinds::at::observe::{AtView, Call, FailedCall};
 use crate::kinds::at::status::StatusBuilder;
-use my_operator_runtime::reconcile::event::Severity;
+use my_operator_runtime::reconcile::event::{self, Severity};
 
 /// The pause after repeated rejections of the deletion of a finished At: there may be thousands of them, and none is
 /// urgent.
@@ -48,8 +49,9 @@ pub(super) fn decide(at: &AtView, failed: &FailedCall, now: DateTime<Utc>) -> De
                 }
             };
         }
-        // Retries word the same failure in many ways: the first message stays.
-        _ if !failed.refused && at.status.reason.as_deref() == Some(reason) => {}
+        // Retries word the same failure in many ways, and a quota gives its figures: the first message stays.
+        _ if at.status.reason.as_deref() == Some(reason)
+            && (!failed.refused || says_the_same(at, message)) => {}
         Phase::Pending if at.status.pod_uid.is_none() => {
             status.report_start_blocked(reason, message);
         }
@@ -59,6 +61,12 @@ pub(super) fn decide(at: &AtView, failed: &FailedCall, now: DateTime<Utc>) -> De
         }
     }
     Decision::retry(status)
+}
+
+/// Whether the status has that message, except for its numbers.
+fn says_the_same(at: &AtView, message: &str) -> bool {
+    let said = at.status.message.as_deref();
+    said.is_some_and(|said| event::is_alike(said, &head(message)))
 }
 
 impl FailedCall {

@@ -30,7 +30,7 @@ mod running;
 mod start;
 
 pub(crate) use decision::{Decision, Operation, PodVersion};
-pub(crate) use start::{is_overdue, too_late_at};
+pub(crate) use start::{delay, too_late_at};
 
 /// Decides what to do next about an At.
 pub(crate) fn decide(at: &AtView, observed: Observed<'_>, now: DateTime<Utc>) -> Decision {

@@ -113,7 +113,8 @@ pub(super) fn is_current(pod: &PodView, at: &AtView) -> bool {
 /// Creates the pod, or removes what blocks its name: it is time, and there is no pod of ours.
 fn create(mut status: StatusBuilder<'_>, observed: Observed<'_>) -> Decision {
     let at = status.at;
-    let stray = observed.pod.filter(|pod| observed.live && !pod.deleting);
+    let is_gated = |pod: &&PodView| pod.gate.is_some() && !pod.deleting;
+    let stray = observed.pod.filter(|pod| observed.live && is_gated(pod));
     if let Some((pod, uid)) = stray.and_then(|pod| Some((pod, pod.stray_of.as_deref()?))) {
         // It is gated and marked as created for an At of this name, so it has never run, and no
         // operator will release it: it only blocks the name.

@@ -8,9 +8,10 @@ use super::start::is_too_late_to_release;
 use crate::kinds::at::admission::deadline;
 use crate::kinds::at::conditions::{DEADLINE_EXCEEDED, FAILURE_TARGET, NEVER_STARTED, POD_LOST};
 use crate::kinds::at::crd::{Ending, Phase};
+use crate::kinds::at::message;
 use crate::kinds::at::observe::Observed;
 use crate::kinds::at::pod::view::{PodPhase, PodView};
-use crate::kinds::at::result::{self, RunResult};
+use crate::kinds::at::result::RunResult;
 use crate::kinds::at::sightings::LastSeen;
 use crate::kinds::at::status::StatusBuilder;
 
@@ -114,7 +115,7 @@ fn await_end(
 ) -> Decision {
     // By a live read only: it may have lost the label that our watch selects.
     let blind = observed.live.then(|| status.now + BLIND_INTERVAL);
-    let next = earliest(limit, blind);
+    let next = earliest(earliest(limit, blind), status.usual_until(pod));
     if let Some(record) = status.record_due(observed, pod) {
         // The Events need not wait for the record.
         return Decision {
@@ -178,7 +179,7 @@ pub(super) fn lost(
     if let Some(last) = last.filter(|last| !last.pod.reason.is_empty()) {
         let (reason, message) = (&last.pod.reason, &last.pod.message);
         let said = format!("{}; last seen: {reason}: {message}", run.message);
-        run.message = result::head(&said);
+        run.message = message::head(&said);
     }
     end(status, &run)
 }

@@ -4,6 +4,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::kinds::at::admission::{deadline, past};
 use crate::kinds::at::crd::{AtSpec, Phase};
+use crate::kinds::at::metrics::Delay;
 use crate::kinds::at::observe::AtView;
 use crate::kinds::at::sightings::Released;
 
@@ -79,24 +80,30 @@ fn too_late_after(at: &AtView, instant: DateTime<Utc>) -> Option<DateTime<Utc>> 
     deadline(instant, seconds)?.checked_add_signed(TimeDelta::milliseconds(1))
 }
 
-/// Whether the command should have started more than a minute ago and still waits: because the pod
-/// is rejected, the name is taken, or the release fails.
-pub(crate) fn is_overdue(at: &AtView, released: Option<&Released>, now: DateTime<Utc>) -> bool {
+/// Why an At stands still: its command should have started more than a minute ago, but the pod is rejected, the name is
+/// taken, or the release fails; or its pod was released and does not run or end.
+pub(crate) fn delay(at: &AtView, released: Option<&Released>, now: DateTime<Utc>) -> Option<Delay> {
     let is_due_for_long = |instant: Option<DateTime<Utc>>| {
         instant.is_some_and(|instant| instant + OVERDUE_AFTER <= now)
     };
+    // An At whose end is announced waits for the deletion of its pod, not for a start.
+    let ends = || at.deleting || at.is_end_announced();
     // In this order, because nearly every reconcile is of an At that is not that late.
-    !at.deleting
-        && match at.phase() {
-            Phase::Pending => {
-                is_due_for_long(at.instant()) && Start::check(at, now) == Start::Allowed
-            }
-            Phase::Running => {
-                let seen = released.is_some_and(|r| Some(&r.uid) == at.status.pod_uid.as_ref());
-                // An At whose end is announced waits for the deletion of its pod, not for a start.
-                let waits = !at.is_started() && !seen && !at.is_end_announced();
-                waits && is_due_for_long(at.status.scheduled_time)
-            }
-            Phase::Done => false,
+    match at.phase() {
+        Phase::Running if at.is_started() => {
+            let reason = at.status.reason.as_deref().filter(|_| !ends());
+            reason.map(|reason| Delay::Waiting(reason.into()))
         }
+        Phase::Running => {
+            let seen = released.is_some_and(|r| Some(&r.uid) == at.status.pod_uid.as_ref());
+            let is_late = is_due_for_long(at.status.scheduled_time) && !seen && !ends();
+            is_late.then_some(Delay::Overdue)
+        }
+        Phase::Pending => {
+            let is_late = is_due_for_long(at.instant()) && !at.deleting;
+            let is_late = is_late && Start::check(at, now) == Start::Allowed;
+            is_late.then_some(Delay::Overdue)
+        }
+        Phase::Done => None,
+    }
 }

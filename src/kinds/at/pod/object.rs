@@ -77,8 +77,13 @@ pub(super) struct RawContainerStatus {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct RawState {
     pub(super) waiting: Option<RawWaiting>,
+    pub(super) running: Option<RawRunning>,
     pub(super) terminated: Option<RawTerminated>,
 }
+
+/// Nothing of it is read.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct RawRunning {}
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct RawWaiting {

@@ -577,14 +577,19 @@ fn a_pod_without_its_owner_reference_is_deleted() {
     // One of an earlier At of this name, which was deleted with --cascade=orphan.
     let pod = stray("at-0");
     assert_eq!(after_live_read(&at, Some(&pod)).operation, delete(&pod));
-    // Without its gate it is a pod like any other.
-    let pod = PodView {
-        stray_of: None,
-        gate: None,
-        ..stray(UID)
-    };
-    let status = after_live_read(&at, Some(&pod)).status.unwrap();
-    assert_eq!(reason(&status, STARTED), Some(("False", "NameConflict")));
+    // Without its gate it may have run: it is the run of its own At, and in the way of another.
+    for (uid, is) in [
+        (UID, ("True", "GateViolated")),
+        ("at-0", ("False", "NameConflict")),
+    ] {
+        let pod = PodView {
+            gate: None,
+            ..stray(uid)
+        };
+        let decision = after_live_read(&at, Some(&pod));
+        assert_eq!(decision.operation, Operation::Nothing);
+        assert_eq!(reason(&decision.status.unwrap(), STARTED), Some(is));
+    }
 }
 
 #[test]
@@ -680,6 +685,16 @@ fn a_rejected_release_is_reported_until_it_succeeds() {
     // Once is enough.
     let again = call_failed(&at, &refused, now());
     assert_eq!((again.status, again.events), (None, vec![]));
+    // Nor do other figures make it another reason.
+    let quota = |used: u32| format!("exceeded quota: q, used: pods={used}, limited: pods=9");
+    let mut crowded = at.clone();
+    let call = |message: &str| rejected(Call::Release, message);
+    let first = call_failed(&crowded, &call(&quota(7)), now());
+    crowded.status = *first.status.unwrap();
+    let again = call_failed(&crowded, &call(&quota(8)), now());
+    assert_eq!((again.status, again.events), (None, vec![]));
+    let other = call_failed(&crowded, &call("a policy says no"), now());
+    assert_eq!(events(&other), ["ReleaseRefused"]);
     // A release whose answer was lost is recorded when it is seen, and at once: the reason in the
     // status no longer holds.
     let observed = freed("p-1");
@@ -1198,6 +1213,7 @@ fn what_keeps_a_released_pod_from_running_is_published_once() {
         waiting: Some(Box::new(Waiting {
             reason: reason.to_owned(),
             message: message.to_owned(),
+            usual: false,
         })),
         ..freed("p-1")
     };
@@ -1231,6 +1247,56 @@ fn what_keeps_a_released_pod_from_running_is_published_once() {
     let status = runs.status.unwrap();
     assert_eq!((shown(&status), runs.events), ((None, None), vec![]));
     assert_eq!(reason(&status, RECONCILING), Some(("True", "Running")));
+}
+
+#[test]
+fn what_is_usual_for_a_pod_is_reported_after_a_minute() {
+    let waiting = |phase: PodPhase, ended: Vec<Ended>| PodView {
+        phase,
+        ended,
+        waiting: Some(Box::new(Waiting {
+            reason: "TheReason".to_owned(),
+            message: "m".to_owned(),
+            usual: true,
+        })),
+        ..freed("p-1")
+    };
+    let command = ended("p-1", 3).ended;
+    let behind = Ended {
+        finished_at: Some(at_second(-600)),
+        ..command[0].clone()
+    };
+    // It was released at second 10, and its command ended at second 15.
+    for (pod, from, event) in [
+        (waiting(PodPhase::Pending, vec![]), 70, "PodWaiting"),
+        (
+            waiting(PodPhase::Running, command),
+            75,
+            "OtherContainersRunning",
+        ),
+        (
+            waiting(PodPhase::Running, vec![behind]),
+            70,
+            "OtherContainersRunning",
+        ),
+    ] {
+        let mut at = started_at("p-1");
+        let early = decide(&at, cached(Some(&pod)), at_second(from - 1));
+        assert_eq!(early.next, Some(at_second(from)));
+        assert_eq!((early.status, early.events), (None, vec![]));
+        let late = decide(&at, cached(Some(&pod)), at_second(from));
+        assert_eq!(events(&late), [event]);
+        at.status = *late.status.unwrap();
+        assert_eq!(at.status.reason.as_deref(), Some("TheReason"));
+        let again = decide(&at, cached(Some(&pod)), at_second(from + 100));
+        assert_eq!((again.status, again.next), (None, None));
+        let deleting = PodView {
+            deleting: true,
+            ..pod
+        };
+        let decision = decide(&started_at("p-1"), cached(Some(&deleting)), at_second(11));
+        assert_eq!(events(&decision), ["PodTerminating"]);
+    }
 }
 
 #[test]
@@ -1339,6 +1405,7 @@ fn a_pod_that_goes_or_whose_node_is_lost_is_reported() {
         waiting: Some(Box::new(Waiting {
             reason: "NodeNotReady".to_owned(),
             message: "the node does not report".to_owned(),
+            usual: false,
         })),
         ..running.clone()
     };
@@ -1382,6 +1449,9 @@ fn a_finished_object_is_deleted_after_its_ttl() {
         decide(&at, cached(Some(&pod)), at_second(70)).operation,
         Operation::DeleteAt
     );
+    // By the operator's clock: that of the node may be behind.
+    at.status.completion_time = Some(at_second(-600));
+    assert_eq!(decide_now(&at, cached(Some(&pod))).next, waiting.next);
     at.deleting = true;
     assert_eq!(
         decide(&at, cached(Some(&pod)), at_second(70)).operation,
