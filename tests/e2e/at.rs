@@ -91,6 +91,64 @@ spec:
     assert_eq!(kubectl.field("at/fails", "{.status.exitCode}").await, "3");
 }
 
+/// By a real kubelet: a fake one reports only what it was written to report.
+#[tokio::test]
+async fn the_status_says_what_a_released_pod_waits_for() {
+    let kubectl = kubectl("waits").await;
+    let objects = "
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: outlived}
+spec:
+  schedule: now
+  command: exit 3
+  template:
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+        - name: at
+        - {name: log, image: 'bash:5.3', command: [sleep, '600']}
+---
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: unmounted}
+spec:
+  schedule: now
+  command: echo YAY
+  template:
+    spec:
+      volumes: [{name: missing, secret: {secretName: missing}}]
+---
+apiVersion: cnat.programming-kubernetes.info/v1alpha1
+kind: At
+metadata: {name: unscheduled}
+spec:
+  schedule: now
+  command: echo YAY
+  template: {spec: {schedulerName: none}}
+";
+    kubectl.until_applied(objects).await;
+    for (name, reason) in [
+        ("outlived", "OtherContainersRunning"),
+        ("unmounted", "ContainerCreating"),
+        ("unscheduled", "NotScheduled"),
+    ] {
+        let at = format!("at/{name}");
+        kubectl.until_field(&at, "{.status.reason}", reason).await;
+        assert_eq!(kubectl.field(&at, "{.status.phase}").await, "RUNNING");
+    }
+    let message = kubectl.field("at/outlived", "{.status.message}").await;
+    assert!(
+        message.contains("exit code 3") && message.ends_with(": log"),
+        "{message}"
+    );
+    // They go on when the reason is gone.
+    let secret = "create secret generic missing --from-literal=a=b";
+    kubectl.run(secret).await.good();
+    until_complete(&kubectl, "unmounted").await;
+    kubectl.run("delete at outlived unscheduled").await.good();
+}
+
 #[tokio::test]
 async fn a_bad_object_is_refused_through_the_service_with_every_fault() {
     let kubectl = kubectl("bad").await;

@@ -88,8 +88,8 @@ fn shown(page: &str) -> BTreeSet<(String, String)> {
         .collect()
 }
 
-/// The page of an operator that has seen a valid object, an invalid one, a roll-out that is held and an At that was
-/// missed: some metrics need each.
+/// The page of an operator that has seen a valid object, an invalid one, a roll-out that is held, an At that was missed
+/// and one whose pod waits: some metrics need each.
 async fn page() -> String {
     let kubectl = kubectl("figures").await;
     let object = async |name: &str, spec: &str| {
@@ -104,6 +104,11 @@ async fn page() -> String {
     let missed = "startingDeadlineSeconds: 1";
     let missed = at_when("2020-01-01T00:00:00Z", "missed", missed, "");
     kubectl.apply(&missed).await.good();
+    let waits = "template: {spec: {nodeSelector: {none: such}}}";
+    kubectl
+        .apply(&at_when("now", "waits", waits, ""))
+        .await
+        .good();
     kubectl
         .run("wait --for=condition=Progressing=False --timeout=90s mds/good")
         .await
@@ -116,6 +121,9 @@ async fn page() -> String {
             "my_operator_mydaemonset_paused{{namespace=\"{namespace}\",name=\"good\",reason=\"Paused\"}} 1\n"
         ),
         format!("my_operator_at_failed{{namespace=\"{namespace}\",result=\"Missed\"}} 1\n"),
+        format!(
+            "my_operator_at_waiting{{namespace=\"{namespace}\",name=\"waits\",reason=\"Unschedulable\"}} 1\n"
+        ),
     ];
     let operator = &environment().await.operator;
     wait_for("the figures of the objects", async || {

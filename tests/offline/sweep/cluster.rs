@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chrono::TimeDelta;
@@ -21,18 +22,25 @@ use super::mutants::{Mutant, Mutated};
 use super::policy::Policy;
 use super::subject::Subject;
 
-/// The namespace of all objects.
+/// The namespace of the object of the scenario.
 pub const NAMESPACE: &str = "ns";
+/// Another namespace.
+pub const OTHER: &str = "other";
 
-/// How a pod runs whose last argument is the command `exit CODE`, which takes two seconds, or `sleep SECONDS`, which takes as
-/// long as it says. Others go on for ever.
-pub fn run_of_command(pod: &Value) -> Run {
+/// The last argument of a pod; empty if it has none.
+pub fn command(pod: &Value) -> &str {
     let container = &pod["spec"]["containers"][0];
     let words = ["command", "args"]
         .iter()
         .filter_map(|field| container[field].as_array());
-    let command = words.flatten().last().and_then(Value::as_str);
-    let (runs, exit_code) = match command.unwrap_or_default().split_once(' ') {
+    let last = words.flatten().last().and_then(Value::as_str);
+    last.unwrap_or_default()
+}
+
+/// How a pod runs whose last argument is the command `exit CODE`, which takes two seconds, or `sleep SECONDS`, which takes as
+/// long as it says. Others go on for ever.
+pub fn run_of_command(pod: &Value) -> Run {
+    let (runs, exit_code) = match command(pod).split_once(' ') {
         Some(("exit", code)) => (Some(2), code.parse().unwrap()),
         Some(("sleep", seconds)) => (Some(seconds.parse().unwrap()), 0),
         _ => (None, 0),
@@ -63,6 +71,8 @@ pub const SECOND: &str = "operator-2";
 const RESTART: Duration = Duration::from_secs(2);
 /// How long a fault lasts that lasts.
 const LASTS: Duration = Duration::from_secs(20);
+/// How long a slow call takes.
+const SLOW: Duration = Duration::from_secs(8);
 /// How long etcd may store nothing.
 const STALL: Duration = Duration::from_secs(12);
 /// When a late call is carried out.
@@ -88,6 +98,8 @@ pub struct Cluster {
     /// The resourceVersion with which the scenario began. No API server is so far behind that it knows no nodes.
     first: u64,
     outage: Arc<Mutex<Option<Outage>>>,
+    /// The creation of a pod in the other namespace gets no answer.
+    other_hangs: Arc<AtomicBool>,
 }
 
 /// Something that befalls all requests of the first operator for a while.
@@ -112,7 +124,7 @@ impl Cluster {
     /// The cluster of a kind, with no operator yet.
     pub fn new(subject: &'static dyn Subject, mutant: Option<&'static Mutant>) -> Self {
         let server = Server::new(Options {
-            namespaces: vec![NAMESPACE.to_owned()],
+            namespaces: vec![NAMESPACE.to_owned(), OTHER.to_owned()],
             ..Options::default()
         });
         in_process::register(&server);
@@ -138,6 +150,7 @@ impl Cluster {
             policy,
             first,
             outage: Arc::default(),
+            other_hangs: Arc::default(),
         }
     }
 
@@ -232,6 +245,17 @@ impl Cluster {
         }
     }
 
+    /// What becomes of a call that no fault befalls.
+    pub fn without_fault(&self, site: &Site) -> Decision {
+        let creates_a_pod = (site.verb, site.resource.as_str()) == (Verb::Create, "pods");
+        let hangs = site.namespace == OTHER && self.other_hangs.load(Ordering::Relaxed);
+        if creates_a_pod && hangs {
+            Decision::Silent
+        } else {
+            Decision::Forward
+        }
+    }
+
     /// What becomes of the call at a site, when this fault befalls it.
     pub fn decide(&self, fault: Fault, site: &Site) -> Decision {
         let cluster = self.clone();
@@ -265,6 +289,7 @@ impl Cluster {
             Fault::Forbidden => Decision::Answer(failed(403, "Forbidden")),
             Fault::Invalid => Decision::Answer(failed(422, "Invalid")),
             Fault::Silent => Decision::Silent,
+            Fault::Slow => Decision::Delayed(SLOW),
             Fault::CrashBefore => Decision::CrashBefore(crash(FIRST)),
             Fault::CrashAfter => Decision::CrashAfter(crash(FIRST)),
             Fault::TakenOver => Decision::CrashAfter(crash(SECOND)),
@@ -360,6 +385,11 @@ impl Cluster {
                 let _ = self.server.direct().create(again);
             }
         }
+    }
+
+    /// A webhook of the other namespace takes creations of pods and does not answer, or answers again.
+    pub fn hang_other(&self, hangs: bool) {
+        self.other_hangs.store(hangs, Ordering::Relaxed);
     }
 
     /// The cluster's policies, which apply to operators.

@@ -36,6 +36,8 @@ pub enum Fault {
     Invalid,
     /// No answer at all.
     Silent,
+    /// The call is carried out after eight seconds.
+    Slow,
     /// The process dies before the call is carried out, and is started again.
     CrashBefore,
     /// The process dies after the call was carried out, and is started again.
@@ -84,6 +86,7 @@ impl Fault {
         Self::Forbidden,
         Self::Invalid,
         Self::Silent,
+        Self::Slow,
         Self::CrashBefore,
         Self::CrashAfter,
         Self::TakenOver,
@@ -114,6 +117,22 @@ impl Fault {
         matches!(
             self,
             Late | InternalErrorThoughDone | TimeoutThoughDone | Stall
+        )
+    }
+
+    /// Whether it befalls a single call about an object, so that it must not delay another object.
+    pub fn is_about_one_object(self, site: &Site) -> bool {
+        let lasts = matches!(self, Self::Stall | Self::Throttled);
+        let is_on_one = site.resource != "events" && !site.name.is_empty();
+        let is_in_sight = !lasts && !self.is_a_crash() && !self.is_of_watches();
+        is_in_sight && is_on_one
+    }
+
+    fn is_of_watches(self) -> bool {
+        use Fault::{HeldBack, ListsRefused, WatchesCut, WatchesGone, WatchesSilent};
+        matches!(
+            self,
+            HeldBack(_) | ListsRefused | WatchesCut | WatchesGone | WatchesSilent
         )
     }
 

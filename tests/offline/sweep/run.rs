@@ -111,6 +111,9 @@ struct Blow {
 
 type Befell = Arc<Mutex<Vec<Blow>>>;
 
+/// What a fault makes of a call; `None` if it befalls none.
+type Decide = dyn Fn(&Site) -> Option<Decision> + Send + Sync;
+
 fn plan(
     subject: &'static dyn Subject,
     special: Special,
@@ -131,17 +134,11 @@ fn plan(
             cluster.decide(fault, site)
         }
     };
-    let decide: Box<dyn Fn(&Site) -> Decision + Send + Sync> = match disturbance {
-        Disturbance::None => Box::new(|_: &Site| Decision::Forward),
+    let decide: Box<Decide> = match disturbance {
+        Disturbance::None => Box::new(|_: &Site| None),
         Disturbance::One(site, fault) => {
             let (site, fault) = (site.clone(), *fault);
-            Box::new(move |here: &Site| {
-                if *here == site {
-                    note(fault, here)
-                } else {
-                    Decision::Forward
-                }
-            })
+            Box::new(move |here: &Site| (*here == site).then(|| note(fault, here)))
         }
         Disturbance::Random(seed) => {
             let random = Mutex::new((fastrand::Rng::with_seed(*seed), 0));
@@ -152,17 +149,17 @@ fn plan(
                 let (random, many) = &mut *random;
                 if here.user != FIRST || *many == RANDOM_AT_MOST || random.u64(..RANDOM_ONE_IN) > 0
                 {
-                    return Decision::Forward;
+                    return None;
                 }
                 let fault = faults[random.usize(..faults.len())];
                 // A replica that has taken over may work beside one that was started again.
                 let two = during.starts().iter().any(|(name, _)| *name == SECOND);
                 let special = if two { Special::TwoOperators } else { special };
                 if !fault.applies(here) || !subject.applies(fault, here, special) {
-                    return Decision::Forward;
+                    return None;
                 }
                 *many += 1;
-                note(fault, here)
+                Some(note(fault, here))
             })
         }
     };
@@ -172,7 +169,9 @@ fn plan(
         // Without an end to it, a hot loop would stop the clock.
         match requests.fetch_add(1, Ordering::Relaxed) {
             MAX_REQUESTS.. => Decision::Silent,
-            _ => during.during_outage(here).unwrap_or_else(|| decide(here)),
+            _ => (during.during_outage(here))
+                .or_else(|| decide(here))
+                .unwrap_or_else(|| during.without_fault(here)),
         }
     });
     befell
@@ -188,6 +187,7 @@ impl Run {
     ) -> Self {
         let faults: Vec<Fault> = befell.iter().map(|blow| blow.fault).collect();
         let sites = history.requests.iter().map(|request| &request.site);
+        let struck: Vec<&Site> = befell.iter().map(|blow| &blow.site).collect();
         let requests = sites
             .clone()
             .filter(|site| site.verb != Verb::Watch)
@@ -199,6 +199,7 @@ impl Run {
         let seen = Seen {
             history: &history,
             faults: &faults,
+            sites: &struck,
             special: scenario.special,
             starts,
         };
@@ -294,14 +295,17 @@ impl Run {
         }
         // With several faults, the news that ends a pause may be old, and a new process knows of no pause.
         if scenario.special != Special::ClockIsSet && self.faults.len() == 1 {
-            wrong.extend(self.impatience(subject.object().0));
+            let several = scenario.special == Special::Neighbours;
+            wrong.extend(self.impatience(subject.object().0, several));
         }
         wrong
     }
 
     /// Requests that came before the pause was over that the API server had asked for. A changed spec ends the pause of its
     /// object when the operator is sent it, and so does a clock that is set back.
-    fn impatience(&self, plural: &str) -> Vec<String> {
+    ///
+    /// Where there are `several` objects, each has a pause of its own.
+    fn impatience(&self, plural: &str, several: bool) -> Vec<String> {
         let requests = &self.history.requests;
         let asked = requests
             .iter()
@@ -310,8 +314,11 @@ impl Run {
             let after = requests
                 .iter()
                 .filter(|r| r.elapsed > asked.elapsed && r.site.user == FIRST);
-            let early = after.filter(|r| {
-                r.elapsed < asked.elapsed + RETRY_AFTER && is_a_retry(&asked.site, &r.site)
+            let object = |site: &Site| site.name.split('-').next().map(str::to_owned);
+            let early = after.filter(move |r| {
+                r.elapsed < asked.elapsed + RETRY_AFTER
+                    && is_a_retry(&asked.site, &r.site)
+                    && (!several || object(&asked.site) == object(&r.site))
             });
             let edits = self
                 .history

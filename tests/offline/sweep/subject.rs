@@ -110,6 +110,8 @@ pub struct Seen<'a> {
     pub history: &'a History,
     /// The faults that befell the first operator.
     pub faults: &'a [Fault],
+    /// The calls that they befell.
+    pub sites: &'a [&'a Site],
     pub special: Special,
     /// When processes of operators started, in virtual time.
     pub starts: &'a [(&'static str, Duration)],
@@ -145,6 +147,10 @@ pub enum Special {
     EndMayBeMissed,
     /// The API server forgets how the pod went: only a disturbed operator may see it, and knows the result.
     EndMayBeSeen,
+    /// Something is in the way until shortly before the deadline: a disturbed operator may miss it.
+    DeadlineIsNear,
+    /// Objects that have nothing to do with each other: trouble with one delays no other.
+    Neighbours,
     /// The clock is set.
     ClockIsSet,
     /// The object does not reach what its spec says: something is in the way until a person acts.

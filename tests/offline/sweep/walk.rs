@@ -11,6 +11,7 @@ use my_operator_harness::in_process;
 use serde_json::{Value, json};
 use simulated_apiserver::Decision;
 
+use super::at::SCHEDULE_SET_AT;
 use super::changes::{left, versions};
 use super::cluster::{Cluster, FIRST, NAMESPACE, on_virtual_time};
 use super::mydaemonset::PREDECESSOR;
@@ -220,8 +221,13 @@ fn normalize(value: &mut Value, names: &[(String, String)]) {
     match value {
         Value::Object(fields) => {
             fields.retain(|name, value| {
-                // What a pod replaced is what a walk leaves behind.
-                let history = ["generation", "observedGeneration", PREDECESSOR];
+                // What a pod replaced, and when a schedule was changed, is what a walk leaves behind.
+                let history = [
+                    "generation",
+                    "observedGeneration",
+                    PREDECESSOR,
+                    SCHEDULE_SET_AT,
+                ];
                 !history.contains(&name.as_str()) && !value.is_null()
             });
             for (name, value) in fields.iter_mut() {

@@ -2,7 +2,7 @@
 
 use super::decision::{Decision, Operation, PodVersion};
 use crate::kinds::at::conditions::{
-    COMMITTED, NEVER_STARTED, POD_ALTERED, STARTED, SUSPENDED, TOO_LATE,
+    COMMITTED, NEVER_STARTED, POD_ALTERED, RECONCILING, STARTED, SUSPENDED, TOO_LATE,
 };
 use crate::kinds::at::crd::{Ending, Phase};
 use crate::kinds::at::observe::{AtView, FailedCall, Observed};
@@ -71,6 +71,10 @@ pub(super) fn end_by_deletion(
 /// otherwise delete a pod that another operator has committed. And a deletion that arrives late
 /// meets a pod that no operator has committed since.
 pub(super) fn discard(mut status: StatusBuilder<'_>, pod: &PodView) -> Decision {
+    // What kept earlier attempts from it is over, and says nothing of the spec as it is now.
+    status.unset(STARTED);
+    status.unset(RECONCILING);
+    status.clear_reason();
     status.next.discarded_pod_uid = Some(pod.uid.clone());
     Decision::again(status)
 }

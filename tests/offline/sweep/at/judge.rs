@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
-use simulated_apiserver::{ChangeKind, History, Version};
+use simulated_apiserver::{ChangeKind, History, Request, Site, Verb, Version};
 
 use crate::sweep::changes::{condition, conditions, is_operator, left, versions as of};
+use crate::sweep::cluster::NAMESPACE;
+use crate::sweep::subject::{Seen, Special};
 
 /// The gate that holds a pod of an At back.
 pub const GATE: &str = "cnat.programming-kubernetes.info/armed";
@@ -17,6 +19,12 @@ pub const GATE: &str = "cnat.programming-kubernetes.info/armed";
 /// How far from the release startTime may be. An operator that dies before it has recorded its release takes the time from
 /// the pod, or that of its own start.
 const START_IS_OFF: Duration = Duration::from_secs(90);
+
+/// So long a pod may take to be set up before the status says that it waits.
+const USUAL: Duration = Duration::from_mins(1);
+
+/// From the creation of an At of `now + 5 seconds` to its instant: the creation counts in whole seconds, rounded up.
+const DUE_AFTER: Duration = Duration::from_secs(6);
 
 /// Whether another client released a pod of an At.
 pub fn foreign_release(history: &History) -> bool {
@@ -36,7 +44,8 @@ pub fn is_decided(history: &History) -> bool {
 /// The sentence of each promise that a history breaks.
 ///
 /// With `has_hole`, another client released a pod and the operator may not have seen it.
-pub fn broken_promises(history: &History, has_hole: bool) -> Vec<String> {
+pub fn broken_promises(seen: &Seen<'_>, has_hole: bool) -> Vec<String> {
+    let history = seen.history;
     let mut broken = Vec::new();
     let pods = pods(history);
     for version in of(history, "pods").filter(|version| is_operator(&version.by)) {
@@ -73,11 +82,168 @@ pub fn broken_promises(history: &History, has_hole: bool) -> Vec<String> {
         for version in &versions {
             true_now(version, &of_it, &mut say);
         }
-        if let Some(end) = versions.iter().rfind(|v| phase(v.object()) == "DONE") {
+        let end = versions.iter().rfind(|v| phase(v.object()) == "DONE");
+        if let Some(end) = end {
             true_at_the_end(end, &released, has_hole, &mut say);
+        }
+        let attempts = attempts(history, versions[0]);
+        speaks_of_what_was_tried(&versions, &attempts, &mut say);
+        // A process that was started later does not know why its predecessor failed.
+        if let Some(end) = end.filter(|_| seen.starts.len() == 1) {
+            names_the_cause(end, &attempts, &mut say);
+        }
+        if seen.special != Special::ClockIsSet {
+            waits_truly(history, &versions, &of_it, &mut say);
+        }
+        events_are_true(history, &versions, &released, &mut say);
+        if seen.special == Special::Neighbours {
+            in_time(seen, versions[0], &released, &mut say);
         }
     }
     broken
+}
+
+/// The creations of pods of an At that an operator asked for.
+fn attempts<'a>(history: &'a History, at: &Version) -> Vec<&'a Request> {
+    let pod = format!("{}-pod", at.name);
+    let requests = history.requests.iter();
+    let attempts = requests.filter(|request| {
+        let site = &request.site;
+        let creates = (site.verb, site.resource.as_str()) == (Verb::Create, "pods");
+        creates && site.name == pod && site.namespace == at.namespace
+    });
+    attempts.collect()
+}
+
+/// A failed creation is said of a generation only if a pod of that generation was tried.
+fn speaks_of_what_was_tried(
+    versions: &[&Version],
+    attempts: &[&Request],
+    say: &mut impl FnMut(String),
+) {
+    for version in versions {
+        let all = version.object()["status"]["conditions"].as_array();
+        let failed = all.into_iter().flatten().filter(|condition| {
+            let reason = condition["reason"].as_str();
+            condition["type"] == "Started" && matches!(reason, Some("PodRefused" | "CreateFailed"))
+        });
+        for condition in failed {
+            let generation = &condition["observedGeneration"];
+            let is_of_it = |v: &&&Version| v.object()["metadata"]["generation"] == *generation;
+            let since = versions.iter().find(is_of_it).map(|v| v.elapsed);
+            let was_tried = since.is_some_and(|since| {
+                let mut times = attempts.iter().map(|attempt| attempt.elapsed);
+                times.any(|time| since <= time && time <= version.elapsed)
+            });
+            if !was_tried {
+                say(format!(
+                    "{} is said of generation {generation}, which was not tried by {}",
+                    condition["reason"], version.time
+                ));
+            }
+        }
+    }
+}
+
+/// An At that was missed because its pod was rejected to the last says so.
+fn names_the_cause(end: &Version, attempts: &[&Request], say: &mut impl FnMut(String)) {
+    let (spec, status) = (&end.object()["spec"], &end.object()["status"]);
+    let last = attempts.last().and_then(|attempt| attempt.code);
+    let is_rejected = last.is_some_and(|code| code >= 400 && code != 409);
+    let message = status["message"].as_str().unwrap_or_default();
+    if status["result"] == "Missed"
+        && is_rejected
+        && spec["suspend"] != true
+        && !message.contains("what kept it: ")
+    {
+        say(format!("Missed names no cause: {message:?}"));
+    }
+}
+
+/// What a released pod is said to wait for is so.
+fn waits_truly(
+    history: &History,
+    versions: &[&Version],
+    pods: &[&Pod<'_>],
+    say: &mut impl FnMut(String),
+) {
+    for version in versions.iter().filter(|v| phase(v.object()) == "RUNNING") {
+        let status = &version.object()["status"];
+        let pod = pods.iter().find(|pod| status["podUID"] == pod.uid);
+        let Some(released) = pod.and_then(|pod| pod.released) else {
+            continue;
+        };
+        let reason = status["reason"].as_str().unwrap_or_default();
+        let waited = version.elapsed.saturating_sub(released.elapsed);
+        let is_so = match reason {
+            "ContainerCreating" | "PodInitializing" | "NotScheduled" => waited >= USUAL,
+            "OtherContainersRunning" => of(history, "pods").any(|pod| {
+                let all = pod.object()["status"]["containerStatuses"].as_array();
+                let mut all = all.into_iter().flatten();
+                let has_ended =
+                    all.any(|one| one["name"] == "at" && !one["state"]["terminated"].is_null());
+                pod.uid == released.uid && pod.elapsed <= version.elapsed && has_ended
+            }),
+            _ => true,
+        };
+        if !is_so {
+            say(format!(
+                "it is said to wait for {reason} {waited:.1?} after its release"
+            ));
+        }
+    }
+}
+
+/// An Event reports what has happened by then.
+fn events_are_true(
+    history: &History,
+    versions: &[&Version],
+    released: &[&Pod<'_>],
+    say: &mut impl FnMut(String),
+) {
+    let uid = &versions[0].uid;
+    for event in of(history, "events") {
+        let regarding = event.object()["regarding"]["uid"].as_str();
+        if regarding != Some(uid) || event.kind != ChangeKind::Added {
+            continue;
+        }
+        let reason = event.object()["reason"].as_str().unwrap_or_default();
+        let results: &[&str] = match reason {
+            "Completed" => &["Succeeded"],
+            "Failed" => &["Failed", "Unknown"],
+            "Missed" => &["Missed"],
+            _ => &[],
+        };
+        let by_then = |version: &&&Version| version.elapsed <= event.elapsed;
+        let is_so = if reason == "Started" {
+            let mut starts = released.iter().filter_map(|pod| pod.released);
+            starts.any(|start| by_then(&&start))
+        } else {
+            let mut all = versions.iter().filter(by_then);
+            let result = |v: &&Version| v.object()["status"]["result"].as_str().map(str::to_owned);
+            results.is_empty()
+                || all.any(|v| result(v).is_some_and(|result| results.contains(&result.as_str())))
+        };
+        if !is_so {
+            say(format!("the Event {reason} reports what is not so"));
+        }
+    }
+}
+
+/// An At in the namespace of the scenario whose own calls meet no fault starts as if it were alone.
+fn in_time(seen: &Seen<'_>, at: &Version, released: &[&Pod<'_>], say: &mut impl FnMut(String)) {
+    let is_own = |site: &Site| site.namespace == at.namespace && site.name.starts_with(&at.name);
+    let mut struck = seen.faults.iter().zip(seen.sites);
+    let is_concerned = struck.any(|(fault, site)| !fault.is_about_one_object(site) || is_own(site));
+    if at.namespace != NAMESPACE || is_concerned {
+        return;
+    }
+    let due = at.elapsed + DUE_AFTER;
+    let release = released.first().and_then(|pod| pod.released);
+    if release.is_none_or(|release| release.elapsed > due + Duration::from_secs(1)) {
+        let at = release.map(|release| release.elapsed);
+        say(format!("due at {due:.1?}, and released at {at:.1?}"));
+    }
 }
 
 /// What is known of a pod of an At.

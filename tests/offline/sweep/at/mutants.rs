@@ -6,7 +6,7 @@ use simulated_apiserver::Server;
 
 use super::POD;
 use super::judge::GATE;
-use crate::sweep::cluster::NAMESPACE;
+use crate::sweep::cluster::{NAMESPACE, OTHER};
 use crate::sweep::faults::Fault;
 use crate::sweep::mutants::{BASE, Mutant, NO_RETRY_AFTER, Sent, conditions};
 
@@ -264,6 +264,85 @@ pub const ALL: &[Mutant] = &[
                     set_condition(sent, type_, "observedGeneration", &json!(1));
                 }
             }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "a rejection is said of a newer spec",
+        request: |_, sent| {
+            if is_status(sent) && sent.body["status"]["reason"] == "PodRefused" {
+                set_condition(sent, "Started", "observedGeneration", &json!(9));
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "Missed names no cause",
+        request: |_, sent| {
+            if is_status(sent) && sent.body["status"]["result"] == "Missed" {
+                sent.body["status"]["message"] = json!("the command was not started");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "an Event calls a failure a success",
+        request: |_, sent| {
+            if sent.is(&Method::POST, "/events") && sent.body["reason"] == "Failed" {
+                sent.body["reason"] = json!("Completed");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "an Event says Started before the start",
+        request: |_, sent| {
+            if sent.is(&Method::POST, "/events") && sent.body["reason"] == "Scheduled" {
+                sent.body["reason"] = json!("Started");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "whatever a pod waits for is another container",
+        request: |_, sent| {
+            if is_status(sent) && sent.body["status"]["reason"] == "ContainerCreating" {
+                sent.body["status"]["reason"] = json!("OtherContainersRunning");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "a pod is said to wait as soon as it is released",
+        request: |_, sent| {
+            if is_status(sent)
+                && sent.body["status"]["phase"] == "RUNNING"
+                && sent.body["status"]["reason"].is_null()
+                && !sent.body["status"]["startTime"].is_null()
+            {
+                sent.body["status"]["reason"] = json!("ContainerCreating");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "the status never says what a released pod waits for",
+        request: |_, sent| {
+            if is_status(sent) && sent.body["status"]["reason"] == "OtherContainersRunning" {
+                sent.remove("/status", "reason");
+            }
+        },
+        ..BASE
+    },
+    Mutant {
+        name: "trouble in one namespace is trouble in all",
+        answer: |server, sent, answer| {
+            let other = server.direct().get("ats", OTHER, "c").unwrap_or_default();
+            let is_in_trouble = other["status"]["phase"] == "PENDING";
+            if is_new_pod(sent) && sent.path.contains(&format!("/{NAMESPACE}/")) && is_in_trouble {
+                return None;
+            }
+            answer
         },
         ..BASE
     },
