@@ -117,6 +117,7 @@ spec:
   command: echo YAY
   template:
     spec:
+      containers: [{name: at, volumeMounts: [{name: missing, mountPath: /missing}]}]
       volumes: [{name: missing, secret: {secretName: missing}}]
 ---
 apiVersion: cnat.programming-kubernetes.info/v1alpha1
