@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use kube::{Client, Config};
 use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +30,8 @@ pub(super) struct Candidate {
     connection: Connection,
     /// That of the current term, or of the last one.
     fence: Arc<Mutex<Fence>>,
+    /// How often this replica began to lead.
+    terms: Counter,
 }
 
 /// How the API server is reached.
@@ -45,7 +48,14 @@ impl Candidate {
         registry: &mut Registry,
         health: &Health,
     ) -> anyhow::Result<Option<Self>> {
+        let terms = Counter::default();
+        registry.register(
+            "my_operator_leader_terms",
+            "How often this replica began to lead",
+            terms.clone(),
+        );
         if !flags.leader_elect() {
+            terms.inc();
             count(registry, || true);
             return Ok(None);
         }
@@ -70,6 +80,7 @@ impl Candidate {
             thread,
             connection,
             fence,
+            terms,
         }))
     }
 
@@ -85,11 +96,13 @@ impl Candidate {
             thread,
             connection: Connection { config, figures },
             fence,
+            terms,
         } = self;
         let (here, work) = (Handle::current(), Arc::new(work));
         let lead = async move {
             let lead = elector.lead(&resign, async |term| {
                 *fence.lock() = term.fence.clone();
+                terms.inc();
                 let (config, figures, work) = (config.clone(), figures.clone(), work.clone());
                 let work = here.spawn(async move {
                     // The answers to the other client show the server's time often enough.

@@ -167,11 +167,13 @@ impl Election {
         let others_wait = sent + self.periods.lease_duration * 9 / 10;
         let until = others_wait.min(answered + self.periods.renew_deadline);
         self.leads_until = Some(until);
+        // What others wait for, should it be lost.
+        self.others = self.others.max(sent + self.periods.lease_duration);
         until
     }
 
-    /// Records that the lease was lost. While the Lease still names this replica, no other has led since, so it may be
-    /// acquired at once.
+    /// Records that the lease was lost. This replica waits as long as another one that saw its last renewal: calls of its
+    /// reconcilers may still be in flight, whatever the Lease says.
     pub(super) fn step_down(&mut self) {
         self.leads_until = None;
     }
@@ -232,6 +234,23 @@ mod tests {
         assert!(election.may_send(second(0)));
         election.won(&record("me", 15, "mine"), second(0), second(0));
         election
+    }
+
+    #[test]
+    fn a_lost_lease_is_acquired_no_sooner_than_by_another_replica() {
+        let mut election = leading();
+        let mine = record("me", 15, "mine");
+        assert_eq!(
+            reconcile(&mut election, Some(&mine), 10),
+            Decision::Lost(Loss::Late)
+        );
+        election.step_down();
+        assert_eq!(reconcile(&mut election, Some(&mine), 11), wait(15));
+        assert_eq!(reconcile(&mut election, None, 14), wait(15));
+        assert_eq!(
+            reconcile(&mut election, Some(&mine), 15),
+            Decision::Acquire { transitions: 3 }
+        );
     }
 
     #[test]

@@ -41,7 +41,7 @@ struct WaitingAt {
 pub(crate) enum Delay {
     /// Its command should have started more than a minute ago.
     Overdue,
-    /// Its pod was released, and does not run or end for this reason.
+    /// Its pod was released, and its status gives this reason why it does not run or end, or is not known.
     Waiting(Arc<str>),
 }
 
@@ -108,7 +108,7 @@ impl Metrics {
         );
         registry.register(
             "my_operator_at_waiting",
-            "An At whose pod was released and does not run or end for this reason",
+            "An At that waits after the release of its pod, for this reason",
             this.waiting.clone(),
         );
         this

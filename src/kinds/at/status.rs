@@ -211,12 +211,14 @@ impl StatusBuilder<'_> {
         Trouble::from_pod(pod).filter(|_| !is_usual)
     }
 
-    /// Until when what the pod waits for is usual: it counts from the release, or from the end of the command by the
-    /// clock of its node.
+    /// Until when what the pod waits for is usual: it counts from the release, from when a node was found, or from the
+    /// end of the command by the clock of that node, unless their clocks are ahead.
     pub(crate) fn usual_until(&self, pod: &PodView) -> Option<DateTime<Utc>> {
         pod.waiting.as_deref().filter(|waiting| waiting.usual)?;
         let ended = pod.command().and_then(|command| command.finished_at);
-        let until = ended.max(self.next.start_time)? + USUAL;
+        let by_others = [pod.scheduled, ended].into_iter().flatten();
+        let by_others = by_others.filter(|time| *time <= self.now).max();
+        let until = by_others.max(self.next.start_time)? + USUAL;
         (self.now < until).then_some(until)
     }
 

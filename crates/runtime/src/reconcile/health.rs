@@ -117,7 +117,7 @@ impl OneWatch {
 
 impl Drop for OneWatch {
     fn drop(&mut self) {
-        // The watch ended with the process. That does not mean that it works, so nothing is logged.
+        // The watch ended with the process, or with the term of its leader. That does not mean that it works, so nothing is logged.
         if self.is_failing && self.failing.dec() == 1 {
             self.health.show(&self.source, None);
         }

@@ -55,6 +55,7 @@ fn was_released_by_another(at: &AtView, pod: &PodView) -> bool {
 /// node, which may be behind: the At and the logs of its pod would be gone too early.
 pub(super) fn time_to_live_end(at: &AtView) -> Option<DateTime<Utc>> {
     let seconds = at.spec.as_ref().ok()?.ttl_seconds_after_finished?;
-    let finished = condition::get(&at.status.conditions, FINISHED)?;
-    deadline(finished.last_transition_time, seconds)
+    let finished = condition::get(&at.status.conditions, FINISHED);
+    let finished = finished.map(|condition| condition.last_transition_time);
+    deadline(finished.or(at.status.completion_time)?, seconds)
 }

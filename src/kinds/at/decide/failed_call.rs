@@ -26,6 +26,7 @@ pub(super) fn decide(at: &AtView, failed: &FailedCall, now: DateTime<Utc>) -> De
     }
     let (reason, message) = (failed.reason(), &failed.message);
     let mut status = StatusBuilder::new(at, now);
+    let is_uncommitted = at.phase() == Phase::Pending && at.status.pod_uid.is_none();
     match at.phase() {
         _ if at.deleting => {}
         // The search for the last state of a pod begins at the version of the announcement. Another
@@ -51,8 +52,13 @@ pub(super) fn decide(at: &AtView, failed: &FailedCall, now: DateTime<Utc>) -> De
         }
         // Retries word the same failure in many ways, and a quota gives its figures: the first message stays.
         _ if at.status.reason.as_deref() == Some(reason)
-            && (!failed.refused || says_the_same(at, message)) => {}
-        Phase::Pending if at.status.pod_uid.is_none() => {
+            && (!failed.refused || says_the_same(at, message)) =>
+        {
+            if is_uncommitted {
+                status.next.scheduled_time = at.instant();
+            }
+        }
+        Phase::Pending if is_uncommitted => {
             status.report_start_blocked(reason, message);
         }
         Phase::Pending | Phase::Running => {

@@ -285,8 +285,10 @@ struct Containers {
     ended: Vec<Ended>,
     /// The first that may wait forever.
     blocked: Option<Waiting>,
-    /// An init container runs.
+    /// An init container has not ended.
     initializing: bool,
+    /// The command runs.
+    runs: bool,
     /// The names of those beside the command that have not ended.
     others: Vec<String>,
 }
@@ -312,9 +314,9 @@ impl Containers {
                 }
                 match state.terminated {
                     Some(ended) => this.ended.push(Ended::new(status.name, init, ended)),
-                    None if init => this.initializing |= state.running.is_some(),
+                    None if init => this.initializing = true,
                     None if status.name != CONTAINER => this.others.push(status.name),
-                    None => {}
+                    None => this.runs = state.running.is_some(),
                 }
             }
         }
@@ -322,16 +324,27 @@ impl Containers {
     }
 
     /// What a pod waits for whose command has ended.
-    fn outlived(&self) -> Option<Waiting> {
+    fn outlived(&mut self) -> Option<Waiting> {
         let command = self.ended.iter().find(|ended| ended.is_command())?;
-        (!self.others.is_empty()).then(|| Waiting {
-            reason: OTHER_CONTAINERS_RUNNING.to_owned(),
-            message: head(&format!(
-                "container {CONTAINER} ended with exit code {}; the pod waits for the end of: {}",
-                command.exit_code,
-                self.others.join(", ")
-            )),
-            usual: true,
+        let others = match self.others.as_slice() {
+            [] => return None,
+            others => others.join(", "),
+        };
+        let ended = format!(
+            "container {CONTAINER} ended with exit code {}",
+            command.exit_code
+        );
+        Some(match self.blocked.take() {
+            // It cannot even be started.
+            Some(blocked) => Waiting {
+                message: head(&format!("{ended}; {others}: {}", blocked.message)),
+                ..blocked
+            },
+            None => Waiting {
+                reason: OTHER_CONTAINERS_RUNNING.to_owned(),
+                message: head(&format!("{ended}; the pod waits for the end of: {others}")),
+                usual: true,
+            },
         })
     }
 
@@ -345,7 +358,14 @@ impl Containers {
                 NOT_SCHEDULED,
                 "no scheduler has looked at the pod: check its schedulerName, and whether that scheduler works",
             ),
-            (true, true) => ("PodInitializing", "an init container has not ended"),
+            (true, true) => (
+                "PodInitializing",
+                "an init container has not ended, or cannot be started; the Events of the pod say more",
+            ),
+            (true, false) if self.runs => (
+                "ContainerCreating",
+                "the command runs, and its node has not started another container of the pod; the Events of the pod say why",
+            ),
             (true, false) => (
                 "ContainerCreating",
                 "its node has not started the containers of the pod; the Events of the pod say why, such as a volume that cannot be mounted",
@@ -362,7 +382,6 @@ impl Containers {
 /// A pod that the scheduler finds no node for, or ignores because of another client's gates.
 fn unscheduled_wait(condition: RawCondition, gates: &[RawGate]) -> Option<Waiting> {
     let message = match condition.reason.as_deref()? {
-        "Unschedulable" => condition.message.unwrap_or_default(),
         // The condition may be older than the removal of our gate.
         "SchedulingGated" if !gates.is_empty() && gates.iter().all(|gate| gate.name != GATE) => {
             let names: Vec<&str> = gates.iter().map(|gate| gate.name.as_str()).collect();
@@ -371,7 +390,9 @@ fn unscheduled_wait(condition: RawCondition, gates: &[RawGate]) -> Option<Waitin
                 names.join(", ")
             )
         }
-        _ => return None,
+        "" | "SchedulingGated" => return None,
+        // Unschedulable, SchedulerError, or the reason of another scheduler.
+        _ => condition.message.unwrap_or_default(),
     };
     (condition.status == "False").then(|| Waiting {
         reason: condition.reason.unwrap_or_default(),
@@ -472,6 +493,7 @@ mod tests {
                 Some("PodInitializing"),
             ),
             (scheduled("False", "Unschedulable"), Some("Unschedulable")),
+            (scheduled("False", "SchedulerError"), Some("SchedulerError")),
             (
                 container("containerStatuses", "ContainerCreating"),
                 Some("ContainerCreating"),
@@ -530,8 +552,12 @@ mod tests {
             "container at ended with exit code 3; the pod waits for the end of: log".to_owned(),
         ));
         assert_eq!(pod("Running", json!({"running": {}})), outlived);
-        let unpulled = json!({"waiting": {"reason": "ImagePullBackOff"}});
-        assert_eq!(pod("Pending", unpulled), outlived);
+        let unpulled = json!({"waiting": {"reason": "ImagePullBackOff", "message": "no image"}});
+        let blocked = Some((
+            "ImagePullBackOff".to_owned(),
+            "container at ended with exit code 3; log: no image".to_owned(),
+        ));
+        assert_eq!(pod("Pending", unpulled), blocked);
         let ended = json!({"terminated": {"exitCode": 0}});
         assert_eq!(pod("Running", ended.clone()), None);
         assert_eq!(pod("Failed", ended), None);

@@ -693,6 +693,13 @@ fn a_rejected_release_is_reported_until_it_succeeds() {
     crowded.status = *first.status.unwrap();
     let again = call_failed(&crowded, &call(&quota(8)), now());
     assert_eq!((again.status, again.events), (None, vec![]));
+    // The instant is that of the present spec.
+    let mut moved = pending_at();
+    let creation = rejected(Call::Create, &quota(7));
+    moved.status = *call_failed(&moved, &creation, now()).status.unwrap();
+    moved.spec.as_mut().unwrap().schedule = Some("2027-01-15T07:59:00Z".to_owned());
+    let status = call_failed(&moved, &creation, now()).status.unwrap();
+    assert_eq!(status.scheduled_time, Some(at_second(-60)));
     let other = call_failed(&crowded, &call("a policy says no"), now());
     assert_eq!(events(&other), ["ReleaseRefused"]);
     // A release whose answer was lost is recorded when it is seen, and at once: the reason in the
@@ -1262,21 +1269,26 @@ fn what_is_usual_for_a_pod_is_reported_after_a_minute() {
         ..freed("p-1")
     };
     let command = ended("p-1", 3).ended;
-    let behind = Ended {
-        finished_at: Some(at_second(-600)),
+    let by_clock = |second: i64| Ended {
+        finished_at: Some(at_second(second)),
         ..command[0].clone()
     };
+    let found_late = PodView {
+        bound: true,
+        scheduled: Some(at_second(100)),
+        ..waiting(PodPhase::Pending, vec![])
+    };
+    let behind = waiting(PodPhase::Running, vec![by_clock(-600)]);
+    let ahead = waiting(PodPhase::Running, vec![by_clock(600)]);
     // It was released at second 10, and its command ended at second 15.
     for (pod, from, event) in [
+        (found_late, 160, "PodWaiting"),
+        (behind, 70, "OtherContainersRunning"),
+        (ahead, 70, "OtherContainersRunning"),
         (waiting(PodPhase::Pending, vec![]), 70, "PodWaiting"),
         (
-            waiting(PodPhase::Running, command),
+            waiting(PodPhase::Running, command.clone()),
             75,
-            "OtherContainersRunning",
-        ),
-        (
-            waiting(PodPhase::Running, vec![behind]),
-            70,
             "OtherContainersRunning",
         ),
     ] {
@@ -1452,6 +1464,12 @@ fn a_finished_object_is_deleted_after_its_ttl() {
     // By the operator's clock: that of the node may be behind.
     at.status.completion_time = Some(at_second(-600));
     assert_eq!(decide_now(&at, cached(Some(&pod))).next, waiting.next);
+    // A status that another client rewrote may lack the condition.
+    let mut bare = at.clone();
+    bare.status.completion_time = Some(at_second(5));
+    condition::remove(&mut bare.status.conditions, FINISHED);
+    let next = decide_now(&bare, cached(Some(&pod))).next;
+    assert_eq!(next, Some(at_second(65)));
     at.deleting = true;
     assert_eq!(
         decide(&at, cached(Some(&pod)), at_second(70)).operation,
