@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use honest::{Established, Quantiles};
 use my_operator_rounds::{is_soak, lengths};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use peers::{Attack, Flood, Habit, overflows};
 use server::Server;
 
@@ -36,11 +36,34 @@ const GONE: Duration = Duration::from_secs(15);
 /// Connections that the server has just closed, or is about to close, and still counts.
 const JUST_ENDED: u64 = 50;
 
-/// One test at a time in a soak, which measures latencies. In a short run the tests do not disturb each other: each has
-/// a server of its own.
-fn alone() -> Option<MutexGuard<'static, ()>> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    is_soak().then(|| ALONE.lock())
+static RUNNING: RwLock<()> = RwLock::new(());
+
+/// The turn of a test.
+enum Turn {
+    Alone {
+        _guard: RwLockWriteGuard<'static, ()>,
+    },
+    Beside {
+        _guard: RwLockReadGuard<'static, ()>,
+    },
+}
+
+/// The turn of a test that judges how long calls take: no attacker of another test is to take the processors meanwhile.
+fn alone() -> Turn {
+    Turn::Alone {
+        _guard: RUNNING.write(),
+    }
+}
+
+/// The turn of any other test. In a short run these do not disturb each other: each has a server of its own. A soak
+/// measures latencies in all of them.
+fn turn() -> Turn {
+    if is_soak() {
+        return alone();
+    }
+    Turn::Beside {
+        _guard: RUNNING.read(),
+    }
 }
 
 /// Nothing by itself: what the tests start this program again for.
@@ -69,7 +92,7 @@ fn bearable(attacked: &Quantiles, quiet: &Quantiles, beside: &Quantiles) -> bool
 /// calls a second server, which is not under attack, at the same time: it shows what that work adds.
 #[test]
 fn hostile_peers_cost_an_honest_caller_little_and_leave_nothing_behind() {
-    let _alone = alone();
+    let _turn = turn();
     let (mut server, control) = (Server::start(), Server::start());
     // The first calls are slow, and allocate what later ones reuse.
     honest::measure([&server, &control], Duration::from_secs(1));
@@ -118,7 +141,7 @@ fn hostile_peers_cost_an_honest_caller_little_and_leave_nothing_behind() {
 
 #[test]
 fn an_attacker_on_one_address_keeps_no_other_out() {
-    let _alone = alone();
+    let _turn = turn();
     let mut server = Server::start();
     let attack = Attack::start(&server, |peers| {
         peers.extend((0..400).map(|_| (Habit::Silent, Ipv4Addr::new(127, 0, 1, 1))));
@@ -140,7 +163,7 @@ fn an_attacker_on_one_address_keeps_no_other_out() {
 
 #[test]
 fn a_full_listener_still_lets_the_honest_in() {
-    let _alone = alone();
+    let _turn = turn();
     let mut server = Server::start();
     let attack = Attack::start(&server, |peers| {
         peers.extend((0..1400).map(|n| (Habit::Silent, spread(n))));
@@ -178,7 +201,7 @@ fn every_kind_from(from: Ipv4Addr) -> impl FnOnce(&mut Vec<(Habit, Ipv4Addr)>) {
 
 #[test]
 fn every_kind_of_hostile_peer_on_one_address_keeps_no_other_out() {
-    let _alone = alone();
+    let _turn = turn();
     let (mut server, control) = (Server::start(), Server::start());
     honest::measure([&server, &control], Duration::from_secs(1));
     let mut found = String::new();
@@ -208,7 +231,7 @@ fn every_kind_of_hostile_peer_on_one_address_keeps_no_other_out() {
 
 #[test]
 fn every_kind_of_hostile_peer_on_one_address_stops_no_probe() {
-    let _alone = alone();
+    let _turn = turn();
     let server = Server::start();
     let attack = Attack::on_probes(&server, every_kind_from(HOSTILE));
     attack.at_full_strength();
@@ -220,7 +243,7 @@ fn every_kind_of_hostile_peer_on_one_address_stops_no_probe() {
 /// Half of the established connections are in use all the time, half only before and after the attack.
 #[test]
 fn hostile_peers_behind_the_same_address_close_no_established_connection() {
-    let _alone = alone();
+    let _turn = turn();
     let mut server = Server::start();
     let mut established = Established::new(&server, HOSTILE, 20);
     let attack = Attack::start(&server, every_kind_from(HOSTILE));
@@ -238,7 +261,7 @@ fn hostile_peers_behind_the_same_address_close_no_established_connection() {
 /// the kernel's queue, which is one for all, never fills up.
 #[test]
 fn a_flood_of_handshakes_from_one_address_delays_no_other() {
-    let _alone = alone();
+    let _turn = alone();
     let server = Server::start();
     honest::measure([&server], Duration::from_secs(1));
     let (rate, time) = (lengths::flood_of_hellos(), lengths::flood_time());
@@ -264,7 +287,7 @@ fn a_flood_of_handshakes_from_one_address_delays_no_other() {
 /// The same on a listener without TLS, with nothing but connections.
 #[test]
 fn a_flood_of_connections_from_one_address_stops_no_probe() {
-    let _alone = alone();
+    let _turn = turn();
     let server = Server::start();
     let before = overflows();
     let rate = lengths::flood_of_connections();
@@ -279,7 +302,7 @@ fn a_flood_of_connections_from_one_address_stops_no_probe() {
 /// As many connections as a source may have, and on each requests without a pause.
 #[test]
 fn busy_callers_on_one_address_delay_no_other() {
-    let _alone = alone();
+    let _turn = alone();
     let server = Server::start();
     honest::measure([&server], Duration::from_secs(1));
     let attack = Attack::start(&server, |peers| {

@@ -150,7 +150,7 @@ async fn send_to(server: &Server, request: &'static [u8]) -> Vec<Value> {
 
 #[test]
 fn the_largest_reviews_add_no_more_memory_than_all_bodies_may() {
-    let _alone = super::alone();
+    let _turn = super::turn();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let mut found = String::new();
     let mut largest = 0;
@@ -203,7 +203,7 @@ fn echoes() -> [(&'static str, Vec<u8>); 2] {
 
 #[test]
 fn texts_of_megabytes_around_the_objects_add_little_memory() {
-    let _alone = super::alone();
+    let _turn = super::turn();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for (shape, request) in echoes() {
         let server = Server::start();
