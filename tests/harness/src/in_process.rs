@@ -8,6 +8,7 @@ use kube::Client;
 use my_operator::kinds::{Kind, REGISTRY};
 use my_operator_runtime::clock::Clock;
 use my_operator_runtime::reconcile::Context;
+use my_operator_runtime::reconcile::event::EventPublisher;
 use simulated_apiserver::{Resource, Server};
 use tokio_util::sync::CancellationToken;
 
@@ -27,7 +28,17 @@ pub async fn reconcile(
 ) -> anyhow::Result<()> {
     let (mut context, publisher) = Context::new(client, clock);
     context.namespaces = namespaces;
-    context.stop = stop.clone();
+    context.stop = stop;
+    run(kind, context, publisher).await
+}
+
+/// The same in a context of one's own, until it is stopped.
+pub async fn run(
+    kind: &'static Kind,
+    context: Context,
+    publisher: EventPublisher,
+) -> anyhow::Result<()> {
+    let stop = context.stop.clone();
     let reconciler = kind.start.run_with_defaults(context)?;
     tokio::join!(reconciler, publisher.run(stop)).0
 }

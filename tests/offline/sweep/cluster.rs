@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use my_operator_harness::in_process;
+use my_operator_runtime::reconcile::Context;
 use parking_lot::{Mutex, MutexGuard};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use simulated_apiserver::{
     Decision, Kubelet, KubeletOptions, Options, Review, Run, Server, Site, Status, Target, Verb,
@@ -114,6 +117,8 @@ struct Outage {
 struct Operator {
     stop: CancellationToken,
     task: AbortHandle,
+    /// Its metrics.
+    registry: Arc<Mutex<Registry>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -171,11 +176,28 @@ impl Cluster {
         let ahead = self.mutant.map_or(0, |mutant| mutant.clock);
         let clock = in_process::simulated_clock(&self.server, ahead);
         let kind = in_process::kind(self.subject.kind());
-        let stop = CancellationToken::new();
-        let life = in_process::reconcile(kind, client, clock, Vec::new(), stop.clone());
+        let (context, publisher) = Context::new(client, clock);
+        let (stop, registry) = (context.stop.clone(), context.registry.clone());
+        let life = in_process::run(kind, context, publisher);
         let task = tokio::spawn(async { life.await.unwrap() }).abort_handle();
         locked(&self.starts).push((name, self.server.clock().elapsed()));
-        locked(&self.operators).insert(name, Operator { stop, task });
+        locked(&self.operators).insert(
+            name,
+            Operator {
+                stop,
+                task,
+                registry,
+            },
+        );
+    }
+
+    /// The page of metrics of the operator, if there is one and no other.
+    pub fn figures(&self) -> Option<String> {
+        let operators = locked(&self.operators);
+        let only = operators.values().next().filter(|_| operators.len() == 1)?;
+        let mut page = String::new();
+        encode(&mut page, &only.registry.lock()).unwrap();
+        Some(page)
     }
 
     /// When each process started.

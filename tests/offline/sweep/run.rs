@@ -91,13 +91,22 @@ pub fn run(
         // A run that does not end in time is judged by what is there.
         let settled = tokio::time::timeout(MAX_RUN, whole).await;
         let (history, starts) = (cluster.server.history(), cluster.starts());
+        // What is not settled may change while the metrics are read.
+        let figures = cluster.figures().filter(|_| matches!(settled, Ok(true)));
         cluster.end();
         // The plan holds the cluster, and with it the server that holds the plan.
         cluster.server.on(|_: &Site| Decision::Forward);
         let befell = std::mem::take(&mut *befell.lock());
         Run {
             settled: settled.unwrap_or(false),
-            ..Run::new(subject, scenario, history, &befell, &starts)
+            ..Run::new(
+                subject,
+                scenario,
+                history,
+                &befell,
+                &starts,
+                figures.as_deref(),
+            )
         }
     })
 }
@@ -184,6 +193,7 @@ impl Run {
         history: History,
         befell: &[Blow],
         starts: &[(&'static str, Duration)],
+        figures: Option<&str>,
     ) -> Self {
         let faults: Vec<Fault> = befell.iter().map(|blow| blow.fault).collect();
         let sites = history.requests.iter().map(|request| &request.site);
@@ -202,6 +212,7 @@ impl Run {
             sites: &struck,
             special: scenario.special,
             starts,
+            figures,
         };
         Self {
             judged: subject.judge(&seen),

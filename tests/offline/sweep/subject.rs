@@ -115,6 +115,8 @@ pub struct Seen<'a> {
     pub special: Special,
     /// When processes of operators started, in virtual time.
     pub starts: &'a [(&'static str, Duration)],
+    /// The page of metrics at the end, where one operator is left and the object is where the scenario leads to.
+    pub figures: Option<&'a str>,
 }
 
 /// What a judge says of a run.

@@ -59,6 +59,9 @@ pub fn broken_promises(seen: &Seen<'_>, has_hole: bool) -> Vec<String> {
             ));
         }
     }
+    if let Some(page) = seen.figures {
+        counts(history, page, &mut |what| broken.push(what));
+    }
     let mut ats: BTreeMap<&str, Vec<&Version>> = BTreeMap::new();
     for version in of(history, "ats") {
         ats.entry(&version.uid).or_default().push(version);
@@ -101,6 +104,45 @@ pub fn broken_promises(seen: &Seen<'_>, has_hole: bool) -> Vec<String> {
         }
     }
     broken
+}
+
+/// The gauges at the end are those of the Ats that are left.
+fn counts(history: &History, page: &str, say: &mut impl FnMut(String)) {
+    let left = left(history, "ats");
+    let status = |at: &Version, field: &str| {
+        let value = at.object()["status"][field].as_str();
+        value.unwrap_or_default().to_owned()
+    };
+    let pending = left.iter().filter(|at| phase(at.object()) == "PENDING");
+    let mut expected = vec![format!("my_operator_at_pending {}", pending.count())];
+    let mut failed: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    for at in &left {
+        let (result, reason) = (status(at, "result"), status(at, "reason"));
+        if phase(at.object()) == "DONE" && result != "Succeeded" {
+            *failed.entry((&at.namespace, result)).or_default() += 1;
+        } else if phase(at.object()) == "RUNNING" && !reason.is_empty() {
+            expected.push(format!(
+                "my_operator_at_waiting{{namespace=\"{}\",name=\"{}\",reason=\"{reason}\"}} 1",
+                at.namespace, at.name
+            ));
+        }
+    }
+    expected.extend(failed.iter().map(|((namespace, result), number)| {
+        format!("my_operator_at_failed{{namespace=\"{namespace}\",result=\"{result}\"}} {number}")
+    }));
+    expected.sort();
+    let names = [
+        "my_operator_at_pending ",
+        "my_operator_at_waiting{",
+        "my_operator_at_failed{",
+    ];
+    let lines = page.lines();
+    let lines = lines.filter(|line| names.iter().any(|name| line.starts_with(name)));
+    let mut found: Vec<&str> = lines.collect();
+    found.sort_unstable();
+    if found != expected {
+        say(format!("the metrics are {found:?} instead of {expected:?}"));
+    }
 }
 
 /// The creations of pods of an At that an operator asked for.
