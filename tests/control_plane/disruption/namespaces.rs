@@ -1,9 +1,9 @@
 //! What goes wrong in one namespace stays in it.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::disruption::cluster;
+use crate::harness::hanging::Hanging;
 use crate::harness::{Kubectl, Operator, figure, http_get, operator_kubeconfig, wait_for};
 
 /// The flags of an operator that works in two namespaces.
@@ -112,37 +112,10 @@ async fn a_webhook_that_hangs_in_some_namespaces_delays_no_other() {
     }
     let good = cluster.namespace("goes-on").await.unwrap();
     let elsewhere = Kubectl::new(cluster, &good);
-    // The system takes connections in for it.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let (name, namespaces) = (&bad[0], bad.join(", "));
-    let webhook = format!(
-        r"
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {{name: {name}}}
-webhooks:
-- name: hangs.example.com
-  clientConfig: {{url: 'https://{address}'}}
-  rules: [{{apiGroups: [''], apiVersions: [v1], operations: [CREATE], resources: [pods]}}]
-  namespaceSelector:
-    matchExpressions:
-    - {{key: kubernetes.io/metadata.name, operator: In, values: [{namespaces}]}}
-  timeoutSeconds: 10
-  failurePolicy: Fail
-  sideEffects: None
-  admissionReviewVersions: [v1]
-"
-    );
-    elsewhere.apply(&webhook).await.good();
+    let mut webhooks = Vec::new();
     for namespace in &bad {
         let kubectl = Kubectl::new(cluster, namespace);
-        wait_for("the webhook to be called", async || {
-            let attempt = "run probe --image=a --dry-run=server --request-timeout=1s";
-            let said = kubectl.run(attempt).await;
-            (!said.ok).then_some(())
-        })
-        .await;
+        webhooks.push(Hanging::start(&kubectl, "CREATE", ("Fail", 1, 10)).await);
     }
     let at = |name: &str, more: &str| {
         format!(
@@ -179,12 +152,8 @@ webhooks:
         .until_field("at/urgent", "{.status.result}", "Succeeded")
         .await;
 
-    drop(listener);
-    elsewhere
-        .run(&format!(
-            "delete validatingwebhookconfiguration {name} --ignore-not-found"
-        ))
-        .await
-        .good();
+    for webhook in webhooks {
+        webhook.end().await;
+    }
     operator.process.stop(Duration::from_secs(30)).await;
 }

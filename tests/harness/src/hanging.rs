@@ -76,8 +76,9 @@ impl Hanging {
     }
 
     pub async fn end(self) {
+        // A test that gives a control plane back deletes all of them.
         let object = format!("mutatingwebhookconfiguration/{}", self.name);
-        let delete = format!("delete {object}");
+        let delete = format!("delete {object} --ignore-not-found");
         self.kubectl.run(&delete).await.good();
     }
 }

@@ -145,13 +145,8 @@ impl Fault {
     /// Whether the operator may forget, or miss, what became of an object: it dies, or a watch of that resource is
     /// disturbed.
     pub fn hides(self, resource: &str) -> bool {
-        use Fault::{HeldBack, ListsRefused, WatchesCut, WatchesGone, WatchesSilent};
-        self.is_a_crash()
-            || matches!(
-                self,
-                ListsRefused | WatchesCut | WatchesGone | WatchesSilent
-            )
-            || matches!(self, HeldBack(held) if held == resource)
+        let is_of_another = matches!(self, Self::HeldBack(held) if held != resource);
+        self.is_a_crash() || (self.is_of_watches() && !is_of_another)
     }
 
     /// Whether the fault makes a difference of its own at that call. A read that is carried out without an answer is one that
