@@ -74,6 +74,8 @@ enum Part {
 enum Measurement {
     /// Of Ats: many due at one instant.
     Burst,
+    /// Of Ats: many due at one instant, beside others whose calls hang.
+    Beside,
     /// Of Ats: many that wait, and a restart with them.
     Idle,
     /// Of Ats: how late a single one is.
@@ -91,7 +93,7 @@ enum Measurement {
 impl Measurement {
     fn part(self) -> Part {
         match self {
-            Self::Burst | Self::Idle | Self::Late => Part::At,
+            Self::Burst | Self::Beside | Self::Idle | Self::Late => Part::At,
             Self::Rollout | Self::Memory | Self::Rest | Self::View => Part::MyDaemonSet,
         }
     }
@@ -145,6 +147,7 @@ impl Arguments {
             rounds: self.rounds,
             due: self.due,
             pending: self.pending,
+            hanging: 1_000,
             idle_seconds: 60,
             single: 20,
             only: self.only.clone(),
@@ -154,6 +157,7 @@ impl Arguments {
                 rounds: 1,
                 due: plan.due.min(400),
                 pending: plan.pending.min(2_000),
+                hanging: 100,
                 idle_seconds: 10,
                 single: 5,
                 ..plan

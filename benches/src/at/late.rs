@@ -5,6 +5,7 @@ use chrono::{TimeDelta, Utc};
 
 use super::writes;
 use crate::operator::Operator;
+use crate::plane::NAMESPACE;
 use crate::sightings::Pod;
 use crate::table::{Aim, Figures, Spread};
 
@@ -25,8 +26,8 @@ pub(super) async fn measure(operator: Operator, count: u32, figures: &mut Figure
     let mut due = Vec::new();
     for number in 0..count {
         let instant = first + APART * i32::try_from(number)?;
-        let stored = plane.create_at(&format!("single-{number}"), instant).await;
-        stored?;
+        let name = format!("single-{number}");
+        plane.create_at(NAMESPACE, &name, instant).await?;
         due.push(instant);
     }
     let [seen] = releases.all().await?;

@@ -1,9 +1,10 @@
 //! The cost of starting Ats and of waiting Ats, compared with a client that makes the same writes and nothing else,
 //! with built-in Jobs, and with a small controller-runtime At that writes no status before it creates the pod.
 //!
-//! Every measurement has a fresh plane of its own. [`burst`] has many Ats due at one instant, [`idle`] many that wait,
-//! and [`late`] a few, one after the other, on an idle system.
+//! Every measurement has a fresh plane of its own. [`burst`] has many Ats due at one instant, [`beside`] the same beside
+//! others whose calls hang, [`idle`] many that wait, and [`late`] a few, one after the other, on an idle system.
 
+mod beside;
 mod burst;
 mod idle;
 mod late;
@@ -38,6 +39,8 @@ pub(crate) struct Plan {
     pub(crate) due: usize,
     /// How many wait.
     pub(crate) pending: usize,
+    /// How many have calls that hang, beside those that are due. Measured in the first round only.
+    pub(crate) hanging: usize,
     /// For how many seconds they are watched waiting.
     pub(crate) idle_seconds: u32,
     /// How many start alone.
@@ -78,6 +81,11 @@ async fn measure(plan: &Plan, round: u32) -> Result<Round> {
             progress("burst");
             let measured = burst::measure(name, plan.due, &mut figures).await;
             measured.with_context(|| failed("burst"))?;
+        }
+        if name == OURS && plan.has(Measurement::Beside) && round == 1 {
+            progress("beside calls that hang");
+            let measured = beside::measure(plan.due, plan.hanging, &mut figures).await;
+            measured.with_context(|| failed("beside calls that hang"))?;
         }
         if let Some(operator) = operator.filter(|_| name != PEER_10) {
             if plan.has(Measurement::Idle) && round == 1 {

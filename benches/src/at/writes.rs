@@ -8,10 +8,13 @@ use crate::plane::{NAMESPACE, PODS, Plane, Stored, at_once};
 
 /// The Job controller's own default is 5 at a time.
 const JOB_SYNCS: &str = "--concurrent-job-syncs=32";
-/// Where Ats are.
-const ATS: &str = "/apis/cnat.programming-kubernetes.info/v1alpha1/namespaces/default/ats";
 /// The gate that our pods are born with.
 const GATE: &str = "cnat.programming-kubernetes.info/armed";
+
+/// Where the Ats of a namespace are.
+pub(super) fn ats(namespace: &str) -> String {
+    format!("/apis/cnat.programming-kubernetes.info/v1alpha1/namespaces/{namespace}/ats")
+}
 
 /// A plane for that many pods at a time; with none, nothing runs but the API server and its store.
 pub(super) async fn plane(pods: usize) -> Result<Plane> {
@@ -26,22 +29,30 @@ pub(super) async fn plane(pods: usize) -> Result<Plane> {
 
 impl Plane {
     /// Creates an At that is due then.
-    pub(super) async fn create_at(&self, name: &str, due: DateTime<Utc>) -> Result<Stored> {
+    pub(super) async fn create_at(
+        &self,
+        namespace: &str,
+        name: &str,
+        due: DateTime<Utc>,
+    ) -> Result<Stored> {
         let at = json!({
             "apiVersion": "cnat.programming-kubernetes.info/v1alpha1",
             "kind": "At",
-            "metadata": {"name": name, "namespace": NAMESPACE},
+            "metadata": {"name": name, "namespace": namespace},
             "spec": {
                 "schedule": due.to_rfc3339_opts(chrono::SecondsFormat::Millis, true),
                 "command": "echo YAY",
             },
         });
-        self.post(ATS, &at).await
+        self.post(&ats(namespace), &at).await
     }
 
     /// Creates that many Ats which are due then.
     pub(super) async fn create_ats(&self, count: usize, due: DateTime<Utc>) -> Result<Vec<Stored>> {
-        let create = |number| async move { self.create_at(&format!("at-{number:06}"), due).await };
+        let create = |number| async move {
+            let name = format!("at-{number:06}");
+            self.create_at(NAMESPACE, &name, due).await
+        };
         at_once(count, create).await
     }
 
@@ -55,7 +66,7 @@ impl Plane {
         let name = &at.metadata.name;
         let create = format!("{PODS}?fieldManager=bare&fieldValidation=Strict");
         let pod_uid = self.post(&create, &gated_pod(at)).await?.metadata.uid;
-        let path = format!("{ATS}/{name}/status?fieldManager=bare");
+        let path = format!("{}/{name}/status?fieldManager=bare", ats(NAMESPACE));
         let status = started(at, &pod_uid);
         self.call("PUT", &path, "application/json", &status).await?;
         let release = json!([
@@ -91,7 +102,7 @@ impl Plane {
 
     /// How late an At was by its own status, in milliseconds.
     pub(super) async fn lateness(&self, name: &str) -> Result<Option<f64>> {
-        let at: Value = self.get(&format!("{ATS}/{name}")).await?;
+        let at: Value = self.get(&format!("{}/{name}", ats(NAMESPACE))).await?;
         Ok(at["status"]["latenessMilliseconds"].as_f64())
     }
 }
