@@ -23,7 +23,7 @@ pub(super) fn rights(direction: Direction) -> &'static [Right] {
         Direction::Back => &[
             (GROUP, "mydaemonsets", &["get", "patch", "delete"]),
             ("apps", "daemonsets", &["get", "create", "update"]),
-            ("", "pods", &["list", "patch"]),
+            ("", "pods", &["list", "patch", "delete"]),
         ],
     }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use k8s_openapi::api::core::v1::PodCondition;
 use kube::Api;
 use kube::api::{
-    DeleteParams, DynamicObject, NotUsed, Object, Patch, PatchParams, PostParams, Preconditions,
+    DeleteParams, DynamicObject, Object, Patch, PatchParams, PostParams, Preconditions,
     PropagationPolicy,
 };
 use kube::core::ApiResource;
@@ -32,8 +33,15 @@ struct PodSpec {
     affinity: Value,
 }
 
+/// What is read of its status.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    conditions: Vec<PodCondition>,
+}
+
 /// A pod without what is of no interest here: there may be thousands.
-type SlimPod = Object<PodSpec, NotUsed>;
+type SlimPod = Object<PodSpec, PodStatus>;
 
 /// The requests about the objects of one name.
 pub(super) struct Requests<'a> {
@@ -147,12 +155,9 @@ impl Requests<'_> {
                 self.orphan(*side, state).await?;
                 Ok(format!("{} deleted, its pods stay", side.full_name(name)))
             }
-            Step::DeleteUnplaced(pods) => {
-                self.delete_unplaced(pods).await?;
-                Ok(format!(
-                    "{} without a node deleted",
-                    count(pods.len(), "pod")
-                ))
+            Step::Delete(pods, why) => {
+                self.delete(pods).await?;
+                Ok(format!("{} {why} deleted", count(pods.len(), "pod")))
             }
             Step::Finish(side) => {
                 match side {
@@ -242,13 +247,13 @@ impl Requests<'_> {
         Ok(())
     }
 
-    async fn delete_unplaced(&self, pods: &[Pod]) -> Result<(), Failure> {
+    async fn delete(&self, pods: &[Pod]) -> Result<(), Failure> {
         let api = self.pods();
         let calls = pods.iter().map(|pod| {
             let api = &api;
             async move {
                 let params = DeleteParams {
-                    // The scheduler's binding changes the version: a pod that has a node by now stays.
+                    // A pod that was placed or got ready meanwhile has another version, and stays.
                     preconditions: Some(Preconditions {
                         uid: Some(pod.uid.clone()),
                         resource_version: Some(pod.version.clone()),
@@ -367,6 +372,7 @@ fn slim(pod: SlimPod) -> Pod {
     let metadata = pod.metadata;
     let owners = metadata.owner_references.unwrap_or_default();
     let controller = owners.into_iter().find(|it| it.controller == Some(true));
+    let mut conditions = pod.status.unwrap_or_default().conditions.into_iter();
     Pod {
         name: metadata.name.unwrap_or_default(),
         uid: metadata.uid.unwrap_or_default(),
@@ -380,6 +386,10 @@ fn slim(pod: SlimPod) -> Pod {
         meant_for: meant_for(&pod.spec.affinity),
         node: pod.spec.node_name,
         is_deleting: metadata.deletion_timestamp.is_some(),
+        is_ready: conditions.any(|it| it.type_ == "Ready" && it.status == "True"),
+        created: metadata
+            .creation_timestamp
+            .map_or(0, |time| time.0.as_second()),
     }
 }
 

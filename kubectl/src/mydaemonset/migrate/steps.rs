@@ -7,7 +7,7 @@
 //! There: create the `MyDaemonSet` with that annotation; stop the `DaemonSet`, so that nothing of its roll-out comes late;
 //! label the pods; delete the `DaemonSet` and orphan its pods; take the annotation away: the operator adopts them.
 //!
-//! Back: set the annotation; take the pods from the `MyDaemonSet`; create the `DaemonSet`, which adopts them; delete the
+//! Back: set the annotation; of two pods on a node, delete one; take the pods from the `MyDaemonSet`; create the `DaemonSet`, which adopts them; delete the
 //! `MyDaemonSet`. The built-in controller may not see the pods yet when it sees the `DaemonSet`, and would make a second
 //! pod on each node. So the `DaemonSet` begins as a guarded one: it replaces nothing, and the scheduler keeps its pods off
 //! the nodes that have one.
@@ -169,6 +169,9 @@ pub(super) struct Pod {
     /// The node that it is meant for, where it is not placed.
     pub(super) meant_for: String,
     pub(super) is_deleting: bool,
+    pub(super) is_ready: bool,
+    /// In seconds since 1970.
+    pub(super) created: i64,
 }
 
 /// What controls a pod.
@@ -211,8 +214,8 @@ pub(super) enum Step {
     Change(Vec<Change>),
     /// Delete that object, and let its pods stay.
     Orphan(Side),
-    /// Delete pods that no node has yet. Each has the version that was seen: it may be placed meanwhile.
-    DeleteUnplaced(Vec<Pod>),
+    /// Delete these pods, for that reason. Each has the version that was seen: it may be placed or get ready meanwhile.
+    Delete(Vec<Pod>, &'static str),
     /// Give that object what it has without a migration.
     Finish(Side),
     /// Nothing can be done until this is over.
@@ -311,6 +314,11 @@ fn back(state: &State) -> Result<Step, String> {
         };
     }
     if let Some(step) = begun(Direction::Back, daemon_set.as_ref(), ours, name)? {
+        return Ok(step);
+    }
+    if daemon_set.is_none()
+        && let Some(step) = one_for_each_node(state)
+    {
         return Ok(step);
     }
     // One that was created late is taken like the others.
@@ -497,9 +505,23 @@ fn hand_over(state: &State) -> Option<Step> {
         // The operator takes no pod without a node, and the scheduler would place it beside the operator's.
         let unplaced = state.pods_at_stake();
         let unplaced = unplaced.filter(|pod| pod.node.is_empty() && !pod.is_deleting);
-        let unplaced: Vec<Pod> = unplaced.cloned().collect();
-        (!unplaced.is_empty()).then_some(Step::DeleteUnplaced(unplaced))
+        deleted(unplaced.cloned().collect(), "without a node")
     })
+}
+
+/// Of two pods on a node, as in a roll-out with maxSurge, one goes before the `DaemonSet` comes: the one that is not ready,
+/// else the newer. A guarded `DaemonSet` would keep the older one, ready or not.
+fn one_for_each_node(state: &State) -> Option<Step> {
+    let mut placed: Vec<&Pod> = state
+        .pods_at_stake()
+        .filter(|pod| !pod.is_deleting && !pod.node.is_empty())
+        .collect();
+    placed.sort_by_key(|pod| (&pod.node, !pod.is_ready, pod.created));
+    let second = placed.windows(2).filter(|two| two[0].node == two[1].node);
+    deleted(
+        second.map(|two| two[1].clone()).collect(),
+        "beside another on its node",
+    )
 }
 
 /// What must be over once the `DaemonSet` is deleted and its pods were orphaned.
@@ -579,6 +601,10 @@ fn change(
 
 fn changed(changes: Vec<Change>) -> Option<Step> {
     (!changes.is_empty()).then_some(Step::Change(changes))
+}
+
+fn deleted(pods: Vec<Pod>, why: &'static str) -> Option<Step> {
+    (!pods.is_empty()).then_some(Step::Delete(pods, why))
 }
 
 fn strings(labels: &Value) -> BTreeMap<String, Option<String>> {

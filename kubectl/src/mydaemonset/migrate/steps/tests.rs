@@ -150,8 +150,7 @@ fn carry_out(direction: Direction, step: &Step, state: &mut State) {
                 }
             }
         }
-        Step::DeleteUnplaced(pods) => {
-            assert!(pods.iter().all(|pod| pod.node.is_empty()));
+        Step::Delete(pods, _) => {
             state.pods.retain(|pod| !pods.contains(pod));
         }
         Step::Finish(Side::Ours) => {
@@ -216,15 +215,7 @@ fn both_ways_have_their_order() {
     assert_eq!(
         to_the_end(Direction::Forward, &mut state),
         [
-            "Create",
-            "Wait",
-            "Stop",
-            "Wait",
-            "Change",
-            "Orphan",
-            "DeleteUnplaced",
-            "Finish",
-            "Follow"
+            "Create", "Wait", "Stop", "Wait", "Change", "Orphan", "Delete", "Finish", "Follow"
         ]
     );
     let ours = final_form(&state, Side::Ours);
@@ -316,6 +307,34 @@ fn a_guarded_daemon_set_waits_for_every_pod() {
     };
     let released = Step::Change(vec![released]);
     assert_eq!(next(Direction::Back, &state), Ok(released));
+}
+
+/// A guarded `DaemonSet` deletes all pods of a node but the oldest (`podsShouldBeOnNode`, daemon_controller.go), ready or not.
+#[test]
+fn of_two_pods_on_a_node_the_ready_one_stays() {
+    let mut state = begin();
+    to_the_end(Direction::Forward, &mut state);
+    state.pods.clear();
+    let owner = Some("MyDaemonSet");
+    for (node, created, is_ready) in [
+        // The old one failed while its successor got ready; the successor is not ready; both are.
+        ("n1", 1, false),
+        ("n1", 2, true),
+        ("n2", 1, true),
+        ("n2", 2, false),
+        ("n3", 2, true),
+        ("n3", 1, true),
+        ("n4", 1, false),
+    ] {
+        state.pods.push(Pod {
+            is_ready,
+            created,
+            ..pod(&format!("{node}-{created}"), node, owner)
+        });
+    }
+    to_the_end(Direction::Back, &mut state);
+    let left: Vec<&str> = state.pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(left, ["n1-2", "n2-1", "n3-1", "n4-1"]);
 }
 
 #[test]
